@@ -15,7 +15,7 @@ import attnviz as av
 TOKENS = ["a", "b", "c"]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 WAY_OUT = (
-    r"Give the model itself, attnviz\.show_head_view\(model, text\).*attn_implementation=\"eager"
+    r"Pass the model itself, attnviz\.show_head_view\(model, text\).*attn_implementation=\"eager"
 )
 
 

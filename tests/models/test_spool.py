@@ -237,7 +237,7 @@ def test_a_file_that_the_system_cuts_off_is_told_and_removed(tmp_path: Path) -> 
     # Queries and keys of a layer are 768 kB.
     ended = run("resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))", tmp_path / "x")
     assert ended.stdout.startswith(f"{errno.EFBIG} ")
-    assert "cannot be written: File too large; what was written is removed." in ended.stdout
+    assert "cannot be written: File too large. The written files are removed." in ended.stdout
     assert 'layers= or dtype="bfloat16"' in ended.stdout
     assert names_in(tmp_path) == []
 
@@ -254,7 +254,7 @@ def test_a_disk_that_fills_up_is_told_and_what_was_written_removed(
         return write_safetensors(*arguments)
 
     monkeypatch.setattr("attnviz.record.storage.spool.write_safetensors", until_full)
-    with pytest.raises(OSError, match=r"spool='.*x' cannot be written: No space left on device;"):
+    with pytest.raises(OSError, match=r"spool='.*x' cannot be written: No space left on device\."):
         extract(make_model("llama"), IDS, spool=tmp_path / "x")
     assert len(written) == 2
     assert names_in(tmp_path) == []
@@ -277,7 +277,7 @@ def test_places_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer
         ("texts", IDS, FileExistsError, "the folder is not empty"),
         ("texts", ["a", "b"], FileExistsError, "texts' cannot be written: the folder is not empty"),
         ("file", IDS, NotADirectoryError, "is a file"),
-        ("no/x", IDS, FileNotFoundError, "there is no folder to make it in"),
+        ("no/x", IDS, FileNotFoundError, "the parent folder does not exist"),
     ):
         with pytest.raises(error, match=said):
             extract(model, inputs, tokenizer=byte_tokenizer, spool=tmp_path / name, progress=False)

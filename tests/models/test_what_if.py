@@ -464,7 +464,7 @@ def test_a_page_of_a_changed_run_knows_the_file_of_its_record(
     view = av.HeadView(av.load(path), model=model, inputs=TEXT, tokenizer=tokenizer)
     view.changes = [HEAD]
     os.truncate(path, 1000)
-    with pytest.raises(OSError, match="is shorter than when the record was loaded from it"):
+    with pytest.raises(OSError, match="was truncated after the record was loaded from it"):
         view.save(tmp_path / "page.html")
 
 

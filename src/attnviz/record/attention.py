@@ -301,7 +301,7 @@ class QueryKeyAttention(LayerAttention):
             )
         if self.sinks is not None and tuple(self.sinks.shape) != (queries[0],):
             raise ValueError(
-                f"sinks must be ({queries[0]},), a logit a head; got {tuple(self.sinks.shape)}"
+                f"sinks must be ({queries[0]},), one logit per head; got {tuple(self.sinks.shape)}"
             )
 
     @property

@@ -42,7 +42,7 @@ class DifferenceAttention(LayerAttention):
         if shapes[0] != shapes[1]:
             raise ValueError(
                 f"a has {shapes[0][0]} queries and {shapes[0][1]} keys, b {shapes[1][0]} and "
-                f"{shapes[1][1]}; a difference needs the same rows and columns"
+                f"{shapes[1][1]}; both must have the same rows and columns"
             )
 
     @property

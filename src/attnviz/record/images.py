@@ -44,7 +44,9 @@ class PatchGrid:
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid grid."""
         if min(self.image, self.start) < 0 or min(self.rows, self.columns) < 1:
-            raise ValueError(f"no grid of patches: {self}")
+            raise ValueError(
+                f"{self} must have image and start of at least 0, rows and columns of at least 1"
+            )
 
     @property
     def stop(self) -> int:
@@ -74,7 +76,7 @@ def checked_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
     """
     array = np.asarray(image)
     if array.dtype != np.uint8:
-        raise TypeError(f"{name} must hold colours from 0 to 255 (uint8); got {array.dtype}")
+        raise TypeError(f"{name} must contain colours from 0 to 255 (uint8); got {array.dtype}")
     if array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
         raise ValueError(f"{name} must be (height, width, 3); got {array.shape}")
     return np.ascontiguousarray(array)

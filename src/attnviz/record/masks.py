@@ -186,7 +186,7 @@ class Bias(_Part):
 
     def permute(self, order: torch.Tensor) -> Bias:
         """Return the bias of reordered tokens, which must be both queries and keys."""
-        raise NotImplementedError("a bias outside of windows cannot be put into another order")
+        raise NotImplementedError("only a bias in windows can be reordered")
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> Bias:
         """Return an equal bias without windows, which pages cannot store."""
@@ -222,9 +222,9 @@ class BandMask(Mask):
         """Raise TypeError or ValueError if a limit is not an int or too large."""
         ends = self.before, self.after, self.offset
         if not all(isinstance(end, int) for end in ends if end is not None) or self.offset is None:
-            raise TypeError(f"a band has ends that are not whole numbers: {ends!r}")
+            raise TypeError(f"the limits of a band mask must be integers or None; got {ends!r}")
         if any(abs(end) > _FARTHEST for end in ends if end is not None):
-            raise ValueError(f"a band has an end farther away than any token: {ends!r}")
+            raise ValueError(f"the limits of a band mask must be at most {_FARTHEST}; got {ends!r}")
 
     @property
     def causal(self) -> bool:
@@ -866,15 +866,15 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
     Raise LookupError, TypeError or ValueError if the numbers are invalid.
     """
     if numbers["kind"] not in _KINDS:
-        raise ValueError(f"a mask or bias is of an unknown kind, {numbers['kind']!r}")
+        raise ValueError(f"unknown kind of mask or bias: {numbers['kind']!r}")
     cls = _KINDS[numbers["kind"]]
     rest = {name: number for name, number in numbers.items() if name != "kind"}
     if rest.get("base") is not None:
         if _depth(rest) > _DEEPEST:
-            raise ValueError("a mask or bias is made of too many others")
+            raise ValueError("a mask or bias is nested too deeply")
         base = rest["base"] = from_parts(rest["base"], lambda name: tensor(f"base.{name}"))
         if isinstance(base, Mask) != issubclass(cls, Mask):
-            raise TypeError("a mask has a bias as its base, or a bias a mask")
+            raise TypeError("the base of a mask must be a mask, and that of a bias a bias")
     names = [field.name for field in fields(cls) if field.name not in rest]  # type: ignore[arg-type]
     return cls(**rest, **{name: tensor(name) for name in names})
 
@@ -889,8 +889,8 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
     """
     if allowed.dtype != torch.bool or allowed.dim() != 3:
         raise ValueError(
-            "allowed must be a bool tensor (heads or 1, queries, keys); "
-            f"got {allowed.dtype} of shape {tuple(allowed.shape)}"
+            f"allowed must be a bool tensor (heads or 1, queries, keys); got {allowed.dtype} of "
+            f"shape {tuple(allowed.shape)}"
         )
     allowed = allowed.detach().cpu()
     if bool(allowed.all()):
@@ -944,7 +944,7 @@ def compact_bias(bias: torch.Tensor) -> Bias | None:
         )
     bias = bias.detach().float().cpu()
     if not bool(torch.isfinite(bias).all()):
-        raise ValueError("bias must be finite; put entries that are not allowed into the mask")
+        raise ValueError("bias must be finite. Pass pairs that are not allowed as a mask.")
     if not bool(bias.any()):
         return None
     # Values that are equal for all heads or queries were often expanded. Store them once.

@@ -81,7 +81,7 @@ class AttentionRecord:
             raise ValueError("stacks is empty; a record needs at least one AttentionStack")
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
         if not isinstance(model, str):
-            raise TypeError(f"model must be a text, the title of pictures; got {model!r}")
+            raise TypeError(f"model must be a string; got {model!r}")
         # Lone surrogates cannot be encoded, so no file could contain the name.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
@@ -96,8 +96,8 @@ class AttentionRecord:
             for grid in (*stack.query_tokens.grids, *stack.key_tokens.grids):
                 if grid.image >= len(self.images):
                     raise ValueError(
-                        f"stack {stack.name!r} has patches of image {grid.image}, and images has "
-                        f"{len(self.images)}; give the picture that the model saw"
+                        f"stack {stack.name!r} has patches of image {grid.image}, but images has "
+                        f"{len(self.images)} images. Pass the image that the model received."
                     )
 
     @classmethod
@@ -708,14 +708,14 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     header, arrays = read(place, verify=verify)
     if "kind" in header:
         raise ValueError(
-            f"path={str(path)!r} holds {header['kind']}, not a record; load it with "
-            "attnviz.HeadStatistics.load(path)"
+            f"path={str(path)!r} contains {header['kind']}, not a record. Load it with "
+            "attnviz.HeadStatistics.load(path)."
         )
     if header.get("format") != FORMAT:
         raise ValueError(
-            f"path={str(path)!r} has the format {header.get('format')!r}, and this version of "
-            f"attnviz reads {FORMAT}: extract the record again, "
-            "or load it with the version that saved it"
+            f"path={str(path)!r} has the format {header.get('format')!r}, but this version of "
+            f"attnviz reads {FORMAT}. Extract the record again, or load it with the version that "
+            "saved it."
         )
     try:
         record = record_from_arrays(header, arrays)

@@ -20,8 +20,8 @@ __all__ = ["CAVEATS", "Sources", "sources_of_token"]
 
 #: Limitations of the numbers.
 CAVEATS = (
-    "Weights say what was looked at, not what made a difference: attention is not attribution.",
-    "The mean counts every head alike, and hides heads that disagree.",
+    "Weights show attention, not influence on the output: attention is not attribution.",
+    "The mean weights all heads equally and hides differences between heads.",
 )
 _IN_WORDS = 5
 
@@ -150,7 +150,7 @@ def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
             if not np.isfinite(weights).all():
                 raise ValueError(
                     f"stack {stack.name!r}, layer {layer}, head {head}: weights of query {query} "
-                    "are NaN or infinite; run the model in float32, or leave the layer out"
+                    "are NaN or infinite. Run the model in float32, or exclude the layer."
                 )
             stronger = weights > most
             strongest[stronger], most[stronger] = len(heads), weights[stronger]
@@ -179,14 +179,14 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
         return each.query, each.token.text
     if not stack.causal or len(tokens) < 2:
         raise ValueError(
-            f"stack {stack.name!r} has no produced tokens, and its queries do not predict what "
-            "follows them: extract with generate= or target=, or choose a causal stack"
+            f"stack {stack.name!r} has no produced tokens, and its queries do not predict the next "
+            "token. Extract with generate= or target=, or pass a causal stack."
         )
     position = tokens.position(token)
     if position == 0:
         raise ValueError(
-            f"token={token!r} is the first token, which no query predicted; choose one of 1 to "
-            f"{len(tokens) - 1}"
+            f"token={token!r} is the first token, which no query predicted. Pass a position from 1 "
+            f"to {len(tokens) - 1}."
         )
     return position - 1, tokens.text[position]
 
@@ -202,17 +202,18 @@ def _produced(predictions: tuple[Prediction, ...], token: int | str) -> int:
         if found:
             places = ", ".join(str(positions[place]) for place in found)
             raise ValueError(
-                f"token={token!r} was produced {len(found)} times: give its position, {places}"
+                f"token={token!r} was produced {len(found)} times. Pass one of its positions: "
+                f"{places}"
             )
         shown = ", ".join(repr(text) for text in texts.text[:12])
         more = ", ..." if len(texts) > 12 else ""
-        raise ValueError(f"token={token!r} was not produced; produced were {shown}{more}")
+        raise ValueError(f"token={token!r} was not produced. The produced tokens are {shown}{more}")
     number = whole_number("token", token, -len(predictions), hint="a position, or -1 for the last")
     if number < 0:
         return len(predictions) + number
     if number in positions:
         return positions.index(number)
     raise IndexError(
-        f"token={token!r} was not produced by the model; produced were the tokens "
-        f"{positions[0]} to {positions[-1]}"
+        f"token={token!r} was not produced by the model. The produced tokens are at positions "
+        f"{positions[0]} to {positions[-1]}."
     )

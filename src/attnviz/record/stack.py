@@ -90,7 +90,7 @@ class AttentionStack:
         measure: str = "weight",
     ) -> None:
         if not layers:
-            raise ValueError(f"stack {short_repr(name)} has no layers; give at least one")
+            raise ValueError(f"stack {short_repr(name)} has no layers; pass at least one")
         self.name = name
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
@@ -108,8 +108,8 @@ class AttentionStack:
                 if expected != len(tokens):
                     raise ValueError(
                         f"stack {short_repr(name)}, layer {number}: the attention has {expected} "
-                        f"{'queries' if side == 'query' else 'keys'} "
-                        f"but {side}_tokens has {len(tokens)} tokens; give one token for each"
+                        f"{'queries' if side == 'query' else 'keys'} but {side}_tokens has "
+                        f"{len(tokens)} tokens; pass one token for each"
                     )
 
     @property
@@ -496,21 +496,20 @@ def rows_are_shares(*, normalized: bool | None, signed: bool) -> bool:
     """Return whether rows sum to 1. The default is True unless values are signed."""
     if signed and normalized:
         raise ValueError(
-            "normalized=True and signed=True exclude each other: numbers of both signs are no "
-            "shares of one; leave normalized out"
+            "normalized=True and signed=True cannot be combined, because rows of signed values do "
+            "not sum to 1. Omit normalized."
         )
     return not signed if normalized is None else bool(normalized)
 
 
 def _checked_measure(measure: str) -> str:
     if not isinstance(measure, str):
-        raise TypeError(f'measure={short_repr(measure)} must be a text, such as "difference"')
+        raise TypeError(f'measure={short_repr(measure)} must be a string, such as "difference"')
     word = measure.strip()
     if not word or len(word) > _LONGEST_MEASURE or not word.isprintable():
         raise ValueError(
-            f"measure={short_repr(measure)} must be a word or two for what the numbers are, such "
-            "as "
-            f'"difference": one line of at most {_LONGEST_MEASURE} letters'
+            f"measure={short_repr(measure)} must be a short name of the values, such as "
+            f'"difference", in one line of at most {_LONGEST_MEASURE} letters'
         )
     return word
 
@@ -546,7 +545,6 @@ def need_weights(stack: AttentionStack, what: str) -> None:
     """Raise ValueError for a signed stack if `what` needs weights that sum to 1."""
     if stack.signed:
         raise ValueError(
-            f"{what} are defined for attention weights, and stack {stack.name!r} has signed "
-            f"numbers ({stack.measure}): ask for them of a record of weights, such as those that a "
-            "difference is made from"
+            f"{what} are defined for attention weights, but stack {stack.name!r} has signed values "
+            f"({stack.measure}). Use a record of weights, such as a side of the difference."
         )

@@ -173,8 +173,8 @@ def _of_tile(
     sums = sizes.sum(axis=1, dtype=np.float64)
     if not np.isfinite(sums).all():
         raise ValueError(
-            f"stack {stack.name!r}, layer {layer}, head {head}: some weights are NaN or infinite; "
-            "run the model in float32, or choose other layers"
+            f"stack {stack.name!r}, layer {layer}, head {head}: some weights are NaN or infinite. "
+            "Run the model in float32, or select other layers."
         )
     if top_k is not None and weights.shape[1]:
         strong, keys = torch.from_numpy(sizes).topk(min(top_k, weights.shape[1]), dim=1)
@@ -209,12 +209,12 @@ def _too_many(
     fitting = MAX_LINES // max(1, rows)
     ways = []
     if fitting >= 1 and (top_k is None or fitting < top_k):
-        ways.append(f"give top_k={min(fitting, 10)}, the strongest keys of each query")
+        ways.append(f"pass top_k={min(fitting, 10)}, the strongest keys of each query")
     if not at_least or top_k is not None:
-        ways.append("give min_weight=0.05, the keys with at least so much weight")
+        ways.append("pass min_weight=0.05, the smallest weight in the table")
     else:
-        ways.append("give a larger min_weight")
-    ways.append("choose layer= or head=")
+        ways.append("pass a larger min_weight")
+    ways.append("select layer= or head=")
     return (
         f"the table would have {'at least ' if at_least else ''}{lines:,} rows (at most "
         f"{MAX_LINES:,}): {', or '.join(ways)}"

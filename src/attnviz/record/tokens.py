@@ -95,8 +95,8 @@ def numbered_words(
     """
     if not len(words) == len(special) == len(sequence):
         raise ValueError(
-            f"words has {len(words)} entries but there are {len(special)} tokens; give one a "
-            "token, None where it is not part of a word"
+            f"words has {len(words)} entries, but there are {len(special)} tokens. Pass one entry "
+            "per token, None for tokens outside words."
         )
     numbers: list[int | None] = []
     count = 0
@@ -140,7 +140,7 @@ class Candidate:
     def __post_init__(self) -> None:
         """Raise ValueError if the probability is out of range."""
         if not 0.0 <= self.probability <= 1.0 + 1e-6:
-            raise ValueError(f"a probability lies between 0 and 1; got {self.probability!r}")
+            raise ValueError(f"probability must be from 0 to 1; got {self.probability!r}")
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,9 @@ class Prediction:
     def __post_init__(self) -> None:
         """Raise ValueError if a position is negative."""
         if self.query < 0 or (self.row is not None and self.row < 0):
-            raise ValueError(f"places count from 0; got query {self.query} and row {self.row}")
+            raise ValueError(
+                f"query and row must be at least 0; got query {self.query} and row {self.row}"
+            )
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ class Tokens:
             if column is not None and len(column) != len(self.text):
                 raise ValueError(
                     f"{name} has {len(column)} entries but text has {len(self.text)} tokens; "
-                    "they must be equally long"
+                    "both must have the same length"
                 )
         end = 0
         for grid in self.grids:
@@ -298,8 +300,8 @@ class Tokens:
         """
         if isinstance(text, str):
             raise TypeError(
-                "tokens must be a sequence of strings, one a token; "
-                f"got one string ({text[:40]!r}). Split it, for example with tokenizer.tokenize"
+                "tokens must be a sequence of strings, one per token; got one string "
+                f"({text[:40]!r}). Split it, for example with tokenizer.tokenize"
             )
         strings = list(text)
         for position, token in enumerate(strings):
@@ -355,7 +357,7 @@ class Tokens:
         (1, 4)
         """
         if not isinstance(text, str):
-            raise TypeError(f"text={text!r} must be the text of a token")
+            raise TypeError(f"text={text!r} must be a string")
         # Vocabulary marks for a space.
         spoken = f" {text[1:]}" if text[:1] in ("Ġ", "▁") else text
         shown = {visible(text), visible(spoken)}
@@ -433,12 +435,12 @@ class Tokens:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise ValueError(f"{name}={token!r}: no token has this text; {self._instead(token)}")
+            raise ValueError(f"{name}={token!r}: no token has this text. {self._instead(token)}")
         some = ", ".join(f"{place} ({self._around(place)})" for place in found[:_OCCURRENCES])
         more = f" and {len(found) - _OCCURRENCES} more" if len(found) > _OCCURRENCES else ""
         raise ValueError(
-            f"{name}={token!r}: {len(found)} tokens have this text, at positions {some}{more}; "
-            "give the number of one"
+            f"{name}={token!r}: {len(found)} tokens have this text, at positions {some}{more}. "
+            "Pass one of these positions"
         )
 
     def _around(self, place: int) -> str:
@@ -457,8 +459,8 @@ class Tokens:
         if parts:
             shown = ", ".join(repr(self.text[place]) for place in parts)
             return (
-                f"it is {len(parts)} tokens here, {parts.start} to {parts.stop - 1} ({shown}): "
-                "give one of them, or merge tokens into words (words=True)"
+                f"It consists of {len(parts)} tokens, {parts.start} to {parts.stop - 1} ({shown}). "
+                "Pass one of them, or merge tokens into words (words=True)"
             )
         by_text: dict[str, str] = {}
         for each in self.text:
@@ -466,8 +468,9 @@ class Tokens:
         near = difflib.get_close_matches(wanted.lower(), by_text, n=3)
         numbers = f"a number from 0 to {len(self) - 1}"
         if not near:
-            return f"give the text of a token, or {numbers}"
-        return f"near it are {', '.join(repr(by_text[each]) for each in near)}; or give {numbers}"
+            return f"Pass the text of a token, or {numbers}"
+        similar = ", ".join(repr(by_text[key]) for key in near)
+        return f"Similar texts are {similar}. Pass one of them, or {numbers}"
 
     def _parts(self, text: str) -> range | None:
         """Return the consecutive tokens that make up a text, or None."""

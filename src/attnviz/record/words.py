@@ -113,9 +113,9 @@ def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
         words = words_from_text(tokens.text, tokens.special, tokens.sequence)
     if words is None:
         raise ValueError(
-            f"{name}: nothing tells which tokens are one word (no token begins with a space or "
-            f"continues a word with {_INSIDE}); say so, as in Tokens.of(text, words=[0, 0, 1]), "
-            "where a fast tokenizer's word_ids() are such numbers"
+            f"{name}: the words are unknown, because no token begins with a space or {_INSIDE}. "
+            "Pass them, for example as Tokens.of(text, words=[0, 0, 1]) or with the word_ids() of "
+            "a fast tokenizer."
         )
     starts = []
     before: tuple[int, int | None] | None = None
@@ -198,7 +198,7 @@ class MergedWeights(DerivedAttention):
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError if the starts do not fit the attention."""
         if self.base.merged:
-            raise TypeError("base is merged already; give the attention of the tokens themselves")
+            raise TypeError("base is already merged into words. Pass the attention between tokens.")
         for name, starts, size in (
             ("query_starts", self.query_starts, self.base.num_queries),
             ("key_starts", self.key_starts, self.base.num_keys),
@@ -358,8 +358,8 @@ def merged_layers(
         return None
     if any(attention.merged for attention in layers.values()):
         raise ValueError(
-            f"stack {name!r}: its rows and columns are made of several tokens already; merge words "
-            "of the records that it was made from, before they are compared"
+            f"stack {name!r}: its rows and columns already combine several tokens. Merge the words "
+            "of the original records before you compare them."
         )
     # All layers share these arrays, so that a file contains them once.
     rows = np.array(queries, np.int64)

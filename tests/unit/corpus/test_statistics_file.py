@@ -57,7 +57,7 @@ def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
 
 
 def test_records_and_statistics_are_not_taken_for_each_other(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds head statistics, not a .*HeadStatistics\.load"):
+    with pytest.raises(ValueError, match=r"contains head statistics, not a .*HeadStatistics\.load"):
         attnviz.load(file)
     given_record().save(tmp_path / "record")
     with pytest.raises(ValueError, match="does not contain head statistics"):

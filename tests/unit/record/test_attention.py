@@ -218,7 +218,7 @@ def test_sums_of_logits_that_overflow() -> None:
         ({"keys": torch.zeros(2, 3, 5)}, "queries have head_dim 4 but keys 5"),
         ({"keys": torch.zeros(3, 3, 4)}, "4 query heads cannot share 3 key heads"),
         ({"keys": torch.zeros(0, 3, 4)}, "4 query heads cannot share 0 key heads"),
-        ({"sinks": torch.zeros(2)}, r"sinks must be \(4,\), a logit a head; got \(2,\)"),
+        ({"sinks": torch.zeros(2)}, r"sinks must be \(4,\), one logit per head; got \(2,\)"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:

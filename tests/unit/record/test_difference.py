@@ -136,7 +136,9 @@ def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None
     whole = GivenWeights(torch.from_numpy(shares(1, 3, 3)))
     merged = DifferenceAttention(MergedWeights(whole, *starts), MergedWeights(whole, *starts))
     stack = AttentionStack("self", {0: merged}, Tokens.of(["un", "##do"]), signed=True)
-    with pytest.raises(ValueError, match=r"stack 'self': its rows and columns are made of several"):
+    with pytest.raises(
+        ValueError, match=r"stack 'self': its rows and columns already combine several"
+    ):
         stack.merge_words()
     plain = DifferenceAttention(whole, GivenWeights(torch.from_numpy(shares(1, 3, 3, seed=1))))
     tokens = Tokens.of(["un", "##do", "it"])
@@ -150,5 +152,5 @@ def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None
 def test_sides_that_do_not_fit() -> None:
     a = side(0)
     assert isinstance(a, QueryKeyAttention)
-    with pytest.raises(ValueError, match=r"a has 7 queries and 9 keys, b 7 and 8; a difference"):
+    with pytest.raises(ValueError, match=r"a has 7 queries and 9 keys, b 7 and 8; both must"):
         DifferenceAttention(a, replace(a, keys=a.keys[:, :8]))

@@ -199,7 +199,7 @@ def test_a_bias_keeps_no_buffer_of_the_model_alive() -> None:
 
 
 def test_a_bias_that_hides_a_mask_is_refused() -> None:
-    with pytest.raises(ValueError, match="bias must be finite; put entries that are not allowed"):
+    with pytest.raises(ValueError, match=r"bias must be finite\. Pass pairs that are not allowed"):
         compact_bias(torch.tensor([[[0.0, -torch.inf]]]))
     with pytest.raises(ValueError, match=r"bias must be \(heads or 1, queries or 1, keys\)"):
         compact_bias(torch.ones(3, 3))

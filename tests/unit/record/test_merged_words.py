@@ -128,7 +128,9 @@ def test_every_side_is_merged_by_its_own_tokens() -> None:
 
 
 def test_where_nothing_tells_words_the_side_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^query_tokens of stack 'encoder': nothing tells"):
+    with pytest.raises(
+        ValueError, match=r"^query_tokens of stack 'encoder': the words are unknown"
+    ):
         encoder_decoder_record().merge_words()
 
 
@@ -242,7 +244,7 @@ def test_starts_that_are_none_are_refused(starts: Any) -> None:
     with pytest.raises(ValueError, match="query_starts must ascend"):
         MergedWeights(base, np.array(starts), np.array(STARTS))
     once = MergedWeights(base, np.array(STARTS), np.array(STARTS))
-    with pytest.raises(TypeError, match="base is merged already"):
+    with pytest.raises(TypeError, match="base is already merged"):
         MergedWeights(once, np.array([0]), np.array([0]))
 
 

@@ -155,14 +155,14 @@ def test_a_table_that_is_too_large_names_what_fits(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(table, "MAX_LINES", lines)
     assert len(record.to_pandas()) == lines
     monkeypatch.setattr(table, "MAX_LINES", lines - 1)
-    message = rf"the table would have {lines:,} rows \(at most .*\): give top_k=10, .* layer= or"
+    message = rf"the table would have {lines:,} rows \(at most .*\): pass top_k=10, .* layer= or"
     with pytest.raises(ValueError, match=message):
         record.to_pandas()
     assert len(record.to_pandas(top_k=10)) < lines
     monkeypatch.setattr(table, "MAX_LINES", 500)
-    with pytest.raises(ValueError, match=r"give top_k=2, .*, or give min_weight=0\.05"):
+    with pytest.raises(ValueError, match=r"pass top_k=2, .*, or pass min_weight=0\.05"):
         record.to_pandas(top_k=5)
-    with pytest.raises(ValueError, match=r"at least [\d,]+ rows .*, or give a larger min_weight"):
+    with pytest.raises(ValueError, match=r"at least [\d,]+ rows .*, or pass a larger min_weight"):
         record.to_pandas(min_weight=1e-6)
 
 
@@ -257,9 +257,13 @@ def test_sources_of_a_text_that_was_read() -> None:
 @pytest.mark.parametrize(
     ("token", "error", "message"),
     [
-        (5, IndexError, "token=5 was not produced by the model; produced were the tokens 11 to 12"),
+        (
+            5,
+            IndexError,
+            r"token=5 was not produced by the model\. The produced tokens are at positions 11",
+        ),
         (-3, ValueError, "token=-3 must be at least -2"),
-        ("no", ValueError, "token='no' was not produced; produced were 't1', 'end'"),
+        ("no", ValueError, r"token='no' was not produced\. The produced tokens are 't1', 'end'"),
         (1.5, TypeError, "token=1.5 must be a whole number"),
         (None, TypeError, "token=None must be a whole number"),
     ],

@@ -96,9 +96,11 @@ def test_a_merged_word_keeps_its_text_of_the_pair_and_loses_its_ids() -> None:
 
 
 def test_where_nothing_tells_words_apart_it_says_what_would() -> None:
-    with pytest.raises(ValueError, match=r"^tokens: nothing tells .*Tokens\.of\(text, words=\[0"):
+    with pytest.raises(
+        ValueError, match=r"^tokens: the words are unknown, .*Tokens\.of\(text, words=\[0"
+    ):
         word_starts(Tokens.of(["un", "do", "it"]))
-    with pytest.raises(ValueError, match=r"^key_tokens of stack 'self': nothing"):
+    with pytest.raises(ValueError, match=r"^key_tokens of stack 'self': the words"):
         word_starts(Tokens.of(["#5", "#17"]), "key_tokens of stack 'self'")
 
 

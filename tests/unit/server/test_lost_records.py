@@ -61,7 +61,7 @@ def test_a_file_that_was_made_shorter_is_an_error(tmp_path: Path, derived: str) 
     os.truncate(path, 1000)
     message, buffers = asked(record)
     assert (message["attnviz"], buffers) == ("error", [])
-    assert "is shorter than when the record was loaded from it" in message["message"]
+    assert "was truncated after the record was loaded from it" in message["message"]
 
 
 @pytest.mark.parametrize("way", ["page", "page of some layers", "record"])
@@ -71,6 +71,6 @@ def test_what_is_saved_from_a_file_that_was_made_shorter_is_an_error(
     record, path, _ = saved(tmp_path)
     view = av.HeadView(record.only(layers=0) if "layers" in way else record)
     os.truncate(path, 1000)
-    with pytest.raises(OSError, match="is shorter than when the record was loaded from it"):
+    with pytest.raises(OSError, match="was truncated after the record was loaded from it"):
         (view if "page" in way else record).save(tmp_path / "saved.html")
     assert not (tmp_path / "saved.html").exists()

@@ -73,7 +73,7 @@ def test_a_text_that_stands_there_twice() -> None:
     view = HeadView(spoken_record())
     message = (
         r"token='the': 2 tokens have this text, at positions 1 \(\[CLS\] \[the\] animal crossed\), "
-        r"4 \(animal crossed \[the\] street ,\); give the number of one"
+        r"4 \(animal crossed \[the\] street ,\)\. Pass one of these positions"
     )
     with pytest.raises(traitlets.TraitError, match=message):
         view.token = "the"
@@ -84,7 +84,7 @@ def test_a_text_that_stands_there_twice() -> None:
 
 def test_a_text_that_is_not_there() -> None:
     with pytest.raises(
-        traitlets.TraitError, match=r"key='anmial': .*near it are 'animal'; or give"
+        traitlets.TraitError, match=r"key='anmial': .*Similar texts are 'animal'\. Pass"
     ):
         HeadView(spoken_record(), key="anmial")
 
@@ -92,7 +92,7 @@ def test_a_text_that_is_not_there() -> None:
 def test_words_by_their_text() -> None:
     tokens = Tokens.of(["un", "##do", "it", "."])
     record = AttentionRecord.from_weights([shares(2, 4, 4)], tokens)
-    with pytest.raises(traitlets.TraitError, match=r"2 tokens here, 0 to 1 .*words=True"):
+    with pytest.raises(traitlets.TraitError, match=r"consists of 2 tokens, 0 to 1 .*words=True"):
         HeadView(record, token="undo")
     assert HeadView(record.merge_words(), token="undo").token == 0
     assert HeadView(record.merge_words(), token="it").token == 1

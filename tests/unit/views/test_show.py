@@ -58,7 +58,7 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
         ([WEIGHTS], {}, "tokens is missing: weights alone do not say"),
         ([WEIGHTS, "the cat"], {}, "leave out inputs"),
         ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*leave out target"),
-        ([[None]], {}, "which has no weights in it: the model ran without"),
+        ([[None]], {}, "which has no weights in it: the model returned no"),
         # transformers 5 has this at the end of a model's outputs.
         ([()], {}, r"no weights in it\. If it is outputs\[-1\], give outputs.attentions"),
         ([WEIGHTS], {"prettify_tokens": False}, r"'prettify_tokens': give tokens=Tokens.of"),

@@ -41,13 +41,13 @@ def _unreadable(tensor: torch.Tensor) -> str:
     if tensor.is_complex():
         return "complex numbers"
     if tensor.is_nested:
-        return "a nested tensor; give a list of its parts, tensor.unbind()"
+        return "a nested tensor; pass a list of its parts, tensor.unbind()"
     if tensor.layout != torch.strided:
-        return "a sparse tensor; give tensor.to_dense()"
+        return "a sparse tensor; pass tensor.to_dense()"
     if tensor.is_quantized:
-        return "a quantised tensor; give tensor.dequantize()"
+        return "a quantized tensor; pass tensor.dequantize()"
     if tensor.is_meta:
-        return "a tensor on the device 'meta', which holds no numbers"
+        return "a tensor on the device 'meta', which has no values"
     return ""
 
 
@@ -80,17 +80,17 @@ def split_layers(
         if whole.dim() not in (len(axes) + 1, len(axes) + 2):
             shape = tuple(whole.shape)
             raise ValueError(
-                f"{name} is one array of shape {shape}; give (layers, {', '.join(axes)}) or "
-                f"(layers, 1, {', '.join(axes)}), or a list with one array {either} a layer"
+                f"{name} is one array of shape {shape}; pass (layers, {', '.join(axes)}) or "
+                f"(layers, 1, {', '.join(axes)}), or a list with one array {either} per layer"
                 f"{explain(shape)}"
             )
         given = list(whole)
     if isinstance(given, (str, bytes, Mapping)) or not hasattr(given, "__len__"):
         raise TypeError(
-            f"{name} must be a sequence with one array a layer; got {type(given).__name__}"
+            f"{name} must be a sequence with one array per layer; got {type(given).__name__}"
         )
     if len(given) == 0:
-        raise ValueError(f"{name} is empty; give one array {either} a layer")
+        raise ValueError(f"{name} is empty; pass one array {either} per layer")
     return list(given)
 
 
@@ -104,7 +104,7 @@ def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[i
     numbers = list(whole_numbers("layers", given, hint=hint))
     if len(numbers) != count or len(set(numbers)) != len(numbers) or min(numbers, default=0) < 0:
         raise ValueError(
-            f"layers={numbers!r} must number each of the {count} layers of {name} once, from 0"
+            f"layers={numbers!r} must be {count} different numbers from 0, one per layer of {name}"
         )
     return numbers
 
@@ -124,9 +124,9 @@ def one_example(
     argument = name.partition("[")[0]
     if len(shape) == len(axes) + 1 and shape[0] != 1:
         raise ValueError(
-            f"{name} has shape {shape}, a batch of {shape[0]} examples; a record is one example: "
-            f"give the {argument if argument != 'attentions' else 'weights'} of one, for example "
-            f"[layer[i : i + 1] for layer in {argument}]"
+            f"{name} has shape {shape}, a batch of {shape[0]} examples, but a record is one "
+            f"example. Pass the {argument if argument != 'attentions' else 'weights'} of one, for "
+            f"example [layer[i : i + 1] for layer in {argument}]"
         )
     if len(shape) == len(axes) + 1:
         tensor = tensor[0]
@@ -138,7 +138,7 @@ def one_example(
         )
     if 0 in tensor.shape:
         what = "weights" if "attentions" in argument else "numbers"
-        raise ValueError(f"{name} has shape {shape}: it holds no {what}")
+        raise ValueError(f"{name} has shape {shape}, which contains no {what}")
     return tensor
 
 

@@ -30,8 +30,8 @@ def band_of(
     if num_queries > num_keys:
         argument = "causal=True" if causal else f"window={window}"
         raise ValueError(
-            f"{argument} takes the queries for the last of the keys, but there are {num_queries} "
-            f"queries and {num_keys} keys; give what is allowed as mask="
+            f"{argument} needs queries that are the last of the keys, but there are {num_queries} "
+            f"queries and {num_keys} keys. Pass the allowed pairs as mask=."
         )
     ahead = 0 if causal else None
     if window is None:
@@ -59,8 +59,8 @@ def mask_of(
     else:
         if bool(torch.isnan(tensor).any()) or bool(torch.isposinf(tensor).any()):
             raise ValueError(
-                f"{name} holds NaN or plus infinity; it is added to the logits: 0 where a query "
-                "may attend, minus infinity where it may not"
+                f"{name} contains NaN or plus infinity. It is added to the logits: pass 0 for "
+                "allowed pairs and minus infinity for others."
             )
         # Many models use the lowest number of the dtype instead of minus infinity.
         allowed = tensor > torch.finfo(tensor.dtype).min / 2
@@ -85,7 +85,7 @@ def bias_of(
     tensor = _fitting(array_tensor(given, name), name, shape, rows=(1, shape[1]))
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(
-            f"{name} holds NaN or infinity; give keys that a query may not attend to as mask="
+            f"{name} contains NaN or infinity. Pass keys that a query may not attend to as mask=."
         )
     return compact_bias(tensor if added is None else tensor + added)
 
@@ -95,8 +95,8 @@ def _refuse_whole_numbers(given: Any, name: str) -> None:
     known = "" if dtype is None else str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     if known.startswith(("int", "uint")):
         raise TypeError(
-            f"{name} is {known}, which may mean either; give bool, True where a query may attend "
-            "to a key, or floating point, which is added to the logits"
+            f"{name} is {known}, which is ambiguous. Pass bool, True if a query may attend to a "
+            "key, or floating point, which is added to the logits."
         )
 
 

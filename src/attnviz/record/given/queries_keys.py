@@ -54,7 +54,7 @@ def stack_of_vectors(
     if len(queries) != num_queries:
         hint = ""
         if first.num_heads == len(queries):
-            hint = "; the axes seem to be (queries, heads, head_dim): give layer.swapaxes(-3, -2)"
+            hint = "; the axes seem to be (queries, heads, head_dim): pass layer.swapaxes(-3, -2)"
         shape = named_axes(first.queries.shape, _AXES["queries"])
         raise ValueError(f"tokens has {len(queries)} tokens, but queries[0] has {shape}{hint}")
     if num_keys == num_queries and key_tokens is None:
@@ -90,16 +90,16 @@ def layers_of_vectors(
     count = len(all_queries)
     if len(all_keys) != count:
         raise ValueError(
-            f"queries has {count} layers but keys has {len(all_keys)}; give both of each layer"
+            f"queries has {count} layers but keys has {len(all_keys)}; pass both for each layer"
         )
     if not isinstance(causal, bool):
         raise TypeError(
-            f"causal must be True or False, got {type(causal).__name__}; a mask is given as mask="
+            f"causal must be True or False; got {type(causal).__name__}. Pass a mask as mask=."
         )
     scales = [_number(each, "scale") for each in _per_layer(_listed(scale), "scale", count)]
     softcaps = [_number(each, "softcap") for each in _per_layer(_listed(softcap), "softcap", count)]
     if any(each is not None and each <= 0 for each in softcaps):
-        raise ValueError(f"softcap={softcap!r} must be above 0: logits stay below it")
+        raise ValueError(f"softcap={softcap!r} must be above 0")
     all_sinks = _per_layer(_rows(sinks), "sinks", count)
     masks = _masks(all_queries, all_keys, causal=causal, window=window, mask=mask, bias=bias)
     made = {}
@@ -139,9 +139,9 @@ def _check_dtype(given: Any, name: str, argument: str) -> None:
     known = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     if dtype is not None and known not in _DTYPES:
         raise TypeError(
-            f"{name} is {known}, and weights are computed in float32: give {', '.join(_DTYPES)}, "
-            f'for example {argument}.float() of a tensor or {argument}.astype("float32") of an '
-            "array"
+            f"{name} is {known}. Pass {', '.join(_DTYPES)}, "
+            f'for example {argument}.float() for a tensor or {argument}.astype("float32") for an '
+            "array."
         )
 
 
@@ -151,12 +151,12 @@ def _explain(argument: str) -> Callable[[tuple[int, ...]], str]:
     def explain(shape: tuple[int, ...]) -> str:
         if len(shape) == 2:
             return (
-                f". Two axes are those of one head, {named_axes(shape, axes[1:])}, which is "
-                "layer[None]; or they hold the heads side by side, which is "
-                "layer.reshape(tokens, heads, head_dim).swapaxes(0, 1)"
+                f". Two axes are either one head, {named_axes(shape, axes[1:])}: pass layer[None]; "
+                "or all heads side by side: pass layer.reshape(tokens, heads, "
+                "head_dim).swapaxes(0, 1)"
             )
         if len(shape) == 3:
-            return f". Three axes are one layer, {named_axes(shape, axes)}: give {argument}[None]"
+            return f". Three axes are one layer, {named_axes(shape, axes)}: pass {argument}[None]"
         return ""
 
     return explain
@@ -185,7 +185,7 @@ def _check_pair(position: int, q: torch.Tensor, k: torch.Tensor) -> None:
             f"{found}: heads must be a multiple of key heads, each of which serves a group of them"
         )
     if q.device != k.device:
-        raise ValueError(f"{found}, on {q.device} and {k.device}: both must be on one device")
+        raise ValueError(f"{found}, on {q.device} and {k.device}: both must be on the same device")
 
 
 def _masks(
@@ -209,8 +209,8 @@ def _masks(
         if shape[1:] != (queries[0].shape[1], keys[0].shape[1]):
             raise ValueError(
                 f"layer {position} has queries {shape[1]} and keys {shape[2]}, but layer 0 "
-                f"queries {queries[0].shape[1]} and keys {keys[0].shape[1]}: the layers of a "
-                "record attend over the same tokens"
+                f"queries {queries[0].shape[1]} and keys {keys[0].shape[1]}: all layers "
+                "of a record must attend over the same tokens"
             )
         own_mask, own_bias, own_window = masks[position], biases[position], windows[position]
         key = (id(own_mask), id(own_bias), own_window, shape)
@@ -227,8 +227,8 @@ def _per_layer(given: Any, argument: str, count: int) -> list[Any]:
         return [given] * count
     if len(given) != count:
         raise ValueError(
-            f"{argument} is a list of {len(given)} for {count} layers; give one a layer, or one "
-            "for all of them outside of a list"
+            f"{argument} is a list of {len(given)} for {count} layers. Pass one item per layer, or "
+            "one value for all layers without a list."
         )
     return list(given)
 
@@ -251,7 +251,7 @@ def _number(given: Any, argument: str) -> float | None:
         number = float("" if isinstance(given, str) else given)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise TypeError(
-            f"{argument}={short_repr(given)} must be a number, or a list with one a layer"
+            f"{argument}={short_repr(given)} must be a number, or a list with one per layer"
         ) from None
     if not math.isfinite(number):
         raise ValueError(f"{argument}={given!r} must be a finite number")
@@ -262,9 +262,8 @@ def _window(given: Any) -> int | None:
     if given is None:
         return None
     refused = (
-        f"window={short_repr(given)} must be a whole number of at least 1: keys are allowed that "
-        "are "
-        "fewer places away from the query"
+        f"window={short_repr(given)} must be a whole number of at least 1. Keys are allowed if "
+        "their distance from the query is less than window."
     )
     try:
         number = 0 if isinstance(given, bool | str) else int(given)
@@ -291,6 +290,6 @@ def _sinks(given: Any, name: str, heads: int) -> torch.Tensor | None:
     if tuple(sinks.shape) != (heads,):
         raise ValueError(
             f"{name} has shape {tuple(sinks.shape)}; it must be (heads,) with heads {heads}, one "
-            "logit a head, or a list of these, one a layer"
+            "logit per head, or a list of these, one per layer"
         )
     return _finite(sinks, name, ("heads",))

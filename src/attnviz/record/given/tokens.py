@@ -66,8 +66,8 @@ class ProjectedKeys:
                 whole_number(name, number, least)
         if self.kernel is None and (self.stride is not None or self.padding):
             raise ValueError(
-                "stride= and padding= are a convolution's: give kernel= too, or none of the three "
-                "for a dense projection"
+                "stride= and padding= need kernel=. Pass kernel= as well, or none of the three "
+                "for a dense projection."
             )
 
     def tokens(self, tokens: Tokens, num_keys: int) -> Tokens:
@@ -119,8 +119,8 @@ class ProjectedKeys:
         if self.kernel is not None:
             return []
         return [
-            f"The {num_keys} keys are mixtures of all tokens by a dense projection, as in "
-            "Linformer: no column can be read token by token."
+            f"The {num_keys} keys are combinations of all tokens by a dense projection, as in "
+            "Linformer: columns do not correspond to tokens."
         ]
 
     def _groups(self, num_tokens: int, num_keys: int) -> list[range]:
@@ -133,10 +133,10 @@ class ProjectedKeys:
         groups = [range(max(0, start), min(num_tokens, start + kernel)) for start in starts]
         if num_keys not in counts or not all(groups):
             raise ValueError(
-                f"key_tokens={self!r} makes {max(0, min(counts))} keys of {num_tokens} tokens, but "
-                f"there are {num_keys}; give the projection's own kernel, stride and padding "
-                f"(Linformer's: kernel={-(-num_tokens // num_keys)} alone), or ProjectedKeys() "
-                "where it is a dense layer"
+                f"key_tokens={self!r} gives {max(0, min(counts))} keys for {num_tokens} tokens, "
+                f"but there are {num_keys}. Pass the projection's kernel, stride and padding "
+                f"(Linformer: only kernel={-(-num_tokens // num_keys)}), or ProjectedKeys() for a "
+                "dense layer."
             )
         return groups
 
@@ -153,8 +153,8 @@ def _token_strings(tokens: Any, argument: str) -> list[str]:
     if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
         what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
         raise TypeError(
-            f"{argument} must be a sequence of strings, one a token; got {what}. Split a text "
-            "as its model did, for example with tokenizer.convert_ids_to_tokens(input_ids[0])"
+            f"{argument} must be a sequence of strings, one per token; got {what}. Split the text "
+            "with the model's tokenizer, for example tokenizer.convert_ids_to_tokens(input_ids[0])"
         )
     strings = list(tokens)
     for position, token in enumerate(strings):
@@ -162,9 +162,9 @@ def _token_strings(tokens: Any, argument: str) -> list[str]:
             if isinstance(token, str):
                 continue
             raise ValueError(
-                f"{argument} holds {len(strings)} list{'s' if len(strings) > 1 else ''} of "
-                f"tokens; a record is one example: give {argument}[i] with the weights of "
-                "example i"
+                f"{argument} has {len(strings)} list{'s' if len(strings) > 1 else ''} of "
+                f"tokens, but a record is one example. Pass {argument}[i] with the weights of "
+                "example i."
             )
         if not isinstance(token, str):
             raise TypeError(

@@ -29,9 +29,9 @@ __all__ = ["NOT_RETURNED", "checked_layers", "stacks_of_weights"]
 
 #: Hint of an error about a model output without weights.
 NOT_RETURNED = (
-    "the model ran without returning weights, as all attention but eager does (sdpa, flash, flex). "
-    "Give the model itself, attnviz.show_head_view(model, text) or attnviz.extract(model, text): "
-    "its weights are captured as it runs. Otherwise load it with "
+    "the model returned no weights, as only eager attention returns them (not sdpa, flash, flex). "
+    "Pass the model itself, attnviz.show_head_view(model, text) or attnviz.extract(model, text): "
+    "its weights are captured while it runs. Otherwise load it with "
     'attn_implementation="eager" and call it with output_attentions=True'
 )
 
@@ -82,13 +82,13 @@ def stacks_of_weights(
     given = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
     if not given:
         raise TypeError(
-            "attentions is missing; give a model's outputs.attentions, or "
+            "attentions is missing; pass a model's outputs.attentions, or "
             "encoder_attentions=, decoder_attentions= or cross_attentions=. If that is None, "
             + NOT_RETURNED
         )
     if "self" in given and len(given) > 1:
         raise TypeError(
-            "attentions= is for one kind of attention; for an encoder-decoder model give only "
+            "attentions= is for one kind of attention; for an encoder-decoder model pass only "
             "encoder_attentions=, decoder_attentions= and cross_attentions="
         )
     for_self = {name: tokens[name] for name in ("tokens", "key_tokens")}
@@ -99,8 +99,8 @@ def stacks_of_weights(
         raise TypeError(f'stack={short_repr(stack)} must be a name, such as "self"')
     if stack != "self" and "self" not in given:
         raise TypeError(
-            f"stack={stack!r} names the stack of attentions=; those of an encoder-decoder model "
-            "have their own names"
+            f"stack={stack!r} is the name of the stack of attentions=. Stacks of an "
+            "encoder-decoder model have fixed names."
         )
     if not isinstance(signed, bool | np.bool_):
         raise TypeError(f"signed={short_repr(signed)} must be True or False")
@@ -112,7 +112,9 @@ def stacks_of_weights(
         rows = tokens[row_argument]
         columns = tokens[column_argument] if column_argument else None
         if rows is None:
-            raise TypeError(f"{row_argument} is missing: the tokens of stack {name!r}, one a query")
+            raise TypeError(
+                f"{row_argument} is missing: the tokens of stack {name!r}, one per query"
+            )
         if name == "cross" and columns is None:
             raise TypeError(f"{column_argument} is missing: the keys of the cross attention")
         values = checked_layers(
@@ -153,7 +155,7 @@ def checked_layers(
     """
     if isinstance(attentions, list | tuple) and not attentions:
         raise ValueError(
-            f"{argument} is empty, and should have one array (heads, queries, keys) a layer: "
+            f"{argument} is empty, instead of one array (heads, queries, keys) per layer: "
             f"{NOT_RETURNED}"
         )
     given = split_layers(attentions, argument, _AXES, _explain_whole(argument))
@@ -179,14 +181,14 @@ def _explain_whole(argument: str) -> Callable[[tuple[int, ...]], str]:
     def explain(shape: tuple[int, ...]) -> str:
         if len(shape) == 2:
             return (
-                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: give "
+                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: pass "
                 f"{argument}[None, None]"
             )
         if len(shape) == 3:
             return (
-                f". Three axes are either one layer, {named_axes(shape, _AXES)}: give "
-                f"{argument}[None]; or one head a layer, "
-                f"{named_axes(shape, ('layers', *_AXES[1:]))}: give {argument}[:, None]"
+                f". Three axes are either one layer, {named_axes(shape, _AXES)}: pass "
+                f"{argument}[None]; or one head per layer, "
+                f"{named_axes(shape, ('layers', *_AXES[1:]))}: pass {argument}[:, None]"
             )
         return ""
 
@@ -197,14 +199,14 @@ def _explain_layer(argument: str) -> Callable[[tuple[int, ...]], str]:
     def explain(shape: tuple[int, ...]) -> str:
         if len(shape) == 2:
             return (
-                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: where each "
-                f"layer has one, give [layer[None] for layer in {argument}]; where they are the "
-                f"heads of one layer, [numpy.stack({argument})]"
+                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}. If each "
+                f"layer has one, pass [layer[None] for layer in {argument}]. If they are the "
+                f"heads of one layer, pass [numpy.stack({argument})]"
             )
         if len(shape) == 5:
             return (
                 f". Five axes are those of several layers, as generate() returns them for each "
-                f"step: give the layers of one, {argument}[step]"
+                f"step: pass the layers of one step, {argument}[step]"
             )
         return ""
 
@@ -224,7 +226,7 @@ def _refuse_other_order(
             raise ValueError(
                 f"{name} has shape {shape}, read as {named_axes(shape, _AXES)}, but there are "
                 f"{wanted[0]} query tokens and {wanted[1]} key tokens: axes {first} and {second} "
-                f"seem to be the other way round, give layer.swapaxes({first}, {second})"
+                f"seem to be swapped: pass layer.swapaxes({first}, {second})"
             )
 
 
@@ -247,13 +249,12 @@ def _check_head(values: torch.Tensor, name: str, *, signed: bool) -> None:
     if values.dtype == torch.float64 and bool((values.abs() > _LARGEST).any()):
         raise ValueError(
             f"{name}: the weight at {place(values.abs() > _LARGEST)} is larger than {_LARGEST:.2g},"
-            " the largest number that float32 has; divide all by one number"
+            " the largest number of float32. Divide all weights by a constant."
         )
     if not signed and bool((values < 0).any()):
         raise ValueError(
-            f"{name}: the weight at {place(values < 0)} is negative; these look like scores "
-            "before the softmax; of differences, effects and attributions, which may be "
-            "negative, say so with signed=True"
+            f"{name}: the weight at {place(values < 0)} is negative, as scores before the "
+            "softmax can be. Pass signed=True for differences, effects and attributions."
         )
 
 
@@ -277,9 +278,9 @@ def _check_sums(weights: torch.Tensor, name: str) -> None:
         if other is not None:
             way_out = (
                 f"axis {other} does, and seems to be the keys: axes must be "
-                f"(heads, queries, keys), so give layer.swapaxes({other}, -1); {way_out}"
+                f"(heads, queries, keys), so pass layer.swapaxes({other}, -1); {way_out}"
             )
         raise ValueError(
-            f"{name}, head {head}: the weights of query {query} sum to "
-            f"{float(sums[query]):.4g}, not to 1; {way_out}"
+            f"{name}, head {head}: the weights of query {query} sum to {float(sums[query]):.4g}, "
+            f"not to 1; {way_out}"
         )

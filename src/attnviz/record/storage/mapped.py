@@ -47,6 +47,6 @@ def check_mapped(files: Iterable[MappedFile]) -> None:
     for file in files:
         if file.is_shorter():
             raise OSError(
-                f"{str(file.path)!r} is shorter than when the record was loaded from it, so its "
-                "weights are lost: restore the file, or extract the record again"
+                f"{str(file.path)!r} was truncated after the record was loaded from it, so that "
+                "weights are lost. Restore the file, or extract the record again."
             )

@@ -161,8 +161,8 @@ def read_arrays(
         ) from error
     if _HEADER_KEY not in metadata:
         raise ValueError(
-            f"path={str(path)!r} is a safetensors file without a header of attnviz: load a file "
-            "that record.save(path) wrote, or the whole folder of spool="
+            f"path={str(path)!r} is a safetensors file without a header of attnviz. Load a file "
+            "of record.save(path), or the complete folder of spool=."
         )
     text = metadata[_HEADER_KEY]
     intact = metadata.get(_HEADER_CHECKSUM_KEY) == _header_checksum(text, arrays)
@@ -171,7 +171,8 @@ def read_arrays(
         intact = intact and metadata.get(CHECKSUM) == array_checksum(arrays, text)
     if not intact:
         raise ValueError(
-            f"path={str(path)!r} is damaged: it is not what was written; save it again"
+            f"path={str(path)!r} is damaged: its content does not match its checksum. Save it "
+            "again."
         )
     try:
         header = json.loads(text)
@@ -225,7 +226,7 @@ def write_safetensors(
             file.write(piece)
             code = zlib.crc32(piece, code)
         if file.tell() != stop:
-            raise ValueError(f"{name} has {file.tell() - start} bytes, {stop - start} were said")
+            raise ValueError(f"{name} has {file.tell() - start} bytes instead of {stop - start}")
     checksum = f"{code:08x}"
     # This pattern cannot occur inside a JSON string, where quotes are escaped.
     file.seek(header.index(f'"{CHECKSUM}":"{_UNKNOWN}"'.encode()) + len(CHECKSUM) + 4)
@@ -258,7 +259,7 @@ def _header(
     for name in sorted(arrays, key=lambda each: (-arrays[each].dtype.itemsize, each)):
         array = arrays[name]
         if array.dtype not in _NAMES:
-            raise TypeError(f"{name} is {array.dtype}, which cannot be saved; convert it before")
+            raise TypeError(f"{name} is {array.dtype}, which cannot be saved. Convert it first.")
         start, end = end, end + math.prod(array.shape) * array.dtype.itemsize
         places[name] = (start, end)
     described = {
@@ -275,8 +276,8 @@ def _header(
     text += b" " * (-len(text) % 8)
     if len(text) > _LONGEST_HEADER:
         raise ValueError(
-            f"the tokens and notes take {len(text):,} bytes, and a safetensors file may have "
-            f"{_LONGEST_HEADER:,} beside its arrays; keep fewer tokens"
+            f"the tokens and notes take {len(text):,} bytes, but the header of a safetensors file "
+            f"has at most {_LONGEST_HEADER:,}. Save fewer tokens."
         )
     return len(text).to_bytes(8, "little") + text, places
 

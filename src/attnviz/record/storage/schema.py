@@ -106,10 +106,10 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
         for layer in fields["layers"]:
             number = int(layer["number"])
             if number in layers:
-                raise ValueError(f"layer {number} of stack {fields['name']!r} is there twice")
+                raise ValueError(f"layer {number} of stack {fields['name']!r} occurs twice")
             layers[number] = read.layer(f"{fields['name']}/{layer['number']}", layer)
         if fields["name"] in stacks:
-            raise ValueError(f"stack {fields['name']!r} is there twice")
+            raise ValueError(f"stack {fields['name']!r} occurs twice")
         stacks[fields["name"]] = AttentionStack(
             fields["name"],
             layers,
@@ -121,7 +121,7 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
         )
     texts = [header["model"], *header["notes"]]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"model and notes must be texts, got {texts!r}")
+        raise TypeError(f"model and notes must be strings; got {texts!r}")
     images = [
         checked_image(arrays[f"images/{index}"].numpy(), f"images/{index}")
         for index in range(int(header["images"]))
@@ -207,10 +207,9 @@ def _computed_to_header(
     shared.computed += heads * rows * columns
     if shared.computed > _MOST_COMPUTED:
         raise ValueError(
-            f"{prefix} would be saved with all of its numbers, as tokens of two tokenizers were "
-            f"merged into units of both: more than {4 * _MOST_COMPUTED / 1e9:.1f} GB. Save the "
-            "records that it was made from, and compare them again; or keep some layers, "
-            "record.only([...])"
+            f"{prefix} can only be saved as computed weights, because the tokens of two tokenizers "
+            f"were aligned, and these have more than {4 * _MOST_COMPUTED / 1e9:.1f} GB. Save the "
+            "original records and compare them again, or select layers with record.only([...])."
         )
     whole = slice(0, rows), slice(0, columns)
     numbers = np.stack([attention.weights(head, *whole) for head in range(heads)])
@@ -301,11 +300,11 @@ def _tokens_layer_from_header(
     scale = float(fields["scale"])
     softcap = None if fields["softcap"] is None else float(fields["softcap"])
     if not math.isfinite(scale) or not (softcap is None or 0 < softcap < math.inf):
-        raise ValueError(f"{prefix} has the scale {scale} and the soft cap {softcap}")
+        raise ValueError(f"{prefix} has an invalid scale {scale} or soft cap {softcap}")
     mask = None if fields["mask"] is None else shared[fields["mask"]]
     bias = None if fields["bias"] is None else shared[fields["bias"]]
     if not isinstance(mask, Mask | None) or not isinstance(bias, Bias | None):
-        raise TypeError(f"{prefix} has a bias where a mask is needed, or a mask for a bias")
+        raise TypeError(f"{prefix} has a bias as its mask, or a mask as its bias")
     attention = QueryKeyAttention(
         _three_axes(arrays[f"{prefix}/queries"], f"{prefix}/queries"),
         _three_axes(arrays[f"{prefix}/keys"], f"{prefix}/keys"),
@@ -323,7 +322,10 @@ def _tokens_layer_from_header(
 
 def _three_axes(array: torch.Tensor, name: str) -> torch.Tensor:
     if array.dim() != 3 or not array.is_floating_point():
-        raise ValueError(f"{name} is {array.dtype} of shape {tuple(array.shape)}")
+        raise ValueError(
+            f"{name} must be floating point with three axes; got {array.dtype} of shape "
+            f"{tuple(array.shape)}"
+        )
     return array
 
 

@@ -61,12 +61,12 @@ class Spool:
             if self.folder.is_dir():
                 if any(self.folder.iterdir()):
                     raise FileExistsError(
-                        errno.EEXIST, "the folder is not empty; give another one or delete it"
+                        errno.EEXIST, "the folder is not empty. Pass another one or delete it"
                     )
             elif self.folder.exists():
-                raise NotADirectoryError(errno.ENOTDIR, "it is a file; give the name of a folder")
+                raise NotADirectoryError(errno.ENOTDIR, "it is a file. Pass the path of a folder")
             elif not self.folder.parent.is_dir():
-                raise FileNotFoundError(errno.ENOENT, "there is no folder to make it in")
+                raise FileNotFoundError(errno.ENOENT, "the parent folder does not exist")
 
     def make(self) -> None:
         """Create the folder if it does not exist."""
@@ -158,7 +158,8 @@ class Spool:
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             way = (
-                "; what was written is removed. Make room, give a folder on another disk, or keep "
+                ". The written files are removed. Free disk space, pass a folder on another disk, "
+                "or keep "
                 'less with layers= or dtype="bfloat16"'
                 if full
                 else ""
@@ -222,7 +223,7 @@ def read_folder(
         # The index is data. Its names must not point outside the folder.
         for name in layers:
             if Path(name).name != name:
-                raise ValueError(f"{name!r} is not the name of a file")  # noqa: TRY301 - wrapped below
+                raise ValueError(f"{name!r} is not a file name")  # noqa: TRY301 - wrapped below
         size = sum((folder / name).stat().st_size for name in layers)
         for name, layer in layers.items():
             metadata, mapped = map_arrays(folder / name)
@@ -230,7 +231,7 @@ def read_folder(
             if verify or size <= ALWAYS_SUMMED:
                 stated.add(array_checksum(mapped))
             if stated != {layer[CHECKSUM]}:
-                raise ValueError(f"{name} is not what was written")  # noqa: TRY301 - wrapped below
+                raise ValueError(f"{name} has changed since it was written")  # noqa: TRY301 - wrapped below
             arrays |= {full: mapped[own] for full, own in layer["arrays"].items()}
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}); extract it again") from error
@@ -246,8 +247,8 @@ def _refuse(path: str | os.PathLike[str], folder: Path) -> None:
     if inside:
         names = ", ".join(each.name for each in inside[:3]) + (", ..." if inside[3:] else "")
         raise FileNotFoundError(
-            f"path={str(path)!r} holds {len(inside)} records, in the folders {names}: load one of "
-            f"them, for example load({str(Path(path) / inside[0].name)!r})"
+            f"path={str(path)!r} contains {len(inside)} records, in the folders {names}. Load one "
+            f"of them, for example load({str(Path(path) / inside[0].name)!r})."
         )
     raise FileNotFoundError(
         f"no record at path={str(path)!r}: the folder has no {INDEX}, which is written last"

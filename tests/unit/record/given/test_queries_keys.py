@@ -270,19 +270,19 @@ def with_value(value: float) -> list[torch.Tensor]:
         ),
         (
             {"queries": [torch.stack([q] * 3) for q in Q]},
-            r"queries\[0\] has shape \(3, 4, 5, 8\), a batch of 3 examples; .*give the queries of "
-            r"one, for example \[layer\[i : i \+ 1\] for layer in queries\]",
+            r"queries\[0\] has shape \(3, 4, 5, 8\), a batch of 3 examples, but .*Pass the queries "
+            r"of one, for example \[layer\[i : i \+ 1\] for layer in queries\]",
         ),
         (
             {"queries": Q[0]},
-            r"queries is one array of shape \(4, 5, 8\); give \(layers, heads, queries, head_dim\) "
-            r".*one layer, heads 4, queries 5, head_dim 8: give queries\[None\]",
+            r"queries is one array of shape \(4, 5, 8\); pass \(layers, heads, queries, head_dim\) "
+            r".*one layer, heads 4, queries 5, head_dim 8: pass queries\[None\]",
         ),
         (
             {"keys": [k[0] for k in K]},
             r"keys\[0\] has shape \(5, 8\); it must be \(key heads, keys, head_dim\) or .*Two axes "
-            r"are those of one head, keys 5, head_dim 8, which is layer\[None\]; or they hold the "
-            r"heads side by side, which is layer.reshape\(tokens, heads, head_dim\)",
+            r"are either one head, keys 5, head_dim 8: pass layer\[None\]; or all heads side by "
+            r"side: pass layer.reshape\(tokens, heads, head_dim\)",
         ),
         (
             {"keys": [k.repeat(1, 1, 2) for k in K]},
@@ -296,29 +296,29 @@ def with_value(value: float) -> list[torch.Tensor]:
         ),
         (
             {"queries": [Q[0], Q[1], Q[2][:, :4]]},
-            "layer 2 has queries 4 and keys 5, but layer 0 queries 5 and keys 5: the layers of a "
-            "record attend over the same tokens",
+            "layer 2 has queries 4 and keys 5, but layer 0 queries 5 and keys 5: all layers of "
+            "a record must attend over the same tokens",
         ),
-        ({"keys": K[:2]}, "queries has 3 layers but keys has 2; give both of each layer"),
-        ({"queries": []}, "queries is empty; give one array"),
-        ({"queries": [Q[0][:0]]}, r"queries\[0\] has shape \(0, 5, 8\): it holds no numbers"),
+        ({"keys": K[:2]}, "queries has 3 layers but keys has 2; pass both for each layer"),
+        ({"queries": []}, "queries is empty; pass one array"),
+        ({"queries": [Q[0][:0]]}, r"queries\[0\] has shape \(0, 5, 8\), which contains no numbers"),
         (
             {"tokens": words(4)},
             r"tokens has 4 tokens, but queries\[0\] has heads 4, queries 5, head_dim 8; the axes "
-            r"seem to be \(queries, heads, head_dim\): give layer.swapaxes\(-3, -2\)",
+            r"seem to be \(queries, heads, head_dim\): pass layer.swapaxes\(-3, -2\)",
         ),
         (
             {"key_tokens": words(6)},
             r"key_tokens has 6 tokens, but keys\[0\] has key heads 2, keys 5, head_dim 8",
         ),
         ({"scale": np.nan}, "scale=nan must be a finite number"),
-        ({"scale": [1.0, 2.0]}, "scale is a list of 2 for 3 layers; give one a layer"),
+        ({"scale": [1.0, 2.0]}, r"scale is a list of 2 for 3 layers\. Pass one item per layer"),
         ({"softcap": 0.0}, r"softcap=0.0 must be above 0"),
         ({"window": 0}, "window=0 must be a whole number of at least 1"),
         ({"window": True}, "window=True must be a whole number"),
         (
             {"keys": [k[:, :3] for k in K], "causal": True, "key_tokens": words(3)},
-            "causal=True takes the queries for the last of the keys, but there are 5 queries and 3",
+            "causal=True needs queries that are the last of the keys, but there are 5 queries",
         ),
         (
             {"mask": torch.ones(5, 4, dtype=torch.bool)},
@@ -326,8 +326,8 @@ def with_value(value: float) -> list[torch.Tensor]:
             "with heads 4, queries 5, keys 5",
         ),
         ({"mask": [None, torch.ones(1, 5).bool(), None]}, r"mask\[1\] has shape \(1, 5\)"),
-        ({"mask": torch.full((5, 5), np.nan)}, "mask holds NaN or plus infinity; it is added"),
-        ({"bias": torch.full((5, 5), -np.inf)}, "bias holds NaN or infinity; .* as mask="),
+        ({"mask": torch.full((5, 5), np.nan)}, r"mask contains NaN or plus infinity\. It is added"),
+        ({"bias": torch.full((5, 5), -np.inf)}, r"bias contains NaN or infinity\. .* as mask="),
         ({"sinks": torch.ones(3)}, r"sinks has shape \(3,\); it must be \(heads,\) with heads 4"),
         ({"sinks": torch.full((4,), np.nan)}, "sinks is NaN at head 0"),
     ],
@@ -342,14 +342,14 @@ def test_numbers_and_shapes_that_are_refused(change: dict[str, Any], message: st
     [
         (
             {"queries": [q.double() for q in Q]},
-            r"queries\[0\] is float64, and weights are computed in float32: give float32, float16, "
+            r"queries\[0\] is float64\. Pass float32, float16, "
             r"bfloat16, for example queries.float\(\)",
         ),
         ({"keys": [k.to(torch.int8) for k in K]}, r"keys\[0\] is int8"),
-        ({"queries": 7}, "queries must be a sequence with one array a layer; got int"),
+        ({"queries": 7}, "queries must be a sequence with one array per layer; got int"),
         ({"keys": [None, *K[1:]]}, r"keys\[0\] is not an array of numbers"),
-        ({"causal": torch.ones(5, 5)}, "causal must be True or False, got Tensor; a mask is given"),
-        ({"mask": torch.ones(5, 5, dtype=torch.int64)}, "mask is int64, which may mean either"),
+        ({"causal": torch.ones(5, 5)}, r"causal must be True or False; got Tensor\. Pass a mask"),
+        ({"mask": torch.ones(5, 5, dtype=torch.int64)}, "mask is int64, which is ambiguous"),
         ({"mask": "causal"}, "mask is not an array of numbers"),
         (
             {"queries": [q[:, :3] for q in Q], "tokens": words(3)},

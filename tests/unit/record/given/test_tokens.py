@@ -101,8 +101,8 @@ def test_a_dense_projection_is_numbered_and_noted(tmp_path: Path) -> None:
     record = AttentionRecord.from_weights([weights], TEXT, key_tokens=ProjectedKeys())
     assert list(record.stack().key_tokens) == ["projection 0", "projection 1", "projection 2"]
     (note,) = record.notes
-    assert "3 keys are mixtures of all tokens by a dense projection" in note
-    assert "no column can be read token by token" in note
+    assert "3 keys are combinations of all tokens by a dense projection" in note
+    assert "columns do not correspond to tokens" in note
     again = load(record.save(tmp_path / "x.safetensors"))
     assert again.notes == record.notes
     assert again.stack().key_tokens == record.stack().key_tokens
@@ -141,7 +141,7 @@ def test_queries_are_merged_into_words_and_groups_stay() -> None:
     [
         ({"kernel": 0}, "kernel=0 must be at least 1"),
         ({"kernel": 2, "stride": 0}, "stride=0 must be at least 1"),
-        ({"stride": 2}, "stride= and padding= are a convolution's: give kernel= too"),
+        ({"stride": 2}, r"stride= and padding= need kernel=\. Pass kernel= as well"),
     ],
 )
 def test_projections_that_are_none(options: Any, message: str) -> None:
@@ -154,7 +154,7 @@ def test_groups_that_are_not_as_many_as_the_keys(keys: ProjectedKeys) -> None:
     weights = [linformer(vectors(1, 7, 4), vectors(1, 6, 4))]
     with pytest.raises(
         ValueError,
-        match=rf"key_tokens=ProjectedKeys\(kernel={keys.kernel}, .*makes [13] keys of 7 tokens, "
-        r"but there are 6; .*\(Linformer's: kernel=2 alone\), or ProjectedKeys\(\)",
+        match=rf"key_tokens=ProjectedKeys\(kernel={keys.kernel}, .*gives [13] keys for 7 tokens, "
+        r"but there are 6\. .*\(Linformer: only kernel=2\), or ProjectedKeys\(\)",
     ):
         AttentionRecord.from_weights(weights, TEXT, key_tokens=keys)

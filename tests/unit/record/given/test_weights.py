@@ -121,7 +121,7 @@ def with_value(value: float) -> list[Any]:
 PLACE = r"attentions\[1\], head 1"
 
 
-WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
+WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
 
 
 @pytest.mark.parametrize(
@@ -131,45 +131,48 @@ WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
         (with_value(np.inf), rf"{PLACE}: the weight at query 2, key 3 is infinite"),
         (
             with_value(-0.25),
-            rf"{PLACE}: the weight at query 2, key 3 is negative; .*before the softmax",
+            rf"{PLACE}: the weight at query 2, key 3 is negative, .*before the softmax",
         ),
         (
             with_value(7.0),
             rf"{PLACE}: the weights of query 2 sum to 7\.\d+, not to 1; .* normalized=False",
         ),
         ([LAYERS[0], None], r"attentions\[1\] is None: .*attn_implementation=\"eager\""),
-        ([], r"attentions is empty, .* Give the model itself, attnviz.show_head_view\(model"),
+        ([], r"attentions is empty, .* Pass the model itself, attnviz.show_head_view\(model"),
         ((), r"attentions is empty, .* attn_implementation=\"eager\""),
-        ((None, None), r"attentions\[0\] is None: .* Give the model itself, attnviz.show_head_v"),
+        ((None, None), r"attentions\[0\] is None: .* Pass the model itself, attnviz.show_head_v"),
         (np.zeros((0, 2, 4, 4)), "attentions is empty"),
         (
             [np.stack([LAYERS[0]] * 3)],
-            r"attentions\[0\] has shape \(3, 2, 4, 4\), a batch of 3 examples; .*"
+            r"attentions\[0\] has shape \(3, 2, 4, 4\), a batch of 3 examples, but .*"
             r"\[layer\[i : i \+ 1\] for layer in attentions\]",
         ),
         (np.zeros((1,) * 6), r"attentions is one array of shape \(1, 1, 1, 1, 1, 1\)"),
         # A slip of a hundredth is more than rounding.
         ([LAYERS[0] * np.float32(0.99)], r"sum to 0\.99, not to 1"),
-        ([LAYERS[0], np.zeros((0, 4, 4))], r"attentions\[1\] has shape \(0, 4, 4\): it holds no"),
+        (
+            [LAYERS[0], np.zeros((0, 4, 4))],
+            r"attentions\[1\] has shape \(0, 4, 4\), which contains no",
+        ),
         ([shares(2, 3, 4)], "layer 0: the attention has 3 queries but query_tokens has 4 tokens"),
         ([shares(2, 4, 5)], "layer 0: the attention has 5 keys but key_tokens has 4 tokens"),
         ([LAYERS[0], shares(2, 5, 5)], "layer 1: the attention has 5 queries"),
         (
             LAYERS[0][0],
             rf"attentions is one array of shape \(4, 4\); {WHOLE}. Two axes are those of one head, "
-            r"queries 4, keys 4: give attentions\[None, None\]",
+            r"queries 4, keys 4: pass attentions\[None, None\]",
         ),
         (
             np.stack([layer[0] for layer in LAYERS]),
             rf"attentions is one array of shape \(3, 4, 4\); {WHOLE}. Three axes are either one "
-            r"layer, heads 3, queries 4, keys 4: give attentions\[None\]; or one head a layer, "
-            r"layers 3, queries 4, keys 4: give attentions\[:, None\]",
+            r"layer, heads 3, queries 4, keys 4: pass attentions\[None\]; or one head per layer, "
+            r"layers 3, queries 4, keys 4: pass attentions\[:, None\]",
         ),
         (
             [layer[0] for layer in LAYERS],
             r"attentions\[0\] has shape \(4, 4\); it must be .*Two axes are those of one head, "
-            r"queries 4, keys 4: where each layer has one, give \[layer\[None\] for layer in "
-            r"attentions\]; where they are the heads of one layer, \[numpy.stack\(attentions\)\]",
+            r"queries 4, keys 4\. If each layer has one, pass \[layer\[None\] for layer in "
+            r"attentions\]\. If they are the heads of one layer, pass \[numpy.stack",
         ),
         # model.generate(...).attentions: a tuple of layers for every step.
         (
@@ -180,7 +183,7 @@ WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
         (
             [layer.swapaxes(1, 2) for layer in LAYERS],
             r"attentions\[0\], head 0: the weights of query 0 sum to [\d.]+, not to 1; axis -2 "
-            r"does, and seems to be the keys: axes must be \(heads, queries, keys\), so give "
+            r"does, and seems to be the keys: axes must be \(heads, queries, keys\), so pass "
             r"layer.swapaxes\(-2, -1\); if this is intended, pass normalized=False",
         ),
         (
@@ -190,8 +193,8 @@ WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
         (
             [layer.swapaxes(0, 1) for layer in LAYERS],
             r"attentions\[0\] has shape \(4, 2, 4\), read as heads 4, queries 2, keys 4, but there "
-            r"are 4 query tokens and 4 key tokens: axes -3 and -2 seem to be the other way round, "
-            r"give layer.swapaxes\(-3, -2\)",
+            r"are 4 query tokens and 4 key tokens: axes -3 and -2 seem to be swapped: "
+            r"pass layer.swapaxes\(-3, -2\)",
         ),
     ],
 )
@@ -221,8 +224,8 @@ def test_numbers_of_both_signs_and_any_size_are_taken_where_they_are_said_to_be_
 @pytest.mark.parametrize(
     ("attentions", "message"),
     [
-        (7, "attentions must be a sequence with one array a layer; got int"),
-        ("the cat", "attentions must be a sequence with one array a layer; got str"),
+        (7, "attentions must be a sequence with one array per layer; got int"),
+        ("the cat", "attentions must be a sequence with one array per layer; got str"),
         (["the cat"], r"attentions\[0\] is not an array of numbers"),
         ([[[["a", "b"], ["c", "d"]]]], r"attentions\[0\] is not an array of numbers"),
         ([[[[1.0], [0.5, 0.5]]]], r"attentions\[0\] is not an array of numbers"),
@@ -232,7 +235,7 @@ def test_numbers_of_both_signs_and_any_size_are_taken_where_they_are_said_to_be_
         ),
         (
             None,
-            r"attentions is missing; give a model's outputs.attentions, .* If that is None, the",
+            r"attentions is missing; pass a model's outputs.attentions, .* If that is None, the",
         ),
     ],
 )
@@ -244,14 +247,14 @@ def test_what_is_no_array_is_refused(attentions: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("tokens", "kind", "message"),
     [
-        (None, TypeError, "tokens is missing: the tokens of stack 'self', one a query"),
+        (None, TypeError, "tokens is missing: the tokens of stack 'self', one per query"),
         (np.arange(4), TypeError, r"tokens\[0\] is a int64"),
         (7, TypeError, "tokens must be a sequence of strings, .*got int"),
         (words(3), ValueError, "the attention has 4 queries but query_tokens has 3 tokens"),
         (
             [TOKENS, TOKENS],
             ValueError,
-            r"tokens holds 2 lists of tokens; .*give tokens\[i\] with the weights of example i",
+            r"tokens has 2 lists of tokens, .*Pass tokens\[i\] with the weights of example i",
         ),
     ],
 )
@@ -268,23 +271,31 @@ def test_an_array_of_strings_is_a_list_of_tokens() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"layers": [0, 1]}, ValueError, "must number each of the 3 layers of attentions once"),
-        ({"layers": [0, 1, 1]}, ValueError, "must number each of the 3 layers of attentions once"),
-        ({"layers": [-1, 0, 1]}, ValueError, "once, from 0"),
+        (
+            {"layers": [0, 1]},
+            ValueError,
+            "must be 3 different numbers from 0, one per layer of attentions",
+        ),
+        (
+            {"layers": [0, 1, 1]},
+            ValueError,
+            "must be 3 different numbers from 0, one per layer of attentions",
+        ),
+        ({"layers": [-1, 0, 1]}, ValueError, "must be 3 different numbers from 0"),
         ({"layers": "abc"}, TypeError, "layers='abc' must be a list of whole numbers, one"),
         ({"layers": [0.5, 1, 2]}, TypeError, r"list of whole numbers, .*; 0\.5 is not one"),
         ({"sentence_b_start": 0}, ValueError, "sentence_b_start=0 must be from 1 to 3"),
         ({"sentence_b_start": 4}, ValueError, "sentence_b_start=4 must be from 1 to 3"),
         ({"sentence_b_start": "x"}, TypeError, "sentence_b_start='x' must be a whole number"),
-        ({"model": 3}, TypeError, "model must be a text"),
+        ({"model": 3}, TypeError, "model must be a string"),
         ({"key_tokens": "abcd"}, TypeError, "key_tokens must be a sequence of strings"),
-        ({"measure": ""}, ValueError, r"measure=.* must be a word or two"),
-        ({"measure": "a\nb"}, ValueError, r"measure=.* must be a word or two"),
-        ({"measure": "x" * 41}, ValueError, r"measure=.* must be a word or two"),
-        ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a word or two"),
-        ({"measure": 7}, TypeError, "measure=7 must be a text"),
+        ({"measure": ""}, ValueError, r"measure=.* must be a short name of the values"),
+        ({"measure": "a\nb"}, ValueError, r"measure=.* must be a short name of the values"),
+        ({"measure": "x" * 41}, ValueError, r"measure=.* must be a short name of the values"),
+        ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a short name of the values"),
+        ({"measure": 7}, TypeError, "measure=7 must be a string"),
         ({"signed": "yes"}, TypeError, "signed='yes' must be True or False"),
-        ({"signed": True, "normalized": True}, ValueError, "exclude each other"),
+        ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
     ],
 )
 def test_options_that_are_refused(
@@ -299,7 +310,7 @@ def test_options_that_are_refused(
     [
         (np.nan, {"normalized": False}, "is NaN"),
         (np.inf, {"normalized": False}, "is infinite"),
-        (-1.0, {"normalized": False}, r"is negative; .* signed=True"),
+        (-1.0, {"normalized": False}, r"is negative, .* signed=True"),
         (np.nan, {"signed": True}, "is NaN"),
         (-np.inf, {"signed": True}, "is infinite"),
         (-1e39, {"signed": True}, r"is larger than 3\.4e\+38, .* float32"),
@@ -341,7 +352,7 @@ def test_numbers_that_are_refused_where_any_sum_is_taken(
         ),
         (
             {"encoder_attentions": LAYERS, "encoder_tokens": TOKENS, "stack": "joint"},
-            "stack='joint' names the stack of attentions=",
+            "stack='joint' is the name of the stack of attentions=",
         ),
         ({"decoder_attentions": LAYERS, "decoder_tokens": ["a", 4]}, r"decoder_tokens\[1\] is a"),
         ({"attentions": LAYERS, "tokens": TOKENS, "stack": " "}, "must be a name"),

@@ -152,7 +152,7 @@ def test_a_full_disk_is_told_with_ways_out(
         write_both(spools[0])
     assert raised.value.errno == errno.ENOSPC
     assert re.search(
-        r"spool='.*x' cannot be written: .*what was written is removed\. Make room, .*another disk"
+        r"spool='.*x' cannot be written: .*files are removed\. Free disk space, .*another disk"
         r".*layers= or dtype=\"bfloat16\"",
         str(raised.value),
     )
@@ -199,7 +199,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     # What was finished stays.
     assert names_in(tmp_path / "x") == ["0", "1"]
     with pytest.raises(
-        FileNotFoundError, match=r"holds 2 records, in the folders 0, 1: .*load\('.*x/0'\)"
+        FileNotFoundError, match=r"contains 2 records, in the folders 0, 1\. .*load\('.*x/0'\)"
     ):
         load(tmp_path / "x")
     with pytest.raises(FileExistsError, match=r"spool='.*x' cannot be written: .* not empty"):
@@ -214,7 +214,11 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
         ("", ValueError, r"^spool='' is empty\. Pass the path of a folder"),
         ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
         ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),
-        ("file", NotADirectoryError, r"spool='file' cannot be written: it is a file; give the na"),
+        (
+            "file",
+            NotADirectoryError,
+            r"spool='file' cannot be written: it is a file\. Pass the path",
+        ),
     ],
 )
 def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
@@ -285,7 +289,7 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
     damaged[-1] ^= 4
     path.write_bytes(damaged)
     load(folder)
-    with pytest.raises(ValueError, match=rf"{LAYER} is not what was written"):
+    with pytest.raises(ValueError, match=rf"{LAYER} has changed since it was written"):
         load(folder, verify=True)
 
 
@@ -296,10 +300,10 @@ def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
     # Its arrays are mapped from the file that is replaced.
     arrays = {name: array.clone() for name, array in arrays.items()}
     faults: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "not the name of a file": lambda h: h["layers"].update({f"../x/{LAYER}": {}}),
+        "is not a file name": lambda h: h["layers"].update({f"../x/{LAYER}": {}}),
         "No such file": lambda h: h["layers"].update({"none": {}}),
         "nothing": lambda h: h["layers"][LAYER]["arrays"].update({"self/1/keys": "nothing"}),
-        "is not what was written": lambda h: h["layers"][LAYER].update(crc32="00000000"),
+        "has changed since it was written": lambda h: h["layers"][LAYER].update(crc32="00000000"),
         "not iterable": lambda h: h.update(layers=7),
         "self/1/queries": lambda h: h["layers"].pop(LAYER),
         "self/9": lambda h: h["stacks"][0]["layers"][0].update(number=9),
