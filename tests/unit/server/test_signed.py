@@ -440,7 +440,7 @@ def test_analyses_that_are_of_weights_refuse_signed_numbers() -> None:
     record = difference_record()
     assert analysis.patterns_of(record) == ()
     assert analysis.distinct_head(record) is None
-    words_of = "are defined for attention weights, and stack 'self' has signed numbers"
+    words_of = "are defined for attention weights, but stack 'self' has signed values"
     for ask in (
         lambda: analysis.head_scores(record, "self"),
         lambda: analysis.all_head_scores(record),
