@@ -124,9 +124,8 @@ def _records(
     if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
         for name, each in (("a", a), ("b", b)):
             if not isinstance(each, AttentionRecord):
-                raise TypeError(
-                    f"{name} must be an AttentionRecord, as the other is; got {type(each).__name__}"
-                )
+                got = "is missing" if each is None else f"is a {type(each).__name__}"
+                raise TypeError(f"{name} {got}; pass two records, compare(record_a, record_b)")
         _check_left_out(c, options)
         return _Given([a, b], ("a", "b"), [])
     if not several:

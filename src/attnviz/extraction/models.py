@@ -25,6 +25,7 @@ from attnviz.extraction.adapters import (
     virtual_tokens,
 )
 from attnviz.extraction.parallel import check_parallel
+from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup, fork_safe_lock
 
 __all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of", "without_loading_bar"]
@@ -66,6 +67,10 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
                 processor = getattr(model, attribute, None)
         model = model.model
     elif isinstance(model, str | PathLike):
+        if isinstance(model, str) and " " in model and not Path(model).exists():
+            raise TypeError(
+                f"model={short_repr(model)} is a text. Pass a model first and the text second."
+            )
         model = _load_model(_source("model", model))
     model = _unwrapped(model)
     if not isinstance(base_of(model), PreTrainedModel):

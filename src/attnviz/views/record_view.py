@@ -24,7 +24,7 @@ from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
 
-__all__ = ["RecordView"]
+__all__ = ["RecordView", "check_one_text"]
 
 # A caller that gives one of these has chosen what to see.
 _POSITION = frozenset(
@@ -390,9 +390,28 @@ def _is_pair(stack: AttentionStack) -> bool:
     return all({0, 1} <= set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens))
 
 
+#: What is no record of one text, and the function that shows it.
+_SHOWN_BY = {
+    "HeadStatistics": "show_atlas_view",
+    "Corpus": "show_embedding_view",
+    "Comparison": "show_compare_view",
+}
+
+
+def check_one_text(argument: str, value: object) -> None:
+    """Raise TypeError for results that another function shows."""
+    function = _SHOWN_BY.get(type(value).__name__)
+    if function is not None:
+        raise TypeError(
+            f"{argument} is a {type(value).__name__}, and this view shows one record. Pass it to "
+            f"attnviz.{function}."
+        )
+
+
 def _check_record(record: object) -> None:
     if isinstance(record, AttentionRecord):
         return
+    check_one_text("record", record)
     if isinstance(record, (list, tuple)) and record and isinstance(record[0], AttentionRecord):
         raise TypeError(
             f"record is a list of {len(record)} records, and a view shows one: give records[i]"

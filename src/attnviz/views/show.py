@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from attnviz.views.live import LiveGeneration
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
-from attnviz.views.record_view import RecordView
+from attnviz.views.record_view import RecordView, check_one_text
 from attnviz.views.what_if import WhatIf, without_model
 
 __all__ = [
@@ -425,12 +426,17 @@ def _record(
             "model is None; give a model, a record, or a model's outputs.attentions. If those are "
             f"None, {NOT_RETURNED}"
         )
+    check_one_text("model", model)
     if isinstance(model, Mapping):
         _refuse_output(model)
     if _is_weights(model):
         return _record_of_weights(model, for_weights, for_models)
     _leave_out(for_weights, "model is a model, whose tokens come from inputs")
     if inputs is None:
+        if isinstance(model, str | os.PathLike) and Path(model).is_file():
+            raise TypeError(
+                f"model={str(model)!r} is a file. Pass the record in it: attnviz.load(path)."
+            )
         raise TypeError(
             "inputs is missing: the text that the model reads, for example "
             'show_head_view(model, "The cat sat.")'

@@ -145,7 +145,7 @@ def test_only_what_both_have_is_compared() -> None:
 def test_what_is_none_of_the_three_forms_is_refused() -> None:
     a = record(THREE, ["a", "b", "c"])
     for arguments, options, words in (
-        ((a, "text"), {}, "b must be an AttentionRecord, as the other is; got str"),
+        ((a, "text"), {}, "b is a str; pass two records"),
         ((a, a, "text"), {}, "leave out c"),
         ((a, a), {"tokenizer": 1}, "leave out tokenizer"),
         ((object(), "text"), {}, "a model and two inputs"),

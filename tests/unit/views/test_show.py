@@ -73,6 +73,9 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
         ([given_record], {"device": None}, "model is a record.*leave out device"),
         ([WEIGHTS], {"tokens": words(3), "dtype": "float16"}, "weights.*leave out dtype"),
         (["some/model"], {}, "inputs is missing: the text that the model reads"),
+        ([__file__], {}, r"test_show.py' is a file\. Pass the record in it: attnviz\.load"),
+        (["the cat sat", "some/model"], {}, "model='the cat sat' is a text"),
+        ([type("Corpus", (), {})], {}, "is a Corpus, .* Pass it to attnviz.show_embedding_view"),
         # Found before the model is even looked for.
         (["some/model", "the cat"], {"head": 1}, "HeadView has no argument 'head'"),
         (["some/model"], {"tokens": words(3)}, "model is a model.*leave out tokens"),

@@ -252,7 +252,8 @@ class Encoder:
             (arguments[name] for name in self._main_names() if name in arguments),
             next(iter(arguments.values()), None),
         )
-        if main is None or main.dim() == 0:
+        known = self.accepted & arguments.keys() or not self.accepted
+        if main is None or main.dim() == 0 or not known:
             raise ValueError(
                 f"inputs: none of {', '.join(mapping)} is a model input. Pass the output of a "
                 "tokenizer or processor."
