@@ -52,7 +52,7 @@ def test_too_little_memory_is_told_before_the_model_runs(
     words = str(raised.value)
     assert doing in words
     assert "300 kB are free" in words
-    assert words.endswith("; a shorter text (truncation=) needs less")
+    assert words.endswith("Pass a shorter text, or truncation=.")
     handle.remove()
     free(None)
     run(model, {"input_ids": IDS[:, :4]})
