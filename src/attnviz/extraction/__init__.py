@@ -1,6 +1,6 @@
-"""Extraction: a model and inputs become a record of its attention.
+"""Extraction of attention: a model and its inputs become a record.
 
-This is the only part that knows transformers.
+Only this package depends on transformers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def extract(
 ) -> list[AttentionRecord]: ...
 
 
-# Whether anything else is one example or several shows only when it runs.
+# For other types, only a run shows whether they are one example or several.
 @overload
 def extract(
     model: Any,
@@ -82,86 +82,88 @@ def extract(
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
-    """Run a model once and record how it attends.
+    """Run a model once and return a record of its attention.
 
-    The record keeps each layer's queries and keys, as the model's attention received them; weights
-    are computed when asked for and equal the model's own. The model's configuration, mode and hooks
-    are the same after as before, also when it raises.
+    The record keeps each layer's queries and keys, as the model's attention received them. Weights
+    are computed on request and equal the model's own. The model's configuration, mode and hooks
+    are the same before and after the call, even if it raises an error.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
         A transformers model, a hub id, a folder, or a pipeline.
     inputs : object
-        A text, a pair of texts ``(first, second)``, a list of texts, a list of chat messages, a
-        tokenizer's or processor's own output, a tensor of ids, or an image where the model takes
-        one.
+        A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
+        messages, the output of a tokenizer or processor, a tensor of ids, or an image if the model
+        takes images.
     tokenizer, processor : object, optional
-        Found beside the model's weights by default; needed only where text or an image is given.
+        Required only for text or images. Default: those saved with the model's weights.
     target : str or list of str, optional
-        Text that the model is made to produce: shifted into the decoder of an encoder-decoder
-        model, appended to the prompt of a decoder-only one. A list for a list of texts. A class
-        that labels a text (BART's for classification) gives the text itself to its decoder.
+        Text that the model is forced to produce. It is shifted into the decoder of an
+        encoder-decoder model, or appended to the prompt of a decoder-only model. Pass a list for a
+        list of texts. A class that labels a text (BART's for classification) passes the text itself
+        to its decoder.
     generate : int, mapping or GenerationConfig, optional
-        Let the model produce a text, and record that: how many tokens at most, each the likeliest;
-        or keyword arguments of the model's own ``generate``, for example ``{"max_new_tokens": 40,
-        "do_sample": True, "top_p": 0.9}``, which follows torch's seed. The text is generated as
-        usual and then read in one forward, whose rows equal those of the single steps.
+        Let the model generate a text, and record its attention. An int is the maximum number of
+        tokens, chosen greedily. A mapping has keyword arguments of the model's ``generate``, for
+        example ``{"max_new_tokens": 40, "do_sample": True, "top_p": 0.9}``, and uses torch's seed.
+        The text is generated as usual and then read in one forward, whose rows equal those of the
+        steps.
     decoder_input_ids : Tensor or sequence of int, optional
-        Ids that the decoder of an encoder-decoder model is given, instead of `target`; with
-        `generate`, those that it begins with.
+        Ids for the decoder of an encoder-decoder model, instead of `target`. With `generate`, the
+        ids that the decoder starts with.
     truncation : bool or int, default False
-        Cut a text that is too long instead of refusing it: to as many tokens as the model takes, or
-        to so many. What was cut is said in the record's notes. Room is left for what `target` or
-        `generate` brings.
+        Truncate a text that is too long instead of raising an error: to the number of tokens that
+        the model takes (True), or to this number. The text leaves room for the tokens of `target`
+        or `generate`. A note in the record states the truncation.
     name : str, optional
-        Title of every picture; by default the last part of the model's hub id or folder.
+        Title of every picture. Default: the last part of the model's hub id or folder.
     layers : int, iterable of int or "all", optional
-        The layers to keep, by the model's own numbers; in each stack those that it has. Negative
-        ones count from the end of each stack, as in Python: ``layers=-1`` keeps the last. All when
-        left out. Nothing is copied of others.
+        Layers to keep, by the model's own numbers. Each stack keeps those that it has. Negative
+        numbers count from the end of each stack, as in Python: ``layers=-1`` keeps the last layer.
+        Other layers are not copied. Default: all layers.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
-        As what queries and keys are kept (and weights, where these are not known); as the model's
-        attention received them when left out. What rounding them does to the weights is measured,
-        on a few queries of each head, and stated in the record's notes.
+        Dtype of the kept queries and keys (or weights, if queries and keys are not known). The
+        effect of rounding on the weights is measured on a few queries of each head and stated in a
+        note of the record. Default: the dtype that the model's attention received.
     device : str, device or None
-        Where queries and keys are kept; None leaves each where the model computed it, which holds
-        memory of that device for as long as the record lives.
+        Device of the kept queries and keys. None keeps them where the model computed them, which
+        takes memory of that device as long as the record exists.
     spool : path-like, optional
-        A folder to which queries and keys are written while the model runs, a file a layer, where
-        they would not fit into memory. It is made, and must not hold anything. The record is mapped
-        from it and reads what is looked at; `attnviz.load` opens it again. Several examples get the
-        folders ``0``, ``1``, ... inside it.
+        Folder to which queries and keys are written while the model runs, one file per layer, if
+        they would not fit into memory. It is created and must be empty. The record maps the files
+        and reads only what is used. `attnviz.load` opens the folder again. Several examples use
+        the folders ``0``, ``1``, ... inside of it.
     progress : bool
-        Whether a list of texts, and a text that is long in coming, show a progress bar.
+        Whether to show a progress bar for a list of texts and for long generations.
 
     Returns
     -------
     AttentionRecord or list of AttentionRecord
-        One record for one example; a list, one record an example, for a list of texts or an encoded
-        batch over 1. Padding is removed. Where the model produced a text (`target`, `generate`) its
-        query tokens say what was predicted where, in `Tokens.predictions`; a model without a
-        language head predicts nothing, which a note says.
+        One record for one example. A list with one record per example for a list of texts or an
+        encoded batch of at least two. Padding is removed. If the model produced a text (`target`,
+        `generate`), `Tokens.predictions` of the query tokens has its predictions. For a model
+        without a language head there are none, and a note says so.
 
     Raises
     ------
     TypeError
-        If an argument is of a kind that cannot be read.
+        If an argument has a type that cannot be read.
     ValueError
-        If an argument has nothing in it, doesn't fit the model (ids out of range, too many tokens,
-        no target for a decoder, no such layer) or another argument, the device is not
-        there, or the model has no attention.
+        If an argument is empty, does not fit the model (ids out of range, too many tokens, no
+        target for a decoder, no such layer) or contradicts another argument, the device is not
+        available, or the model has no attention.
     MemoryError
-        If the queries and keys of that many tokens would exceed what is free where they are kept;
-        says so before the model runs, and which arguments need less. Layers that run
-        several times are counted once, and only attention over the tokens of a text.
+        If the queries and keys would exceed the free memory of their device. It is raised before
+        the model runs and names the arguments that reduce the memory. Layers that run several
+        times are counted once, and only attention over the tokens of a text is counted.
     OSError
-        If a hub id or folder cannot be read; or if `spool` holds something already, cannot be
-        written or has not enough room, which is told before the model runs where it can be. What
-        was written of a record is removed then.
+        If a hub id or folder cannot be read, or if `spool` is not empty, cannot be written or has
+        too little space, which is checked before the model runs if possible. An incomplete record
+        is removed.
     NotImplementedError
-        If the model attends in a way that cannot be captured yet, or processes divide its heads,
-        its layers or the tokens among them.
+        If the model's attention cannot be captured yet, or if its heads, layers or tokens are
+        split across processes.
 
     Examples
     --------
@@ -197,7 +199,7 @@ def extract(
         if settings is not None:
             batches = split_examples(batch)
             for each in batches:
-                # An hour of generating must not end in too little memory.
+                # Check before a long generation that its record will fit into memory.
                 check_capture(
                     loaded,
                     each,
@@ -223,7 +225,7 @@ def extract(
     decoder_ids = values_per_example("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
-    # One forward each: no padding, and no more memory than the longest text needs.
+    # Run each text alone: no padding, and no more memory than for the longest text.
     for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
         records += record_one(example, one_target, ids)
     return records
@@ -238,7 +240,7 @@ def _record_batch(
     options: CaptureOptions,
     folders: SpoolFolders | None,
 ) -> list[AttentionRecord]:
-    """Run one forward and make a record of each of its examples, in memory or on disk."""
+    """Run one forward and return a record of each example, in memory or on disk."""
     if folders is None:
         return _capture_batch(loaded, encoder, batch, title=title, options=options)
     with Cleanup() as undo, undo:
@@ -246,7 +248,7 @@ def _record_batch(
         records = _capture_batch(
             loaded, encoder, batch, title=title, options=options, spools=spools
         )
-        # Rows that turn out to be one example leave places free.
+        # There are fewer records than spools if the rows are one example.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
 
 

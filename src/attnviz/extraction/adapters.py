@@ -1,4 +1,4 @@
-"""Virtual tokens, or keys alone, in front of a text: of PEFT's adapters, and of CPM-Ant."""
+"""Virtual tokens or virtual keys before a text: of PEFT's adapters, and of CPM-Ant."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from attnviz.extraction.inputs.batch import TokenSequence
 
 __all__ = ["VirtualTokens", "base_of", "check_adapter", "virtual_tokens"]
 
-# By PEFT's names of kinds. Their vectors come in front of the embedded text.
+# PEFT's names of adapters whose vectors come before the embedded text.
 _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
-# Their keys and values come in front of those of the text, in every layer.
+# PEFT's names of adapters whose keys and values come before those of the text, in every layer.
 _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
 _OWN_PROMPT = "CPM-Ant"
-# These do something in the forward of the adapter that cannot be followed, or is not shown.
+# Adapters whose forward cannot be captured or shown.
 _REFUSED = {
     "ADAPTION_PROMPT": "attends to learned keys by a softmax of its own",
     "CPT": "puts a prompt of its own in front of the text",
@@ -29,16 +29,16 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class VirtualTokens:
-    """Learned vectors that a model or its adapter puts in front of a text.
+    """Learned vectors that a model or its adapter puts before a text.
 
     Attributes
     ----------
     count : int
-        How many there are.
+        Number of vectors.
     only_keys : bool
-        Whether they are keys and values alone, and no queries.
+        Whether they are only keys and values, not queries.
     kind : str
-        PEFT's name of the adapter; ``"CPM-Ant"`` for a prompt of the model itself.
+        PEFT's name of the adapter, or ``"CPM-Ant"`` for a prompt of the model itself.
     """
 
     count: int
@@ -47,7 +47,7 @@ class VirtualTokens:
 
     @property
     def note(self) -> str:
-        """What a reader must know."""
+        """Note for the reader of a record."""
         if self.kind == _OWN_PROMPT:
             return (
                 f"The model puts {self.count} learned vectors in front of the text, [virtual0] and "
@@ -64,9 +64,9 @@ class VirtualTokens:
         )
 
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
-        """Lists of tokens with the virtual ones, as attention has them.
+        """Return the token sequences with the virtual tokens, as attention has them.
 
-        Those of the keys have the name ``"input keys"`` if they differ from the queries.
+        If the keys differ from the queries, their sequence is named ``"input keys"``.
         """
         if "input" not in sequences:
             return dict(sequences)
@@ -83,9 +83,9 @@ class VirtualTokens:
 
 
 def virtual_tokens(model: Any) -> VirtualTokens | None:
-    """The virtual tokens of a model or its active adapter; None if there are none.
+    """Return the virtual tokens of a model or its active adapter, or None without any.
 
-    An adapter that is switched off has none.
+    A disabled adapter has none.
     """
     if getattr(getattr(model, "config", None), "model_type", None) == "cpmant":
         return VirtualTokens(int(model.config.prompt_length), only_keys=False, kind=_OWN_PROMPT)
@@ -97,7 +97,7 @@ def virtual_tokens(model: Any) -> VirtualTokens | None:
 
 
 def base_of(model: Any) -> Any:
-    """The model inside of an adapter with virtual tokens; any other model itself."""
+    """Return the model inside of an adapter with virtual tokens, or `model` itself."""
     inside = getattr(model, "get_base_model", None)
     return model if inside is None or virtual_tokens(model) is None else inside()
 
@@ -122,7 +122,7 @@ def check_adapter(model: Any) -> None:
 
 
 def _config(model: Any) -> Any:
-    """The configuration of the active adapter of a model of PEFT; None if there is none."""
+    """Return the configuration of the active adapter of a PEFT model, or None."""
     if not any(base.__module__.startswith("peft.") for base in type(model).__mro__):
         return None
     if getattr(model, "_adapters_disabled", False):

@@ -1,4 +1,4 @@
-"""What a model takes: texts, images, sounds, which ids, and how many tokens."""
+"""Inputs that a model takes: texts, images, sounds, ids, and the number of tokens."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a model takes.
+    """Kinds of input that a model takes.
 
     Attributes
     ----------
     name : str
         The model's class.
     takes_text, takes_images, takes_sounds : bool
-        Whether it takes the ids of a text, images, sounds.
+        Whether it takes ids of a text, images, sounds.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Capabilities:
         return " and ".join(kind for kind, takes in kinds.items() if takes) or "nothing known"
 
     def refuse(self, given: str, way_out: str | None = None) -> TypeError:
-        """Make the error for what it doesn't take."""
+        """Return the error for inputs that the model does not take."""
         if way_out is None:
             kinds = {
                 "a text": self.takes_text,
@@ -60,12 +60,12 @@ class Capabilities:
         return TypeError(f"inputs: {self.name} takes {self}; got {given}. Pass {way_out}.")
 
 
-# By the function that is the model's forward: reading a signature takes longer than a small layer.
+# Cache by forward function: reading a signature takes longer than running a small layer.
 _accepted: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
 def accepted_arguments(model: Any) -> frozenset[str]:
-    """Names of the arguments that a model's forward takes."""
+    """Return the names of the arguments of a model's forward."""
     forward = base_of(model).forward
     function = getattr(forward, "__func__", forward)
     if function not in _accepted:
@@ -74,10 +74,10 @@ def accepted_arguments(model: Any) -> frozenset[str]:
 
 
 def shortens_logits(model: PreTrainedModel) -> bool:
-    """Whether a model can leave out the logits of positions by ``logits_to_keep``.
+    """Whether a model can skip the logits of positions by ``logits_to_keep``.
 
-    Language heads of transformers do. Others are not known: some classifiers have the argument and
-    then read logits that are not there, and code from elsewhere may take integers alone.
+    This holds for language heads of transformers. Some classifiers have the argument and fail
+    without the other logits, and code outside of transformers may take only integers.
     """
     module = str(getattr(base_of(model).forward, "__module__", ""))
     return (
@@ -88,7 +88,7 @@ def shortens_logits(model: PreTrainedModel) -> bool:
 
 
 def capabilities_of(model: PreTrainedModel) -> Capabilities:
-    """Read from the arguments of its forward what a model takes."""
+    """Return the kinds of input that a model takes, from the arguments of its forward."""
     accepted = accepted_arguments(model)
     main = str(getattr(model, "main_input_name", "input_ids"))
 
@@ -102,13 +102,13 @@ def capabilities_of(model: PreTrainedModel) -> Capabilities:
 
 
 class TooManyTokensError(ValueError):
-    """A text has more tokens than the model has positions."""
+    """Error for a text with more tokens than the model has positions."""
 
 
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
-    """Raise ValueError if there are no ids, or one has no embedding (another model's tokenizer).
+    """Raise ValueError if there are no ids, or an id has no embedding (another model's tokenizer).
 
-    `argument` is the one that they came from.
+    `argument` is the argument that the ids come from.
     """
     if ids.numel() == 0:
         raise ValueError(f"{argument}: there are no tokens in it; give some text")
@@ -128,9 +128,9 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
 
 
 def check_length(model: PreTrainedModel, length: int, argument: str, bound: int | None) -> None:
-    """Raise TooManyTokensError if a model has fewer positions than `length`, padding counted too.
+    """Raise TooManyTokensError if a model has fewer positions than `length`, padding included.
 
-    `bound` is what `num_positions` gives. Rotary and relative positions have no such bound.
+    `bound` is the result of `num_positions`. Rotary and relative positions have no bound.
     """
     if bound is not None and length > bound:
         raise TooManyTokensError(
@@ -141,9 +141,9 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
 
 
 def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
-    """Count the positions of a model's table (or its decoder's); None if it has no table.
+    """Return the number of positions in the table of a model or its decoder, or None without one.
 
-    Virtual tokens of an adapter have positions too: those are not counted.
+    Positions used by an adapter's virtual tokens are not counted.
     """
     virtual = None if decoder else virtual_tokens(model)
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -155,7 +155,7 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
             continue
         if encoder_decoder and any(part.endswith("decoder") for part in parts[:-1]) != decoder:
             continue
-        # Some tables begin with entries that no token gets: BART's offset, RoBERTa's padding.
+        # Some tables begin with unused entries: BART's offset, RoBERTa's padding.
         unused = int(getattr(module, "offset", 0))
         if type(module) is nn.Embedding and module.padding_idx is not None:
             unused += module.padding_idx + 1

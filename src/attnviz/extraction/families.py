@@ -1,7 +1,7 @@
-"""What transformers' models call things, and where single families differ from all others.
+"""Names in transformers' models, and properties of single model families.
 
-Every name of an argument, a configuration's attribute, a parameter, a module or a model type that
-extraction knows stands here; other modules ask this one.
+This module contains every name of an argument, configuration attribute, parameter, module or model
+type that the package uses.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ __all__ = [
 # Arguments of a model.
 #: Names, or beginnings of names, under which a model takes images.
 IMAGES = ("pixel_values", "flattened_patches")
-#: The same for sounds.
+#: Names, or beginnings of names, under which a model takes sounds.
 SOUNDS = ("input_values", "input_features", "audio_values")
-#: Frames, rows and columns of patches of each image or film; ``_hw`` without frames.
+#: Frames, rows and columns of patches of each image or film. Names with ``_hw`` have no frames.
 IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
-#: Rows (and columns) of patches that become one token of the text, given with the images.
+#: Rows (and columns) of patches that become one token of the text, passed with the images.
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
-#: Which features of a sound are not padding.
+#: Masks of the features of a sound that are not padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
-#: Arguments that hold what a model read before.
+#: Arguments that contain a cache of earlier tokens.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
-#: What tokenizers return beside what models take.
+#: Names in a tokenizer's output that are not a model's arguments.
 TOKENIZER_EXTRAS = {
     "labels",
     "length",
@@ -87,43 +87,42 @@ TOKENIZER_EXTRAS = {
 }
 
 # Attributes of a configuration.
-#: The ids of tokens that stand for patches of images, or for frames of sounds.
+#: Attributes with the ids of tokens that stand for patches of images, or for frames of sounds.
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
-# Configurations that have one of these have stages, from one to the next of which patches become
-# coarser.
+# Configurations with one of these have stages, whose patches become coarser.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
-# A tower's, not a configuration's: rows and columns of patches that become one token of the text.
+# Attribute of a tower: rows and columns of patches that become one token of the text.
 _MERGE_SIZE = "spatial_merge_size"
 
-# Names of modules, of their classes, and what their code calls.
+# Names of modules and their classes, and names that their code refers to.
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
-#: Names that code which computes attention by itself refers to; linear attention has none of them.
+#: Names in code that computes attention itself. Linear attention has none of them.
 SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
-#: What models of several kinds of input call the part that reads text.
+#: Name of the part that reads text in models with several kinds of input.
 LANGUAGE_MODEL = "language_model"
 VISION_MODULE = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
 AUDIO_MODULE = re.compile(r"audio|speech", re.IGNORECASE)
-#: What turns patches or frames into tokens of a text.
+#: Modules that turn patches or frames into tokens of a text.
 CONNECTOR_MODULE = re.compile(
     r"q_?former|resampler|perceiver|connector|projector|abstractor", re.IGNORECASE
 )
-#: Modules whose queries ask for something in an image: these are not its patches.
+#: Modules whose queries are not the patches of an image.
 NOT_PATCHES = re.compile("decoder|mask_head")
 POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
-#: Position tables in modules of such a name are not those of a text.
+#: Names of modules whose position tables are not those of a text.
 NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
-# Parameters that become tokens beside the patches, in the order of those tokens, and how such
-# tokens are shown.
+# Parameters that become tokens beside the patches, in the order of those tokens, with the display
+# text of the tokens.
 TOKENS_BEFORE_PATCHES = {
     "cls_token": "CLS",
     "class_token": "CLS",
@@ -136,26 +135,26 @@ TOKENS_AFTER_PATCHES = {"detection_tokens": "DET"}
 
 @dataclass(frozen=True)
 class Family:
-    """Where the models of one type differ from others of their kind.
+    """Properties of the models of one type that differ from others of their kind.
 
     Attributes
     ----------
     prompt_looks_both_ways : bool
-        The prompt attends both ways, and what is written after it only back; ``token_type_ids``
-        say which is which, 1 for what is written.
+        Whether attention is bidirectional in the prompt and causal after it. ``token_type_ids``
+        are 1 for the generated text.
     class_token_last : bool
-        The class token comes after the patches.
+        Whether the class token comes after the patches.
     own_patch_order : bool
-        Patches are in an order that only the model's code knows.
+        Whether only the model's code defines the order of patches.
     colours_last : bool
-        Flattened patches hold the colours of each pixel side by side, not each colour by itself.
+        Whether flattened patches store the colours of each pixel side by side.
     image_first : bool or None
-        In one attention over a text and an image: whether the image's tokens come first. None where
-        the model has none, or it is not known.
+        Whether an image's tokens come before the text in their common attention. None if the model
+        has no such attention, or the order is not known.
     unmasked_with_cache : bool
-        A forward with a cache masks nothing in the decoder: it is meant for one token at a time.
+        Whether a forward with a cache masks nothing in the decoder, because it expects one token.
     pools_queries : bool
-        Layers have fewer queries than the text has tokens: the model pools its tokens.
+        Whether layers have fewer queries than the text has tokens, because the model pools.
     """
 
     prompt_looks_both_ways: bool = False
@@ -168,7 +167,7 @@ class Family:
 
 
 _COMMON = Family()
-# By ``config.model_type``.
+# Families by ``config.model_type``.
 _FAMILIES = {
     "canine": Family(pools_queries=True),
     "cosmos3_edge": Family(colours_last=True),
@@ -187,17 +186,17 @@ _FAMILIES = {
 
 
 def family_of(config: Any) -> Family:
-    """The family of a configuration; without a configuration, or of an unknown type, the usual."""
+    """Return the family of a configuration. Unknown types and None have the default family."""
     return _FAMILIES.get(getattr(config, "model_type", None) or "", _COMMON)
 
 
 def families_in(config: Any) -> list[Family]:
-    """The families of a configuration and of those inside of it."""
+    """Return the families of a configuration and of its nested configurations."""
     return [family_of(each) for each in _configs_in(config)]
 
 
 def _configs_in(config: Any) -> Iterator[Any]:
-    """A configuration and those inside of it."""
+    """Yield a configuration and its nested configurations."""
     yield config
     for each in vars(config).values():
         if isinstance(each, PreTrainedConfig):
@@ -212,7 +211,7 @@ def class_prefixes(config: Any) -> list[str]:
 
 
 def config_values(config: Any, name: str) -> set[Any]:
-    """What a configuration and those inside of it hold under a name."""
+    """Return the values of an attribute in a configuration and its nested configurations."""
     return {getattr(each, name, None) for each in _configs_in(config)}
 
 
@@ -222,7 +221,7 @@ def has_stages(config: Any) -> bool:
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
-    """Heights and widths of a patch in pixels that a configuration and its parts name."""
+    """Return heights and widths of a patch in pixels in a configuration and nested ones."""
     sizes = []
     for settings in _configs_in(config):
         size = getattr(settings, "patch_size", None)
@@ -237,7 +236,7 @@ def patch_sizes(config: Any) -> list[tuple[int, int]]:
 
 
 def frames_per_patch(config: Any) -> int:
-    """How many frames of a film a patch goes through."""
+    """Return the number of frames of a film that a patch covers."""
     for settings in _configs_in(config):
         size = getattr(settings, "tubelet_size", None)
         if size is not None:
@@ -246,37 +245,37 @@ def frames_per_patch(config: Any) -> int:
 
 
 def frames_in_pixels(config: Any) -> int:
-    """How many frames a row of pixel values holds, where patches are given as rows."""
+    """Return the number of frames in a row of pixel values, if patches are rows."""
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
 
 def samples_per_frame(config: Any) -> int | None:
-    """How many samples of a sound convolutions go on from frame to frame."""
+    """Return the number of samples between frames of a convolutional sound encoder."""
     strides = getattr(config, "conv_stride", None)
     return prod(strides) if strides else None
 
 
 def has_codebooks(config: Any) -> bool:
-    """Whether a token may be several ids, one for each codebook of a codec of sound."""
+    """Whether a token may be several ids, one for each codebook of an audio codec."""
     parts = (config, getattr(config, "decoder", None), getattr(config, "decoder_config", None))
     names = ("num_codebooks", "num_channels")
     return any(hasattr(part, name) for part in parts for name in names)
 
 
 def feature_widths(config: Any, extractor: Any) -> set[int]:
-    """How many numbers a feature of a sound may have, as a model or its extractor says."""
+    """Return the possible sizes of a sound's feature, from a model or its extractor."""
     stride = getattr(extractor, "stride", None) or 1
     parts = (extractor, config, getattr(config, "audio_config", None))
     values = {getattr(part, name, None) for part in parts for name in _BINS}
     widths = {each for each in values if isinstance(each, int)}
-    # Some extractors put neighbouring features together.
+    # Some extractors stack neighbouring features.
     return widths | {each * stride for each in widths}
 
 
 @dataclass(frozen=True)
 class AttentionSize:
-    """Numbers of heads and of key heads, and the dimensions of a head."""
+    """Number of heads, number of key heads, and dimension of a head."""
 
     num_heads: int
     num_key_heads: int
@@ -284,7 +283,7 @@ class AttentionSize:
 
 
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
-    """The size of the attention module under a path; None where neither it nor a config says."""
+    """Return the size of the attention module at a path, or None if it is not defined."""
     module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first(module, _NUM_HEADS) or _first(config, _NUM_HEADS)
     head_dim, width = _first(module, _HEAD_DIM) or _first(config, _HEAD_DIM), _first(config, _WIDTH)
@@ -308,12 +307,12 @@ def _first(source: Any, names: Iterable[str]) -> int | None:
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
-    """The innermost module around a path that has an attribute; None where none has it."""
+    """Return the innermost module around a path that has an attribute, or None."""
     return next((each for each in _around(model, name) if hasattr(each, attribute)), None)
 
 
 def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
-    """The module under a path and those around it, the innermost first."""
+    """Yield the module at a path and those around it, the innermost first."""
     while name:
         yield model.get_submodule(name)
         name = name.rpartition(".")[0]
@@ -321,18 +320,18 @@ def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
 
 
 def merge_size(owner: Any) -> int:
-    """Rows (and columns) of patches that a tower makes one token of the text of."""
+    """Return the rows (and columns) of patches that a tower merges into one token of the text."""
     return int(getattr(owner, _MERGE_SIZE, 1))
 
 
 def tower_of(model: nn.Module, name: str) -> Any:
-    """The tower around a path that puts blocks of patches together; None where none does."""
+    """Return the tower around a path that merges blocks of patches, or None."""
     return _owner_of(model, name, _MERGE_SIZE)
 
 
 @dataclass(frozen=True)
 class ShiftedWindows:
-    """Rows and columns of a layer's windows, and how far these are shifted.
+    """Rows and columns of a layer's windows, and the shift of the windows.
 
     `size` is a number, a pair, or None if it is unknown.
     """
@@ -342,17 +341,17 @@ class ShiftedWindows:
 
 
 def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
-    """Read the windows in which the module under a path attends (Swin, SAM)."""
-    # A layer that shifts its windows says so around its attention, which knows their size too.
+    """Return the windows in which the module at a path attends (Swin, SAM)."""
+    # The shift is an attribute of the module around the attention, which also has the window size.
     owner = _owner_of(model, name, "shift_size") or _owner_of(model, name, "window_size")
     shift = getattr(owner, "shift_size", 0)
-    # timm shifts rows and columns by numbers of their own.
+    # timm has separate shifts for rows and columns.
     rows, columns = shift if isinstance(shift, tuple | list) else (shift, shift)
     return ShiftedWindows(getattr(owner, "window_size", None), (int(rows), int(columns)))
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """The order in which a tower puts its blocks of patches into windows; None without windows."""
+    """Return the order of a tower's blocks of patches in windows, or None without windows."""
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:
         return None
@@ -370,7 +369,7 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
 def is_compiled(model: nn.Module) -> bool:
     """Whether the model, a part of it or a forward was compiled in place."""
     return any(
-        # By name: the class's own module takes seconds to import.
+        # Compare by name: importing the class's module takes seconds.
         type(module).__name__ == "OptimizedModule"
         or getattr(module, "_compiled_call_impl", None) is not None
         or hasattr(module.forward, "_torchdynamo_orig_callable")
@@ -378,15 +377,16 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-# Rotary positions whose frequencies depend on the longest text of a batch.
+# Types of rotary positions whose frequencies depend on the longest text of a batch.
 _ROPES_OF_LENGTH = ("dynamic", "longrope")
 
 
 def longest_together(config: PreTrainedConfig) -> float:
-    """How many tokens a text may have to give the same attention in a batch as by itself.
+    """Return the maximum length of texts whose attention in a batch is the same as alone.
 
-    Infinity for most models; 0 where texts of a batch compete (experts that take so many tokens of
-    all texts together); as long as rotary positions are the ones for short texts.
+    It is infinity for most models, and 0 if texts of a batch compete (experts with a capacity for
+    the whole batch). For some rotary positions it is the length up to which they do not depend on
+    the batch.
     """
     text: Any = config.get_text_config()
     if getattr(text, "expert_capacity", None) is not None:

@@ -1,4 +1,4 @@
-"""A generation whose text so far is extracted again from time to time, while it goes on."""
+"""Extraction of the text so far while a generation runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from attnviz.record.record import AttentionRecord
 
 __all__ = ["extract_live"]
 
-# The text so far is read again after so many seconds at the earliest, and where all reading, with
-# the last one at the end, takes no more than this share of the time for generating.
+# Minimum number of seconds between two extractions, and maximum share of the generation's time for
+# all extractions, with the last one at the end.
 _LEAST_PAUSE = 1.0
 _SHARE = 0.4
 
@@ -43,13 +43,13 @@ def extract_live(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
 ) -> AttentionRecord:
-    """Let a model produce a text and record it, as `attnviz.extract` does, and show it on its way.
+    """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
-    `show` gets the record of the text so far, once a second at most, and how many tokens may come;
-    None where only the whole length is bounded. Where the text is there soon, or reading it would
-    take too long beside generating it, it gets none. The generation ends behind the token
-    where `is_stopped`. A search with beams has no text before its end. The other arguments are
-    those of `attnviz.extract`.
+    `show` is called with a record of the text so far, at most once per second, and the maximum
+    number of new tokens, which is None if only the total length is limited. It is not called if the
+    text is finished soon, or if an extraction would take too long compared with the generation. The
+    generation ends after the token at which `is_stopped` returns True. Beam search has no text
+    before its end. The other arguments are those of `attnviz.extract`.
     """
     loaded = load(model, tokenizer, processor)
     settings = read_generation_settings(generate, loaded.model)
@@ -90,7 +90,7 @@ def extract_live(
         nonlocal latest, shown, reading, one
         now = time.monotonic()
         generating = now - began - reading
-        # For the first token the model has read the prompt.
+        # Time of the first token, which includes the forward of the prompt.
         one = one or generating
         if now - shown >= _LEAST_PAUSE and reading + 2 * one <= _SHARE * generating:
             latest = generated.ids, record_of(generated)

@@ -1,4 +1,4 @@
-"""What a caller may give as a model, a tokenizer or a processor, found and loaded."""
+"""Loading of the model, tokenizer and processor that a caller passes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of", "w
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model with what came along with it.
+    """Model with its tokenizer and processor.
 
     Attributes
     ----------
     model : PreTrainedModel
-        Ready to run; PEFT's model around one if it has virtual tokens.
+        The model, ready to run. It is PEFT's model around one if it has virtual tokens.
     tokenizer, processor : object or None
-        What the caller gave, or what the pipeline holds.
+        Those of the caller or of the pipeline.
     """
 
     model: PreTrainedModel
@@ -49,16 +49,16 @@ class Loaded:
 
     @property
     def virtual(self) -> VirtualTokens | None:
-        """The virtual tokens that an adapter puts in front of a text; None if there are none."""
+        """Virtual tokens that an adapter puts before a text, or None."""
         return virtual_tokens(self.model)
 
 
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
-    """Make a model of what a caller gave: a model, a hub id, a folder or a pipeline.
+    """Return the model of a caller's argument: a model, a hub id, a folder or a pipeline.
 
-    A text given as tokenizer or processor is a hub id or a folder. Raises TypeError for anything
-    else, OSError if a folder or hub id cannot be read, ValueError if transformers cannot load it,
-    and NotImplementedError if processes divide its heads, its layers or the tokens among them.
+    A string as tokenizer or processor is a hub id or a folder. Raise TypeError for anything else,
+    OSError if a folder or hub id cannot be read, ValueError if transformers cannot load it, and
+    NotImplementedError if heads, layers or tokens are split across processes.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -99,9 +99,9 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 
 
 def _unwrapped(model: Any) -> Any:
-    """The model inside of what compiled, spread or adapted it; it runs the same weights.
+    """Return the model inside of a compiled, distributed or adapted one, with the same weights.
 
-    An adapter with virtual tokens stays: the model inside runs without them.
+    An adapter with virtual tokens is kept, because the model inside runs without them.
     """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
         inside = getattr(model, "_orig_mod", None)
@@ -110,22 +110,22 @@ def _unwrapped(model: Any) -> Any:
         check_adapter(model)
         if virtual_tokens(model) is not None:
             return model
-        # Other adapters' layers (PEFT) lie inside of the model that they adapt.
+        # The layers of other adapters (PEFT) are inside of the adapted model.
         adapted = getattr(model, "get_base_model", None)
         if inside is None and adapted is not None:
             inside = adapted()
         if inside is None or inside is model:
             return model
         model = inside
-    # PEFT's models count as models of transformers in some versions.
+    # In some versions PEFT's models are PreTrainedModels.
     return getattr(model, "_orig_mod", model)
 
 
 def _model_inside(wrapper: Any) -> PreTrainedModel:
-    """The only transformers model inside of an object of another library.
+    """Return the only transformers model inside of an object of another library.
 
     A SentenceTransformer, CrossEncoder, Trainer, LightningModule or DeepSpeedEngine has one. A
-    model of timm is put into transformers' own wrapper.
+    model of timm is put into transformers' wrapper.
     """
     if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
         return _wrapped_timm_model(wrapper)
@@ -143,7 +143,7 @@ def _model_inside(wrapper: Any) -> PreTrainedModel:
 
 
 def _models_inside(wrapper: Any) -> Iterator[PreTrainedModel]:
-    """The outermost transformers models among the modules of an object."""
+    """Yield the outermost transformers models among the modules of an object."""
     modules = isinstance(wrapper, nn.Module)
     parts = wrapper.children() if modules else getattr(wrapper, "__dict__", {}).values()
     for part in parts:
@@ -163,14 +163,14 @@ def _tokenizer_inside(wrapper: Any) -> PreTrainedTokenizerBase | None:
 
 
 def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
-    """A model of timm in the wrapper of transformers, which shares its parameters."""
+    """Return a timm model in transformers' wrapper, with the same parameters."""
     architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
     if architecture is None:
         raise TypeError(
             f"model: {type(model).__name__} of timm does not say its architecture; make it with "
             "timm.create_model, or load it with transformers.AutoModel"
         )
-    # The wrapper makes a model of its own, which needs no memory on this device.
+    # The wrapper creates a model first, which takes no memory on this device.
     with torch.device("meta"):
         wrapper = transformers.TimmWrapperModel(
             transformers.TimmWrapperConfig(architecture=architecture)
@@ -192,7 +192,7 @@ def _source(argument: str, given: str | PathLike[str]) -> str:
 
 def _read(reader: Callable[..., Any], argument: str, source: str) -> Any:
     try:
-        # Remote code is the caller's alone: False also keeps transformers from asking on stdin.
+        # Only the caller may run remote code. False also keeps transformers from asking on stdin.
         return reader(source, trust_remote_code=False)
     except OSError as error:
         where = "in the folder" if Path(source).is_dir() else "under the hub id"
@@ -226,7 +226,7 @@ def _load_model(source: str) -> PreTrainedModel:
 
 @contextmanager
 def without_loading_bar() -> Iterator[None]:
-    """Hide the bar that transformers shows while it loads weights; downloads keep theirs."""
+    """Hide transformers' bar for loading weights. Downloads keep their bars."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -247,17 +247,17 @@ def without_loading_bar() -> Iterator[None]:
             disable_progress_bars()
 
 
-# Usual names of folders with saved models.
+# Generic names of folders with saved models.
 _NAME_OF_MANY = re.compile(
     r"((final|best|last|trained|saved|my)[-_]?)?(model|checkpoint|ckpt|output|weights)s?([-_]?\d+)?"
 )
 
 
 def name_of(model: PreTrainedModel) -> str:
-    """Name a model for people: the last part of its hub id or folder, else its class.
+    """Return a display name of a model: the last part of its hub id or folder, else its class.
 
-    A folder that has a name of many, such as ``checkpoint-500`` or ``model``, follows the folder
-    that it is in.
+    A generic folder name, such as ``checkpoint-500`` or ``model``, is preceded by the name of its
+    parent folder.
     """
     parts = str(getattr(model, "name_or_path", "") or "").replace("\\", "/").rstrip("/").split("/")
     if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
@@ -267,17 +267,17 @@ def name_of(model: PreTrainedModel) -> str:
     return parts[-1] or type(model).__name__
 
 
-# Modules that are held in evaluation mode and were in training mode, and who holds them.
+# Modules that are switched from training to evaluation mode, with the calls that need it.
 _held: dict[nn.Module, set[object]] = {}
 _held_lock = fork_safe_lock()
 
 
 def evaluate(model: nn.Module, undo: Cleanup) -> bool:
-    """Hold a model in evaluation mode, without gradients, until the block of `undo` ends.
+    """Keep a model in evaluation mode, without gradients, until the block of `undo` ends.
 
-    In training mode the model's own weights are after dropout: no formula gives them. Several
-    threads may hold the same model, or models that share modules: each module gets its own mode
-    back when the last one has let go of it. Gradients are a matter of each thread.
+    In training mode the model's weights are after dropout, which no formula gives. Several threads
+    may use the same model, or models that share modules: each module returns to its own mode after
+    the last thread. Gradients are a setting of each thread.
 
     Returns
     -------
@@ -311,8 +311,8 @@ def _let_go(holder: object, modules: Sequence[nn.Module]) -> None:
 def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a hook that calls `function` in this thread and does nothing in others.
 
-    Other threads may run the same model. torch also calls a hook there without the keyword
-    arguments that it was registered for, if this thread adds or removes it at that moment.
+    Other threads may run the same model. If this thread adds or removes the hook at that moment,
+    torch also calls it there without its keyword arguments.
     """
     thread = threading.get_ident()
 
@@ -323,10 +323,10 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
-    """Remove hooks when the block of `undo` ends; `handles` registers each as it is asked for."""
+    """Remove hooks when the block of `undo` ends. Iterating over `handles` registers them."""
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))
-    # A handle is in the list before Python looks for an interrupt again.
+    # `extend` adds each handle before Python can handle an interrupt.
     registered.extend(handles)
 
 

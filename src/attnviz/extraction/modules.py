@@ -1,7 +1,7 @@
-"""Which modules of a model attend, and which stack and layer each of them is.
+"""Attention modules of a model, with their stack and layer.
 
-transformers keeps no list of attention modules: they are recognised by what their code does, and
-their stack and layer number are read from their names.
+transformers has no list of attention modules: they are recognised by their code, and their stack
+and layer number are read from their names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
 
 @dataclass(frozen=True)
 class AttentionModule:
-    """A module that attends.
+    """Module that computes attention.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class AttentionModule:
     module : Module
         The module itself.
     dispatches : bool
-        Whether its code asks transformers' dispatcher.
+        Whether its code calls transformers' dispatcher.
     softmax : bool
-        Whether its code computes a softmax (or has it computed by the dispatcher).
+        Whether its code (or the dispatcher) computes a softmax.
     """
 
     name: str
@@ -51,16 +51,16 @@ class AttentionModule:
 
 @dataclass(frozen=True)
 class _Scan:
-    """Which modules a model had when it was looked through, and which of them attend.
+    """Result of a search for attention modules.
 
     Attributes
     ----------
     modules : list of (str, weakref)
-        All of its modules, in order.
+        All modules of the model at that time, in order.
     code : dict of type to code
-        What their forwards run.
+        The code of their forwards.
     attending : list of (str, bool, bool)
-        Name, `dispatches` and `softmax` of those that attend.
+        Name, `dispatches` and `softmax` of the attention modules.
     """
 
     modules: list[tuple[str, weakref.ref[nn.Module]]]
@@ -68,7 +68,7 @@ class _Scan:
     attending: list[tuple[str, bool, bool]]
 
     def is_of(self, modules: Sequence[tuple[str, nn.Module]]) -> bool:
-        """Whether the modules are the same, and nothing was put in the place of their code."""
+        """Whether the modules are the same, and their code was not replaced."""
         return (
             len(modules) == len(self.modules)
             and all(
@@ -84,16 +84,15 @@ def _code(modules: Iterable[tuple[str, nn.Module]]) -> dict[type[nn.Module], obj
     return {kind: getattr(kind.forward, "__code__", None) for kind in kinds}
 
 
-# No module is kept alive by this.
+# Weak keys and references, so that no module is kept alive.
 _scans: weakref.WeakKeyDictionary[nn.Module, _Scan] = weakref.WeakKeyDictionary()
 
 
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
-    """Find the modules of a model that attend, in order.
+    """Return the attention modules of a model, in order.
 
-    Modules whose code asks the dispatcher, and outside of those the innermost ones that are called
-    attention or are torch's own. A model is looked through once, and again when one of its modules
-    is another.
+    These are the modules whose code calls the dispatcher, and outside of those the innermost ones
+    that are called attention or are torch's own. The result is cached until a module changes.
     """
     modules = list(model.named_modules())
     scan = _scans.get(model)
@@ -138,7 +137,7 @@ def _looked_through(modules: Iterable[tuple[str, nn.Module]]) -> list[AttentionM
 
 
 def _inside(name: str, found: Mapping[str, AttentionModule]) -> bool:
-    """Whether the module is a part of one that dispatches."""
+    """Whether the module is a part of one that calls the dispatcher."""
     return any(found[parent].dispatches for parent in _parents(name) if parent in found)
 
 
@@ -158,7 +157,7 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
-    """Every name that the methods of a class refer to, torch's base classes left out."""
+    """Return every name in the methods of a class, without torch's base classes."""
     names: set[str] = set()
     for base in kind.__mro__:
         if base.__module__.startswith("torch.nn."):
@@ -174,7 +173,7 @@ def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
 
 
 def _names_of_helpers(code: CodeType, known: Mapping[str, object]) -> Iterator[str]:
-    """Names in the functions of a model's own file that a method calls."""
+    """Yield the names in functions of the model's own file that a method calls."""
     for name in code.co_names:
         helper = known.get(name)
         if isinstance(helper, FunctionType) and helper.__module__ == known.get("__name__"):
@@ -191,13 +190,13 @@ def _names_of(code: CodeType) -> Iterator[str]:
 def stack_of(
     name: str, *, encoder_decoder: bool, vision: bool, beside_text: str | None = None
 ) -> str:
-    """Name the stack of an attention module by its path in the model.
+    """Return the stack of an attention module from its path in the model.
 
-    ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``, ``"connector"`` (what
-    turns patches or frames into tokens of a text), ``"pooling"`` (an attention beside the layers of
-    a tower) or ``"self"``. `vision` says that the model's main input is an image; `beside_text`,
-    where the model has a language model inside, is the stack of what lies outside of it and whose
-    name says nothing.
+    The result is ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``,
+    ``"connector"`` (from patches or frames to tokens of a text), ``"pooling"`` (an attention beside
+    the layers of a tower) or ``"self"``. `vision` says that the model's main input is an image.
+    `beside_text` is the stack of modules outside of a contained language model whose names do not
+    say what they are.
 
     Examples
     --------
@@ -206,11 +205,11 @@ def stack_of(
     """
     parts = name.split(".")
     numbered = any(part.isdigit() for part in parts)
-    # Where it lies: what comes before the layer's number, all where there is none.
+    # The path up to the layer's number, or the whole path without a number.
     before = parts[: _first_number(parts)] if numbered else parts
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
-    # Only the name, below the layer's number, distinguishes cross-attention from self-attention.
+    # Only the part after the layer's number distinguishes cross-attention from self-attention.
     if any(CROSS_MODULE.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
     is_tower = any(VISION_MODULE.search(part) for part in before)
@@ -235,9 +234,9 @@ def _first_number(parts: Sequence[str]) -> int:
 
 
 def layer_numbers(names: Iterable[str]) -> list[int] | None:
-    """Read the layer numbers of one stack's modules from their paths.
+    """Return the layer numbers of one stack's modules, from their paths.
 
-    None where no number in the paths tells the modules apart.
+    Return None if no number in the paths is different for all modules.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Options of `extract`, and what is kept by them: layers, their dtype and device."""
+"""Options of `extract`, and the layers, dtype and device that they select."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = [
     "read_capture_options",
 ]
 
-# What `attnviz.extract` takes as layers.
+# Values of the argument `layers` of `attnviz.extract`.
 Layers = int | Iterable[int] | Literal["all"] | None
 
 
 class RecordOptions(TypedDict, total=False):
-    """Arguments of `attnviz.extract` that may be the same for many texts."""
+    """Arguments of `attnviz.extract` that may be shared by many texts."""
 
     tokenizer: Any
     processor: Any
@@ -40,14 +40,14 @@ class RecordOptions(TypedDict, total=False):
 
 
 class ExtractOptions(RecordOptions, total=False):
-    """Arguments of `attnviz.extract` beside the model, its inputs and its target."""
+    """Arguments of `attnviz.extract` except the model, its inputs and its target."""
 
     decoder_input_ids: Any
     spool: str | os.PathLike[str] | None
     progress: bool
 
 
-# Others hold whole numbers, or so few digits that weights would mean nothing (float8).
+# Other dtypes are integers, or too coarse for meaningful weights (float8).
 _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
@@ -58,18 +58,19 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class CaptureOptions:
-    """What is kept, as a caller asked for it.
+    """Selection of the attention to keep.
 
     Attributes
     ----------
     device : device or None
-        Where; None leaves queries and keys where they were computed.
+        Device of queries and keys. None leaves them where they were computed.
     dtype : dtype or None
-        As what; None keeps the dtype that the attention received.
+        Dtype of queries and keys. None keeps the dtype that the attention received.
     layers : tuple of int or None
-        The model's numbers of the layers; negative from the end of each stack. None is all.
+        The model's numbers of the layers, or negative numbers from the end of each stack. None is
+        all layers.
     outline : bool
-        Whether only shapes are kept: which layers and heads there are, over which tokens.
+        Whether only shapes are kept: layers, heads and tokens.
     """
 
     device: torch.device | None = None
@@ -78,7 +79,7 @@ class CaptureOptions:
     outline: bool = False
 
     def of_stack(self, numbers: Sequence[int]) -> CaptureOptions:
-        """The same for a stack with layers of these numbers, ascending: none is from the end.
+        """Return the options without negative layers, for a stack with these ascending numbers.
 
         >>> CaptureOptions(layers=(-1, 0)).of_stack([0, 4, 8]).layers
         (8, 0)
@@ -89,7 +90,9 @@ class CaptureOptions:
         return replace(self, layers=tuple(layers))
 
     def keeps(self, layer: int) -> bool:
-        """Whether a layer is kept; layers must have the model's numbers, as `of_stack` gives them.
+        """Whether a layer is kept.
+
+        The options must be a result of `of_stack` if they have negative layers.
 
         Examples
         --------
@@ -100,7 +103,7 @@ class CaptureOptions:
 
 
 def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
-    """Whether floating point numbers of one dtype are rounded, or too large, in another.
+    """Whether floating-point numbers of one dtype are rounded or overflow in another.
 
     Examples
     --------
@@ -113,10 +116,10 @@ def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
 def read_capture_options(
     layers: Any = None, dtype: Any = None, device: Any = "cpu"
 ) -> CaptureOptions:
-    """Read the arguments of `attnviz.extract` before a model runs; numbers come back ascending.
+    """Convert arguments of `attnviz.extract` into options, with ascending layers.
 
-    Raises TypeError if one is of a wrong kind, and ValueError if `layers` names nothing or a layer
-    twice, a dtype cannot hold queries and keys, or a device is not there.
+    Raise TypeError if one has a wrong type, and ValueError if `layers` is empty or has a number
+    twice, a dtype cannot hold queries and keys, or a device is not available.
     """
     everything = layers is None or (isinstance(layers, str) and layers == "all")
     numbers = None if everything else _read_layers(layers)
@@ -157,8 +160,8 @@ def _read_device(device: Any) -> torch.device | None:
     try:
         read = torch.device(device)
         if read.type == "meta":
-            raise RuntimeError("it holds no numbers")  # noqa: TRY301 - told like all others
-        # The only question that every kind of device answers.
+            raise RuntimeError("it holds no numbers")  # noqa: TRY301 - reported like all others
+        # Allocating a tensor tests every kind of device.
         torch.empty(1, device=read)
     except TypeError:
         raise TypeError(

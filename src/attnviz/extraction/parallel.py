@@ -1,6 +1,6 @@
-"""Models that are divided over processes in a way that hides heads or tokens from each of them.
+"""Check for models that are split across processes so that each has a part of the heads or tokens.
 
-Data parallel models (DDP, FSDP) give every process all heads of all tokens, and are read as usual.
+Data parallel models (DDP, FSDP) have all heads and tokens in every process, and are read as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHOLE_MODEL = (
 
 
 def check_parallel(model: nn.Module) -> None:
-    """Raise NotImplementedError where this process sees a part of the tokens, layers or heads."""
+    """Raise NotImplementedError if this process has a part of the tokens, layers or heads."""
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return
@@ -48,8 +48,8 @@ def check_parallel(model: nn.Module) -> None:
 
 
 def _in_context_parallel(model: nn.Module) -> bool:
-    """Whether torch has put its ring attention in the place of attention."""
-    # Inside of `context_parallel` the function is replaced; `parallelize_module` sets hooks.
+    """Whether torch has replaced attention by its ring attention."""
+    # `context_parallel` replaces the function, and `parallelize_module` sets hooks.
     hooks = (each for module in model.modules() for each in module._forward_pre_hooks.values())
     return _is_ring(functional.scaled_dot_product_attention) or any(map(_is_ring, hooks))
 
@@ -61,7 +61,7 @@ def _is_ring(function: Any) -> bool:
 
 
 def _processes_of_heads(model: nn.Module) -> int:
-    """How many processes the heads are divided over; 1 where each has all of them."""
+    """Return the number of processes that the heads are split across, at least 1."""
     from torch.distributed.tensor import DTensor
 
     by_fsdp = _parameters_of_fsdp(model)
@@ -74,12 +74,11 @@ def _processes_of_heads(model: nn.Module) -> int:
                     for axis, placement in enumerate(parameter.placements)
                     if not placement.is_replicate()
                 ]
-                # FSDP divides parameters along an axis of its own, which comes first, and gathers
-                # them before they are used.
+                # FSDP splits parameters along a separate first axis, and gathers them before use.
                 left = [axis for axis in divided[id(parameter) in by_fsdp :] if mesh.size(axis) > 1]
                 if left:
                     return mesh.size(left[-1])
-    # Older versions of transformers leave plain tensors in each process.
+    # Older versions of transformers have plain tensors in each process.
     if any(isinstance(each, DTensor) for each in model.parameters()):
         return 1
     return getattr(model, "_tp_size", None) or 1
@@ -88,7 +87,7 @@ def _processes_of_heads(model: nn.Module) -> int:
 def _parameters_of_fsdp(model: nn.Module) -> set[int]:
     from torch.distributed import fsdp
 
-    # In torch from 2.6 on.
+    # FSDPModule exists since torch 2.6.
     kind = getattr(fsdp, "FSDPModule", ())
     return {
         id(parameter)

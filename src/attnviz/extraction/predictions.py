@@ -1,4 +1,4 @@
-"""What a model predicted where it produced a text, read from its logits."""
+"""Predictions of a model where it produced a text, from its logits."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["add_predictions", "num_logits"]
 
 _CANDIDATES = 5
 
-# Rows of logits that are made float32 at once: with 256,000 tokens in a vocabulary 16 MiB.
+# Number of rows of logits converted to float32 at once: 16 MiB for a vocabulary of 256,000.
 _ROWS = 16
 
 _NOT_FINITE = "The model's logits hold NaN: what it predicts is not known."
 
-# How far the probabilities of the steps and of one forward may lie apart: rounding in another
-# order, which half precision shows.
+# Maximum difference between the probabilities of the steps and of one forward. They are rounded in
+# another order, which matters in half precision.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _TOLERANCE_HALF = 0.05
 
 
 def num_logits(batch: Batch) -> int:
-    """Count the positions, from the last one back, whose logits are asked for: at least 1."""
+    """Return the number of final positions whose logits are needed, at least 1."""
     first = [
         _position(batch, index, produced.first)
         for index, produced in enumerate(batch.produced)
@@ -42,9 +42,9 @@ def num_logits(batch: Batch) -> int:
 
 
 def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
-    """Read what was predicted at each token of the produced texts, and keep it with the tokens.
+    """Add the predictions at each token of the produced texts to the tokens.
 
-    `batch` is changed; without a tokenizer a candidate is shown as ``#id``.
+    `batch` is changed. Without a tokenizer a candidate is shown as ``#id``.
     """
     if not any(produced is not None for produced in batch.produced):
         return
@@ -64,7 +64,7 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     for index, produced in enumerate(batch.produced):
         if produced is None:
             continue
-        # Logits may be those of the last positions only.
+        # There may be logits of the last positions only.
         skipped = batch.sequences[sequence].length - logits.shape[1]
         positions = [
             _position(batch, index, produced.first + step) - skipped
@@ -86,9 +86,9 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
 
 @dataclass
 class _Read:
-    """What logits say: the candidates, and how likely it was what came, for each of its tokens.
+    """Candidates at each position, and the probabilities of the produced tokens.
 
-    `difference` is how far the probabilities of the steps of generation lie from them.
+    `difference` is the largest difference from the probabilities of the steps of generation.
     """
 
     candidates: list[list[tuple[int, float]]]
@@ -100,7 +100,7 @@ def _read(produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]
     read = _Read([], [])
     for start in range(0, len(positions), _ROWS):
         part = slice(start, start + _ROWS)
-        # In float32, row by row: half precision has no more than three digits.
+        # In float32, because half precision has at most three digits.
         rows = logits[torch.tensor(positions[part], device=logits.device)].float()
         probabilities = torch.softmax(rows, dim=-1).cpu()
         if not bool(torch.isfinite(probabilities).all()):
@@ -127,7 +127,7 @@ def _predictions(
     for step, (came, probability) in enumerate(zip(produced.ids, read.came, strict=True)):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
-        # As it stands among its neighbours, which a part of a character needs.
+        # Use the text among its neighbours: a part of a character needs them.
         text = texts[came] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == came else texts[other], other, value)
@@ -142,6 +142,6 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Find where a token without padding stands among the padded."""
+    """Return the index with padding of a token without padding."""
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

@@ -1,4 +1,4 @@
-"""Tokenizers and processors: read once per model, and used by one thread at a time."""
+"""Tokenizers and processors, which are read once per model and used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from attnviz.utils.cleanup import fork_safe_lock
 
 __all__ = ["call_reader", "find_processor", "find_tokenizer"]
 
-# Seconds before the hub is asked again for a reader that it did not give.
+# Seconds until the hub is queried again for a missing tokenizer or processor.
 _ASK_AGAIN = 10.0
 
-# Path, size, time of change and number of each file.
+# Path, size, modification time and inode of each file.
 _Files = frozenset[tuple[str, int, int, int]]
 
 
@@ -36,11 +36,11 @@ class _Read:
     source : str
         Folder or hub id.
     files : frozenset
-        The files that it could be read from.
+        The files in the folder at that time.
     reader : object or None
-        The tokenizer or processor, or None if there is none among the files.
+        The tokenizer or processor, or None if the files contain none.
     asked : float or None
-        Time at which the hub was last asked without success.
+        Time of the last failed query of the hub.
     """
 
     source: str
@@ -49,16 +49,16 @@ class _Read:
     asked: float | None = None
 
 
-# Tokenizers and processors of each model. Models from one folder share none of them.
+# Tokenizers and processors of each model. Models of the same folder do not share them.
 _read: WeakKeyDictionary[PreTrainedModel, dict[str, _Read]] = WeakKeyDictionary()
 _reading = fork_safe_lock()
 _calling = fork_safe_lock()
 
 
 def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
-    """Return the given tokenizer, else the one saved with the model's weights, or None.
+    """Return the caller's tokenizer, else the one saved with the model's weights, or None.
 
-    The tokenizer is read once per model, and again after its files have changed. `from_hub` asks
+    The tokenizer is read once per model, and again after its files have changed. `from_hub` queries
     the hub if no tokenizer is on this machine, which takes time without a network.
     """
     if loaded.tokenizer is not None:
@@ -69,10 +69,10 @@ def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
 def find_processor(
     loaded: Loaded, of: Literal["of both", "of images", "of sounds"] = "of images"
 ) -> Any:
-    """Return what encodes images, sounds, or either with texts ("of both"), or None.
+    """Return the processor of images, sounds, or either with texts ("of both"), or None.
 
-    This is the given processor, else the one saved with the model's weights, which is read once per
-    model and again after its files have changed.
+    This is the caller's processor, else the one saved with the model's weights, which is read once
+    per model and again after its files have changed.
     """
     if loaded.processor is not None:
         return loaded.processor
@@ -80,10 +80,10 @@ def find_processor(
 
 
 def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-    """Return what a tokenizer or processor (or its chat template) makes of inputs.
+    """Return the output of a tokenizer or processor (or its chat template).
 
-    A tokenizer keeps the truncation and padding of a call as settings of its own until the next
-    call. A second thread would change them in between, so one thread at a time calls.
+    A tokenizer stores the truncation and padding of a call until the next call. A second thread
+    would change them in between, so only one thread at a time calls.
     """
     with _calling:
         return reader(*inputs, **options)
@@ -97,9 +97,9 @@ def _beside(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
         found = _read.setdefault(model, {})
         files = _files_of(source)
         read = found.get(kind)
-        # A reader outlives its files: a model may come from a temporary folder.
+        # A reader is kept if its files are gone: the model may come from a temporary folder.
         if read is None or read.source != source or (files and files != read.files):
-            # A reader on this machine comes first: it needs no network, and no wait for one.
+            # Try this machine first: it needs no network and no waiting.
             reader = _from_pretrained(kind, source, local_files_only=True)
             read = found[kind] = _Read(source, files, reader)
     if read.reader is not None or not from_hub or Path(source).is_dir():
@@ -115,7 +115,7 @@ def _beside(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
 
 
 def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
-    """Read a tokenizer or processor, or return None if there is none."""
+    """Return a tokenizer or processor, or None if there is none."""
     reader: Any = {
         "tokenizer": transformers.AutoTokenizer,
         "of both": transformers.AutoProcessor,
@@ -126,20 +126,20 @@ def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
         found = reader.from_pretrained(source, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, TypeError, ImportError):
         return None
-    # For a folder without a tokenizer transformers 5 makes one of the model's kind that is empty.
+    # For a folder without a tokenizer, transformers 5 creates an empty one of the model's type.
     if kind == "tokenizer" and found.vocab_size <= len(found.all_special_ids):
         return None
     return found
 
 
 def _files_of(source: str) -> _Files:
-    """Describe the files in a folder, or those of a hub id on this machine; empty if none."""
+    """Describe the files in a folder, or those of a hub id on this machine."""
     folder = Path(source)
     if not folder.is_dir():
         try:
             config = try_to_load_from_cache(source, "config.json")
         except ValueError:
-            # Something else than a hub id, such as the path of a folder that has gone.
+            # The source is not a hub id, for example the path of a deleted folder.
             return frozenset()
         if not isinstance(config, str):
             return frozenset()

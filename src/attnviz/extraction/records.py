@@ -1,4 +1,4 @@
-"""From a forward to records, one an example."""
+"""Conversion of a forward into records, one per example."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["records_of_forward"]
 
-# The text whose tokens are the queries of a stack.
+# The token sequence of each stack's queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -42,9 +42,9 @@ def records_of_forward(
     title: str,
     options: CaptureOptions,
 ) -> list[AttentionRecord]:
-    """Make a record of each example of a forward; patches are put into the order of their image.
+    """Return a record of each example of a forward, with patches sorted row by row.
 
-    `batch` is changed: it gets what the model predicted.
+    The predictions of the model are added to `batch`.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
@@ -88,11 +88,12 @@ def records_of_forward(
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
 
-    Rows are then missing: the model, or a way to call it, has computed a part of its attention.
+    Such a layer lacks rows: the model, or the way it was called, computed only a part of its
+    attention.
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return
-    # Images, sounds or features of them.
+    # Images, sounds or their features.
     has_media = any(
         isinstance(value, torch.Tensor)
         and value.is_floating_point()
@@ -105,7 +106,7 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
             continue
         num_queries, num_keys = run.shape
         length = len(batch.tokens[side][0])
-        # Beside those, attention with other keys than the text's attends to them.
+        # With media, attention whose keys are not the text's attends to the media.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
                 f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends with "
@@ -136,7 +137,7 @@ class _RecordMaker:
         self._images, self._notes = pictures(batch.arguments, model.config, processor, block=block)
         each, rest = divmod(len(self._images), batch.size)
         if rest:
-            # It is unclear which picture belongs to which example.
+            # The assignment of pictures to examples is unclear.
             self._images, each = [], 0
         self._each = each
         self._token_names = TokenNames(
@@ -171,7 +172,7 @@ class _RecordMaker:
         )
 
     def _pictures(self, index: int) -> list[NDArray[np.uint8]]:
-        """An example's pictures, without what only fills up their page."""
+        """Return an example's pictures without their padding."""
         own = self._images[index * self._each : (index + 1) * self._each]
         sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
         if sizes is None:

@@ -192,7 +192,7 @@ def joined_images(parts: Sequence[Tokens]) -> Tokens:
 
     Examples
     --------
-    >>> one_after_the_other([grid_tokens([(1, 1)], before=["[CLS]"])] * 2).text
+    >>> joined_images([grid_tokens([(1, 1)], before=["[CLS]"])] * 2).text
     ('1: [CLS]', '1: 0,0', '2: [CLS]', '2: 0,0')
     """
     text: list[str] = []
