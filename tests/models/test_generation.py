@@ -351,7 +351,7 @@ class TestNotes:
         model = getattr(transformers, kind)(llama.config).eval()
         record = extract(model, "The cat", target=" sat", tokenizer=byte_tokenizer)
         assert not record.tokens.predictions
-        note = f"{kind} has no language head: what it predicts is not known."
+        note = f"{kind} has no language head: its predictions are not known."
         assert note in record.notes
 
     def test_one_token_is_told_as_one(self, llama: Any) -> None:

@@ -352,7 +352,7 @@ def test_the_model_does_not_run_where_there_is_no_room(monkeypatch: pytest.Monke
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"layers": []}, ValueError, r"layers=\[\] is empty; leave layers out"),
+    ({"layers": []}, ValueError, r"layers=\[\] is empty. Pass layers"),
     ({"layers": "01"}, TypeError, r"layers='01' must be a list of whole numbers, such as \[0, 5\]"),
     ({"layers": 1.0}, TypeError, r"layers=1\.0 must be a list of whole numbers"),
     ({"layers": True}, TypeError, "layers=True must be a list of whole numbers"),
@@ -362,16 +362,16 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": ["0"]}, TypeError, r"layers=\['0'\] must be .*; '0' is not one"),
     ({"layers": [-4]}, ValueError, "layer -4 does not exist; stack 'self' has layers 0 to 2"),
     ({"layers": 7}, ValueError, "layer 7 does not exist; stack 'self' has layers 0 to 2"),
-    ({"layers": [0, 0]}, ValueError, "names 0 twice"),
+    ({"layers": [0, 0]}, ValueError, "contains 0 twice"),
     ({"layers": [3]}, ValueError, "layer 3 does not exist; stack 'self' has layers 0 to 2"),
-    ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys: give 'float16'"),
+    ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys. Pass 'float16'"),
     ({"dtype": torch.int64}, ValueError, "cannot hold queries and keys"),
     ({"dtype": torch.float8_e4m3fn}, ValueError, "cannot hold queries and keys"),
     ({"dtype": torch.complex64}, ValueError, "cannot hold queries and keys"),
     ({"dtype": 16}, TypeError, r"dtype must be .*; got 16"),
     ({"dtype": np.float16}, TypeError, "dtype must be"),
     ({"device": "nowhere"}, ValueError, "device='nowhere' .* does not know this kind of device"),
-    ({"device": "meta"}, ValueError, "device='meta' .* holds no numbers"),
+    ({"device": "meta"}, ValueError, "device='meta' .* stores no numbers"),
     ({"device": 1.5}, TypeError, "device must be a device such as 'cpu' or 'cuda'"),
 ]
 

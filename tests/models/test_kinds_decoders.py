@@ -135,7 +135,7 @@ def test_a_prompt_that_the_model_leaves_out_of_its_output() -> None:
         found = record.stacks["self"].weights(layer=number)
         assert found.shape == (4, COUNT + 3, COUNT + 3)
         assert np.abs(found[:, 3:, 3:] - layer[0]).max() < 1e-5
-    assert any("Its own output leaves them out" in note for note in record.notes)
+    assert any("Its output does not contain them" in note for note in record.notes)
 
 
 def test_missing_rows_are_an_error() -> None:

@@ -112,7 +112,7 @@ def test_what_has_come_stays_where_it_is_stopped() -> None:
 
 
 def test_several_prompts_are_refused() -> None:
-    with pytest.raises(ValueError, match="inputs holds 2 prompts"):
+    with pytest.raises(ValueError, match="inputs has 2 prompts"):
         extract_live(
             make_model("gpt2"),
             torch.cat([IDS, IDS]),

@@ -108,7 +108,7 @@ def test_divided_heads_are_refused(found: Callable[[str], Any], case: str) -> No
     assert len(both) == 2
     for said in both:
         assert isinstance(said, str), said.shape
-        assert said.startswith("NotImplementedError: model: its attention heads are divided over 2")
+        assert said.startswith("NotImplementedError: model: its attention heads are split across 2")
         assert "without tp_plan" in said
         assert "device_map='auto'" in said
 
@@ -127,7 +127,7 @@ def test_divided_layers_are_refused(found: Callable[[str], Any]) -> None:
     both = found("pipeline_parallel")
     assert len(both) == 2
     for said in both:
-        assert said.startswith("NotImplementedError: model: its layers are divided over processes")
+        assert said.startswith("NotImplementedError: model: its layers are split across processes")
         assert "without tp_plan" in said
 
 

@@ -283,7 +283,7 @@ def test_places_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer
             extract(model, inputs, tokenizer=byte_tokenizer, spool=tmp_path / name, progress=False)
     with pytest.raises(TypeError, match="spool must be the path of a folder"):
         extract(model, IDS, spool=7)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="device=None and spool='x' name two places"):
+    with pytest.raises(ValueError, match="device=None and spool='x' are two locations"):
         extract(model, IDS, spool="x", device=None)
     hook.remove()
     assert sorted(tmp_path.rglob("*")) == before

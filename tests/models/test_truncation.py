@@ -23,7 +23,7 @@ def note_of(record: av.AttentionRecord) -> str:
 
 def test_as_many_tokens_as_the_model_takes(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    with pytest.raises(ValueError, match=r"1302 tokens are too many, .* 512.*truncation=True"):
+    with pytest.raises(ValueError, match=r"1302 tokens are too many. .* 512.*truncation=True"):
         extract(model, LONG, tokenizer=tokenizer)
     record = extract(model, LONG, tokenizer=tokenizer, truncation=True)
     # Independent: the tokenizer's own truncation.

@@ -74,12 +74,12 @@ def test_a_module_around_one_model() -> None:
 
 def test_a_module_around_two_models_is_refused() -> None:
     model = make_model("llama")
-    with pytest.raises(TypeError, match=r"Lightning, which has 2 of them inside: give the one"):
+    with pytest.raises(TypeError, match=r"Lightning, which contains 2 models\. Pass one"):
         extract(Lightning(student=model, teacher=copy.deepcopy(model)), IDS)
 
 
 def test_a_module_without_a_model_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"got Linear\. For attention from elsewhere"):
+    with pytest.raises(TypeError, match=r"got Linear\. For other attention"):
         extract(nn.Linear(2, 2), IDS)
 
 

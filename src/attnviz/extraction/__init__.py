@@ -177,8 +177,8 @@ def extract(
     options = read_capture_options(layers, dtype, device)
     if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(
-            f"device={device!r} and spool={spool!r} name two places for queries and keys; leave "
-            "one of them out"
+            f"device={device!r} and spool={spool!r} are two locations for queries and keys. "
+            "Pass only one of them."
         )
     folders = None if spool is None else SpoolFolders(spool, several=many)
     if folders is not None and many:

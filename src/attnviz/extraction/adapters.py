@@ -19,8 +19,8 @@ _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
 _OWN_PROMPT = "CPM-Ant"
 # Adapters whose forward cannot be captured or shown.
 _REFUSED = {
-    "ADAPTION_PROMPT": "attends to learned keys by a softmax of its own",
-    "CPT": "puts a prompt of its own in front of the text",
+    "ADAPTION_PROMPT": "attends to learned keys by a separate softmax",
+    "CPT": "puts a separate prompt before the text",
     "MULTITASK_PROMPT_TUNING": "needs task_ids",
     "POLY": "needs task_ids",
     "XLORA": "runs the model twice",
@@ -50,16 +50,16 @@ class VirtualTokens:
         """Note for the reader of a record."""
         if self.kind == _OWN_PROMPT:
             return (
-                f"The model puts {self.count} learned vectors in front of the text, [virtual0] and "
-                "so on. Its own output leaves them out."
+                f"The model puts {self.count} learned vectors before the text, [virtual0] and "
+                "so on. Its output does not contain them."
             )
         if self.only_keys:
             return (
-                f"The adapter ({self.kind}) gives every layer {self.count} learned keys and values "
-                "in front of the text, [virtual0] and so on. They are no queries."
+                f"The adapter ({self.kind}) adds {self.count} learned keys and values before "
+                "the text in every layer, [virtual0] and so on. They are not queries."
             )
         return (
-            f"The adapter ({self.kind}) puts {self.count} learned vectors in front of the text, "
+            f"The adapter ({self.kind}) puts {self.count} learned vectors before the text, "
             "[virtual0] and so on."
         )
 
@@ -110,14 +110,14 @@ def check_adapter(model: Any) -> None:
     kind = _kind(config)
     reason = _REFUSED.get(kind)
     if getattr(config, "alora_invocation_tokens", None):
-        kind, reason = "aLoRA", "begins in the middle of a text"
+        kind, reason = "aLoRA", "starts in the middle of a text"
     decodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     if kind in _AS_TOKENS + _AS_KEYS and decodes:
-        reason = "is one of an encoder-decoder model"
+        reason = "belongs to an encoder-decoder model"
     if reason is not None:
         raise NotImplementedError(
-            f"model: its adapter ({kind}) {reason}, which cannot be shown. Switch it off with "
-            "`with model.disable_adapter():` to show the model without it"
+            f"model: its adapter ({kind}) {reason}, which cannot be shown. Use `with "
+            "model.disable_adapter():` to show the model without it."
         )
 
 

@@ -45,7 +45,7 @@ class Capabilities:
 
     def __str__(self) -> str:
         kinds = {"texts": self.takes_text, "images": self.takes_images, "sounds": self.takes_sounds}
-        return " and ".join(kind for kind, takes in kinds.items() if takes) or "nothing known"
+        return " and ".join(kind for kind, takes in kinds.items() if takes) or "unknown inputs"
 
     def refuse(self, given: str, way_out: str | None = None) -> TypeError:
         """Return the error for inputs that the model does not take."""
@@ -111,7 +111,7 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
     `argument` is the argument that the ids come from.
     """
     if ids.numel() == 0:
-        raise ValueError(f"{argument}: there are no tokens in it; give some text")
+        raise ValueError(f"{argument} contains no tokens. Pass some text.")
     try:
         table = model.get_input_embeddings()
     except NotImplementedError:
@@ -121,9 +121,9 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
     if known is not None and (highest >= known or lowest < 0):
         worst = highest if highest >= known else lowest
         raise ValueError(
-            f"{argument}: token id {worst} is out of range, {type(model).__name__} knows the ids 0 "
-            f"to {known - 1}. The tokenizer is another model's: give the one that belongs to this "
-            "model as tokenizer="
+            f"{argument}: token id {worst} is out of range. {type(model).__name__} has the ids "
+            f"0 to {known - 1}, so the tokenizer belongs to another model. Pass the tokenizer "
+            "of this model as tokenizer=."
         )
 
 
@@ -134,9 +134,9 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
     """
     if bound is not None and length > bound:
         raise TooManyTokensError(
-            f"{argument}: {length} tokens are too many, {type(model).__name__} has positions for "
-            f"{bound}. Shorten the text, have it cut by truncation=True, or give the tokenizer's "
-            f"own output with truncation=True, max_length={bound}"
+            f"{argument}: {length} tokens are too many. {type(model).__name__} has {bound} "
+            "positions. Shorten the text, pass truncation=True, or pass a tokenizer's output "
+            f"with truncation=True, max_length={bound}."
         )
 
 

@@ -57,11 +57,15 @@ def extract_live(
     options = read_capture_options(layers, dtype, device)
     examples, several = examples_of(inputs)
     if several:
-        raise ValueError(f"inputs holds {len(examples)} prompts, and live=True shows one: give one")
+        raise ValueError(
+            f"inputs has {len(examples)} prompts, and live=True shows one. Pass one prompt."
+        )
     most = settings.max_new_tokens
     batch = encoder.encode(examples[0], generating=True, to_come=most or 1)
     if batch.size != 1:
-        raise ValueError(f"inputs holds {batch.size} prompts, and live=True shows one: give one")
+        raise ValueError(
+            f"inputs has {batch.size} prompts, and live=True shows one. Pass one prompt."
+        )
     [batch] = split_examples(batch)
     encoder_decoder = encoder.encoder_decoder
     check_capture(

@@ -91,9 +91,10 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TypeError(
-            "tokenizer must be a tokenizer of transformers (such as AutoTokenizer gives), a hub id "
-            f"or a folder; got {type(tokenizer).__name__}. Wrap one of the tokenizers library with "
-            "transformers.PreTrainedTokenizerFast(tokenizer_object=...)"
+            "tokenizer must be a tokenizer of transformers (such as AutoTokenizer returns), a "
+            f"hub id or a folder; got {type(tokenizer).__name__}. Wrap a tokenizer of the "
+            "tokenizers library with "
+            "transformers.PreTrainedTokenizerFast(tokenizer_object=...)."
         )
     return Loaded(model, tokenizer, processor)
 
@@ -133,12 +134,12 @@ def _model_inside(wrapper: Any) -> PreTrainedModel:
     if len(found) == 1:
         (model,) = found.values()
         return model
-    inside = "" if not found else f", which has {len(found)} of them inside: give the one to show"
+    inside = "" if not found else f", which contains {len(found)} models. Pass one of them"
     raise TypeError(
-        "model must be a transformers model (PreTrainedModel), a hub id, a folder, a pipeline, a "
-        f"model of timm, or an object with one transformers model inside; got "
-        f"{type(wrapper).__name__}{inside}. For attention from elsewhere use "
-        "AttentionRecord.from_weights(attentions, tokens) or from_qk(queries, keys, tokens)"
+        "model must be a transformers model (PreTrainedModel), a hub id, a folder, a "
+        "pipeline, a model of timm, or an object with one transformers model inside; got "
+        f"{type(wrapper).__name__}{inside}. For other attention use "
+        "AttentionRecord.from_weights(attentions, tokens) or from_qk(queries, keys, tokens)."
     )
 
 
@@ -167,8 +168,8 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
     architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
     if architecture is None:
         raise TypeError(
-            f"model: {type(model).__name__} of timm does not say its architecture; make it with "
-            "timm.create_model, or load it with transformers.AutoModel"
+            f"model: {type(model).__name__} of timm does not contain its architecture. Create "
+            "it with timm.create_model, or load it with transformers.AutoModel."
         )
     # The wrapper creates a model first, which takes no memory on this device.
     with torch.device("meta"):
@@ -186,7 +187,7 @@ def _source(argument: str, given: str | PathLike[str]) -> str:
     text = str(given)
     # A hub id is "name" or "owner/name": anything else can only be a path.
     if not isinstance(given, str) or text.count("/") > 1 or text[:1] in (".", "/", "~"):
-        raise FileNotFoundError(f"{argument}: there is no folder {text!r}")
+        raise FileNotFoundError(f"{argument}: the folder {text!r} does not exist")
     return text
 
 
@@ -195,16 +196,16 @@ def _read(reader: Callable[..., Any], argument: str, source: str) -> Any:
         # Only the caller may run remote code. False also keeps transformers from asking on stdin.
         return reader(source, trust_remote_code=False)
     except OSError as error:
-        where = "in the folder" if Path(source).is_dir() else "under the hub id"
+        where = "folder" if Path(source).is_dir() else "hub id"
         raise OSError(
-            f"{argument}: nothing that can be loaded {where} {source!r} "
-            f"({_first_line(error)}). Give a folder with the saved {argument}, a hub id that can "
-            f"be reached from here, or the loaded {argument} itself"
+            f"{argument}: nothing can be loaded from the {where} {source!r} "
+            f"({_first_line(error)}). Pass a folder with the saved {argument}, a hub id that "
+            f"can be reached, or the loaded {argument}."
         ) from error
     except (ValueError, KeyError, ImportError) as error:
         raise ValueError(
             f"{argument}: transformers {transformers.__version__} cannot load {source!r} "
-            f"({_first_line(error)}). Load it yourself and give the {argument} itself"
+            f"({_first_line(error)}). Load it yourself and pass the {argument}."
         ) from error
 
 

@@ -130,14 +130,15 @@ def _read_layers(layers: Any) -> tuple[int, ...]:
     numbers = whole_numbers("layers", as_list(layers), hint="such as [0, 5]")
     if not numbers:
         raise ValueError(
-            f"layers={short_repr(layers)} is empty; leave layers out to keep all, or give layers "
-            "such "
-            "as [0, 5]"
+            f"layers={short_repr(layers)} is empty. Pass layers such as [0, 5], or remove "
+            "layers to keep all."
         )
     counts = Counter(numbers)
     if len(counts) < len(numbers):
         twice = next(number for number in numbers if counts[number] > 1)
-        raise ValueError(f"layers={short_repr(layers)} names {twice} twice; name each once")
+        raise ValueError(
+            f"layers={short_repr(layers)} contains {twice} twice. Pass each layer once."
+        )
     return tuple(sorted(numbers))
 
 
@@ -147,10 +148,10 @@ def _read_dtype(dtype: Any) -> torch.dtype | None:
     *some, last = map(repr, _DTYPES)
     known = f"{', '.join(some)} or {last}"
     if not isinstance(dtype, str | torch.dtype):
-        raise TypeError(f"dtype must be {known}, or such a torch.dtype; got {dtype!r}")
+        raise TypeError(f"dtype must be {known}, or the same torch.dtype; got {dtype!r}")
     found = _DTYPES.get(str(dtype).removeprefix("torch."))
     if found is None:
-        raise ValueError(f"dtype={dtype!r} cannot hold queries and keys: give {known}")
+        raise ValueError(f"dtype={dtype!r} cannot hold queries and keys. Pass {known}.")
     return found
 
 
@@ -160,7 +161,7 @@ def _read_device(device: Any) -> torch.device | None:
     try:
         read = torch.device(device)
         if read.type == "meta":
-            raise RuntimeError("it holds no numbers")  # noqa: TRY301 - reported like all others
+            raise RuntimeError("it stores no numbers")  # noqa: TRY301 - reported like all others
         # Allocating a tensor tests every kind of device.
         torch.empty(1, device=read)
     except TypeError:
@@ -173,7 +174,7 @@ def _read_device(device: Any) -> torch.device | None:
         if reason.startswith("Expected one of"):
             reason = "torch does not know this kind of device"
         raise ValueError(
-            f"device={device!r} cannot keep queries and keys ({reason}); give device='cpu', a "
-            "device that is here, or None to leave them where they are computed"
+            f"device={device!r} cannot keep queries and keys ({reason}). Pass device='cpu', an "
+            "available device, or None to leave them where they are computed."
         ) from error
     return read

@@ -17,8 +17,8 @@ __all__ = ["check_parallel"]
 
 _WHOLE_MODEL = (
     "Load the whole model in one process (from_pretrained without tp_plan and without a "
-    "distributed_config; device_map='auto' spreads its layers over the devices of one process) and "
-    "give that to attnviz"
+    "distributed_config; device_map='auto' spreads its layers over the devices of one "
+    "process) and pass it to attnviz."
 )
 
 
@@ -29,19 +29,19 @@ def check_parallel(model: nn.Module) -> None:
         return
     if _in_context_parallel(model):
         raise NotImplementedError(
-            "model: it runs in context parallel, where each process has a part of the tokens and "
-            "of the weights, which cannot be shown yet. Call attnviz outside of context_parallel, "
-            "with the whole text"
+            "model: it runs in context parallel, so each process has a part of the tokens and "
+            "of the weights, which cannot be shown yet. Call attnviz outside of "
+            "context_parallel, with the whole text."
         )
     if getattr(getattr(model, "_pp_stage", None), "pp_size", 1) > 1:
         raise NotImplementedError(
-            "model: its layers are divided over processes (pipeline parallel), and this process "
-            f"has a part of them, which cannot be shown yet. {_WHOLE_MODEL}"
+            "model: its layers are split across processes (pipeline parallel), and this "
+            f"process has a part of them, which cannot be shown yet. {_WHOLE_MODEL}"
         )
     num_processes = _processes_of_heads(model)
     if num_processes > 1:
         raise NotImplementedError(
-            f"model: its attention heads are divided over {num_processes} processes (tensor "
+            f"model: its attention heads are split across {num_processes} processes (tensor "
             "parallel), and this process has a part of them, which cannot be shown. "
             f"{_WHOLE_MODEL}"
         )

@@ -21,7 +21,7 @@ _CANDIDATES = 5
 # Number of rows of logits converted to float32 at once: 16 MiB for a vocabulary of 256,000.
 _ROWS = 16
 
-_NOT_FINITE = "The model's logits hold NaN: what it predicts is not known."
+_NOT_FINITE = "The model's logits contain NaN: its predictions are not known."
 
 # Maximum difference between the probabilities of the steps and of one forward. They are rounded in
 # another order, which matters in half precision.
@@ -57,7 +57,7 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
         or logits.shape[-1] <= largest
     ):
         batch.notes.append(
-            f"{type(model).__name__} has no language head: what it predicts is not known."
+            f"{type(model).__name__} has no language head: its predictions are not known."
         )
         return
     sequence = _sequence_name(batch)
@@ -76,7 +76,7 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
             continue
         if read.difference > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
             batch.notes.append(
-                "The steps that generated the text and the one forward that is shown here differ: "
+                "The steps of the generation and the forward that is shown differ: "
                 f"probabilities by up to {format_small(read.difference)}."
             )
         tokens = batch.tokens[sequence][index]

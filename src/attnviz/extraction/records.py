@@ -67,8 +67,8 @@ def records_of_forward(
         notes.append("Layers are numbered in the order in which they ran.")
     if not all(layers.whole for layers in stacks.values()):
         notes.append(
-            "Query · key is only a part of the logits: this model adds products with positions, "
-            "which the neuron view shows as bias."
+            "Query · key is only a part of the logits: this model adds products with "
+            "positions, which the neuron view shows as bias."
         )
     if any(
         _has_sinks(layer) for layers in stacks.values() for layer in layers.examples[0].values()
@@ -79,7 +79,7 @@ def records_of_forward(
         )
     if collector.max_examples == 1 < batch.size:
         notes.append(
-            f"The {batch.size} rows given are one example: tokens are shown by their place."
+            f"The {batch.size} rows of inputs are one example: tokens are shown by their position."
         )
         batch.size, batch.tokens, batch.example_notes = 1, {}, []
     return _RecordMaker(loaded, batch, stacks).records(notes, title)
@@ -109,10 +109,10 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
         # With media, attention whose keys are not the text's attends to the media.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
-                f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends with "
-                f"{num_queries} of the {length} tokens of the text, so rows of its attention are "
-                "missing, and it cannot be shown. Draw weights of your own with "
-                "AttentionRecord.from_weights"
+                f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends "
+                f"with {num_queries} of the {length} tokens of the text, so rows of its "
+                "attention are missing, and it cannot be shown. Show your own weights with "
+                "AttentionRecord.from_weights."
             )
 
 
