@@ -1,6 +1,6 @@
 /** The heads that give most weight from the pinned query to the pinned key, in one sentence. */
 
-import { quantityOf, quotedAt, written } from "../text/captions";
+import { headName, quantityOf, quotedAt, written } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign } from "../view/state";
@@ -47,7 +47,7 @@ export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) 
             class="av-head-link"
             onClick={() => assign(state, { layer, heads: [head] })}
           >
-            {`layer ${layer}, head ${head}`}
+            {headName({ layer, head })}
           </button>
           {` (${written(quantity, score)})`}
         </span>

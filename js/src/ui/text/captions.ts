@@ -282,6 +282,11 @@ export function embeddedInWords(
   );
 }
 
+/** "layer 5, head 8"; where there is little room a head is "5.8". */
+export function headName({ layer, head }: { layer: number; head: number }): string {
+  return `layer ${layer}, head ${head}`;
+}
+
 /** "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
 export function headsInWords(heads: readonly number[], most = 12): string {
   if (heads.length === 1) return `head ${heads[0]}`;

@@ -1,7 +1,7 @@
 /** Where a view opens whose position was not given: at the head with the most distinct pattern. */
 
 import { withoutNumber } from "../../client/record-number";
-import { formatWeight, quoted } from "../text/captions";
+import { formatWeight, headName, quoted } from "../text/captions";
 
 /** The head with the most distinct pattern (`attnviz/analysis/distinct.py`). */
 export interface Opening {
@@ -27,7 +27,7 @@ export function openingInWords(
   if (!here || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
   const estimate = queries === null ? "" : `, estimated from ${queries} queries`;
   return (
-    `Opened at layer ${layer}, head ${head}, which shows the most distinct pattern: ${quoted(pattern)}, ` +
+    `Opened at ${headName(opening)}, which shows the most distinct pattern: ${quoted(pattern)}, ` +
     `${formatWeight(score)} of the weight where even attention has ${formatWeight(even)}${estimate}.`
   );
 }

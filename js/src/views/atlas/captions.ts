@@ -8,6 +8,7 @@ import {
   counted,
   formatNumber,
   formatShare,
+  headName,
   several,
   stackName,
   withMinus,
@@ -17,8 +18,8 @@ import { type Count, wilson } from "./search";
 import type { EdgeList } from "./state";
 
 /** "Layer 1, head 0". */
-export function headName({ layer, head }: HeadIndex): string {
-  return `Layer ${layer}, head ${head}`;
+export function headTitle(head: HeadIndex): string {
+  return capital(headName(head));
 }
 
 /** Decimals that a number with such an error has. */
@@ -147,9 +148,9 @@ export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
 export function sentenceOf(table: Table, head: HeadIndex): string {
   const roles = table.roles(head.layer, head.head);
   const [first, ...others] = roles;
-  if (!first) return `${headName(head)} has ${noRoleInWords(table.stack)}.`;
+  if (!first) return `${headTitle(head)} has ${noRoleInWords(table.stack)}.`;
   const also = others.map(({ role }) => table.stack.roles[role]?.name).join(", ");
-  return `${headName(head)}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
+  return `${headTitle(head)}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
 }
 
 /** What the numbers are, and what is left out. */

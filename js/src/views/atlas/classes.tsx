@@ -5,7 +5,7 @@ import { rgbOf } from "../../ui/colors/palette";
 import { Choice } from "../../ui/controls/fields";
 import { formatSmall, formatWeight } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
-import { headName } from "./captions";
+import { headTitle } from "./captions";
 import type { AtlasProps } from "./controls";
 import { MOST_CLASSES } from "./store";
 
@@ -45,7 +45,7 @@ export function ClassTable({ context, store }: AtlasProps) {
       </div>
       <table class="av-atlas-classes">
         <caption class="av-unseen">
-          Mean weight of {headName(head)} from queries of a {found.system}, by row, to keys of a{" "}
+          Mean weight of {headTitle(head)} from queries of a {found.system}, by row, to keys of a{" "}
           {found.system}, by column
         </caption>
         <thead>

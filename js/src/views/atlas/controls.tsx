@@ -4,7 +4,7 @@ import { useId } from "preact/hooks";
 import { Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
-import { headName, searchInWords, shortCount } from "./captions";
+import { headTitle, searchInWords, shortCount } from "./captions";
 import type { AtlasState } from "./state";
 import type { AtlasStore } from "./store";
 
@@ -182,7 +182,7 @@ export function FoundHeads({ store }: AtlasProps) {
         {found.slice(0, MOST_LISTED).map(({ layer, head, count }) => (
           <li key={`${layer} ${head}`}>
             <button type="button" class="av-chip" onClick={() => store.choose({ layer, head })}>
-              {headName({ layer, head })} <span class="av-muted">{shortCount(count)}</span>
+              {headTitle({ layer, head })} <span class="av-muted">{shortCount(count)}</span>
             </button>
           </li>
         ))}

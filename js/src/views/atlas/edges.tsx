@@ -4,7 +4,7 @@ import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { formatSmall, quoted, several } from "../../ui/text/captions";
 import { assign } from "../../ui/view/state";
-import { headName, listedInWords, listInWords, offsetsInWords } from "./captions";
+import { headTitle, listedInWords, listInWords, offsetsInWords } from "./captions";
 import type { Edge, Texts, Tokens } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { type WindowToken, windowTokens } from "./kept";
@@ -61,7 +61,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   };
   const pane = <TextPane key={state.text.value} context={context} store={store} />;
   return (
-    <section class="av-atlas-edges" aria-label={`Edges of ${headName(head)}`}>
+    <section class="av-atlas-edges" aria-label={`Edges of ${headTitle(head)}`}>
       <div class="av-row av-options">
         <h3 class="av-atlas-part">Edges</h3>
         <fieldset class="av-atlas-lists" aria-label="Which edges">

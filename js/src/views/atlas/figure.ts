@@ -11,7 +11,7 @@ import type { ViewContext } from "../../ui/view/define-view";
 import {
   coverageOf,
   evidenceInWords,
-  headName,
+  headTitle,
   sentenceOf,
   sortedValue,
   subtitleOf,
@@ -82,7 +82,7 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   const [table, head] = [store.table.peek(), store.head.peek()];
   if (!table || !head) throw new Error(NOTHING);
   const palette = context.palette.peek();
-  const marks: Mark[] = [textMark(headName(head), 0, 8, palette.ink, 13, { bold: true })];
+  const marks: Mark[] = [textMark(headTitle(head), 0, 8, palette.ink, 13, { bold: true })];
   let y = 30;
   const measure = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
   const roles = table.roles(head.layer, head.head);

@@ -5,7 +5,7 @@ import { useRef } from "preact/hooks";
 import { paintMarks } from "../../draw/canvas";
 import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { cellInWords, headName, sortedValue } from "./captions";
+import { cellInWords, headTitle, sortedValue } from "./captions";
 import type { AtlasProps } from "./controls";
 import { hasCaptions } from "./layout";
 import { cellMarks } from "./marks";
@@ -46,7 +46,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       corner="head"
       sparse={!few}
       look={({ layer, head }) => ({
-        label: `${headName({ layer, head })}: ${words(layer, head)}`,
+        label: `${headTitle({ layer, head })}: ${words(layer, head)}`,
         selected: layer === current?.layer && head === current.head,
       })}
       {...(!grid.columns &&
@@ -63,7 +63,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
           ),
         })}
       hint={(cell) => ({
-        title: headName(cell),
+        title: headTitle(cell),
         rows: [{ color: "", text: words(cell.layer, cell.head), meant: false }],
       })}
       painting={{

@@ -5,7 +5,7 @@ import { capital } from "../../ui/text/captions";
 import {
   definitionInWords,
   evidenceInWords,
-  headName,
+  headTitle,
   noRoleInWords,
   unitInWords,
   withError,
@@ -21,8 +21,8 @@ export function ChosenHead({ context, store }: AtlasProps) {
   const room = { palette: context.palette.value, theme: context.theme.value };
   const entries = roleEntries(table, room);
   return (
-    <section class="av-atlas-head" aria-label={headName(head)}>
-      <h2 class="av-pane-title">{headName(head)}</h2>
+    <section class="av-atlas-head" aria-label={headTitle(head)}>
+      <h2 class="av-pane-title">{headTitle(head)}</h2>
       {roles.length === 0 && <p>{capital(noRoleInWords(stack))}.</p>}
       <ul class="av-atlas-evidence">
         {roles.map((role) => {
@@ -54,7 +54,7 @@ export function Figures({ store }: AtlasProps) {
   return (
     <div class="av-atlas-figures">
       <table>
-        <caption class="av-unseen">All statistics of {headName(head)}</caption>
+        <caption class="av-unseen">All statistics of {headTitle(head)}</caption>
         <thead>
           <tr>
             <th scope="col">Statistic</th>

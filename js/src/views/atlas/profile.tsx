@@ -7,7 +7,7 @@ import { niceMaximum } from "../../ui/colors/color-scales";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { formatSmall } from "../../ui/text/captions";
 import { assign, same } from "../../ui/view/state";
-import { headName, offsetsInWords } from "./captions";
+import { headTitle, offsetsInWords } from "./captions";
 import type { AtlasProps } from "./controls";
 import {
   barAt,
@@ -169,7 +169,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
         place={place}
         onDrawn={() => {}}
         kind="bars"
-        label={`Mean weight of ${headName(head)} by offset of the key from the query. Arrows move, Shift-arrows or Enter filter the edges, Escape clears.`}
+        label={`Mean weight of ${headTitle(head)} by offset of the key from the query. Arrows move, Shift-arrows or Enter filter the edges, Escape clears.`}
         plot={plot}
         hint={hint.value}
         width={width}

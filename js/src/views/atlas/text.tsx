@@ -1,10 +1,9 @@
 /** The text of an edge: the tokens that are kept around the edges in it. */
 
 import { rgbOf } from "../../ui/colors/palette";
-import { formatSmall, quoted, several } from "../../ui/text/captions";
+import { formatSmall, headName, quoted, several } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
-import { headName } from "./captions";
 import type { Edges } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { keptTokens } from "./kept";
@@ -57,7 +56,7 @@ export function TextPane({ context, store }: AtlasProps) {
     <section class="av-atlas-text" aria-label={`Text ${text}`}>
       <header class="av-row">
         <h4 class="av-pane-title">
-          Text {text}, {headName(head).toLowerCase()}
+          Text {text}, {headName(head)}
         </h4>
         <button
           type="button"

@@ -1,7 +1,15 @@
 /** What the compare view says of itself, in words. */
 
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
-import { formatSmall, quotedAt, several, stackName, tokensInWords } from "../../ui/text/captions";
+import {
+  capital,
+  formatSmall,
+  headName,
+  quotedAt,
+  several,
+  stackName,
+  tokensInWords,
+} from "../../ui/text/captions";
 import type { Change, Moved } from "./moved";
 import {
   type CompareOpening,
@@ -14,11 +22,6 @@ import {
 /** A change with its sign: "+0.12", "−0.30". */
 export function signed(change: number): string {
   return `${change < 0 ? "−" : "+"}${formatSmall(Math.abs(change))}`;
-}
-
-/** "layer 8, head 3" */
-export function headName({ layer, head }: HeadIndex): string {
-  return `layer ${layer}, head ${head}`;
 }
 
 /** The stack, its tokens and what is compared. */
@@ -60,7 +63,7 @@ const NEARLY_ALL = 0.95;
 /** One sentence: what moved in the head that is shown. */
 export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
   const { layer, head, names, member, token } = place;
-  const name = `Layer ${layer}, head ${head}`;
+  const name = capital(headName({ layer, head }));
   const at = distanceOf(place, layer, head);
   const [a, b] = [names[0], names[member]];
   if (token !== null && missingQueries(place).includes(token)) {

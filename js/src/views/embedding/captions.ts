@@ -10,6 +10,7 @@ import {
   formatNumber,
   formatShare,
   formatSmall,
+  headName,
   quoted,
   several,
   shareWithin,
@@ -266,11 +267,6 @@ export function summaryOf(context: Context, store: EmbeddingStore): string {
   return input ? summary(input, store.headTrust.value ?? undefined) : "";
 }
 
-/** "layer 2, head 1". */
-export function headInWords({ layer, head }: HeadIndex): string {
-  return `layer ${layer}, head ${head}`;
-}
-
 const METHODS: Record<Method, string> = {
   pca: "principal components",
   tsne: "t-SNE",
@@ -475,7 +471,7 @@ export function sentence(input: SentenceInput): string {
     const chosen = input.point ? ` ${capital(pointInWords(input.point))}.` : "";
     return join(`${what}${near}${chosen}${input.point ? "" : hint}`);
   }
-  const where = capital(headInWords(at));
+  const where = capital(headName(at));
   if (state.shown === "aggregate") {
     const mean = input.aggregate;
     if (!mean)

@@ -4,6 +4,7 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
 import { Source } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
+import { headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
@@ -81,7 +82,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     if (!points) return null;
     const given = normsGiven.value;
     const norms = given?.question.stack === points.stack ? given.answer : null;
-    const of = given ? `layer ${given.question.layer}, head ${given.question.head}` : "";
+    const of = given ? headName(given.question) : "";
     const [palette, theme] = [context.palette.value, context.theme.value];
     return coloring(points, state.color.value, { palette, theme, norms, head: of });
   });

@@ -23,6 +23,7 @@ import type { Hint } from "../../ui/plot/plot";
 import {
   capital,
   counted,
+  headName,
   pluralOf,
   precision,
   type Quantity,
@@ -68,12 +69,12 @@ export function cellName(
   cell: HeadIndex & { score?: number | null },
   score: string | null,
 ): string {
-  const name = `Layer ${cell.layer}, head ${cell.head}`;
+  const name = capital(headName(cell));
   return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
 }
 
 /** A head's name with its score and its effect. */
-export function headName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
+export function headLabel(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
   const effects = store.effects.peek();
   const place = store.place.peek();
   const bare = effects?.name === grid.score || store.byRole.peek();
@@ -97,9 +98,8 @@ export function captionLines(
   effects: HeadEffects | null = null,
   role?: HeadRole | null,
 ): [string, string] {
-  const { layer, head } = cell;
   return [
-    words ? `layer ${layer}, head ${head}` : `${layer}.${head}`,
+    words ? headName(cell) : `${cell.layer}.${cell.head}`,
     role !== undefined
       ? (role?.name ?? "no role")
       : effects
@@ -154,7 +154,7 @@ export function hintOf(
         },
       ]
     : [];
-  return { title: headName(store, scored, grid), rows };
+  return { title: headLabel(store, scored, grid), rows };
 }
 
 /** How many heads are shown, and by what they are ordered. */
@@ -270,5 +270,5 @@ export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live
   const best = map
     ? ` ${capital(strongestName(place, map))}: ${strongestInWords(map, place, store.part.peek())}.`
     : "";
-  return `Layer ${opened.layer}, head ${opened.head}.${best}`;
+  return `${capital(headName(opened))}.${best}`;
 }

@@ -9,7 +9,7 @@ import type { ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { type HeadRole, RoleLetter } from "../../ui/head-grid/head-roles";
 import type { ViewContext } from "../../ui/view/define-view";
-import { captionLines, headName, hintOf, orderName } from "./captions";
+import { captionLines, headLabel, hintOf, orderName } from "./captions";
 import { type Layout, LEAST_NAMED } from "./layout";
 import { paintRow } from "./marks";
 import type { ModelState } from "./state";
@@ -46,7 +46,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       look={(cell, now) => {
         const index = place?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
         return {
-          label: headName(store, cell, now),
+          label: headLabel(store, cell, now),
           selected: index >= 0,
           style: index < 0 ? "" : `;--av-chosen:${headColor(palette, index, chosen.length)}`,
           ...(effects &&

@@ -7,6 +7,7 @@ import { type DotsMark, fontOf, type Mark, type Scene } from "../../../draw/mark
 import type { Palette } from "../../../ui/colors/palette";
 import { columnLabel, type HeadGrid, type HeadIndex, rowLabel } from "../../../ui/head-grid/grid";
 import { fittedName, type HeadRole } from "../../../ui/head-grid/head-roles";
+import { headName } from "../../../ui/text/captions";
 import type { OverviewHead } from "../client/requests";
 import { headKey } from "../state";
 import { figuresInShort, strengthOf, type TrustMap } from "../trust";
@@ -200,8 +201,7 @@ export function overviewScene(picture: OverviewPicture): Scene {
       let line = y + cell + 9;
       const centred = { align: "middle" as const };
       if (layout.named) {
-        const name = `layer ${each.layer}, head ${each.head}`;
-        marks.push(textMark(name, middle, line, palette.ink, 10, centred));
+        marks.push(textMark(headName(each), middle, line, palette.ink, 10, centred));
         line += 14;
       }
       const figures = head?.problem ? "" : figuresInShort(measured, layout.figures);

@@ -9,6 +9,7 @@ import type { HeadIndex, ScoredHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import { BY_ROLE } from "../../../ui/head-grid/head-roles";
 import type { Hint } from "../../../ui/plot/plot";
+import { headName } from "../../../ui/text/captions";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign, same } from "../../../ui/view/state";
 import { type EmbeddingState, headKey } from "../state";
@@ -97,7 +98,7 @@ function Tiles(props: OverviewProps) {
       look={(cell) => {
         const problem = problemOf(cell);
         const role = context.record.roleOf(cell);
-        const name = `layer ${cell.layer}, head ${cell.head}${role ? `, ${role.label}` : ""}`;
+        const name = `${headName(cell)}${role ? `, ${role.label}` : ""}`;
         return {
           label: `${name}, ${problem ?? figuresSpoken(trust.get(headKey(cell)))}`,
           selected: opened?.layer === cell.layer && opened.head === cell.head,
@@ -206,7 +207,7 @@ function useZoomIn(
 function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
   const { context, store, overview } = props;
   const role = context.record.roleOf(head);
-  const title = `layer ${head.layer}, head ${head.head}${role ? `, ${role.label}` : ""}`;
+  const title = `${headName(head)}${role ? `, ${role.label}` : ""}`;
   const problem = overview.plots.peek().get(headKey(head))?.problem;
   if (problem) return { title, rows: [{ color: "", text: problem, meant: true }] };
   const trust = store.trust.peek().get(headKey(head));
