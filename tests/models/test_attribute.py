@@ -24,7 +24,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.server import RecordServer
-from attnviz.server.strongest import strongest_keys
+from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
 from models.make_models import make_model
@@ -172,7 +172,9 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     with LiveTensors() as tensors:
         maps = whole_reply(server, "maps", {"stack": "self", "layer": 0, "size": 32})
         block = whole_reply(server, "block", asked | {"rows": last, "columns": last})
-        strongest = run_steps(strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2))
+        strongest = run_steps(
+            find_strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2)
+        )
     assert tensors.largest < 40_000_000
     assert maps.data is not None
     assert len(maps.data) == 2 * 32 * 32

@@ -198,7 +198,7 @@ def test_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
 @pytest.mark.parametrize("level", [0, 2, 6])
 def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     from attnviz.server.row_normalizers import RowNormalizers
-    from attnviz.server.tiles import encoded_tile
+    from attnviz.server.tiles import encode_tile
     from attnviz.utils.progress import run_steps
     from unit.long_records import long_record
 
@@ -210,13 +210,13 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     cells = []
     for each in (record.stack(), stack):
         for heads in ([0], [0, 1]):
-            steps = encoded_tile(
+            steps = encode_tile(
                 each,
                 RowNormalizers(),
                 layer=0,
                 heads=heads,
                 level=level,
-                place=(8192 // 256 - 1 >> level, 0),
+                position=(8192 // 256 - 1 >> level, 0),
                 pooled="mean",
             )
             cells.append(np.frombuffer(run_steps(steps)[0].data, "<f4"))

@@ -17,7 +17,7 @@ from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHe
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.server.cache import ByteCache
 from attnviz.server.pending_replies import PendingReplies
-from attnviz.server.protocol import PartHeader, Reply, Request, Requests, part_of
+from attnviz.server.protocol import PartHeader, Reply, Request, Requests, get_part
 from attnviz.server.server import MakePage, PageHeader, PageRequest, Pages
 from attnviz.utils.progress import Steps
 
@@ -218,5 +218,5 @@ class AtlasPageRequest:
 
 
 def _part(data: bytes, part: int, of: str) -> Reply:
-    piece, parts = part_of(data, part, of)
+    piece, parts = get_part(data, part, of)
     return Reply({"parts": parts}, piece)

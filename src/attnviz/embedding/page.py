@@ -28,7 +28,7 @@ from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
 from attnviz.pages.packing import packed
 from attnviz.pages.picture import MOST_BYTES, SIDES, Cells, grid_figure, numbered, titled
 from attnviz.record.storage.mapped import check_mapped
-from attnviz.server.images import encoded_image
+from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.progress import Progress, Steps, run_with_bar, scale_progress
 from attnviz.utils.threads import torch_threads
@@ -375,7 +375,7 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
     largest = min(MAX_REPLY_BYTES, _IMAGE_BYTES // max(1, len(pictures)))
     embedded = []
     for done, (text, index, image) in enumerate(pictures):
-        steps = encoded_image(image, max(3, largest))
+        steps = encode_image(image, max(3, largest))
         header, data = yield from scale_progress(steps, "images", done, len(pictures), "image")
         embedded.append({"text": text, "index": index} | header | {"data": packed(data)})
         yield Progress("images", done + 1, len(pictures), "image")

@@ -39,9 +39,9 @@ from attnviz.pages.vectors import size_of_vectors, vectors_in_steps
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import byte_codes, check_weights, encode
+from attnviz.server.codec import check_weights, encode, encode_bytes
 from attnviz.server.description import PageForm
-from attnviz.server.pooling import joined, parted
+from attnviz.server.pooling import join_signs, split_signs
 from attnviz.utils.progress import Pace, Progress, Steps, run_steps, scale_progress
 from attnviz.utils.threads import map_ahead
 
@@ -258,7 +258,7 @@ def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
         rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
         for _, weights, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
             tried = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
-            codes, _ = byte_codes(tried, stack.maximum)
+            codes, _ = encode_bytes(tried, stack.maximum)
             text = run_steps(packer.packing(codes.tobytes()))
             size += len(text) * len(stack.query_tokens) / len(rows)
             yield from pace.advance(2 * weights.size)
@@ -453,7 +453,7 @@ def _whole_layer(
     def one(part: HeadTiles) -> tuple[HeadTiles, NDArray[Any], float, MapCells | None]:
         weights = tile_of_heads(stack, layer, part)
         cells = None if maps is None else maps.pooled(part.tile, weights)
-        found, off = byte_codes(weights, stack.maximum, signed=stack.signed)
+        found, off = encode_bytes(weights, stack.maximum, signed=stack.signed)
         return part, found, off, cells
 
     for part, found, off, cells in map_ahead(one, parts):
@@ -545,11 +545,11 @@ def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray
         queries = np.arange(rows.start, rows.stop)
         weights = attention.rows_of_each_head(heads, queries)[0][..., columns]
     try:
-        check_weights(weights, stack.maximum, signed=stack.signed, of="")
+        check_weights(weights, stack.maximum, signed=stack.signed, label="")
     except ValueError:
-        for head, each in zip(heads, weights, strict=True):
-            of = f"stack {stack.name!r}, layer {layer}, head {head}"
-            check_weights(each[None], stack.maximum, signed=stack.signed, of=of)
+        for head, head_weights in zip(heads, weights, strict=True):
+            label = f"stack {stack.name!r}, layer {layer}, head {head}"
+            check_weights(head_weights[None], stack.maximum, signed=stack.signed, label=label)
         raise
     return weights
 
@@ -599,7 +599,7 @@ class SmallMaps:
     @property
     def cells(self) -> NDArray[np.float32]:
         """Maps, (heads, rows, columns)."""
-        return joined(self._parts)
+        return join_signs(self._parts)
 
     def add(self, index: slice, tile: TilePlace, weights: NDArray[np.float32]) -> None:
         """Add the weights of a tile, (heads, rows, columns)."""
@@ -607,7 +607,7 @@ class SmallMaps:
 
     def pooled(self, tile: TilePlace, weights: NDArray[np.float32]) -> MapCells:
         """Pool the weights of a tile, (heads, rows, columns), to the cells that it covers."""
-        pooled = parted(weights, signed=self._signed)
+        pooled = split_signs(weights, signed=self._signed)
         across = []
         # Pool along the contiguous axis first.
         for axis in (1, 0):

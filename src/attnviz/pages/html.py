@@ -31,9 +31,9 @@ from attnviz.pages.vectors import vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, scored_queries
 from attnviz.record.storage.mapped import check_mapped
-from attnviz.server.description import describing
-from attnviz.server.images import encoded_image
-from attnviz.server.maps import encoded_maps
+from attnviz.server.description import describe_in_steps
+from attnviz.server.images import encode_image
+from attnviz.server.maps import encode_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.utils.progress import Cancelled, Progress, Steps, run_with_bar, scale_progress
@@ -203,7 +203,7 @@ def _page_steps(
     vectors = None
     if "vectors" in embeds:
         vectors = yield from _embedded_vectors(record, precision, max_bytes, bare)
-    description = yield from describing(record)
+    description = yield from describe_in_steps(record)
     few = count_weights(record) <= _MAX_SCORED_WEIGHTS
     # Signed numbers have no patterns.
     scored_by_patterns = [
@@ -411,7 +411,7 @@ def _embedded_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
     embedded = []
     for done, (stack, layer) in enumerate(layers):
-        steps = encoded_maps(stack, layer, MAP_SIZE)
+        steps = encode_maps(stack, layer, MAP_SIZE)
         small, sampled, _ = yield from scale_progress(steps, "maps", done, len(layers))
         place = {"stack": stack.name, "layer": layer} | small.header()
         said = {} if sampled is None else {"sampled": sampled}
@@ -424,7 +424,7 @@ def _embedded_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
     """Embed the images in the model's input. Return an empty dict if there are none."""
     embedded = []
     for done, image in enumerate(record.images):
-        steps = encoded_image(image, MAX_REPLY_BYTES)
+        steps = encode_image(image, MAX_REPLY_BYTES)
         header, data = yield from scale_progress(steps, "images", done, len(record.images), "image")
         embedded.append(header | {"data": packed(data)})
         yield Progress("images", done + 1, len(record.images), "image")

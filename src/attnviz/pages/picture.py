@@ -22,8 +22,8 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
-from attnviz.server.maps import encoded_maps
-from attnviz.server.pooling import joined, parted
+from attnviz.server.maps import encode_maps
+from attnviz.server.pooling import join_signs, split_signs
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace, Steps, run_steps
 
@@ -89,7 +89,7 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
     shape = step * [len(stack.layers), columns] + _GAP
     picture = np.tile(_BACKGROUND, (*shape, 1))
     for row, layer in enumerate(stack.layers):
-        encoded = run_steps(encoded_maps(stack, layer, cell)).encoded
+        encoded = run_steps(encode_maps(stack, layer, cell)).encoded
         for head, values in enumerate(decode(encoded)):
             top, left = step * [row, head] + _GAP
             picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
@@ -276,9 +276,9 @@ def pooled_maps(
     weights: NDArray[np.float32], side: int | tuple[int, int], *, signed: bool
 ) -> NDArray[np.float32]:
     """Pool maps, (..., rows, columns), to at most `side` rows and columns."""
-    parts = parted(weights, signed=signed)
+    parts = split_signs(weights, signed=signed)
     flat = pool_max(parts.reshape(-1, *parts.shape[-2:]), side)
-    found: NDArray[np.float32] = joined(flat.reshape(*parts.shape[:-2], *flat.shape[-2:]))
+    found: NDArray[np.float32] = join_signs(flat.reshape(*parts.shape[:-2], *flat.shape[-2:]))
     return found
 
 

@@ -26,11 +26,11 @@ class ByteCache(Generic[_Value]):
     (None, '1234')
     """
 
-    def __init__(self, most_bytes: int, size: Callable[[_Value], int]) -> None:
+    def __init__(self, max_bytes: int, size: Callable[[_Value], int]) -> None:
         self._lock = threading.Lock()
         # cachetools refuses a value larger than the cache, so such a value counts as the limit.
         self._values: LRUCache[Hashable, _Value] = LRUCache(
-            most_bytes, lambda value: min(most_bytes, size(value))
+            max_bytes, lambda value: min(max_bytes, size(value))
         )
 
     @property

@@ -19,11 +19,11 @@ __all__ = [
     "Encoding",
     "PieceHeader",
     "Precision",
-    "byte_codes",
     "check_weights",
     "decode",
     "encode",
-    "not_finite",
+    "encode_bytes",
+    "not_finite_error",
     "pool_max",
 ]
 
@@ -108,17 +108,17 @@ class Encoded:
         }
 
 
-def not_finite(of: str, which: str) -> ValueError:
+def not_finite_error(label: str, which: str) -> ValueError:
     """Return the error for weights that are NaN or infinite."""
     return ValueError(
-        f"{of}: some weights are NaN or infinite ({which}). The model's queries or keys are NaN or "
-        "infinite, or the record was changed. Run the model in float32, or leave the layer out "
+        f"{label}: some weights are NaN or infinite ({which}). The model's queries or keys are NaN "
+        "or infinite, or the record was changed. Run the model in float32, or leave the layer out "
         "with include_layers=[...]."
     )
 
 
 def check_weights(
-    weights: NDArray[np.float32], maximum: float = 1.0, *, signed: bool = False, of: str
+    weights: NDArray[np.float32], maximum: float = 1.0, *, signed: bool = False, label: str
 ) -> None:
     """Raise ValueError if weights are not finite, negative or too large.
 
@@ -130,34 +130,34 @@ def check_weights(
         Largest weight, or largest absolute value, that can occur.
     signed : bool, default False
         Whether weights may be negative.
-    of : str
+    label : str
         Name of the weights in error messages.
 
     Examples
     --------
-    >>> check_weights(np.array([[[-1.0]]], np.float32), of="these")
+    >>> check_weights(np.array([[[-1.0]]], np.float32), label="these")
     Traceback (most recent call last):
     ValueError: these: some weights are negative. Attention weights must not be negative.
     """
     # Both are NaN if any weight is NaN.
-    least, most = weights.min(initial=0.0), weights.max(initial=0.0)
-    if not (np.isfinite(least) and np.isfinite(most)):
+    smallest, largest = weights.min(initial=0.0), weights.max(initial=0.0)
+    if not (np.isfinite(smallest) and np.isfinite(largest)):
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
-        raise not_finite(of, f"the first at index {head} of the requested heads")
-    if least < 0 and not signed:
+        raise not_finite_error(label, f"the first at index {head} of the requested heads")
+    if smallest < 0 and not signed:
         raise ValueError(
-            f"{of}: some weights are negative. Attention weights must not be negative."
+            f"{label}: some weights are negative. Attention weights must not be negative."
         )
-    most = max(most, -least)
-    if most > maximum * _ROUNDING:
+    largest = max(largest, -smallest)
+    if largest > maximum * _ROUNDING:
         if signed:
             raise ValueError(
-                f"{of}: some numbers have the absolute value {most:.4g}, which exceeds the maximum "
-                f"{maximum:.4g} of the stack. The record was changed. Create it again."
+                f"{label}: some numbers have the absolute value {largest:.4g}, which exceeds the "
+                f"maximum {maximum:.4g} of the stack. The record was changed. Create it again."
             )
         raise ValueError(
-            f"{of}: some weights are {most:.4g}, which exceeds the maximum {maximum:.4g}. Create "
-            "the record with normalized=False if this is intended."
+            f"{label}: some weights are {largest:.4g}, which exceeds the maximum {maximum:.4g}. "
+            "Create the record with normalized=False if this is intended."
         )
 
 
@@ -167,7 +167,7 @@ def encode(
     maximum: float = 1.0,
     *,
     signed: bool = False,
-    of: str = "weights",
+    label: str = "weights",
 ) -> Encoded:
     r"""Encode weights.
 
@@ -182,7 +182,7 @@ def encode(
         Largest weight, or largest absolute value, that can occur.
     signed : bool, default False
         Whether weights may be negative.
-    of : str
+    label : str
         Name of the weights in error messages.
 
     Raises
@@ -198,7 +198,7 @@ def encode(
     b'\x00\xc0\x7f'
     """
     shape = weights.shape
-    check_weights(weights, maximum, signed=signed, of=of)
+    check_weights(weights, maximum, signed=signed, label=label)
     if precision == "float32":
         exact = np.ascontiguousarray(weights, dtype="<f4")
         zeros = exact.size - np.count_nonzero(exact)
@@ -208,20 +208,20 @@ def encode(
             return Encoded(shape, "float32-deflated", maximum, 0.0, data)
         return Encoded(shape, "float32", maximum, 0.0, exact.tobytes())
     if precision == "uint8":
-        codes, error = byte_codes(weights, maximum, signed=signed)
+        codes, error = encode_bytes(weights, maximum, signed=signed)
         encoding: Encoding = "int8-sqrt" if signed else "uint8-sqrt"
         return Encoded(shape, encoding, maximum, error, codes.tobytes())
     raise ValueError(f'precision={precision!r} must be "uint8" or "float32"')
 
 
-def byte_codes(
+def encode_bytes(
     weights: NDArray[np.float32], maximum: float, *, signed: bool = False
 ) -> tuple[NDArray[np.uint8], float]:
     """Return one byte per weight (see `Encoded`) and the largest absolute error.
 
     The weights must have passed `check_weights`.
 
-    >>> byte_codes(np.array([0.0, 0.25, 1.0], np.float32), 1.0)[0]
+    >>> encode_bytes(np.array([0.0, 0.25, 1.0], np.float32), 1.0)[0]
     array([  0, 128, 255], dtype=uint8)
     """
     error = (INT8_SQRT_ERROR if signed else UINT8_SQRT_ERROR) * maximum
@@ -284,14 +284,14 @@ def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArr
     """
     rows, columns = size if isinstance(size, tuple) else (size, size)
     # Pool along the contiguous axis first.
-    for axis, most in ((2, columns), (1, rows)):
+    for axis, max_cells in ((2, columns), (1, rows)):
         count = weights.shape[axis]
-        if count > most:
-            weights = _most_of_cells(weights, np.arange(most) * count // most, axis)
+        if count > max_cells:
+            weights = _max_of_cells(weights, np.arange(max_cells) * count // max_cells, axis)
     return weights
 
 
-def _most_of_cells(
+def _max_of_cells(
     weights: NDArray[np.float32], starts: NDArray[np.int64], axis: int
 ) -> NDArray[np.float32]:
     """Return the maximum of each cell along `axis`. Cell i begins at ``starts[i]``."""
@@ -301,7 +301,7 @@ def _most_of_cells(
         return np.maximum.reduceat(weights, starts, axis=axis)
     # Take the maximum over the first entries of all cells, then the second entries, and so on.
     # `reduceat` takes as long for cells of 4 entries as for cells of 40.
-    found = np.take(weights, starts, axis)
-    for step in range(1, longest):
-        np.maximum(found, np.take(weights, np.minimum(starts + step, last), axis), out=found)
-    return found
+    maxima = np.take(weights, starts, axis)
+    for offset in range(1, longest):
+        np.maximum(maxima, np.take(weights, np.minimum(starts + offset, last), axis), out=maxima)
+    return maxima

@@ -28,8 +28,8 @@ __all__ = [
     "StackNumbers",
     "TokenList",
     "describe",
-    "describing_numbers",
-    "packed_description",
+    "describe_numbers",
+    "pack_description",
 ]
 
 PageForm = Literal["all", "vectors", "strongest"]
@@ -151,22 +151,22 @@ class Description(TypedDict):
 
 
 # Up to this length, the description is sent as JSON, which the browser's developer tools show.
-_MOST_CHARACTERS = 100_000
+_MAX_CHARACTERS = 100_000
 
 
 def describe(record: AttentionRecord) -> Description:
     """Return the description of a record as JSON values."""
-    return run_steps(describing(record))
+    return run_steps(describe_in_steps(record))
 
 
-def describing(record: AttentionRecord) -> Steps[Description]:
+def describe_in_steps(record: AttentionRecord) -> Steps[Description]:
     """Return the description of a record in steps: finding the largest weight can take long."""
     stacks: list[dict[str, Any]] = []
     for stack in record.stacks.values():
         described = yield from _describe_stack(stack)
         stacks.append(described)
     file = file_stem(record.model)
-    sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
+    sizes = [{"height": image.shape[0], "width": image.shape[1]} for image in record.images]
     description: dict[str, Any] = {
         "model": record.model,
         **({"file": file} if file else {}),
@@ -178,7 +178,7 @@ def describing(record: AttentionRecord) -> Steps[Description]:
 
 
 def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
-    numbers = yield from describing_numbers(stack)
+    numbers = yield from describe_numbers(stack)
     same = stack.key_tokens is stack.query_tokens
     return {
         **numbers,
@@ -187,7 +187,7 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
     }
 
 
-def describing_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
+def describe_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
     """Return the description of a stack without its tokens, in steps."""
     maximum = yield from find_maximum(stack)
     sampled = scored_queries(stack)
@@ -217,8 +217,8 @@ def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def packed_description(description: Description) -> bytes | None:
+def pack_description(description: Description) -> bytes | None:
     """Return the deflated JSON of a description, or None if it is short enough to send as JSON."""
     # `json.dumps` escapes non-ASCII characters: a token may hold one half of a surrogate pair.
     text = json.dumps(description, separators=(",", ":"))
-    return None if len(text) <= _MOST_CHARACTERS else zlib.compress(text.encode("ascii"))
+    return None if len(text) <= _MAX_CHARACTERS else zlib.compress(text.encode("ascii"))

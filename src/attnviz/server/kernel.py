@@ -22,9 +22,9 @@ _logger = logging.getLogger(__name__)
 
 # Maximum number of stored ids of cancelled and of continuing requests. A browser has far fewer
 # requests in progress.
-_IDS_KEPT = 256
+_MAX_IDS = 256
 # Maximum length of an error message, which may quote the request.
-_MOST_CHARACTERS = 2_000
+_MAX_CHARACTERS = 2_000
 
 
 class Server(Protocol):
@@ -62,8 +62,8 @@ class KernelChannel:
         self._server = server
         self._send = send
         self._record = record
-        self._cancelled: deque[str] = deque(maxlen=_IDS_KEPT)
-        self._goes_on: LRUCache[str, tuple[str, Any]] = LRUCache(_IDS_KEPT)
+        self._cancelled: deque[str] = deque(maxlen=_MAX_IDS)
+        self._pending: LRUCache[str, tuple[str, Any]] = LRUCache(_MAX_IDS)
         # JupyterLab's subshells may call from several threads, and the server has state.
         self._lock = threading.Lock()
 
@@ -91,8 +91,8 @@ class KernelChannel:
 
     def _drop_cancelled(self) -> None:
         """Stop the continuing answers whose requests were cancelled."""
-        for identifier in set(self._goes_on) & set(self._cancelled):
-            self._server.cancel(*self._goes_on.pop(identifier))
+        for identifier in set(self._pending) & set(self._cancelled):
+            self._server.cancel(*self._pending.pop(identifier))
 
     def _answer(self, message: dict[str, Any]) -> None:
         identifier = str(message.get("id"))
@@ -103,31 +103,31 @@ class KernelChannel:
             reply = self._server.reply(name, arguments)
         # Report it, so that the user sees that the interrupt stopped a view and not a cell.
         except KeyboardInterrupt:
-            said = "The kernel was interrupted. Nothing was changed."
-            self._send({"attnviz": "error", "id": identifier, "message": said}, [])
+            message_text = "The kernel was interrupted. Nothing was changed."
+            self._send({"attnviz": "error", "id": identifier, "message": message_text}, [])
             return
         # The view must receive every error.
         except Exception as error:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
-            self._send({"attnviz": "error", "id": identifier, "message": _reason(error)}, [])
+            self._send({"attnviz": "error", "id": identifier, "message": _error_message(error)}, [])
             return
         # The remaining parts of a reply can be cancelled as well.
         if "pending" in reply.header or "parts" in reply.header:
-            self._goes_on[identifier] = (name, arguments)
+            self._pending[identifier] = (name, arguments)
         buffers = [] if reply.data is None else [reply.data]
         self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)
 
 
-def _reason(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     # str() of a KeyError is the repr of its message, which is only the key if the key is missing.
     if isinstance(error, KeyError) and error.args:
         key = str(error.args[0])
-        return _short(key if " " in key else f"{key!r} is missing")
-    return _short(str(error) or type(error).__name__)
+        return _shorten(key if " " in key else f"{key!r} is missing")
+    return _shorten(str(error) or type(error).__name__)
 
 
-def _short(words: str) -> str:
-    left_out = len(words) - _MOST_CHARACTERS
-    if left_out <= 0:
-        return words
-    return f"{words[:_MOST_CHARACTERS]} … ({left_out:,} more characters)"
+def _shorten(text: str) -> str:
+    num_cut = len(text) - _MAX_CHARACTERS
+    if num_cut <= 0:
+        return text
+    return f"{text[:_MAX_CHARACTERS]} … ({num_cut:,} more characters)"

@@ -15,11 +15,11 @@ from attnviz.record.rows import affords_maps, sampled_queries
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, encode
-from attnviz.server.pooling import joined, parted
-from attnviz.server.protocol import MAX_REPLY_BYTES, heads_of
+from attnviz.server.pooling import join_signs, split_signs
+from attnviz.server.protocol import MAX_REPLY_BYTES, check_heads
 from attnviz.utils.progress import STEP, Pace, Steps
 
-__all__ = ["Maps", "encoded_maps", "pooled_where_it_lies"]
+__all__ = ["Maps", "encode_maps", "pool_on_device"]
 
 
 class Maps(NamedTuple):
@@ -41,7 +41,7 @@ class Maps(NamedTuple):
     largest: list[tuple[int, float]]
 
 
-def encoded_maps(
+def encode_maps(
     stack: AttentionStack,
     layer: int,
     size: int,
@@ -57,16 +57,18 @@ def encoded_maps(
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
-    layer, heads = heads_of(stack, layer, range(stack.num_heads(layer)) if heads is None else heads)
+    layer, heads = check_heads(
+        stack, layer, range(stack.num_heads(layer)) if heads is None else heads
+    )
     rows = rows or slice(0, len(stack.query_tokens))
     columns = columns or slice(0, len(stack.key_tokens))
-    cells = len(heads)
+    num_cells = len(heads)
     for side in (rows, columns):
-        cells *= min(side.stop - side.start, size)
-    if cells > MAX_REPLY_BYTES:
+        num_cells *= min(side.stop - side.start, size)
+    if num_cells > MAX_REPLY_BYTES:
         # Fail before the computation, which can take minutes.
         raise ValueError(
-            f"size={size} needs {cells} bytes, more than the {MAX_REPLY_BYTES} of a reply. "
+            f"size={size} needs {num_cells} bytes, more than the {MAX_REPLY_BYTES} of a reply. "
             "Request smaller maps."
         )
     maximum = yield from find_maximum(stack)
@@ -81,37 +83,41 @@ def encoded_maps(
     maps = []
     for head in heads:
         if queries is None and vectors is not None and vectors.queries.is_cuda:
-            maps.append(pooled_where_it_lies(vectors, head, rows, columns, size)[None])
+            maps.append(pool_on_device(vectors, head, rows, columns, size)[None])
             yield from pace.advance(STEP)
             continue
         # Update the maxima tile by tile, so that only one tile of weights is in memory.
         tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
-        most = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
+        maxima = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
         for part in tiles(slice(0, num_rows), attention.num_keys):
             if queries is None:
-                here = slice(rows.start + part.start, rows.start + part.stop)
-                weights = attention.weights(head, here, columns)
+                part_rows = slice(rows.start + part.start, rows.start + part.stop)
+                weights = attention.weights(head, part_rows, columns)
             else:
                 weights = attention.weights_of_rows(head, queries[part])[0][:, columns]
             cell = np.searchsorted(tops, np.arange(part.start, part.stop), side="right") - 1
             firsts = np.flatnonzero(np.diff(cell, prepend=-1))
             touched = cell[firsts]
-            for of_part, numbers in zip(most, parted(weights, signed=stack.signed), strict=True):
+            for part_maxima, numbers in zip(
+                maxima, split_signs(weights, signed=stack.signed), strict=True
+            ):
                 # Pool along the contiguous axis first.
-                found = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
-                found = np.maximum.reduceat(found, firsts, axis=0)
-                of_part[touched] = np.maximum(of_part[touched], found)
+                pooled = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
+                pooled = np.maximum.reduceat(pooled, firsts, axis=0)
+                part_maxima[touched] = np.maximum(part_maxima[touched], pooled)
             yield from pace.advance(len(weights) * attention.num_keys)
-        maps.append(joined(most)[None])
-    of = f"stack {stack.name!r}, layer {layer}"
-    encoded = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, of=of)
-    places = [int(np.abs(each).argmax()) for each in maps]
-    largest = [(at, float(each.flat[at])) for at, each in zip(places, maps, strict=True)]
+        maps.append(join_signs(maxima)[None])
+    label = f"stack {stack.name!r}, layer {layer}"
+    encoded = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, label=label)
+    indices = [int(np.abs(head_map).argmax()) for head_map in maps]
+    largest = [
+        (index, float(head_map.flat[index])) for index, head_map in zip(indices, maps, strict=True)
+    ]
     return Maps(encoded, None if queries is None else queries.tolist(), largest)
 
 
-def pooled_where_it_lies(
-    vectors: QueryKeyAttention, place: int, rows: slice, columns: slice, size: int
+def pool_on_device(
+    vectors: QueryKeyAttention, head: int, rows: slice, columns: slice, size: int
 ) -> NDArray[np.float32]:
     """Return the max-pooled map of a head, computed on the device of its queries and keys.
 
@@ -124,18 +130,18 @@ def pooled_where_it_lies(
         float32, with the cells of `attnviz.server.codec.pool_max`.
     """
     tops, lefts = _edges(rows, size), _edges(columns, size)
-    found = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
+    maxima = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
     with torch.no_grad():
-        for cell, (top, bottom) in enumerate(pairwise(tops)):
+        for row, (top, bottom) in enumerate(pairwise(tops)):
             for part in tiles(slice(top, bottom), vectors.num_keys):
-                sums = vectors.log_normalizer(place, part)
-                weights = normalized(vectors.logits(place, part, columns), sums).amax(dim=0)
-                pieces = [
+                normalizers = vectors.log_normalizer(head, part)
+                weights = normalized(vectors.logits(head, part, columns), normalizers).amax(dim=0)
+                row_cells = [
                     weights[left - columns.start : right - columns.start].amax()
                     for left, right in pairwise(lefts)
                 ]
-                found[cell] = torch.maximum(found[cell], torch.stack(pieces))
-    pooled: NDArray[np.float32] = found.cpu().numpy()
+                maxima[row] = torch.maximum(maxima[row], torch.stack(row_cells))
+    pooled: NDArray[np.float32] = maxima.cpu().numpy()
     return pooled
 
 

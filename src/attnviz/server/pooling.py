@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", np.float32, np.float64)
 
-__all__ = ["joined", "parted"]
+__all__ = ["join_signs", "split_signs"]
 
 # Relative margin by which the pooled negative numbers must be larger to be shown. Each row of a
 # difference sums to 0, so a cell with complete rows has equal sums of both signs, and without a
@@ -23,13 +23,13 @@ __all__ = ["joined", "parted"]
 _TIE = 1e-3
 
 
-def parted(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
+def split_signs(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
     """Return the nonnegative arrays that are pooled separately, stacked to (parts, ...).
 
     Unsigned numbers are a single part. Signed numbers become two parts: the positive numbers, and
     the absolute values of the negative numbers, each with zeros elsewhere.
 
-    >>> parted(np.array([0.5, -0.25]), signed=True).tolist()
+    >>> split_signs(np.array([0.5, -0.25]), signed=True).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
     """
     if not signed:
@@ -37,10 +37,10 @@ def parted(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
     return np.stack([np.maximum(numbers, 0), np.maximum(-numbers, 0)])
 
 
-def joined(parts: NDArray[_Number]) -> NDArray[_Number]:
+def join_signs(parts: NDArray[_Number]) -> NDArray[_Number]:
     """Combine the pooled parts, (parts, ...): return the larger of two parts, with its sign.
 
-    >>> joined(np.array([[0.5, 0.1, 0.2], [0.25, 0.4, 0.2]])).tolist()
+    >>> join_signs(np.array([[0.5, 0.1, 0.2], [0.25, 0.4, 0.2]])).tolist()
     [0.5, -0.4, 0.2]
     """
     shown: NDArray[_Number] = parts[0]

@@ -18,18 +18,18 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import Steps
 
 __all__ = [
+    "MAX_ENTRIES",
     "MAX_REPLY_BYTES",
-    "MOST_ENTRIES",
     "PartHeader",
     "Range",
     "Reply",
     "Request",
     "Requests",
-    "checked",
-    "heads_of",
-    "part_of",
-    "refuse_large",
-    "span",
+    "check_heads",
+    "check_reply_size",
+    "get_part",
+    "parse_dataclass",
+    "range_slice",
 ]
 
 #: Maximum size of a reply. Databricks limits widget messages to 5 MB, and other hosts slow down
@@ -37,7 +37,7 @@ __all__ = [
 MAX_REPLY_BYTES = 1_000_000
 
 #: Maximum length of a list in a request: more than the number of heads of any model.
-MOST_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 
 Range = tuple[int, int]
 
@@ -90,132 +90,138 @@ class Requests(Generic[_Server]):
     def add(self, name: str, *headers: type) -> Callable[[_Class], _Class]:
         """Return a class decorator that registers a request under `name`."""
 
-        def taken(request: _Class) -> _Class:
+        def register(request: _Class) -> _Class:
             self.classes[name] = typing.cast("type[Request[_Server]]", request)
             self.headers[name] = headers
             return request
 
-        return taken
+        return register
 
     def request(self, name: str, arguments: Mapping[str, Any]) -> Request[_Server]:
         """Return a request after checking the types of its arguments."""
-        return checked(self.classes[name], arguments)
+        return parse_dataclass(self.classes[name], arguments)
 
 
-def checked(request: type[_Class], arguments: Mapping[str, Any], within: str = "") -> _Class:
+def parse_dataclass(kind: type[_Class], arguments: Mapping[str, Any], prefix: str = "") -> _Class:
     """Create a dataclass from JSON arguments. Ignore arguments that it has no field for."""
     if not isinstance(arguments, Mapping):
-        raise TypeError(f"{within[:-1] or 'arguments'}={reprlib.repr(arguments)} must be a mapping")
+        raise TypeError(f"{prefix[:-1] or 'arguments'}={reprlib.repr(arguments)} must be a mapping")
     values: dict[str, Any] = {}
-    hints = _hints(request)  # type: ignore[arg-type]  # a class is hashable
-    for each in fields(request):  # type: ignore[arg-type]  # a dataclass, as every request is
-        name = within + each.name
-        if each.name in arguments:
-            values[each.name] = _value(name, hints[each.name], arguments[each.name])
-        elif each.default is MISSING:
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
+    for request_field in fields(kind):  # type: ignore[arg-type]  # a dataclass, as every request is
+        name = prefix + request_field.name
+        if request_field.name in arguments:
+            values[request_field.name] = _parse_value(
+                name, hints[request_field.name], arguments[request_field.name]
+            )
+        elif request_field.default is MISSING:
             raise ValueError(f"{name!r} is missing")
-    return request(**values)
+    return kind(**values)
 
 
 @cache
-def _hints(request: type) -> dict[str, Any]:
-    return typing.get_type_hints(request)
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
-def _value(name: str, kind: Any, given: Any) -> Any:
+def _parse_value(name: str, kind: Any, value: Any) -> Any:
     """Return an argument converted to its declared type."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return _one_of(name, options, given)
+        return _parse_union(name, options, value)
     if origin is Literal:
         for option in options:
-            if type(option) is type(given) and option == given:
-                return given
-        raise ValueError(f"{name}={reprlib.repr(given)} must be {_either(map(_written, options))}")
+            if type(option) is type(value) and option == value:
+                return value
+        raise ValueError(
+            f"{name}={reprlib.repr(value)} must be {_join_options(map(_quote, options))}"
+        )
     if origin is tuple:
-        return _values(name, options, given)
+        return _parse_tuple(name, options, value)
     if is_dataclass(kind) and isinstance(kind, type):
-        return checked(kind, given, f"{name}.")
-    return _plain(name, kind, given)
+        return parse_dataclass(kind, value, f"{name}.")
+    return _parse_plain(name, kind, value)
 
 
-def _one_of(name: str, options: tuple[Any, ...], given: Any) -> Any:
+def _parse_union(name: str, options: tuple[Any, ...], value: Any) -> Any:
     reasons = []
     for option in options:
         if option is type(None):
-            if given is None:
+            if value is None:
                 return None
             continue
         try:
-            return _value(name, option, given)
+            return _parse_value(name, option, value)
         except (TypeError, ValueError) as error:
             reasons.append(error)
     raise reasons[-1]
 
 
-def _values(name: str, options: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
-    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
-        raise TypeError(f"{name}={reprlib.repr(given)} must be a list")
-    values = tuple(given)
-    if len(values) > MOST_ENTRIES:
+def _parse_tuple(name: str, options: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        raise TypeError(f"{name}={reprlib.repr(value)} must be a list")
+    values = tuple(value)
+    if len(values) > MAX_ENTRIES:
         raise ValueError(
-            f"{name} has {len(values):,} entries, but at most {MOST_ENTRIES:,} are allowed"
+            f"{name} has {len(values):,} entries, but at most {MAX_ENTRIES:,} are allowed"
         )
-    if options == (int, Ellipsis) and all(type(each) is int for each in values):
+    if options == (int, Ellipsis) and all(type(item) is int for item in values):
         # Fast path for long lists, such as heads.
         return values
     if options[-1] is Ellipsis:
-        return tuple(_value(name, options[0], each) for each in values)
+        return tuple(_parse_value(name, options[0], item) for item in values)
     if len(values) != len(options):
         raise ValueError(f"{name}={reprlib.repr(list(values))} must be {len(options)} values")
-    return tuple(_value(name, *each) for each in zip(options, values, strict=True))
+    return tuple(
+        _parse_value(name, option, item) for option, item in zip(options, values, strict=True)
+    )
 
 
-def _plain(name: str, kind: Any, given: Any) -> Any:
+def _parse_plain(name: str, kind: Any, value: Any) -> Any:
     if kind is int:
-        if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise TypeError(f"{name}={reprlib.repr(given)} must be a whole number")
-        return operator.index(given)
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"{name}={reprlib.repr(value)} must be a whole number")
+        return operator.index(value)
     origin = typing.get_origin(kind) or kind
     words = {str: "a string", bool: "true or false"}
-    if not isinstance(given, origin):
-        wanted = words.get(kind, "a mapping")
-        raise TypeError(f"{name}={reprlib.repr(given)} must be {wanted}")
-    return given
+    if not isinstance(value, origin):
+        expected = words.get(kind, "a mapping")
+        raise TypeError(f"{name}={reprlib.repr(value)} must be {expected}")
+    return value
 
 
-def _written(option: Any) -> str:
+def _quote(option: Any) -> str:
     return f'"{option}"' if isinstance(option, str) else str(option)
 
 
-def _either(options: typing.Iterable[str]) -> str:
+def _join_options(options: typing.Iterable[str]) -> str:
     *first, last = options
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def span(name: str, given: Range, size: int) -> slice:
+def range_slice(name: str, value: Range, size: int) -> slice:
     """Return a range of queries or keys as a slice. Raise ValueError if it is out of bounds."""
-    start, stop = given
+    start, stop = value
     if not 0 <= start < stop <= size:
         raise ValueError(f"{name}=[{start}, {stop}] must satisfy 0 <= start < stop <= {size}")
     return slice(start, stop)
 
 
-def heads_of(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[int, list[int]]:
+def check_heads(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[int, list[int]]:
     """Return the numbers of a layer and its heads.
 
     Raise ValueError if `heads` is empty or has duplicates.
     """
-    number = stack.layer_number(layer)
+    layer_number = stack.layer_number(layer)
     if not heads:
         raise ValueError("heads is empty. Pass at least one head.")
-    found = [stack.head_number(number, head) for head in heads]
-    if len(set(found)) < len(found):
+    head_numbers = [stack.head_number(layer_number, head) for head in heads]
+    if len(set(head_numbers)) < len(head_numbers):
         raise ValueError(f"heads={reprlib.repr(list(heads))} must not contain duplicates")
-    return number, found
+    return layer_number, head_numbers
 
 
-def refuse_large(what: str, size: int, hint: str) -> None:
+def check_reply_size(what: str, size: int, hint: str) -> None:
     """Raise ValueError if an answer of `size` bytes exceeds a reply."""
     if size > MAX_REPLY_BYTES:
         raise ValueError(
@@ -223,9 +229,9 @@ def refuse_large(what: str, size: int, hint: str) -> None:
         )
 
 
-def part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
+def get_part(content: bytes, part: int, label: str) -> tuple[bytes, int]:
     """Return part number `part` (from 0) of `content`, and the number of parts."""
     parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
     if not 0 <= part < parts:
-        raise ValueError(f"part={part} of {of} must be from 0 to {parts - 1}")
+        raise ValueError(f"part={part} of {label} must be from 0 to {parts - 1}")
     return content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES], parts

@@ -35,11 +35,11 @@ from attnviz.server.codec import PieceHeader, encode
 from attnviz.server.description import (
     Description,
     StackNumbers,
-    describing,
-    packed_description,
+    describe_in_steps,
+    pack_description,
 )
-from attnviz.server.images import ImageHeader, encoded_image
-from attnviz.server.maps import encoded_maps
+from attnviz.server.images import ImageHeader, encode_image
+from attnviz.server.maps import encode_maps
 from attnviz.server.pending_replies import MAX_PENDING, PendingReplies
 from attnviz.server.protocol import (
     MAX_REPLY_BYTES,
@@ -48,15 +48,15 @@ from attnviz.server.protocol import (
     Reply,
     Request,
     Requests,
-    heads_of,
-    part_of,
-    refuse_large,
-    span,
+    check_heads,
+    check_reply_size,
+    get_part,
+    range_slice,
 )
 from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
-from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
-from attnviz.server.tiles import Pooled, TileHeader, encoded_tile
-from attnviz.server.vectors import VectorsHeader, encoded_vectors
+from attnviz.server.strongest import Combine, Pair, StrongestHeader, encode_strongest
+from attnviz.server.tiles import Pooled, TileHeader, encode_tile
+from attnviz.server.vectors import VectorsHeader, encode_vectors
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace, Steps
 
@@ -166,11 +166,11 @@ class DescribeRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         if server.description is None:
-            description = yield from describing(server.record)
-            server.description = packed_description(description) or description
+            description = yield from describe_in_steps(server.record)
+            server.description = pack_description(description) or description
         if not isinstance(server.description, bytes):
             return Reply(server.description)
-        piece, parts = part_of(server.description, self.part, "a description")
+        piece, parts = get_part(server.description, self.part, "a description")
         return Reply({"parts": parts}, piece)
 
 
@@ -187,20 +187,20 @@ class BlockRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         stack = server.stack(self.stack)
-        layer, heads = heads_of(stack, self.layer, self.heads)
-        rows = span("rows", self.rows, len(stack.query_tokens))
-        columns = span("columns", self.columns, len(stack.key_tokens))
+        layer, heads = check_heads(stack, self.layer, self.heads)
+        rows = range_slice("rows", self.rows, len(stack.query_tokens))
+        columns = range_slice("columns", self.columns, len(stack.key_tokens))
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
-        refuse_large("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
+        check_reply_size("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
         maximum = yield from find_maximum(stack)
         weights = np.empty(shape, np.float32)
         pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
-        for place, head in enumerate(heads):
-            weights[place] = yield from server.row_normalizers.block(
+        for index, head in enumerate(heads):
+            weights[index] = yield from server.row_normalizers.block(
                 stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
             )
-        of = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
-        encoded = encode(weights, "float32", maximum, signed=stack.signed, of=of)
+        label = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
+        encoded = encode(weights, "float32", maximum, signed=stack.signed, label=label)
         return Reply(encoded.header(), encoded.data)
 
 
@@ -244,13 +244,13 @@ class MapsRequest:
     def answer(self, server: RecordServer) -> Steps[Reply]:
         stack = server.stack(self.stack)
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        maps, sampled, largest = yield from encoded_maps(
+        maps, sampled, largest = yield from encode_maps(
             stack,
             self.layer,
             self.size,
             heads=self.heads,
-            rows=span("rows", self.rows or (0, num_queries), num_queries),
-            columns=span("columns", self.columns or (0, num_keys), num_keys),
+            rows=range_slice("rows", self.rows or (0, num_queries), num_queries),
+            columns=range_slice("columns", self.columns or (0, num_keys), num_keys),
         )
         header = {**maps.header(), "pooled": "max", "largest": largest}
         return Reply(header if sampled is None else {**header, "sampled": sampled}, maps.data)
@@ -286,12 +286,12 @@ class StrongestRequest:
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         stack = server.stack(self.stack)
-        header, data = yield from encoded_strongest(
+        header, data = yield from encode_strongest(
             stack,
-            largest=MAX_REPLY_BYTES,
+            max_bytes=MAX_REPLY_BYTES,
             layer=self.layer,
             heads=self.heads,
-            rows=span("rows", self.rows, len(stack.query_tokens)),
+            rows=range_slice("rows", self.rows, len(stack.query_tokens)),
             k=self.k,
             combine=self.combine,
             leave_out=self.leave_out,
@@ -320,13 +320,13 @@ class TileRequest:
     pooled: Pooled
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        cells, every = yield from encoded_tile(
+        cells, every = yield from encode_tile(
             server.stack(self.stack),
             server.row_normalizers,
             layer=self.layer,
             heads=self.heads,
             level=self.level,
-            place=(self.row, self.column),
+            position=(self.row, self.column),
             pooled=self.pooled,
         )
         header = cells.header()
@@ -359,7 +359,9 @@ class ScoresRequest:
     def answer(self, server: RecordServer) -> Steps[Reply]:
         stack = server.stack(self.stack)
         count = sum(stack.heads_per_layer)
-        refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "Capture fewer layers.")
+        check_reply_size(
+            f"scores of {count:,} heads", _SCORE_BYTES * count, "Capture fewer layers."
+        )
         queries = scored_queries(stack)
         scores = yield from head_scores_in_steps(stack, self.pattern, queries)
         return Reply({"scores": finite_scores(scores)})
@@ -384,13 +386,13 @@ class VectorsRequest:
 
     def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
-        header, data = encoded_vectors(
+        header, data = encode_vectors(
             stack,
             layer=self.layer,
             head=self.head,
             token=self.token,
-            keys=span("keys", self.keys, len(stack.key_tokens)),
-            largest=MAX_REPLY_BYTES,
+            keys=range_slice("keys", self.keys, len(stack.key_tokens)),
+            max_bytes=MAX_REPLY_BYTES,
         )
         return Reply(header, data)
 
@@ -405,9 +407,9 @@ class ImageRequest:
     def answer(self, server: RecordServer) -> Steps[Reply]:
         images = server.record.images
         if not 0 <= self.index < len(images):
-            given = reprlib.repr(self.index)
-            raise IndexError(f"index={given}: the record has {len(images)} images, numbered from 0")
-        header, data = yield from encoded_image(images[self.index], MAX_REPLY_BYTES)
+            index = reprlib.repr(self.index)
+            raise IndexError(f"index={index}: the record has {len(images)} images, numbered from 0")
+        header, data = yield from encode_image(images[self.index], MAX_REPLY_BYTES)
         return Reply(header, data)
 
 
@@ -604,7 +606,7 @@ class EdgeRequest:
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Describe the pair without running the model."""
         stack = server.record.stack(self.stack)
-        heads_of(stack, self.layer, (self.head,))
+        check_heads(stack, self.layer, (self.head,))
         for name, value, tokens in (
             ("query", self.query, stack.query_tokens),
             ("key", self.key, stack.key_tokens),
@@ -697,11 +699,11 @@ class PageRequest:
             raise ValueError(f"part={reprlib.repr(self.part)} of a page must not be negative")
         page = server.pages.get(self.state)
         if page is None:
-            made = server.make_page(self.state)
-            name, text = made if isinstance(made, tuple) else (yield from made)
+            result = server.make_page(self.state)
+            name, text = result if isinstance(result, tuple) else (yield from result)
             page = server.pages[self.state] = (name, text.encode())
         name, content = page
-        piece, parts = part_of(content, self.part, "a page")
+        piece, parts = get_part(content, self.part, "a page")
         if self.part == parts - 1:
             server.pages.drop(self.state)
         return Reply({"parts": parts, "name": name}, piece)

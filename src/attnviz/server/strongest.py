@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.server.codec import not_finite
-from attnviz.server.protocol import heads_of
+from attnviz.server.codec import not_finite_error
+from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.progress import Pace, Steps
 
@@ -28,8 +28,8 @@ __all__ = [
     "Pair",
     "Strongest",
     "StrongestHeader",
-    "encoded_strongest",
-    "strongest_keys",
+    "encode_strongest",
+    "find_strongest_keys",
 ]
 
 Combine = Literal["separate", "mean", "max"]
@@ -37,7 +37,7 @@ Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
 LeaveOut = Sequence[str | int]
 
 # Maximum number of weights in memory (16 MB of float32). They stay there between two steps.
-_ENTRIES = 1 << 22
+_MAX_WEIGHTS = 1 << 22
 
 
 class StrongestHeader(TypedDict):
@@ -77,7 +77,7 @@ class Strongest:
     sums: NDArray[np.float32]
 
 
-def strongest_keys(
+def find_strongest_keys(
     stack: AttentionStack,
     *,
     layer: int,
@@ -88,26 +88,26 @@ def strongest_keys(
     leave_out: LeaveOut = (),
     pair: Pair = "all",
     row_normalizers: RowNormalizers | None = None,
-    largest: int | None = None,
+    max_bytes: int | None = None,
 ) -> Steps[Strongest]:
     """Find the strongest keys of each query, and sum the weights of all keys, in steps.
 
-    Raise ValueError before computing anything if the result has more than `largest` bytes.
+    Raise ValueError before computing anything if the result has more than `max_bytes` bytes.
 
     Examples
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
     >>> from attnviz.utils.progress import run_steps
-    >>> found = run_steps(
-    ...     strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1)
+    >>> strongest = run_steps(
+    ...     find_strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1)
     ... )
-    >>> found.keys.tolist(), found.weights.tolist()
+    >>> strongest.keys.tolist(), strongest.weights.tolist()
     ([[[0], [1]]], [[[1.0], [0.75]]])
     """
     if k < 1:
         raise ValueError(f"k={k} must be at least 1")
-    layer, heads = heads_of(stack, layer, heads)
+    layer, heads = check_heads(stack, layer, heads)
     if combine not in {"separate", "mean", "max"}:
         raise ValueError(f'combine={combine!r} must be "separate", "mean" or "max"')
     if pair not in get_args(Pair):
@@ -118,59 +118,61 @@ def strongest_keys(
     k = min(k, num_keys)
     shape = (len(groups), rows.stop - rows.start)
     size = 4 * len(groups) * shape[1] * (2 * k + 3)
-    if largest is not None and size > largest:
+    if max_bytes is not None and size > max_bytes:
         raise ValueError(
-            f"the strongest keys have {size} bytes, more than the {largest} of a reply. Request "
+            f"the strongest keys have {size} bytes, more than the {max_bytes} of a reply. Request "
             "fewer rows or keys."
         )
-    out = torch.from_numpy(_left_out(stack.key_tokens, leave_out))
-    found = Strongest(
+    left_out = torch.from_numpy(_left_out_keys(stack.key_tokens, leave_out))
+    strongest = Strongest(
         np.full((*shape, k), -1, np.int32),
         np.zeros((*shape, k), np.float32),
         np.zeros((*shape, 3), np.float32),
     )
-    away = torch.from_numpy(~_of_text(stack.key_tokens, pair)) & ~out
-    step = max(1, _ENTRIES // num_keys)
+    other_text = torch.from_numpy(~_keys_of_pair(stack.key_tokens, pair)) & ~left_out
+    step = max(1, _MAX_WEIGHTS // num_keys)
     pace = Pace("strongest keys", len(heads) * shape[1] * num_keys)
     for matrix, group in enumerate(groups):
         for start in range(rows.start, rows.stop, step):
             part = slice(start, min(start + step, rows.stop))
-            here = slice(part.start - rows.start, part.stop - rows.start)
-            one = partial(row_normalizers.whole_rows, stack, layer=layer, rows=part)
-            weights = yield from _together(one, group, combine, pace, signed=stack.signed)
+            out_rows = slice(part.start - rows.start, part.stop - rows.start)
+            compute_rows = partial(row_normalizers.whole_rows, stack, layer=layer, rows=part)
+            weights = yield from _combine_heads(
+                compute_rows, group, combine, pace, signed=stack.signed
+            )
             signs = torch.sign(weights) if stack.signed else None
             weights = weights if signs is None else weights.abs()
-            gone = [_sum_of(weights, out), _sum_of(weights, away)]
+            excluded_sums = [_sum_columns(weights, left_out), _sum_columns(weights, other_text)]
             # Multiply instead of masking: 0 times NaN or infinity is NaN, which raises below.
-            weights *= (~(out | away)).to(weights)
-            sums = torch.stack([weights.sum(dim=1), *gone], dim=1)
+            weights *= (~(left_out | other_text)).to(weights)
+            sums = torch.stack([weights.sum(dim=1), *excluded_sums], dim=1)
             if not bool(sums.isfinite().all()):
                 query = part.start + int((~sums.isfinite()).any(dim=1).nonzero()[0])
-                raise not_finite(
+                raise not_finite_error(
                     f"stack {stack.name!r}, layer {layer}", f"the first of query {query}"
                 )
-            strong, keys = weights.topk(k, dim=1)
-            found.keys[matrix, here] = keys.masked_fill(strong == 0, -1).cpu().numpy()
+            top_weights, keys = weights.topk(k, dim=1)
+            strongest.keys[matrix, out_rows] = keys.masked_fill(top_weights == 0, -1).cpu().numpy()
             if signs is not None:
-                strong *= signs.gather(1, keys)
-            found.weights[matrix, here] = strong.cpu().numpy()
-            found.sums[matrix, here] = sums.cpu().numpy()
-    return found
+                top_weights *= signs.gather(1, keys)
+            strongest.weights[matrix, out_rows] = top_weights.cpu().numpy()
+            strongest.sums[matrix, out_rows] = sums.cpu().numpy()
+    return strongest
 
 
-def encoded_strongest(
-    stack: AttentionStack, *, largest: int, **wanted: Any
+def encode_strongest(
+    stack: AttentionStack, *, max_bytes: int, **arguments: Any
 ) -> Steps[tuple[StrongestHeader, bytes]]:
-    """Return header and buffer of `strongest_keys`: keys, weights and sums, little endian."""
-    found = yield from strongest_keys(stack, largest=largest, **wanted)
-    parts = (found.keys, found.weights, found.sums)
+    """Return header and buffer of `find_strongest_keys`: keys, weights and sums, little endian."""
+    strongest = yield from find_strongest_keys(stack, max_bytes=max_bytes, **arguments)
+    parts = (strongest.keys, strongest.weights, strongest.sums)
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
-    matrices, rows, k = found.keys.shape
+    matrices, rows, k = strongest.keys.shape
     return {"shape": (matrices, rows, k)}, data
 
 
-def _together(
-    rows_of: Callable[..., torch.Tensor],
+def _combine_heads(
+    compute_rows: Callable[..., torch.Tensor],
     heads: Sequence[int],
     combine: Combine,
     pace: Pace,
@@ -182,44 +184,48 @@ def _together(
     The maximum of signed numbers is the number with the largest absolute value. At most two heads
     are in memory.
     """
-    weights = rows_of(head=heads[0])
+    weights = compute_rows(head=heads[0])
     yield from pace.advance(weights.numel())
     for head in heads[1:]:
-        more = rows_of(head=head)
+        head_weights = compute_rows(head=head)
         if combine == "max" and signed:
-            weights = torch.where(more.abs() > weights.abs(), more, weights)
+            weights = torch.where(head_weights.abs() > weights.abs(), head_weights, weights)
         else:
-            weights = torch.maximum(weights, more) if combine == "max" else weights.add_(more)
+            weights = (
+                torch.maximum(weights, head_weights)
+                if combine == "max"
+                else weights.add_(head_weights)
+            )
         yield from pace.advance(weights.numel())
     return weights / len(heads) if combine == "mean" else weights
 
 
-def _sum_of(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+def _sum_columns(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     if not bool(columns.any()):
         return torch.zeros(len(weights), device=weights.device)
     return weights[:, columns.to(weights.device)].sum(dim=1)
 
 
-def _left_out(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
+def _left_out_keys(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
     flags = np.zeros(len(keys), np.bool_)
-    for each in dict.fromkeys(leave_out):
-        if each == "special":
+    for key in dict.fromkeys(leave_out):
+        if key == "special":
             flags |= np.array(keys.special, np.bool_)
-        elif each == "first":
+        elif key == "first":
             flags[:1] = True
-        elif isinstance(each, int) and 0 <= each < len(keys):
-            flags[each] = True
+        elif isinstance(key, int) and 0 <= key < len(keys):
+            flags[key] = True
         else:
-            given = reprlib.repr(each)
+            shown = reprlib.repr(key)
             raise ValueError(
-                f'leave_out={given} must be "special", "first" or a key from 0 to {len(keys) - 1}'
+                f'leave_out={shown} must be "special", "first" or a key from 0 to {len(keys) - 1}'
             )
     return flags
 
 
-def _of_text(tokens: Tokens, pair: str) -> NDArray[np.bool_]:
+def _keys_of_pair(tokens: Tokens, pair: str) -> NDArray[np.bool_]:
     """Return a mask of the keys in the text that `pair` names. "all" has every key."""
     if pair == "all":
         return np.ones(len(tokens), np.bool_)
-    wanted = "ab".index(pair[2])
-    return np.array([sequence == wanted for sequence in tokens.sequence], np.bool_)
+    number = "ab".index(pair[2])
+    return np.array([sequence == number for sequence in tokens.sequence], np.bool_)

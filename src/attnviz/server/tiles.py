@@ -17,28 +17,28 @@ from attnviz.record.rows import sampled_queries
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, PieceHeader, encode
-from attnviz.server.pooling import joined, parted
-from attnviz.server.protocol import heads_of
+from attnviz.server.pooling import join_signs, split_signs
+from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers, slice_rows, softmax_sides
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace, Steps
 
-__all__ = ["TILE", "Pooled", "TileHeader", "encoded_tile"]
+__all__ = ["TILE", "Pooled", "TileHeader", "encode_tile"]
 
 # Rows and columns of a tile. A tile takes 64 kB with one byte per cell, or 256 kB of float32.
 TILE = 256
 # Maximum zoom level: a larger matrix does not fit into memory.
 _MAX_LEVEL = 24
 # Maximum number of weights of a matrix, or of a tile, that is computed without sampling queries.
-LARGE = 1 << 24
+MAX_EXACT_PAIRS = 1 << 24
 # Maximum number of weights that are computed for a tile with sampled queries.
-_SAMPLED_PAIRS = 1 << 26
+_MAX_SAMPLED_PAIRS = 1 << 26
 # Maximum number of sampled queries per row of cells: more would hardly change the picture.
-_MOST_OF_A_ROW = 16
+_MAX_QUERIES_PER_ROW = 16
 # Minimum number of sampled queries per tile.
-_FEWEST_OF_A_TILE = 64
+_MIN_QUERIES_PER_TILE = 64
 # Maximum number of weights of words that a tile is computed from, which takes about 15 seconds.
-_MOST_PAIRS_OF_WORDS = 1 << 32
+_MAX_WORD_PAIRS = 1 << 32
 
 Pooled = Literal["mean", "max"]
 
@@ -55,14 +55,14 @@ class TileHeader(PieceHeader):
     every: NotRequired[int]
 
 
-def encoded_tile(
+def encode_tile(
     stack: AttentionStack,
     row_normalizers: RowNormalizers,
     *,
     layer: int,
     heads: Sequence[int],
     level: int,
-    place: tuple[int, int],
+    position: tuple[int, int],
     pooled: Pooled,
 ) -> Steps[tuple[Encoded, int | None]]:
     """Compute one tile of a head's matrix, or of the mean of several heads, in steps.
@@ -79,7 +79,7 @@ def encoded_tile(
         Heads to average.
     level : int
         Zoom level. A cell covers ``2**level`` by ``2**level`` weights.
-    place : tuple of int
+    position : tuple of int
         Row and column of the tile, which begins at query ``row * TILE * 2**level`` and key
         ``column * TILE * 2**level``.
     pooled : {"mean", "max"}
@@ -95,84 +95,88 @@ def encoded_tile(
         Sampling interval: one of `every` queries is used, with all its keys in the tile. None if
         all queries are used. It depends only on the level and the numbers of tokens and heads.
     """
-    layer, heads = heads_of(stack, layer, heads)
-    rows, columns = _checked(stack, level, place, pooled)
-    _refuse_minutes(stack, layer, heads, rows)
+    layer, heads = check_heads(stack, layer, heads)
+    rows, columns = _check_tile(stack, level, position, pooled)
+    _check_word_pairs(stack, layer, heads, rows)
     maximum = yield from find_maximum(stack)
     attention = stack.attention(layer)
     cell = 2**level
-    every = _every(stack, layer, heads, cell)
+    every = _sampling_interval(stack, layer, heads, cell)
     queries: Rows = rows
     numbers = np.arange(rows.start, rows.stop)
     if every is not None:
-        numbers = _sampled(rows, every)
+        numbers = _sample_queries(rows, every)
         queries = torch.from_numpy(numbers)
     # With less than one sampled query per row of cells, several rows share a query.
-    high = max(cell, every or 1)
-    row = (numbers - rows.start) // high
+    row_height = max(cell, every or 1)
+    row = (numbers - rows.start) // row_height
     pace = Pace("weights", len(heads) * len(row) * attention.num_keys)
     starts = np.arange(0, columns.stop - columns.start, cell)
     num_rows = -(-(rows.stop - rows.start) // cell)
     cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
     # A row of cells of a long text covers many queries, so their weights are computed in parts.
     for part in tiles(slice(0, len(row)), attention.num_keys):
-        some = slice_rows(queries, part)
-        key_range = attention.key_range(some)
+        part_queries = slice_rows(queries, part)
+        key_range = attention.key_range(part_queries)
         if columns.start >= key_range.stop or columns.stop <= key_range.start:
             continue
         weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
         for head in heads:
             weights += yield from row_normalizers.block(
-                stack, layer=layer, head=head, rows=some, columns=columns, pace=pace
+                stack, layer=layer, head=head, rows=part_queries, columns=columns, pace=pace
             )
         weights /= len(heads)
         firsts = np.flatnonzero(np.diff(row[part], prepend=-1))
         touched = row[part][firsts]
         pool = np.maximum if pooled == "max" else np.add
-        for of_part, numbers in zip(cells, parted(weights, signed=stack.signed), strict=True):
-            pieces = pool.reduceat(pool.reduceat(numbers, firsts, axis=0), starts, axis=1)
-            of_part[touched] = pool(of_part[touched], pieces)
+        for part_cells, numbers in zip(
+            cells, split_signs(weights, signed=stack.signed), strict=True
+        ):
+            pooled_part = pool.reduceat(pool.reduceat(numbers, firsts, axis=0), starts, axis=1)
+            part_cells[touched] = pool(part_cells[touched], pooled_part)
     if pooled == "mean":
-        cells /= np.outer(np.bincount(row), _sizes(columns, cell))
-    of = f"stack {stack.name!r}, layer {layer}, mean of heads {format_numbers(sorted(heads))}"
-    shown = joined(cells.repeat(high // cell, axis=1)[:, :num_rows]).astype(np.float32)
+        cells /= np.outer(np.bincount(row), _cell_sizes(columns, cell))
+    label = f"stack {stack.name!r}, layer {layer}, mean of heads {format_numbers(sorted(heads))}"
+    shown = join_signs(cells.repeat(row_height // cell, axis=1)[:, :num_rows]).astype(np.float32)
     if _is_large(stack, layer, heads):
         maximum = float(np.abs(shown).max())
-    return encode(shown[None], "float32", maximum, signed=stack.signed, of=of), every
+    return encode(shown[None], "float32", maximum, signed=stack.signed, label=label), every
 
 
 def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
     """Whether a matrix is too large to be computed completely."""
     pairs = len(stack.query_tokens) * len(stack.key_tokens)
-    return pairs * _matrices(stack, layer, heads) > LARGE
+    return pairs * _num_matrices(stack, layer, heads) > MAX_EXACT_PAIRS
 
 
-def _matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> int:
+def _num_matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> int:
     """Return the number of softmax matrices to compute for `heads`: 0 if weights are given."""
     return len(heads) * len(softmax_sides(stack.attention(layer)))
 
 
-def _every(stack: AttentionStack, layer: int, heads: Sequence[int], cell: int) -> int | None:
+def _sampling_interval(
+    stack: AttentionStack, layer: int, heads: Sequence[int], cell: int
+) -> int | None:
     """Return the sampling interval of a tile, a power of two, or None to use all queries."""
-    matrices, side = _matrices(stack, layer, heads), TILE * cell
-    if not _is_large(stack, layer, heads) or matrices * side**2 <= LARGE:
+    matrices, side = _num_matrices(stack, layer, heads), TILE * cell
+    if not _is_large(stack, layer, heads) or matrices * side**2 <= MAX_EXACT_PAIRS:
         return None
-    too_many = matrices * side * len(stack.key_tokens) // _SAMPLED_PAIRS
+    too_many = matrices * side * len(stack.key_tokens) // _MAX_SAMPLED_PAIRS
     every = 1 << max(0, too_many - 1).bit_length()
-    every = max(min(every, side // _FEWEST_OF_A_TILE), cell // _MOST_OF_A_ROW)
+    every = max(min(every, side // _MIN_QUERIES_PER_TILE), cell // _MAX_QUERIES_PER_ROW)
     return None if every <= 1 else every
 
 
-def _sampled(rows: slice, every: int) -> NDArray[np.int64]:
+def _sample_queries(rows: slice, every: int) -> NDArray[np.int64]:
     """Return one query from each interval of `every` queries, in ascending order."""
     count = -(-(rows.stop - rows.start) // every)
     numbers = rows.start + sampled_queries(count * every, count)
-    found: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
-    return found
+    queries: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
+    return queries
 
 
-def _checked(
-    stack: AttentionStack, level: int, place: tuple[int, int], pooled: str
+def _check_tile(
+    stack: AttentionStack, level: int, position: tuple[int, int], pooled: str
 ) -> tuple[slice, slice]:
     """Return the queries and keys of a tile. Raise ValueError if it does not exist."""
     if pooled not in {"mean", "max"}:
@@ -180,12 +184,12 @@ def _checked(
     if not 0 <= level <= _MAX_LEVEL:
         raise ValueError(f"level={level} must be from 0 to {_MAX_LEVEL}")
     return (
-        _span("row", place[0], level, len(stack.query_tokens)),
-        _span("column", place[1], level, len(stack.key_tokens)),
+        _tile_range("row", position[0], level, len(stack.query_tokens)),
+        _tile_range("column", position[1], level, len(stack.key_tokens)),
     )
 
 
-def _refuse_minutes(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:
+def _check_word_pairs(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:
     """Raise ValueError if a tile of merged words would take minutes.
 
     Words have no queries and keys, so their tiles cannot be computed from sampled queries.
@@ -193,7 +197,7 @@ def _refuse_minutes(stack: AttentionStack, layer: int, heads: Sequence[int], row
     if not stack.attention(layer).merged:
         return
     queries = rows.stop - rows.start
-    if queries * len(stack.key_tokens) * len(heads) > _MOST_PAIRS_OF_WORDS:
+    if queries * len(stack.key_tokens) * len(heads) > _MAX_WORD_PAIRS:
         raise ValueError(
             f"a tile of {queries:,} by {len(stack.key_tokens):,} words would take minutes to "
             "compute. Choose a smaller part with query_window=(start, stop), choose fewer heads, "
@@ -201,14 +205,14 @@ def _refuse_minutes(stack: AttentionStack, layer: int, heads: Sequence[int], row
         )
 
 
-def _sizes(span: slice, cell: int) -> NDArray[np.int64]:
+def _cell_sizes(side: slice, cell: int) -> NDArray[np.int64]:
     """Return the number of queries or keys that each cell covers."""
-    count = span.stop - span.start
+    count = side.stop - side.start
     return np.diff(np.append(np.arange(0, count, cell), count))
 
 
-def _span(name: str, place: int, level: int, count: int) -> slice:
-    span = TILE * 2**level
-    if not 0 <= place * span < count:
-        raise ValueError(f"{name}={place} must be from 0 to {(count - 1) // span} at level {level}")
-    return slice(place * span, min((place + 1) * span, count))
+def _tile_range(name: str, index: int, level: int, count: int) -> slice:
+    size = TILE * 2**level
+    if not 0 <= index * size < count:
+        raise ValueError(f"{name}={index} must be from 0 to {(count - 1) // size} at level {level}")
+    return slice(index * size, min((index + 1) * size, count))

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 
-__all__ = ["STRONGEST", "RowHeader", "VectorsHeader", "encoded_vectors", "vectors_of"]
+__all__ = ["NUM_STRONGEST", "RowHeader", "VectorsHeader", "encode_vectors", "require_vectors"]
 
 #: Number of strongest keys of the complete row in a reply.
-STRONGEST = 5
+NUM_STRONGEST = 5
 
 _FLOAT_BYTES = 4
 
@@ -88,7 +88,7 @@ class VectorsHeader(RowHeader):
     weight_in_range: float
 
 
-def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
+def require_vectors(stack: AttentionStack, layer: int) -> QueryKeyAttention:
     """Return the queries and keys of a layer. Raise ValueError if it has only weights."""
     attention = stack.attention(layer).vectors
     if attention is None:
@@ -99,24 +99,24 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
     return attention
 
 
-def encoded_vectors(
-    stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, largest: int
+def encode_vectors(
+    stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, max_bytes: int
 ) -> tuple[VectorsHeader, bytes]:
     """Return header and buffer for a query and the requested keys (float32, little endian)."""
-    attention = vectors_of(stack, layer)
-    for name, given, count in (
+    attention = require_vectors(stack, layer)
+    for name, index, count in (
         ("head", head, attention.num_heads),
         ("token", token, attention.num_queries),
     ):
-        if not 0 <= given < count:
+        if not 0 <= index < count:
             raise IndexError(
-                f"{name}={given} must be from 0 to {count - 1} in stack {stack.name!r}"
+                f"{name}={index} must be from 0 to {count - 1} in stack {stack.name!r}"
             )
     count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
     size = _FLOAT_BYTES * (head_dim * (count + 1) + 4 * count)
-    if size > largest:
+    if size > max_bytes:
         raise ValueError(
-            f"vectors of {count} keys have {size} bytes, more than the {largest} of a reply. "
+            f"vectors of {count} keys have {size} bytes, more than the {max_bytes} of a reply. "
             "Request fewer keys."
         )
     row = slice(token, token + 1)
@@ -125,7 +125,7 @@ def encoded_vectors(
         bias = torch.zeros(attention.num_keys)
         if attention.bias is not None:
             bias = attention.bias.added(head, row, slice(0, attention.num_keys))[0].cpu().float()
-        whole = slice(0, attention.num_keys)
+        all_keys = slice(0, attention.num_keys)
         parts: dict[str, NDArray[Any]] = {
             "query": attention.queries[head, token].float().cpu().numpy(),
             "keys": attention.keys[attention.key_head(head), keys].float().cpu().numpy(),
@@ -135,14 +135,14 @@ def encoded_vectors(
         }
         sink = None if attention.sinks is None else float(attention.sinks[head].float())
         log_sum_exp = float(attention.log_normalizer_from(head, logits.double()))
-    weights = attention.weights(head, row, whole)[0]
+    weights = attention.weights(head, row, all_keys)[0]
     parts["weights"] = weights[keys]
     if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):
         raise ValueError(
             f"layer {layer}, head {head}, query {token}: some numbers are NaN or infinite, "
             "because queries or keys of the model are"
         )
-    strongest = np.argsort(-weights, kind="stable")[:STRONGEST]
+    strongest = np.argsort(-weights, kind="stable")[:NUM_STRONGEST]
     header: VectorsHeader = {
         "parts": [{"name": name, "shape": list(part.shape)} for name, part in parts.items()],
         "scale": float(attention.scale),
@@ -156,7 +156,7 @@ def encoded_vectors(
         "num_heads": attention.num_heads,
         "key_head": attention.key_head(head),
         "num_key_heads": attention.num_key_heads,
-        "num_allowed": int(attention.allowed(head, row, whole).sum()),
+        "num_allowed": int(attention.allowed(head, row, all_keys).sum()),
         "strongest": [(int(key), float(weights[key])) for key in strongest if weights[key] > 0],
         "weight_in_range": float(weights[keys].sum(dtype=np.float64)),
         "error": 0.0,

@@ -11,7 +11,7 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate
-from attnviz.server.description import describing_numbers
+from attnviz.server.description import describe_numbers
 from attnviz.server.server import (
     ChangedHeader,
     ChangedStack,
@@ -188,8 +188,8 @@ class ChangedRuns:
         stacks = []
         for name, after in run.shown.after.items():
             tokens = run.record.stack(name).query_tokens
-            numbers = yield from describing_numbers(after)
-            difference = yield from describing_numbers(run.shown.difference[name])
+            numbers = yield from describe_numbers(after)
+            difference = yield from describe_numbers(run.shown.difference[name])
             stacks.append(
                 ChangedStack(
                     stack=name,

@@ -11,7 +11,7 @@ import traitlets
 
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
-from attnviz.server.protocol import checked
+from attnviz.server.protocol import parse_dataclass
 from attnviz.server.server import RecordServer, WantedChange
 from attnviz.utils.arguments import function_name, short_repr
 from attnviz.utils.progress import Steps, run_steps
@@ -251,7 +251,7 @@ class WhatIf(RecordView):
                 f"{', '.join(WantedChange.__dataclass_fields__)}"
             )
         try:
-            wanted = checked(WantedChange, {"stack": self.stack, **given}, f"{name}.")
+            wanted = parse_dataclass(WantedChange, {"stack": self.stack, **given}, f"{name}.")
             change = change_of(wanted)
             from attnviz.interventions.changes import check_change
 
@@ -298,4 +298,4 @@ def _has_weights(record: Any) -> bool:
 
 def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[WantedChange, ...]:
     """Changes as a trait has them."""
-    return tuple(checked(WantedChange, each) for each in changes)
+    return tuple(parse_dataclass(WantedChange, each) for each in changes)

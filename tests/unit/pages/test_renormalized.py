@@ -17,7 +17,7 @@ import attnviz as av
 from attnviz.pages.encoding import embedded_weights
 from attnviz.pages.strongest import encode_sparse, joined, sparse_rows, strongest_rows
 from attnviz.pages.vectors import vectors_in_steps
-from attnviz.server.strongest import strongest_keys
+from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps, run_with_bar
 from rounding import UNIT
 
@@ -57,7 +57,7 @@ def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, A
     rows = slice(0, len(stack.query_tokens))
     for head in (0, 1):
         found = run_steps(
-            strongest_keys(stack, layer=0, heads=[head], rows=rows, k=99, leave_out=["first"])
+            find_strongest_keys(stack, layer=0, heads=[head], rows=rows, k=99, leave_out=["first"])
         )
         expected = np.sort(np.array(case["renormalized"])[head])[:, :0:-1]
         quotients = found.weights[0, :, : expected.shape[1]] / found.sums[0, :, :1]

@@ -265,7 +265,7 @@ def test_more_words_than_a_tile_can_be_made_from_in_time_are_refused(
     count = len(server.record.stack().query_tokens)
     request = {"stack": "self", "layer": 3, "heads": [0], "level": 1, "row": 0, "column": 0}
     request |= {"pooled": "mean"}
-    monkeypatch.setattr(tiles_module, "_MOST_PAIRS_OF_WORDS", count * count - 1)
+    monkeypatch.setattr(tiles_module, "_MAX_WORD_PAIRS", count * count - 1)
     with pytest.raises(ValueError, match=r"query_window=.*without words=True"):
         server.reply("tile", request)
     assert server.reply("tile", request | {"level": 0}).data

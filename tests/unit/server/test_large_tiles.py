@@ -29,7 +29,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.server import RecordServer
-from attnviz.server.tiles import _every, encoded_tile
+from attnviz.server.tiles import _sampling_interval, encode_tile
 from attnviz.utils.progress import run_steps
 from rounding import relative_error
 from unit.long_records import long_record
@@ -41,7 +41,7 @@ TILE = 8
 @pytest.fixture(autouse=True)
 def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every matrix is large, and everything is done a few rows at a time."""
-    monkeypatch.setattr(attnviz.server.tiles, "LARGE", 0)
+    monkeypatch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
     monkeypatch.setattr(attnviz.server.tiles, "TILE", TILE)
     monkeypatch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
     monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 500)
@@ -50,8 +50,8 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attnviz.server.tiles, "_SAMPLED_PAIRS", 1 << 40)
-    monkeypatch.setattr(attnviz.server.tiles, "_MOST_OF_A_ROW", 1 << 20)
+    monkeypatch.setattr(attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", 1 << 40)
+    monkeypatch.setattr(attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 1 << 20)
 
 
 def stack_of(attention: QueryKeyAttention) -> AttentionStack:
@@ -68,7 +68,9 @@ def tile_of(
 ) -> tuple[Encoded, int | None]:
     level, row, column = where
     asked: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean"}
-    return run_steps(encoded_tile(stack, sums, level=level, place=(row, column), **(asked | more)))
+    return run_steps(
+        encode_tile(stack, sums, level=level, position=(row, column), **(asked | more))
+    )
 
 
 def whole_of(
@@ -153,8 +155,8 @@ def test_all_tiles_together_are_the_matrix(kind: str, heads: tuple[int, ...]) ->
 def test_cells_are_those_of_some_queries_over_all_keys(
     kind: str, heads: tuple[int, ...], pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attnviz.server.tiles, "_SAMPLED_PAIRS", pairs)
-    monkeypatch.setattr(attnviz.server.tiles, "_FEWEST_OF_A_TILE", 4)
+    monkeypatch.setattr(attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", pairs)
+    monkeypatch.setattr(attnviz.server.tiles, "_MIN_QUERIES_PER_TILE", 4)
     attention = attention_of(kind)
     stack = stack_of(attention)
     weights = np.mean([stack.weights(layer=3, head=head) for head in heads], axis=0, dtype=float)
@@ -187,13 +189,15 @@ def test_cells_are_those_of_some_queries_over_all_keys(
 def test_few_queries_stand_for_all_where_a_tile_has_many_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attnviz.server.tiles, "LARGE", 1 << 24)
+    monkeypatch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 1 << 24)
     monkeypatch.setattr(attnviz.server.tiles, "TILE", 256)
 
     def of(tokens: int, num_heads: int = 1) -> list[int | None]:
         layer = QueryKeyAttention(vectors(num_heads, tokens, 1), vectors(1, tokens, 1), 1.0)
         stack = AttentionStack("self", {3: layer}, Tokens.of(["a"] * tokens))
-        return [_every(stack, 3, range(num_heads), 2**level) for level in (0, 4, 5, 7, 9)]
+        return [
+            _sampling_interval(stack, 3, range(num_heads), 2**level) for level in (0, 4, 5, 7, 9)
+        ]
 
     # A whole of 4,096 tokens is exact, and so are 4,096 of any text's tokens, for one head.
     assert of(4096) == [None] * 5
@@ -205,7 +209,7 @@ def test_few_queries_stand_for_all_where_a_tile_has_many_pairs(
 
 def test_given_weights_are_all_pooled() -> None:
     given = av.AttentionRecord.from_weights([shares(3, 120, 120)], words(120)).stack()
-    assert _every(given, 0, (0, 1, 2), 64) is None
+    assert _sampling_interval(given, 0, (0, 1, 2), 64) is None
 
 
 def test_a_tile_is_the_same_whatever_was_asked_before() -> None:
@@ -243,7 +247,7 @@ def test_what_is_nan_is_named(side: str) -> None:
 
 
 def test_a_server_says_how_many_queries_one_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attnviz.server.tiles, "_MOST_OF_A_ROW", 2)
+    monkeypatch.setattr(attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 2)
     server = RecordServer(long_record(64, heads=2, key_heads=1))
     asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
     asked |= {"pooled": "mean"}

@@ -13,7 +13,7 @@ from attnviz.record import rows as sampled
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.server.codec import decode, pool_max
-from attnviz.server.maps import encoded_maps, pooled_where_it_lies
+from attnviz.server.maps import encode_maps, pool_on_device
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import run_steps
 from unit.long_records import long_record
@@ -30,7 +30,7 @@ def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_short_is_long")
 def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share() -> None:
     stack = long_record(TOKENS, heads=4).stack()
-    maps, queries, _ = run_steps(encoded_maps(stack, 0, SIZE, heads=[1, 3]))
+    maps, queries, _ = run_steps(encode_maps(stack, 0, SIZE, heads=[1, 3]))
     assert maps.shape == (2, SIZE, SIZE)
     assert queries is not None
     each = TOKENS // SIZE
@@ -66,7 +66,7 @@ def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
         vectors = attention.vectors
         assert vectors is not None
         for rows, columns in [(slice(0, 6), slice(0, 6)), (slice(1, 6), slice(2, 5))]:
-            found = pooled_where_it_lies(vectors, head, rows, columns, size)
+            found = pool_on_device(vectors, head, rows, columns, size)
             weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
             assert_allclose(found, pool_max(weights[None], size)[0], atol=1e-6)
 
@@ -75,7 +75,7 @@ def test_the_largest_weight_of_each_map_is_exact() -> None:
     weights = np.random.default_rng(3).random((1, 4, 70, 90), np.float32)
     weights /= weights.sum(axis=-1, keepdims=True)
     record = AttentionRecord.from_weights(weights, words(70), key_tokens=words(90, "k"))
-    found = run_steps(encoded_maps(record.stack(), 0, 32, heads=[2, 0]))
+    found = run_steps(encode_maps(record.stack(), 0, 32, heads=[2, 0]))
     for head, (cell, weight) in zip([2, 0], found.largest, strict=True):
         assert weight == float(weights[0, head].max())
         # The cell that it is pooled into.
@@ -92,7 +92,7 @@ def test_a_device_s_maps_leave_it_pooled() -> None:
     assert isinstance(layer, QueryKeyAttention)
     there = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
     stack = AttentionStack("self", {0: there}, record.stack().query_tokens)
-    maps, sampled, _ = run_steps(encoded_maps(stack, 0, 32, heads=[1]))
+    maps, sampled, _ = run_steps(encode_maps(stack, 0, 32, heads=[1]))
     assert sampled is None
     weights = record.stack().weights(layer=0, head=1)
     assert_allclose(decode(maps)[0], pool_max(weights[None], 32)[0], atol=maps.header()["error"])

@@ -17,7 +17,7 @@ import pytest
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.server.protocol import Range, Requests, checked
+from attnviz.server.protocol import Range, Requests, parse_dataclass
 from attnviz.server.server import (
     RECORD_REQUESTS,
     RecordServer,
@@ -58,12 +58,12 @@ GOOD: dict[str, Any] = {
 
 def test_arguments_become_the_fields() -> None:
     more = {"leave_out": ["special", 3], "size": 3, "exact": False, "layer": 7, "unknown": 1}
-    asked = checked(Asked, GOOD | more)
+    asked = parse_dataclass(Asked, GOOD | more)
     expected = Asked(
         "a", (0, 4), (1, 2), Inner("log"), {"x": 1}, ("special", 3), size=3, exact=False, layer=7
     )
     assert asked == expected
-    assert checked(Asked, GOOD).layer is None
+    assert parse_dataclass(Asked, GOOD).layer is None
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_an_error_names_the_field(
     changes: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(message)):
-        checked(Asked, GOOD | changes)
+        parse_dataclass(Asked, GOOD | changes)
 
 
 def test_what_is_missing_is_named() -> None:
     for name in GOOD:
         with pytest.raises(ValueError, match=f"'{name}' is missing"):
-            checked(Asked, {key: value for key, value in GOOD.items() if key != name})
+            parse_dataclass(Asked, {key: value for key, value in GOOD.items() if key != name})
 
 
 def script() -> ModuleType:

@@ -24,7 +24,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.server import pending_replies
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.description import describe
-from attnviz.server.images import averaged_image
+from attnviz.server.images import average_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Progress, Steps, run_steps
@@ -331,17 +331,17 @@ def test_images_are_described_and_sent_as_they_are() -> None:
 def test_an_image_that_is_too_large_is_averaged() -> None:
     image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
     # 105 bytes; by two it is 3 x 4 pixels, of which those at the end stand for fewer.
-    small = run_steps(averaged_image(image, 104))
+    small = run_steps(average_image(image, 104))
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())
     assert_array_equal(small[2, 3], image[4, 6])
     assert_array_equal(small[1, 3], image[2:4, 6].mean(0).round())
-    assert run_steps(averaged_image(image, 36)).shape == (3, 4, 3)
-    assert run_steps(averaged_image(image, 35)).shape == (2, 3, 3)
-    assert run_steps(averaged_image(image, 3)).shape == (1, 1, 3)
-    assert run_steps(averaged_image(image, 105)) is image
-    with pytest.raises(ValueError, match="largest=2 must be at least 3"):
-        run_steps(averaged_image(image, 2))
+    assert run_steps(average_image(image, 36)).shape == (3, 4, 3)
+    assert run_steps(average_image(image, 35)).shape == (2, 3, 3)
+    assert run_steps(average_image(image, 3)).shape == (1, 1, 3)
+    assert run_steps(average_image(image, 105)) is image
+    with pytest.raises(ValueError, match="max_bytes=2 must be at least 3"):
+        run_steps(average_image(image, 2))
 
 
 def test_large_images_stay_under_a_megabyte() -> None:

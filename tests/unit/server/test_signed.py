@@ -27,11 +27,11 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
 from attnviz.server.description import describe
-from attnviz.server.maps import encoded_maps
+from attnviz.server.maps import encode_maps
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.server import RecordServer
-from attnviz.server.strongest import strongest_keys
-from attnviz.server.tiles import encoded_tile
+from attnviz.server.strongest import find_strongest_keys
+from attnviz.server.tiles import encode_tile
 from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
 from rounding import weights_error
@@ -83,10 +83,10 @@ def cells_of(numbers: Numbers, each: int, pooled: str) -> Numbers:
 
 
 def tile(stack: AttentionStack, **request: Any) -> Numbers:
-    asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "place": (0, 0)}
+    asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "position": (0, 0)}
     asked |= {"pooled": "mean"}
     return np.asarray(
-        decode(run_steps(encoded_tile(stack, RowNormalizers(), **(asked | request)))[0])[0]
+        decode(run_steps(encode_tile(stack, RowNormalizers(), **(asked | request)))[0])[0]
     )
 
 
@@ -122,7 +122,7 @@ def test_tiles_of_signed_numbers_equal_a_plain_loop(data: st.DataObject) -> None
 def test_maps_show_the_largest_size_with_its_sign(size: int) -> None:
     numbers = random_numbers(3, 9, 10)
     numbers[2] = -np.abs(numbers[2])
-    found = run_steps(encoded_maps(signed_stack(numbers), 0, size))
+    found = run_steps(encode_maps(signed_stack(numbers), 0, size))
     header = found.encoded.header()
     assert (header["encoding"], header["maximum"]) == ("int8-sqrt", np.abs(numbers).max())
     cells = decode(found.encoded)
@@ -151,7 +151,7 @@ def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
     numbers = random_numbers(3, 6, 37, seed=4)
     stack = signed_stack(numbers)
     found = run_steps(
-        strongest_keys(
+        find_strongest_keys(
             stack,
             layer=0,
             heads=[0, 2],
@@ -242,9 +242,9 @@ def whole_difference(a: QueryKeyAttention, b: QueryKeyAttention, head: int) -> N
 @pytest.fixture
 def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in [
-        (attnviz.server.tiles, "LARGE", 0),
-        (attnviz.server.tiles, "_SAMPLED_PAIRS", 1 << 40),
-        (attnviz.server.tiles, "_MOST_OF_A_ROW", 1 << 20),
+        (attnviz.server.tiles, "MAX_EXACT_PAIRS", 0),
+        (attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", 1 << 40),
+        (attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 1 << 20),
         (attnviz.server.tiles, "TILE", 8),
         (attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0),
         (attnviz.record.softmax, "_TILE_ENTRIES", 500),
@@ -258,13 +258,13 @@ def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled:
     sums, span = RowNormalizers(), 8 << level
 
     def tile(row: int, column: int) -> Numbers:
-        steps = encoded_tile(
+        steps = encode_tile(
             stack,
             sums,
             layer=3,
             heads=heads,
             level=level,
-            place=(row, column),
+            position=(row, column),
             pooled=pooled,  # type: ignore[arg-type]
         )
         encoded, every = run_steps(steps)
@@ -474,7 +474,9 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
             asked | {"level": 9, "row": 0, "column": 0, "pooled": "mean"},
         )
         block = server.reply("block", asked | {"rows": last, "columns": last})
-        strongest = run_steps(strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2))
+        strongest = run_steps(
+            find_strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2)
+        )
     assert estimate.header["encoding"] == "float32-deflated"
     # Two sides take twice the work of one.
     assert estimate.header["every"] == 512

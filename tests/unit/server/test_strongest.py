@@ -18,7 +18,7 @@ from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
 from attnviz.server.server import RecordServer
-from attnviz.server.strongest import Strongest, strongest_keys
+from attnviz.server.strongest import Strongest, find_strongest_keys
 from attnviz.utils.progress import run_steps
 from unit.long_records import NEEDLE, long_record
 from unit.records import captured_record, given_record, vectors, words
@@ -29,7 +29,7 @@ def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short rows as they are, and in the way that long ones take."""
     if request.param == "in parts":
         monkeypatch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
-        monkeypatch.setattr(attnviz.server.strongest, "_ENTRIES", 20)
+        monkeypatch.setattr(attnviz.server.strongest, "_MAX_WEIGHTS", 20)
         monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 12)
 
 
@@ -96,7 +96,7 @@ def asked(stack: AttentionStack, **given: Any) -> Strongest:
         "rows": slice(0, len(stack.query_tokens)),
         "k": 3,
     }
-    return run_steps(strongest_keys(stack, **(wanted | given)))
+    return run_steps(find_strongest_keys(stack, **(wanted | given)))
 
 
 def matrices(stack: AttentionStack) -> NDArray[np.float64]:
@@ -165,7 +165,7 @@ def test_one_far_key_is_found() -> None:
     record = long_record(tokens)
     query, key = (int(share * tokens) for share in NEEDLE)
     rows = slice(query - 1, query + 1)
-    found = run_steps(strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1))
+    found = run_steps(find_strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1))
     assert found.keys[0, 1, 0] == key
     assert found.weights[0, 1, 0] > 0.9
     assert found.keys[0, 0, 0] != key

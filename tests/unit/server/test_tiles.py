@@ -18,7 +18,7 @@ from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
 from attnviz.server.row_normalizers import RowNormalizers
-from attnviz.server.tiles import TILE, encoded_tile
+from attnviz.server.tiles import TILE, encode_tile
 from attnviz.utils.progress import run_steps
 from rounding import UNIT
 from unit.records import captured_record, words
@@ -51,7 +51,7 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
     }
     place = request.pop("row", 0), request.pop("column", 0)
     encoded, every = run_steps(
-        encoded_tile(stack, RowNormalizers(), place=place, **(asked | request))
+        encode_tile(stack, RowNormalizers(), position=place, **(asked | request))
     )
     assert every is None
     return decode(encoded)[0]

@@ -20,7 +20,7 @@ from attnviz.analysis.token_kinds import is_punctuation
 from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
 from attnviz.record.tokens import Tokens
-from attnviz.server.description import Description, TokenList, describing
+from attnviz.server.description import Description, TokenList, describe_in_steps
 from attnviz.utils.progress import Steps
 
 __all__ = [
@@ -140,7 +140,7 @@ class CorpusPoints(TypedDict):
 
 def describe_corpus(corpus: Corpus) -> Steps[Description]:
     """What a corpus holds, without points and tokens, which differ from text to text; in steps."""
-    first = yield from describing(corpus.records[0])
+    first = yield from describe_in_steps(corpus.records[0])
     first.pop("images", None)
     stacks = []
     for stack in first["stacks"]:

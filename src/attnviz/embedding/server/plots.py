@@ -22,7 +22,7 @@ from attnviz.embedding.projection import Method, ProjectionSettings
 from attnviz.embedding.server.projections import ProjectionJobs, Work
 from attnviz.embedding.trust import HeadTrust, measure_trust
 from attnviz.server.cache import ByteCache
-from attnviz.server.protocol import heads_of
+from attnviz.server.protocol import check_heads
 from attnviz.utils.progress import Progress, Steps, run_steps
 from attnviz.utils.threads import torch_threads
 
@@ -88,7 +88,7 @@ class HeadPlot(PlotOptions):
 
     def checked(self, corpus: Corpus) -> HeadPlot:
         """The same by the model's numbers of layer and head, which have to be there."""
-        layer, [head] = heads_of(corpus.stack(self.stack), self.layer, [self.head])
+        layer, [head] = check_heads(corpus.stack(self.stack), self.layer, [self.head])
         return replace(self, layer=layer, head=head)
 
     @property
@@ -313,7 +313,7 @@ class EmbeddingAnswers:
     def trust(self, asked: PlotOptions, heads: Sequence[int]) -> Steps[list[dict[str, Any] | None]]:
         """How far plots of some heads can be trusted, in steps; None of those that have none."""
         stack = asked.stack
-        layer, heads = heads_of(self.corpus.stack(stack), asked.layer, heads)
+        layer, heads = check_heads(self.corpus.stack(stack), asked.layer, heads)
         asked = replace(asked, layer=layer)
         plot_of = {head: asked.of(head) for head in heads}
         figures = {
@@ -344,7 +344,7 @@ class EmbeddingAnswers:
 
     def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
         """The length of every point's vector, as the model has it."""
-        layer, [head] = heads_of(self.corpus.stack(stack), layer, [head])
+        layer, [head] = check_heads(self.corpus.stack(stack), layer, [head])
         vectors = self.corpus.vectors(stack, layer, [head])
         norms = torch.cat([vectors.queries[0], vectors.keys[0]]).double().norm(dim=1).numpy()
         finite = norms[np.isfinite(norms)]

@@ -37,8 +37,8 @@ from attnviz.server.protocol import (
     Reply,
     Request,
     Requests,
-    heads_of,
-    part_of,
+    check_heads,
+    get_part,
 )
 from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
 from attnviz.utils.progress import Steps
@@ -144,7 +144,7 @@ class CorpusRequest:
         """Describe the points once."""
         if self.stack not in server.points:
             server.points[self.stack] = packed_points(server.corpus, self.stack)
-        piece, parts = part_of(server.points[self.stack], self.part, "a corpus")
+        piece, parts = get_part(server.points[self.stack], self.part, "a corpus")
         return Reply({"parts": parts}, piece)
 
 
@@ -162,7 +162,7 @@ def _in_parts(
         made = make()
         answer = made if isinstance(made, tuple) else (yield from made)
     header, data = answer
-    piece, parts = part_of(data, request.part, f"the answer to {type(request).__name__}")
+    piece, parts = get_part(data, request.part, f"the answer to {type(request).__name__}")
     if parts > 1:
         server.parts[key] = header, data
     return Reply({**header, "parts": parts}, piece)
@@ -272,7 +272,7 @@ class AggregateRequest:
         if not 1 <= self.size <= MOST_BINS:
             given = reprlib.repr(self.size)
             raise ValueError(f"size={given} must lie between 1 and {MOST_BINS}")
-        layer, [head] = heads_of(server.corpus.stack(self.stack), self.layer, [self.head])
+        layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
         means = aggregate(server.corpus, self.stack, layer, head, self.size)
         return Reply(means.header(), means.weights.astype("<f4").tobytes())
 
@@ -289,7 +289,7 @@ class LinesRequest:
 
     def answer(self, server: CorpusServer) -> Reply:
         """Find them."""
-        layer, [head] = heads_of(server.corpus.stack(self.stack), self.layer, [self.head])
+        layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
         return Reply(lines(server.corpus, self.stack, layer, head, self.point))
 
 

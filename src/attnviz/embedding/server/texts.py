@@ -9,7 +9,7 @@ from typing import Any
 from cachetools import LRUCache
 
 from attnviz.record.record import AttentionRecord
-from attnviz.server.protocol import Reply, checked
+from attnviz.server.protocol import Reply, parse_dataclass
 from attnviz.server.server import RecordServer
 
 __all__ = ["TextServers"]
@@ -63,7 +63,7 @@ class _OfText:
 def _number_of_text(arguments: Mapping[str, Any]) -> int | None:
     if not isinstance(arguments, dict) or arguments.get("text") is None:
         return None
-    return checked(_OfText, arguments).text
+    return parse_dataclass(_OfText, arguments).text
 
 
 def _without_text(arguments: Mapping[str, Any]) -> dict[str, Any]:
