@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,9 +74,11 @@ def test_what_is_chosen_in_one_pane_is_shown_in_the_others(show: Show, page: Pag
     page.wait_for_function("() => new URLSearchParams(location.hash.slice(1)).has('token')")
     token = int(page.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('token')"))
     strongest = int(np.argmax(weights[token]))
-    for pane in ("head", "matrix"):
-        said = f"“t{token}” attends most to “t{strongest}”"
-        expect(root.locator(f".av-pane-{pane} .av-sentence")).to_contain_text(said)
+    said = f"“t{token}” attends most to “t{strongest}”"
+    expect(root.locator(".av-pane-head .av-sentence")).to_contain_text(said)
+    # The headline is there once. To a screen reader each picture says what it shows.
+    expect(root.locator(".av-pane-matrix .av-sentence")).to_have_text("Layer 4, head 7.")
+    expect(root.locator(".av-pane-matrix .av-plot")).to_have_accessible_name(re.compile(said))
 
 
 @pytest.mark.parametrize("width", [360, 800])

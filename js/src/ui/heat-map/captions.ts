@@ -138,6 +138,11 @@ function whereOf(viewport: Viewport): string {
   return `Layer ${viewport.layer}, ${whatInWords(viewport)}${pair === "" ? "" : `, ${pair}`}.`;
 }
 
+/** The sentence beside a picture of the same heads as lines: its headline of one head is not repeated. */
+export function sentenceBesideLines(input: CaptionInput): string {
+  return input.viewport.chosen.length === 1 ? whereOf(input.viewport) : sentence(input);
+}
+
 /** Strong weights of a picture come from cells; a pooled cell says what it is. */
 function strongInWords(input: CaptionInput, cell: Strong): string {
   const { viewport } = input;

@@ -7,6 +7,7 @@ import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { useExports } from "../../ui/exports/exports";
 import { OrderControl, PairControl, TokenScoreControl, ViewFrame } from "../../ui/frame/frame";
+import { sentenceBesideLines } from "../../ui/heat-map/captions";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/plot/panes";
 import panesCss from "../../ui/plot/panes.css";
@@ -80,6 +81,11 @@ function useControls(
     });
     return { frame, panes };
   }, []);
+}
+
+/** The head view beside it has the headline. */
+function MatrixPane({ context }: { context: ViewContext<DashboardState> }) {
+  return <MatrixView context={context} sentence={sentenceBesideLines} />;
 }
 
 function Dashboard({ context: whole }: { context: ViewContext<DashboardState> }) {
@@ -175,7 +181,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       <div class={`av-panes av-${arrangement.value}${narrow.value ? " av-narrow" : ""}`}>
         {pane("model", ModelView)}
         {pane("head", HeadView)}
-        {pane("matrix", MatrixView)}
+        {pane("matrix", MatrixPane)}
       </div>
       <WhatIf context={inner} />
     </ViewFrame>

@@ -55,7 +55,13 @@ function drawn(store: HeatMapStore): HeatMap {
   return heatMap;
 }
 
-export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) {
+interface MatrixProps {
+  context: ViewContext<HeatMapState>;
+  /** The sentence below the picture. */
+  sentence?: typeof sentence;
+}
+
+export function MatrixView({ context, sentence: said = sentence }: MatrixProps) {
   const { record } = context;
   const inner = useMemo(() => sharingRoom(context), []);
   const store = useMemo(() => createHeatMapStore(inner), []);
@@ -71,7 +77,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(viewport, exactness(heatMap.grid)),
-        sentence: sentence(captionInput),
+        sentence: said(captionInput),
         coverage: coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: false }),
       };
       const beside = inner.image?.beside.peek() ?? false;
@@ -103,7 +109,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
       footer={
         <>
-          <MatrixFooter store={store} />
+          <MatrixFooter store={store} said={said} />
           {!context.embedded && <PinnedEdge context={context} />}
         </>
       }
@@ -117,13 +123,13 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
 }
 
 /** The captions and the colour scale. */
-function MatrixFooter({ store }: { store: HeatMapStore }) {
+function MatrixFooter({ store, said }: { store: HeatMapStore; said: typeof sentence }) {
   const captionInput = store.captionInput.value;
   const heatMap = store.base.value;
   if (!captionInput || !heatMap) return null;
   const text = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
   return (
-    <Footer class="av-matrix-footer" sentence={sentence(captionInput)} coverage={text}>
+    <Footer class="av-matrix-footer" sentence={said(captionInput)} coverage={text}>
       {heatMap.effects && (
         <EffectLegend scale={heatMap.effects} palette={heatMap.palette} where="beside keys" />
       )}
