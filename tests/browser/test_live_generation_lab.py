@@ -21,7 +21,7 @@ import attnviz as av
 from attnviz.extraction import live
 model, tokenizer = av.demos.load("decoder")
 text = "the animal did not cross the street because it was too wide so the"
-pauses, live._LEAST_PAUSE, live._SHARE = (live._LEAST_PAUSE, live._SHARE), 0.0, float("inf")
+pauses, live._MIN_PAUSE, live._MAX_SHARE = (live._MIN_PAUSE, live._MAX_SHARE), 0.0, float("inf")
 turns = threading.Semaphore(1)
 def wait_for_turn(module, args, kwargs):
     # What reads the text so far has no cache.
@@ -47,7 +47,7 @@ def notebook(lab: JupyterLab, request: pytest.FixtureRequest) -> Iterator[Notebo
     notebook = lab.open([SETUP, SHOW.format(request.param)])
     notebook.run_all()
     yield notebook
-    notebook.execute("view.stop(); go(100); live._LEAST_PAUSE, live._SHARE = pauses")
+    notebook.execute("view.stop(); go(100); live._MIN_PAUSE, live._MAX_SHARE = pauses")
     notebook.close()
 
 

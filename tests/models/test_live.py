@@ -31,8 +31,8 @@ COUNT = 8
 @pytest.fixture
 def at_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the text so far behind every token, however fast they come."""
-    monkeypatch.setattr(live_extraction, "_LEAST_PAUSE", 0.0)
-    monkeypatch.setattr(live_extraction, "_SHARE", math.inf)
+    monkeypatch.setattr(live_extraction, "_MIN_PAUSE", 0.0)
+    monkeypatch.setattr(live_extraction, "_MAX_SHARE", math.inf)
 
 
 def never() -> bool:

@@ -27,7 +27,7 @@ from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.forward import run_forward
 from attnviz.extraction.capture.memory import forward_memory, free_memory
-from attnviz.extraction.families import longest_together
+from attnviz.extraction.families import max_batched_length
 from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.truncate import read_truncation
@@ -241,7 +241,7 @@ class _Reader:
         self._most_texts = math.inf if batch_size == "auto" else batch_size
         self._auto = batch_size == "auto"
         self._together = batch_size != 1 and options.get("generate") is None
-        self._longest = longest_together(self._model.config)
+        self._longest = max_batched_length(self._model.config)
         self._checked = CheckedCalls()
         # Number of batches of several texts so far, without padding and with it.
         self._forwards = Counter[bool]()

@@ -173,15 +173,15 @@ def extract(
     """
     loaded = load(model, tokenizer, processor)
     encoder = Encoder(loaded, truncation=read_truncation(truncation))
-    examples, many = examples_of(inputs)
+    examples, is_list = examples_of(inputs)
     options = read_capture_options(layers, dtype, device)
     if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(
             f"device={device!r} and spool={spool!r} are two locations for queries and keys. "
             "Pass only one of them."
         )
-    folders = None if spool is None else SpoolFolders(spool, several=many)
-    if folders is not None and many:
+    folders = None if spool is None else SpoolFolders(spool, several=is_list)
+    if folders is not None and is_list:
         folders.check()
     title = name or name_of(loaded.model)
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
@@ -192,33 +192,33 @@ def extract(
             example, one_target, ids, generating=settings is not None, to_come=to_come
         )
         spool_folders = folders
-        if spool is not None and not many:
+        if spool is not None and not is_list:
             spool_folders = SpoolFolders(spool, several=batch.size > 1)
             spool_folders.check()
         batches = [batch]
         if settings is not None:
             batches = split_examples(batch)
-            for each in batches:
+            for single in batches:
                 # Check before a long generation that its record will fit into memory.
                 check_capture(
                     loaded,
-                    each,
+                    single,
                     settings.max_tokens,
                     encoder_decoder=encoder.encoder_decoder,
                     options=options,
                     folder=None if spool is None else Path(spool),
                 )
-                generated = generate_text(loaded.model, each, settings, progress=progress)
-                encoder.add_generated(each, generated, settings.method)
+                generated = generate_text(loaded.model, single, settings, progress=progress)
+                encoder.add_generated(single, generated, settings.method)
         return [
             record
-            for each in batches
+            for single in batches
             for record in _record_batch(
-                loaded, encoder, each, title=title, options=options, folders=spool_folders
+                loaded, encoder, single, title=title, options=options, folders=spool_folders
             )
         ]
 
-    if not many:
+    if not is_list:
         records = record_one(examples[0], target, decoder_input_ids)
         return records[0] if len(records) == 1 else records
     targets = values_per_example("target", target, len(examples))

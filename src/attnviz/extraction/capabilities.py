@@ -47,17 +47,17 @@ class Capabilities:
         kinds = {"texts": self.takes_text, "images": self.takes_images, "sounds": self.takes_sounds}
         return " and ".join(kind for kind, takes in kinds.items() if takes) or "unknown inputs"
 
-    def refuse(self, given: str, way_out: str | None = None) -> TypeError:
+    def refuse(self, kind: str, valid: str | None = None) -> TypeError:
         """Return the error for inputs that the model does not take."""
-        if way_out is None:
+        if valid is None:
             kinds = {
                 "a text": self.takes_text,
                 "an image (PIL, or an array)": self.takes_images,
                 "a sound (an array)": self.takes_sounds,
             }
             fitting = [kind for kind, takes in kinds.items() if takes]
-            way_out = " or ".join([*fitting, "the output of its tokenizer or processor"])
-        return TypeError(f"inputs: {self.name} takes {self}; got {given}. Pass {way_out}.")
+            valid = " or ".join([*fitting, "the output of its tokenizer or processor"])
+        return TypeError(f"inputs: {self.name} takes {self}; got {kind}. Pass {valid}.")
 
 
 # Cache by forward function: reading a signature takes longer than running a small layer.
@@ -93,12 +93,12 @@ def capabilities_of(model: PreTrainedModel) -> Capabilities:
     main = str(getattr(model, "main_input_name", "input_ids"))
 
     def takes(*names: str) -> bool:
-        return any(each.startswith(names) for each in [*accepted, main])
+        return any(argument.startswith(names) for argument in [*accepted, main])
 
-    reads = "input_ids" in accepted
-    sees = takes(*IMAGES)
+    takes_text = "input_ids" in accepted
+    takes_images = takes(*IMAGES)
     # Time series have the same name as sounds, and no frames.
-    return Capabilities(type(model).__name__, reads, sees, takes(*SOUNDS))
+    return Capabilities(type(model).__name__, takes_text, takes_images, takes(*SOUNDS))
 
 
 class TooManyTokensError(ValueError):
@@ -116,13 +116,13 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
         table = model.get_input_embeddings()
     except NotImplementedError:
         return
-    known = getattr(getattr(table, "weight", None), "shape", (None,))[0]
+    num_ids = getattr(getattr(table, "weight", None), "shape", (None,))[0]
     lowest, highest = int(ids.min()), int(ids.max())
-    if known is not None and (highest >= known or lowest < 0):
-        worst = highest if highest >= known else lowest
+    if num_ids is not None and (highest >= num_ids or lowest < 0):
+        worst = highest if highest >= num_ids else lowest
         raise ValueError(
             f"{argument}: token id {worst} is out of range. {type(model).__name__} has the ids "
-            f"0 to {known - 1}, so the tokenizer belongs to another model. Pass the tokenizer "
+            f"0 to {num_ids - 1}, so the tokenizer belongs to another model. Pass the tokenizer "
             "of this model as tokenizer=."
         )
 

@@ -53,7 +53,7 @@ __all__ = [
     "has_codebooks",
     "has_stages",
     "is_compiled",
-    "longest_together",
+    "max_batched_length",
     "merge_size",
     "patch_sizes",
     "samples_per_frame",
@@ -139,12 +139,12 @@ class Family:
 
     Attributes
     ----------
-    prompt_looks_both_ways : bool
+    bidirectional_prompt : bool
         Whether attention is bidirectional in the prompt and causal after it. ``token_type_ids``
         are 1 for the generated text.
     class_token_last : bool
         Whether the class token comes after the patches.
-    own_patch_order : bool
+    custom_patch_order : bool
         Whether only the model's code defines the order of patches.
     colours_last : bool
         Whether flattened patches store the colours of each pixel side by side.
@@ -157,9 +157,9 @@ class Family:
         Whether layers have fewer queries than the text has tokens, because the model pools.
     """
 
-    prompt_looks_both_ways: bool = False
+    bidirectional_prompt: bool = False
     class_token_last: bool = False
-    own_patch_order: bool = False
+    custom_patch_order: bool = False
     colours_last: bool = False
     image_first: bool | None = None
     unmasked_with_cache: bool = False
@@ -175,13 +175,13 @@ _FAMILIES = {
     "fsmt": Family(unmasked_with_cache=True),
     "funnel": Family(pools_queries=True),
     "git": Family(image_first=True),
-    "hiera": Family(own_patch_order=True),
+    "hiera": Family(custom_patch_order=True),
     "layoutlmv3": Family(image_first=False),
     "llama4": Family(class_token_last=True),
     "llama4_vision_model": Family(class_token_last=True),
-    "paligemma": Family(prompt_looks_both_ways=True),
+    "paligemma": Family(bidirectional_prompt=True),
     "perceiver": Family(pools_queries=True),
-    "vit_mae": Family(own_patch_order=True),
+    "vit_mae": Family(custom_patch_order=True),
 }
 
 
@@ -192,32 +192,32 @@ def family_of(config: Any) -> Family:
 
 def families_in(config: Any) -> list[Family]:
     """Return the families of a configuration and of its nested configurations."""
-    return [family_of(each) for each in _configs_in(config)]
+    return [family_of(nested) for nested in _configs_in(config)]
 
 
 def _configs_in(config: Any) -> Iterator[Any]:
     """Yield a configuration and its nested configurations."""
     yield config
-    for each in vars(config).values():
-        if isinstance(each, PreTrainedConfig):
-            yield from _configs_in(each)
+    for value in vars(config).values():
+        if isinstance(value, PreTrainedConfig):
+            yield from _configs_in(value)
 
 
 def class_prefixes(config: Any) -> list[str]:
     """Return the prefixes of class names in models of a configuration, the longest first."""
-    names = {type(each).__name__.removesuffix("Config") for each in _configs_in(config)}
+    names = {type(nested).__name__.removesuffix("Config") for nested in _configs_in(config)}
     names |= {name.removesuffix("Text") for name in names}
     return sorted(names, key=len, reverse=True)
 
 
 def config_values(config: Any, name: str) -> set[Any]:
     """Return the values of an attribute in a configuration and its nested configurations."""
-    return {getattr(each, name, None) for each in _configs_in(config)}
+    return {getattr(nested, name, None) for nested in _configs_in(config)}
 
 
 def has_stages(config: Any) -> bool:
     """Whether patches become coarser from stage to stage."""
-    return any(getattr(each, name, None) for each in _configs_in(config) for name in _STAGES)
+    return any(getattr(nested, name, None) for nested in _configs_in(config) for name in _STAGES)
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
@@ -268,9 +268,9 @@ def feature_widths(config: Any, extractor: Any) -> set[int]:
     stride = getattr(extractor, "stride", None) or 1
     parts = (extractor, config, getattr(config, "audio_config", None))
     values = {getattr(part, name, None) for part in parts for name in _BINS}
-    widths = {each for each in values if isinstance(each, int)}
+    widths = {value for value in values if isinstance(value, int)}
     # Some extractors stack neighbouring features.
-    return widths | {each * stride for each in widths}
+    return widths | {width * stride for width in widths}
 
 
 @dataclass(frozen=True)
@@ -285,33 +285,36 @@ class AttentionSize:
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     """Return the size of the attention module at a path, or None if it is not defined."""
     module, config = model.get_submodule(name), _config_of(model, name)
-    num_heads = _first(module, _NUM_HEADS) or _first(config, _NUM_HEADS)
-    head_dim, width = _first(module, _HEAD_DIM) or _first(config, _HEAD_DIM), _first(config, _WIDTH)
+    num_heads = _first_size(module, _NUM_HEADS) or _first_size(config, _NUM_HEADS)
+    head_dim, width = (
+        _first_size(module, _HEAD_DIM) or _first_size(config, _HEAD_DIM),
+        _first_size(config, _WIDTH),
+    )
     if num_heads is None or (head_dim is None and width is None):
         return None
-    groups = _first(module, ("num_key_value_groups",))
-    num_key_heads = num_heads // groups if groups else _first(module, _NUM_KEY_HEADS)
+    groups = _first_size(module, ("num_key_value_groups",))
+    num_key_heads = num_heads // groups if groups else _first_size(module, _NUM_KEY_HEADS)
     return AttentionSize(
         num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
     )
 
 
 def _config_of(model: nn.Module, name: str) -> Any:
-    configs = (getattr(each, "config", None) for each in _around(model, name))
-    return next((each for each in configs if each is not None), None)
+    configs = (getattr(module, "config", None) for module in _enclosing(model, name))
+    return next((config for config in configs if config is not None), None)
 
 
-def _first(source: Any, names: Iterable[str]) -> int | None:
+def _first_size(source: Any, names: Iterable[str]) -> int | None:
     values = (getattr(source, name, None) for name in names)
     return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
     """Return the innermost module around a path that has an attribute, or None."""
-    return next((each for each in _around(model, name) if hasattr(each, attribute)), None)
+    return next((module for module in _enclosing(model, name) if hasattr(module, attribute)), None)
 
 
-def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
+def _enclosing(model: nn.Module, name: str) -> Iterator[nn.Module]:
     """Yield the module at a path and those around it, the innermost first."""
     while name:
         yield model.get_submodule(name)
@@ -381,7 +384,7 @@ def is_compiled(model: nn.Module) -> bool:
 _ROPES_OF_LENGTH = ("dynamic", "longrope")
 
 
-def longest_together(config: PreTrainedConfig) -> float:
+def max_batched_length(config: PreTrainedConfig) -> float:
     """Return the maximum length of texts whose attention in a batch is the same as alone.
 
     It is infinity for most models, and 0 if texts of a batch compete (experts with a capacity for
@@ -393,7 +396,7 @@ def longest_together(config: PreTrainedConfig) -> float:
         return 0.0
     bound = math.inf
     ropes = getattr(text, "rope_parameters", None) or {}
-    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):
+    for rope in (ropes, *(rope for rope in ropes.values() if isinstance(rope, dict))):
         if rope.get("rope_type") in _ROPES_OF_LENGTH:
             own = rope.get("original_max_position_embeddings")
             bound = min(bound, float(own or getattr(text, "max_position_embeddings", 0) or 0))

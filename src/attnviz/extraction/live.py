@@ -24,8 +24,8 @@ __all__ = ["extract_live"]
 
 # Minimum number of seconds between two extractions, and maximum share of the generation's time for
 # all extractions, with the last one at the end.
-_LEAST_PAUSE = 1.0
-_SHARE = 0.4
+_MIN_PAUSE = 1.0
+_MAX_SHARE = 0.4
 
 
 def extract_live(
@@ -60,8 +60,8 @@ def extract_live(
         raise ValueError(
             f"inputs has {len(examples)} prompts, and live=True shows one. Pass one prompt."
         )
-    most = settings.max_new_tokens
-    batch = encoder.encode(examples[0], generating=True, to_come=most or 1)
+    max_new_tokens = settings.max_new_tokens
+    batch = encoder.encode(examples[0], generating=True, to_come=max_new_tokens or 1)
     if batch.size != 1:
         raise ValueError(
             f"inputs has {batch.size} prompts, and live=True shows one. Pass one prompt."
@@ -74,34 +74,38 @@ def extract_live(
     title = name or name_of(loaded.model)
 
     def record_of(generated: Generated) -> AttentionRecord:
-        read = replace(
+        batch_so_far = replace(
             batch,
             arguments=dict(batch.arguments),
             sequences=dict(batch.sequences),
-            tokens={name: list(each) for name, each in batch.tokens.items()},
+            tokens={name: list(tokens) for name, tokens in batch.tokens.items()},
             notes=list(batch.notes),
         )
-        encoder.add_generated(read, generated, settings.method)
-        forward = run_forward(loaded, read, encoder_decoder=encoder_decoder, options=options)
-        [record] = records_of_forward(loaded, encoder, read, forward, title=title, options=options)
+        encoder.add_generated(batch_so_far, generated, settings.method)
+        forward = run_forward(
+            loaded, batch_so_far, encoder_decoder=encoder_decoder, options=options
+        )
+        [record] = records_of_forward(
+            loaded, encoder, batch_so_far, forward, title=title, options=options
+        )
         return record
 
     latest: tuple[torch.Tensor, AttentionRecord] | None = None
-    began = shown = time.monotonic()
-    reading = one = 0.0
+    started = shown = time.monotonic()
+    extracting = last_duration = 0.0
 
     def on_token(generated: Generated) -> bool:
-        nonlocal latest, shown, reading, one
+        nonlocal latest, shown, extracting, last_duration
         now = time.monotonic()
-        generating = now - began - reading
-        # Time of the first token, which includes the forward of the prompt.
-        one = one or generating
-        if now - shown >= _LEAST_PAUSE and reading + 2 * one <= _SHARE * generating:
+        generating = now - started - extracting
+        # The first estimate is the time of the first token, which includes the prompt's forward.
+        last_duration = last_duration or generating
+        if now - shown >= _MIN_PAUSE and extracting + 2 * last_duration <= _MAX_SHARE * generating:
             latest = generated.ids, record_of(generated)
-            show(latest[1], most)
+            show(latest[1], max_new_tokens)
             shown = time.monotonic()
-            one = shown - now
-            reading += one
+            last_duration = shown - now
+            extracting += last_duration
         return is_stopped()
 
     generated = generate_text(loaded.model, batch, settings, progress=False, on_token=on_token)

@@ -130,11 +130,11 @@ def _model_inside(wrapper: Any) -> PreTrainedModel:
     """
     if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
         return _wrapped_timm_model(wrapper)
-    found = {id(each): each for each in _models_inside(wrapper)}
-    if len(found) == 1:
-        (model,) = found.values()
+    models = {id(inner): inner for inner in _models_inside(wrapper)}
+    if len(models) == 1:
+        (model,) = models.values()
         return model
-    inside = "" if not found else f", which contains {len(found)} models. Pass one of them"
+    inside = "" if not models else f", which contains {len(models)} models. Pass one of them"
     raise TypeError(
         "model must be a transformers model (PreTrainedModel), a hub id, a folder, a "
         "pipeline, a model of timm, or an object with one transformers model inside; got "
@@ -180,13 +180,13 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
     return wrapper.train(model.training)
 
 
-def _source(argument: str, given: str | PathLike[str]) -> str:
-    path = Path(given).expanduser()
+def _source(argument: str, value: str | PathLike[str]) -> str:
+    path = Path(value).expanduser()
     if path.is_dir():
         return str(path)
-    text = str(given)
+    text = str(value)
     # A hub id is "name" or "owner/name": anything else can only be a path.
-    if not isinstance(given, str) or text.count("/") > 1 or text[:1] in (".", "/", "~"):
+    if not isinstance(value, str) or text.count("/") > 1 or text[:1] in (".", "/", "~"):
         raise FileNotFoundError(f"{argument}: the folder {text!r} does not exist")
     return text
 
@@ -269,8 +269,8 @@ def name_of(model: PreTrainedModel) -> str:
 
 
 # Modules that are switched from training to evaluation mode, with the calls that need it.
-_held: dict[nn.Module, set[object]] = {}
-_held_lock = fork_safe_lock()
+_evaluating: dict[nn.Module, set[object]] = {}
+_evaluating_lock = fork_safe_lock()
 
 
 def evaluate(model: nn.Module, undo: Cleanup) -> bool:
@@ -288,25 +288,25 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
     torch.set_grad_enabled(False)
     holder, modules = object(), list(model.modules())
-    undo.add(partial(_let_go, holder, modules))
-    with _held_lock:
-        trained = [module for module in modules if module.training or module in _held]
+    undo.add(partial(_release, holder, modules))
+    with _evaluating_lock:
+        trained = [module for module in modules if module.training or module in _evaluating]
         for module in trained:
-            _held.setdefault(module, set()).add(holder)
+            _evaluating.setdefault(module, set()).add(holder)
             module.training = False
     return bool(trained)
 
 
-def _let_go(holder: object, modules: Sequence[nn.Module]) -> None:
-    with _held_lock:
+def _release(holder: object, modules: Sequence[nn.Module]) -> None:
+    with _evaluating_lock:
         for module in modules:
-            holders = _held.get(module)
+            holders = _evaluating.get(module)
             if holders is None:
                 continue
             holders.discard(holder)
             if not holders:
                 module.training = True
-                del _held[module]
+                del _evaluating[module]
 
 
 def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -317,8 +317,8 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     thread = threading.get_ident()
 
-    def hooked(*given: Any) -> Any:
-        return function(*given) if threading.get_ident() == thread else None
+    def hooked(*arguments: Any) -> Any:
+        return function(*arguments) if threading.get_ident() == thread else None
 
     return hooked
 

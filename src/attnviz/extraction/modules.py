@@ -72,8 +72,10 @@ class _Scan:
         return (
             len(modules) == len(self.modules)
             and all(
-                name == known and reference() is module
-                for (name, module), (known, reference) in zip(modules, self.modules, strict=True)
+                name == scanned_name and reference() is module
+                for (name, module), (scanned_name, reference) in zip(
+                    modules, self.modules, strict=True
+                )
             )
             and _code(modules) == self.code
         )
@@ -102,48 +104,48 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
             AttentionModule(name, by_name[name], dispatches, softmax)
             for name, dispatches, softmax in scan.attending
         ]
-    found = _looked_through(modules)
+    attending = _find_attention_modules(modules)
     _scans[model] = _Scan(
         [(name, weakref.ref(module)) for name, module in modules],
         _code(modules),
-        [(entry.name, entry.dispatches, entry.softmax) for entry in found],
+        [(entry.name, entry.dispatches, entry.softmax) for entry in attending],
     )
-    return found
+    return attending
 
 
-def _looked_through(modules: Iterable[tuple[str, nn.Module]]) -> list[AttentionModule]:
-    found: dict[str, AttentionModule] = {}
-    known: dict[type[nn.Module], frozenset[str]] = {}
+def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[AttentionModule]:
+    entries: dict[str, AttentionModule] = {}
+    names_of_kinds: dict[type[nn.Module], frozenset[str]] = {}
     for name, module in modules:
         kind = type(module)
         # A model has a few classes and hundreds of modules.
-        if kind not in known:
-            known[kind] = _names_in_code(kind)
-        names = known[kind]
+        if kind not in names_of_kinds:
+            names_of_kinds[kind] = _names_in_code(kind)
+        names = names_of_kinds[kind]
         if "get_interface" in names:
-            found[name] = AttentionModule(name, module, dispatches=True, softmax=True)
+            entries[name] = AttentionModule(name, module, dispatches=True, softmax=True)
         elif isinstance(module, nn.MultiheadAttention):
-            found[name] = AttentionModule(name, module, dispatches=False, softmax=True)
+            entries[name] = AttentionModule(name, module, dispatches=False, softmax=True)
         elif ATTENTION_CLASS.search(type(module).__name__) and _has_parameters(module):
             softmax = any(map(SOFTMAX_CODE.search, names)) or any(
                 isinstance(child, nn.Softmax) for child in module.children()
             )
-            found[name] = AttentionModule(name, module, dispatches=False, softmax=softmax)
+            entries[name] = AttentionModule(name, module, dispatches=False, softmax=softmax)
     return [
         entry
-        for name, entry in found.items()
-        if entry.dispatches or not (_inside(name, found) or _has_inside(name, found))
+        for name, entry in entries.items()
+        if entry.dispatches or not (_inside(name, entries) or _has_inside(name, entries))
     ]
 
 
-def _inside(name: str, found: Mapping[str, AttentionModule]) -> bool:
+def _inside(name: str, entries: Mapping[str, AttentionModule]) -> bool:
     """Whether the module is a part of one that calls the dispatcher."""
-    return any(found[parent].dispatches for parent in _parents(name) if parent in found)
+    return any(entries[parent].dispatches for parent in _parents(name) if parent in entries)
 
 
-def _has_inside(name: str, found: Mapping[str, AttentionModule]) -> bool:
+def _has_inside(name: str, entries: Mapping[str, AttentionModule]) -> bool:
     prefix = f"{name}."
-    return any(other.startswith(prefix) for other in found)
+    return any(other.startswith(prefix) for other in entries)
 
 
 def _parents(name: str) -> Iterator[str]:
@@ -172,11 +174,11 @@ def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _names_of_helpers(code: CodeType, known: Mapping[str, object]) -> Iterator[str]:
+def _names_of_helpers(code: CodeType, namespace: Mapping[str, object]) -> Iterator[str]:
     """Yield the names in functions of the model's own file that a method calls."""
     for name in code.co_names:
-        helper = known.get(name)
-        if isinstance(helper, FunctionType) and helper.__module__ == known.get("__name__"):
+        helper = namespace.get(name)
+        if isinstance(helper, FunctionType) and helper.__module__ == namespace.get("__name__"):
             yield from _names_of(helper.__code__)
 
 

@@ -86,7 +86,7 @@ class CaptureOptions:
         """
         if self.layers is None:
             return self
-        layers = dict.fromkeys(resolve_negative(each, numbers) for each in self.layers)
+        layers = dict.fromkeys(resolve_negative(layer, numbers) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 
     def keeps(self, layer: int) -> bool:
@@ -145,25 +145,25 @@ def _read_layers(layers: Any) -> tuple[int, ...]:
 def _read_dtype(dtype: Any) -> torch.dtype | None:
     if dtype is None:
         return None
-    *some, last = map(repr, _DTYPES)
-    known = f"{', '.join(some)} or {last}"
+    *others, last = map(repr, _DTYPES)
+    valid = f"{', '.join(others)} or {last}"
     if not isinstance(dtype, str | torch.dtype):
-        raise TypeError(f"dtype must be {known}, or the same torch.dtype; got {dtype!r}")
-    found = _DTYPES.get(str(dtype).removeprefix("torch."))
-    if found is None:
-        raise ValueError(f"dtype={dtype!r} cannot hold queries and keys. Pass {known}.")
-    return found
+        raise TypeError(f"dtype must be {valid}, or the same torch.dtype; got {dtype!r}")
+    valid_dtype = _DTYPES.get(str(dtype).removeprefix("torch."))
+    if valid_dtype is None:
+        raise ValueError(f"dtype={dtype!r} cannot hold queries and keys. Pass {valid}.")
+    return valid_dtype
 
 
 def _read_device(device: Any) -> torch.device | None:
     if device is None:
         return None
     try:
-        read = torch.device(device)
-        if read.type == "meta":
+        kept_on = torch.device(device)
+        if kept_on.type == "meta":
             raise RuntimeError("it stores no numbers")  # noqa: TRY301 - reported like all others
         # Allocating a tensor tests every kind of device.
-        torch.empty(1, device=read)
+        torch.empty(1, device=kept_on)
     except TypeError:
         raise TypeError(
             f"device must be a device such as 'cpu' or 'cuda', or None to leave queries and keys "
@@ -177,4 +177,4 @@ def _read_device(device: Any) -> torch.device | None:
             f"device={device!r} cannot keep queries and keys ({reason}). Pass device='cpu', an "
             "available device, or None to leave them where they are computed."
         ) from error
-    return read
+    return kept_on

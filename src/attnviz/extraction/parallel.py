@@ -50,7 +50,7 @@ def check_parallel(model: nn.Module) -> None:
 def _in_context_parallel(model: nn.Module) -> bool:
     """Whether torch has replaced attention by its ring attention."""
     # `context_parallel` replaces the function, and `parallelize_module` sets hooks.
-    hooks = (each for module in model.modules() for each in module._forward_pre_hooks.values())
+    hooks = (hook for module in model.modules() for hook in module._forward_pre_hooks.values())
     return _is_ring(functional.scaled_dot_product_attention) or any(map(_is_ring, hooks))
 
 
@@ -79,7 +79,7 @@ def _processes_of_heads(model: nn.Module) -> int:
                 if left:
                     return mesh.size(left[-1])
     # Older versions of transformers have plain tensors in each process.
-    if any(isinstance(each, DTensor) for each in model.parameters()):
+    if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
         return 1
     return getattr(model, "_tp_size", None) or 1
 

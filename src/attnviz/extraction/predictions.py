@@ -16,7 +16,7 @@ from attnviz.utils.numbers import format_small
 
 __all__ = ["add_predictions", "num_logits"]
 
-_CANDIDATES = 5
+_NUM_CANDIDATES = 5
 
 # Number of rows of logits converted to float32 at once: 16 MiB for a vocabulary of 256,000.
 _ROWS = 16
@@ -70,34 +70,36 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
             _position(batch, index, produced.first + step) - skipped
             for step in range(len(produced.ids))
         ]
-        read = _read(produced, logits[index], positions)
-        if read is None:
+        probabilities = _probabilities_of(produced, logits[index], positions)
+        if probabilities is None:
             batch.notes.append(_NOT_FINITE)
             continue
-        if read.difference > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
+        if probabilities.difference > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
             batch.notes.append(
                 "The steps of the generation and the forward that is shown differ: "
-                f"probabilities by up to {format_small(read.difference)}."
+                f"probabilities by up to {format_small(probabilities.difference)}."
             )
         tokens = batch.tokens[sequence][index]
-        predictions = _predictions(produced, read, tokens, tokenizer)
+        predictions = _predictions(produced, probabilities, tokens, tokenizer)
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 
 
 @dataclass
-class _Read:
+class _Probabilities:
     """Candidates at each position, and the probabilities of the produced tokens.
 
     `difference` is the largest difference from the probabilities of the steps of generation.
     """
 
     candidates: list[list[tuple[int, float]]]
-    came: list[float]
+    of_produced: list[float]
     difference: float = 0.0
 
 
-def _read(produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]) -> _Read | None:
-    read = _Read([], [])
+def _probabilities_of(
+    produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]
+) -> _Probabilities | None:
+    read = _Probabilities([], [])
     for start in range(0, len(positions), _ROWS):
         part = slice(start, start + _ROWS)
         # In float32, because half precision has at most three digits.
@@ -105,35 +107,39 @@ def _read(produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]
         probabilities = torch.softmax(rows, dim=-1).cpu()
         if not bool(torch.isfinite(probabilities).all()):
             return None
-        best, ids = probabilities.topk(min(_CANDIDATES, probabilities.shape[-1]), dim=-1)
+        best, ids = probabilities.topk(min(_NUM_CANDIDATES, probabilities.shape[-1]), dim=-1)
         read.candidates += [
             list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), best.tolist(), strict=True)
         ]
-        came = torch.tensor(produced.ids[part])
-        read.came += probabilities.gather(1, came[:, None])[:, 0].tolist()
-        for row, (likeliest, before) in zip(
+        produced_ids = torch.tensor(produced.ids[part])
+        read.of_produced += probabilities.gather(1, produced_ids[:, None])[:, 0].tolist()
+        for row, (identifier, before) in zip(
             probabilities, produced.most_probable[part], strict=False
         ):
-            read.difference = max(read.difference, abs(float(row[likeliest]) - before))
+            read.difference = max(read.difference, abs(float(row[identifier]) - before))
     return read
 
 
 def _predictions(
-    produced: ProducedText, read: _Read, tokens: Tokens, tokenizer: Any
+    produced: ProducedText, read: _Probabilities, tokens: Tokens, tokenizer: Any
 ) -> tuple[Prediction, ...]:
-    known = sorted({other for row in read.candidates for other, _ in row} | set(produced.ids))
-    texts = dict(zip(known, token_texts(known, tokenizer), strict=True))
+    identifiers = sorted({other for row in read.candidates for other, _ in row} | set(produced.ids))
+    texts = dict(zip(identifiers, token_texts(identifiers, tokenizer), strict=True))
     predictions = []
-    for step, (came, probability) in enumerate(zip(produced.ids, read.came, strict=True)):
+    for step, (produced_id, probability) in enumerate(
+        zip(produced.ids, read.of_produced, strict=True)
+    ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
         # Use the text among its neighbours: a part of a character needs them.
-        text = texts[came] if row is None else tokens.text[row]
+        text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
-            Candidate(text if other == came else texts[other], other, value)
+            Candidate(text if other == produced_id else texts[other], other, value)
             for other, value in read.candidates[step]
         )
-        predictions.append(Prediction(query, Candidate(text, came, probability), candidates, row))
+        predictions.append(
+            Prediction(query, Candidate(text, produced_id, probability), candidates, row)
+        )
     return tuple(predictions)
 
 

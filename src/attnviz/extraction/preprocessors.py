@@ -21,14 +21,14 @@ from attnviz.utils.cleanup import fork_safe_lock
 __all__ = ["call_reader", "find_processor", "find_tokenizer"]
 
 # Seconds until the hub is queried again for a missing tokenizer or processor.
-_ASK_AGAIN = 10.0
+_HUB_PAUSE = 10.0
 
 # Path, size, modification time and inode of each file.
 _Files = frozenset[tuple[str, int, int, int]]
 
 
 @dataclass
-class _Read:
+class _Reading:
     """Result of reading a tokenizer or processor.
 
     Attributes
@@ -39,20 +39,20 @@ class _Read:
         The files in the folder at that time.
     reader : object or None
         The tokenizer or processor, or None if the files contain none.
-    asked : float or None
+    failed_at : float or None
         Time of the last failed query of the hub.
     """
 
     source: str
     files: _Files
     reader: Any
-    asked: float | None = None
+    failed_at: float | None = None
 
 
 # Tokenizers and processors of each model. Models of the same folder do not share them.
-_read: WeakKeyDictionary[PreTrainedModel, dict[str, _Read]] = WeakKeyDictionary()
-_reading = fork_safe_lock()
-_calling = fork_safe_lock()
+_readings: WeakKeyDictionary[PreTrainedModel, dict[str, _Reading]] = WeakKeyDictionary()
+_reading_lock = fork_safe_lock()
+_calling_lock = fork_safe_lock()
 
 
 def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
@@ -63,7 +63,7 @@ def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
     """
     if loaded.tokenizer is not None:
         return loaded.tokenizer
-    return _beside(loaded.model, "tokenizer", from_hub=from_hub)
+    return _saved_with(loaded.model, "tokenizer", from_hub=from_hub)
 
 
 def find_processor(
@@ -76,7 +76,7 @@ def find_processor(
     """
     if loaded.processor is not None:
         return loaded.processor
-    return _beside(loaded.model, of, from_hub=True)
+    return _saved_with(loaded.model, of, from_hub=True)
 
 
 def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
@@ -85,32 +85,32 @@ def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any
     A tokenizer stores the truncation and padding of a call until the next call. A second thread
     would change them in between, so only one thread at a time calls.
     """
-    with _calling:
+    with _calling_lock:
         return reader(*inputs, **options)
 
 
-def _beside(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
+def _saved_with(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
     source = str(getattr(model, "name_or_path", "") or "")
     if not source:
         return None
-    with _reading:
-        found = _read.setdefault(model, {})
+    with _reading_lock:
+        readings = _readings.setdefault(model, {})
         files = _files_of(source)
-        read = found.get(kind)
+        reading = readings.get(kind)
         # A reader is kept if its files are gone: the model may come from a temporary folder.
-        if read is None or read.source != source or (files and files != read.files):
+        if reading is None or reading.source != source or (files and files != reading.files):
             # Try this machine first: it needs no network and no waiting.
             reader = _from_pretrained(kind, source, local_files_only=True)
-            read = found[kind] = _Read(source, files, reader)
-    if read.reader is not None or not from_hub or Path(source).is_dir():
-        return read.reader
-    if read.asked is not None and time.monotonic() - read.asked < _ASK_AGAIN:
+            reading = readings[kind] = _Reading(source, files, reader)
+    if reading.reader is not None or not from_hub or Path(source).is_dir():
+        return reading.reader
+    if reading.failed_at is not None and time.monotonic() - reading.failed_at < _HUB_PAUSE:
         return None
     reader = _from_pretrained(kind, source)
     if reader is None:
-        read.asked = time.monotonic()
+        reading.failed_at = time.monotonic()
     else:
-        found[kind] = _Read(source, _files_of(source), reader)
+        readings[kind] = _Reading(source, _files_of(source), reader)
     return reader
 
 
@@ -123,13 +123,13 @@ def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
         "of sounds": transformers.AutoFeatureExtractor,
     }[kind]
     try:
-        found = reader.from_pretrained(source, trust_remote_code=False, **options)
+        result = reader.from_pretrained(source, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, TypeError, ImportError):
         return None
     # For a folder without a tokenizer, transformers 5 creates an empty one of the model's type.
-    if kind == "tokenizer" and found.vocab_size <= len(found.all_special_ids):
+    if kind == "tokenizer" and result.vocab_size <= len(result.all_special_ids):
         return None
-    return found
+    return result
 
 
 def _files_of(source: str) -> _Files:

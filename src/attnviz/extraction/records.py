@@ -135,17 +135,17 @@ class _RecordMaker:
                 self._layouts[name] = layout
         block = max((layout.block for layout in self._layouts.values()), default=1)
         self._images, self._notes = pictures(batch.arguments, model.config, processor, block=block)
-        each, rest = divmod(len(self._images), batch.size)
-        if rest:
+        num_pictures, remainder = divmod(len(self._images), batch.size)
+        if remainder:
             # The assignment of pictures to examples is unclear.
-            self._images, each = [], 0
-        self._each = each
+            self._images, num_pictures = [], 0
+        self._num_pictures = num_pictures
         self._token_names = TokenNames(
             model,
             batch,
             stacks,
             layouts=self._layouts,
-            num_pictures=each,
+            num_pictures=num_pictures,
             processor=processor,
             virtual=loaded.virtual,
         )
@@ -154,18 +154,20 @@ class _RecordMaker:
         return [self._record(index, notes, title) for index in range(self._batch.size)]
 
     def _record(self, index: int, notes: Sequence[str], title: str) -> AttentionRecord:
-        made = {}
+        record_stacks = {}
         for name, (queries, keys) in self._token_names.tokens(index).items():
-            made[name] = AttentionStack(
+            record_stacks[name] = AttentionStack(
                 name=name,
                 layers=self._stacks[name].examples[index],
                 query_tokens=queries,
                 key_tokens=None if keys is queries else keys,
             )
-        used = any(stack.query_tokens.grids or stack.key_tokens.grids for stack in made.values())
+        used = any(
+            stack.query_tokens.grids or stack.key_tokens.grids for stack in record_stacks.values()
+        )
         own = self._batch.example_notes[index] if self._batch.example_notes else []
         return AttentionRecord(
-            made,
+            record_stacks,
             model=title,
             notes=[*own, *notes, *(self._notes if used else [])],
             images=self._pictures(index) if used else [],
@@ -173,7 +175,7 @@ class _RecordMaker:
 
     def _pictures(self, index: int) -> list[NDArray[np.uint8]]:
         """Return an example's pictures without their padding."""
-        own = self._images[index * self._each : (index + 1) * self._each]
+        own = self._images[index * self._num_pictures : (index + 1) * self._num_pictures]
         sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
         if sizes is None:
             return own

@@ -365,7 +365,7 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
     """Return a note if the mask depends on the implementation of attention."""
-    looks_both_ways = family_of(model.config).prompt_looks_both_ways or True in config_values(
+    looks_both_ways = family_of(model.config).bidirectional_prompt or True in config_values(
         model.config, "use_bidirectional_attention"
     )
     name = "token_type_ids"

@@ -252,8 +252,8 @@ class Encoder:
             (arguments[name] for name in self._main_names() if name in arguments),
             next(iter(arguments.values()), None),
         )
-        known = self.accepted & arguments.keys() or not self.accepted
-        if main is None or main.dim() == 0 or not known:
+        has_accepted = self.accepted & arguments.keys() or not self.accepted
+        if main is None or main.dim() == 0 or not has_accepted:
             raise ValueError(
                 f"inputs: none of {', '.join(mapping)} is a model input. Pass the output of a "
                 "tokenizer or processor."

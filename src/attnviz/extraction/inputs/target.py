@@ -117,7 +117,7 @@ def _is_causal(model: PreTrainedModel) -> bool:
         for entry in attention_modules(model)
         if hasattr(entry.module, "is_causal")
     ]
-    if family_of(model.config).prompt_looks_both_ways:
+    if family_of(model.config).bidirectional_prompt:
         return True
     # Some attention modules do not have the flag: BLOOM's, GPT-J's.
     return any(flags) if flags else bool(model.can_generate())
@@ -197,7 +197,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
                 more = more + 1 + torch.arange(added.shape[1])
-            elif name == "token_type_ids" and family_of(model.config).prompt_looks_both_ways:
+            elif name == "token_type_ids" and family_of(model.config).bidirectional_prompt:
                 more = torch.full_like(more, _GENERATED_TYPE)
             more = added if name == "input_ids" else more
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)

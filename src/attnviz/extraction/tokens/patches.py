@@ -75,7 +75,7 @@ def patch_tokens(
     these are not exactly `count` tokens: the position in an image is never guessed.
     """
     config: Any = model.config
-    if any(family.own_patch_order for family in families_in(config)):
+    if any(family.custom_patch_order for family in families_in(config)):
         return None
     height, width = image_size
     before, after = _extra_tokens(model, name)
