@@ -137,6 +137,9 @@ def test_nothing_moves_under_the_pointer(
             page.keyboard.press(key)
         expect(page).to_have_url(re.compile(r"\btoken=\d"))
         assert root.evaluate(PLACES) == places
+    page.keyboard.press("2")
+    expect(page).to_have_url(re.compile(r"\bheads=(0,)?2"))
+    assert root.evaluate(PLACES) == places
     plot.hover()
     assert root.evaluate(PLACES) == places
     for field in root.get_by_role("searchbox").all():

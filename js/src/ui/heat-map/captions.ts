@@ -26,7 +26,7 @@ import {
   written,
   writtenSmall,
 } from "../text/captions";
-import { changedInWords } from "../what-if/changed-run";
+import { baseName, changedInWords } from "../what-if/changed-run";
 import type { Line } from "./marks";
 import type { Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
@@ -48,7 +48,7 @@ export function subtitleOf(viewport: Viewport, error: number | null): string {
   const same = viewport.stack.key_tokens === null;
   const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
   const exact = error === null ? [] : [precision(error, viewport.stack)];
-  return [stackName(viewport.stack.name), tokens, ...exact].join(" · ");
+  return [stackName(baseName(viewport.stack)), tokens, ...exact].join(" · ");
 }
 
 /** A cell of the grid and its weight. */
@@ -397,6 +397,7 @@ export function coverage(
     parts.push(tokenEffectsInWords(input.effects, true));
     if (columns.level > 0) parts.push("Of several keys the bar is of the largest in size.");
   }
-  parts.push(changedInWords(viewport.stack));
+  // Of a live picture the line below all captions says it.
+  if (!look.live) parts.push(changedInWords(viewport.stack));
   return parts.filter((part) => part !== "").join(" ");
 }

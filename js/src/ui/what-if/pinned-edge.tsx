@@ -16,7 +16,7 @@ import {
 import type { ViewContext } from "../view/define-view";
 import type { Place, RecordState } from "../view/record";
 import { same } from "../view/state";
-import { baseName } from "./changed-run";
+import { baseName, changedInWords } from "./changed-run";
 
 /** What is known, of which pair. */
 interface Found {
@@ -66,8 +66,8 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
 }
 
 /**
- * The heads and the line of the pinned pair, below all captions: what comes and goes with a pin
- * moves nothing. A page has the line if it carries answers.
+ * Which run is shown, the heads and the line of the pinned pair, below all captions: what comes and
+ * goes moves nothing. A page has the line if it carries answers.
  */
 export function PinnedEdge<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const common = context as unknown as ViewContext<RecordState>;
@@ -78,9 +78,11 @@ export function PinnedEdge<S extends RecordState>({ context }: { context: ViewCo
     ({ value }) => value.length > 0,
   );
   if (!place) return null;
+  const changed = changedInWords(place.stack);
   const hasLine = live ? form !== "none" : carried;
   return (
     <>
+      {changed !== "" && <p class="av-muted av-changed-run">{changed}</p>}
       {form !== "none" && <PinnedHeads context={common} />}
       {hasLine && <Line key={common.record.number.value} context={common} place={place} />}
     </>

@@ -142,7 +142,10 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
     >
       <summary>{SUMMARY}</summary>
       {open && (
+        // What can be pressed comes first: answers are of different lengths, and move nothing above.
         <>
+          {answers && <Offers state={state} place={place} />}
+          {last?.outcome && <MeasuredAnswer context={context} outcome={last.outcome} />}
           <p class="av-what-if-answer" role="status" aria-busy={now === null}>
             {now === null ? "The kernel runs the model …" : (now.outcome?.sentence ?? now.problem)}
           </p>
@@ -151,10 +154,8 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
               Try again
             </button>
           )}
+          {last?.outcome && changes.length > 0 && <ShownRuns context={context} />}
           {changes.length > 0 && <Chips context={context} place={place} />}
-          {now?.outcome && changes.length > 0 && <ShownRuns context={context} />}
-          {last?.outcome && <MeasuredAnswer context={context} outcome={last.outcome} />}
-          {answers && <Offers state={state} place={place} />}
           {now?.outcome && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
         </>
       )}

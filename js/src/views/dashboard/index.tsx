@@ -14,6 +14,7 @@ import panesCss from "../../ui/plot/panes.css";
 import { stackName, tokensInWords } from "../../ui/text/captions";
 import { type AttnvizElement, defineView, type ViewContext } from "../../ui/view/define-view";
 import { type ControlsForm, RECORD_HASH } from "../../ui/view/record";
+import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
@@ -156,7 +157,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       subtitle={
         place
           ? [
-              stackName(place.stack.name),
+              stackName(baseName(place.stack)),
               tokensInWords(
                 place.queries.text.length,
                 place.keys.text.length,

@@ -27,7 +27,7 @@ import {
   written,
   writtenSmall,
 } from "../../ui/text/captions";
-import { changedInWords } from "../../ui/what-if/changed-run";
+import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { colorsSigns, drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, MOST_LINES, type Shares } from "./lines";
 import { type HeadState, isWindowed, leftOutOf, type Plan } from "./state";
@@ -359,7 +359,7 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   const divided = state.renormalize && !plan.stack.signed && parted && (error ?? 0) > 0;
   const exact =
     error === null ? [] : [precision(error, plan.stack) + (divided ? " before renormalising" : "")];
-  return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
+  return [stackName(baseName(plan.stack)), tokens, ...exact].join(" · ");
 }
 
 function sentenceInputOf(
@@ -385,12 +385,6 @@ function sentenceInputOf(
     quantity: linePlot.quantity,
     resting: restingTokens(plan.queries, plan.keys, plan.stack.key_tokens === null),
   };
-}
-
-/** What the picture says of the changes that it shows, after other sentences. */
-function withChanged(stack: Plan["stack"]): string {
-  const changed = changedInWords(stack);
-  return changed && ` ${changed}`;
 }
 
 /** What a screen reader reads out; the pointer changes nothing about it. */
@@ -459,7 +453,8 @@ export function captionOf(
       linePlot.effects
         ? ` ${tokenEffectsInWords(linePlot.effects, state.orientation === "horizontal")}`
         : "",
-      withChanged(plan.stack),
+      // Of a live picture the line below all captions says it.
+      live ? "" : ` ${changedInWords(plan.stack)}`.trimEnd(),
     ),
     scale: plainNumber(scale),
     scaleNote: colorsSigns(linePlot)

@@ -37,6 +37,7 @@ import {
   written,
 } from "../../ui/text/captions";
 import type { Place } from "../../ui/view/record";
+import { baseName } from "../../ui/what-if/changed-run";
 import { covered, type HeadMap, type Part, queriesOf, type Sample, strongest } from "./maps";
 import { FAINTEST_LINE, mostLines } from "./marks";
 import type { ModelState } from "./state";
@@ -56,7 +57,7 @@ export function subtitleOf(place: Place, grid: HeadGrid, error: number | null): 
   const { stack, queries, keys } = place;
   const same = stack.key_tokens === null;
   return [
-    stackName(stack.name),
+    stackName(baseName(stack)),
     layersInWords(stack),
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
     tokensInWords(queries.text.length, keys.text.length, same),

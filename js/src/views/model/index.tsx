@@ -6,7 +6,6 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { withoutNumber } from "../../client/record-number";
 import { signColor } from "../../ui/colors/color-scales";
 import { ColorLegend } from "../../ui/colors/legend";
 import type { Palette } from "../../ui/colors/palette";
@@ -37,7 +36,7 @@ import {
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { type Place, RECORD_HASH } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
-import { changedInWords } from "../../ui/what-if/changed-run";
+import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
@@ -183,9 +182,10 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       <div class={`av-model${store.beside.value ? " av-detail-beside" : ""}`}>
         <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
         {store.showsDetail.value && (
-          // Anew for another stack: what is set for its tokens says nothing of others'.
+          // Anew for another stack: what is set for its tokens says nothing of others'. A changed run
+          // has the same, and the detail keeps its place while the weights are on their way.
           <Detail
-            key={place && withoutNumber(place.stack.name)}
+            key={place && baseName(place.stack)}
             context={context}
             store={store}
             drawn={detailDrawn}
@@ -318,7 +318,8 @@ function coverageOf(
   const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
-  const changed = place ? changedInWords(place.stack) : "";
+  // Of a live picture the line below all captions says it.
+  const changed = place && drawn !== undefined ? changedInWords(place.stack) : "";
   const roles = place ? rolesInWords(context.record.roles.value, place.stack) : "";
   const given = order.value === BY_PIN || String(grid.score) in scores.value;
   const estimatedFrom = given ? null : (place?.stack.sampled ?? null);

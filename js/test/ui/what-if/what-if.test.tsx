@@ -179,9 +179,7 @@ function drawn(options: {
     await vi.waitFor(() => expect(select()?.value).toBe(value));
   };
   const said = (text: string): Promise<void> =>
-    vi.waitFor(() =>
-      expect(root.querySelector(".av-what-if [role=status]")?.textContent).toBe(text),
-    );
+    vi.waitFor(() => expect(root.querySelector(".av-what-if-answer")?.textContent).toBe(text));
   return { asked, measured, named, blocks, state, record, open, press, choose, said };
 }
 
