@@ -6,8 +6,8 @@
 
 The sources in build/site-sources are docs/, the notebooks as Markdown, the start page
 (site/start.md and README.md), the gallery (`site_gallery`) and the API reference
-(`site_reference`). In them a link to a file of the repository that is in no page becomes the file's
-address on the code host.
+(`site_reference`). A link to a file of the repository that has no page becomes the address of the
+file on the code host.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from site_reference import write_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "build" / "site-sources"
-# The start page, the style sheet and the script of the site.
+# Start page, style sheet and script of the site.
 OWN = ROOT / "site"
 
-# A fence or a code span, which stays as it is; else a link of Markdown or of HTML.
+# A fence or a code span, which is not changed, or a link in Markdown or HTML.
 _LINKS = re.compile(
     r"(?P<code>^ {0,3}(?P<fence>```+|~~~+).*?^ {0,3}(?P=fence)`*[ ]*$"
     r"|(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
     r"|(?P<before>\]\(\s*|\b(?:src|srcset|href)=\"|^\[[^\]]+\]:\s+)(?P<target>[^\s)\"]+)",
     re.MULTILINE | re.DOTALL,
 )
-# What tests read of a page, and readers do not.
+# Comments for tests, which readers do not see.
 _COMMENT = re.compile(r"^<!--(?: skip:|\s+invisible-code).*?-->\n?", re.MULTILINE | re.DOTALL)
 _PICTURE = re.compile(
     r'<picture>\s*<source[^>]*prefers-color-scheme: dark[^>]*srcset="(?P<dark>[^"]+)"[^>]*>\s*'
@@ -59,7 +59,7 @@ _TO_LATEST = """<!doctype html>
 </html>
 """
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
-# Alternative texts: nbconvert's own template writes "png".
+# nbconvert's own template writes "png" as the alternative text of every picture.
 _NOTEBOOK = """
 {%- extends 'markdown/index.md.j2' -%}
 {%- block data_png -%}
@@ -70,13 +70,13 @@ _NOTEBOOK = """
 
 
 def repository() -> str:
-    """The address of the repository."""
+    """Return the address of the repository."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["urls"]["Source"])
 
 
 def place_in_site(path: Path) -> Path | None:
-    """Where the site has a file of the repository; None for one that it does not contain."""
+    """Return the path in the site of a file of the repository, or None if it has no page."""
     if path.is_relative_to(SOURCES):
         return path.relative_to(SOURCES)
     relative = path.relative_to(ROOT)
@@ -89,49 +89,49 @@ def place_in_site(path: Path) -> Path | None:
     return None
 
 
-def with_links(text: str, origin: Path, place: Path) -> str:
-    """The text of a file of the repository with the links that it must have in the site."""
+def with_links(text: str, origin: Path, page: Path) -> str:
+    """Return the text of a file of the repository with its links adapted to the site."""
 
-    def changed(found: re.Match[str]) -> str:
-        if found["code"]:
-            return found[0]
-        return found["before"] + new_target(found["target"], origin, place)
+    def changed(match: re.Match[str]) -> str:
+        if match["code"]:
+            return match[0]
+        return match["before"] + new_target(match["target"], origin, page)
 
     return _LINKS.sub(changed, text)
 
 
-def new_target(target: str, origin: Path, place: Path) -> str:
-    """What a link says in the site."""
+def new_target(target: str, origin: Path, page: Path) -> str:
+    """Return the target that a link has in the site."""
     if _ELSEWHERE.match(target):
         return target
     file, mark, anchor = target.partition("#")
     path = Path(os.path.normpath(origin.parent / file))
     if not path.exists():
         raise SystemExit(f"{origin.relative_to(ROOT)}: the link {target!r} leads to no file")
-    there = place_in_site(path)
-    if there is None:
+    target_page = place_in_site(path)
+    if target_page is None:
         kind = "tree" if path.is_dir() else "blob"
         return f"{repository()}/{kind}/main/{path.relative_to(ROOT).as_posix()}{mark}{anchor}"
-    return Path(os.path.relpath(there, place.parent)).as_posix() + mark + anchor
+    return Path(os.path.relpath(target_page, page.parent)).as_posix() + mark + anchor
 
 
 def write_page(origin: Path, text: str | None = None) -> None:
     """Write the page of a file of the repository."""
-    place = place_in_site(origin)
-    assert place is not None  # noqa: S101
-    target = SOURCES / place
+    page_path = place_in_site(origin)
+    assert page_path is not None  # noqa: S101
+    target = SOURCES / page_path
     target.parent.mkdir(parents=True, exist_ok=True)
     text = origin.read_text(encoding="utf-8") if text is None else text
-    up = "../" * (len(place.parts) - 1)
-    page = with_live_views(with_links(_COMMENT.sub("", text), origin, place), up)
+    up = "../" * (len(page_path.parts) - 1)
+    page = with_live_views(with_links(_COMMENT.sub("", text), origin, page_path), up)
     target.write_text(with_both_themes(page), encoding="utf-8")
 
 
 def with_both_themes(text: str) -> str:
-    """A page whose pictures in two themes follow the site's switch, and not the system."""
+    """Return a page whose light and dark pictures follow the theme switch of the site."""
 
-    def both(found: re.Match[str]) -> str:
-        light, dark = found["img"], re.sub(r'src="[^"]*"', f'src="{found["dark"]}"', found["img"])
+    def both(match: re.Match[str]) -> str:
+        light, dark = match["img"], re.sub(r'src="[^"]*"', f'src="{match["dark"]}"', match["img"])
         return "".join(
             re.sub(r'src="([^"]*)"', rf'src="\1#only-{theme}"', img)
             for theme, img in (("light", light), ("dark", dark))
@@ -141,7 +141,7 @@ def with_both_themes(text: str) -> str:
 
 
 def write_start() -> None:
-    """Write the start page: its own beginning, then README.md from its views on."""
+    """Write the start page: site/start.md, followed by README.md from its table of views on."""
     readme = ROOT / "README.md"
     rest = readme.read_text(encoding="utf-8").partition("\n## Views\n")[2]
     start = OWN / "start.md"
@@ -153,11 +153,11 @@ def write_start() -> None:
 
 
 def write_notebook(origin: Path) -> None:
-    """Write a notebook as a page, and its pictures beside it."""
+    """Write a notebook as a page, with its pictures in a folder next to it."""
     exporter = MarkdownExporter(raw_template=_NOTEBOOK)
     pictures = f"{origin.stem}_files"
     text, resources = exporter.from_notebook_node(
-        # The page installs nothing, and has its own pictures alone.
+        # The page has no cell that installs packages, and only the pictures of the notebook.
         with_link(nbformat.read(origin, as_version=4), origin.stem),
         resources={"unique_key": origin.stem, "output_files_dir": pictures},
     )
@@ -165,15 +165,15 @@ def write_notebook(origin: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in resources["outputs"].items():
         (SOURCES / "notebooks" / name).write_bytes(content)
-    # Its pictures are in the site alone, beside the page.
+    # The pictures are only in the site, next to the page.
     marked = text.replace(f"]({pictures}/", f"](site:{pictures}/")
-    place = Path("notebooks") / f"{origin.stem}.md"
-    page = with_links(marked, origin, place).replace(f"](site:{pictures}/", f"]({pictures}/")
-    (SOURCES / place).write_text(page, encoding="utf-8")
+    page_path = Path("notebooks") / f"{origin.stem}.md"
+    page = with_links(marked, origin, page_path).replace(f"](site:{pictures}/", f"]({pictures}/")
+    (SOURCES / page_path).write_text(page, encoding="utf-8")
 
 
 def write_sources() -> None:
-    """Write build/site-sources anew."""
+    """Replace build/site-sources."""
     shutil.rmtree(SOURCES, ignore_errors=True)
     SOURCES.mkdir(parents=True)
     write_gallery(SOURCES)
@@ -199,10 +199,10 @@ def zensical(*arguments: str) -> int:
 
 
 def build(version: str | None = None) -> int:
-    """Build the site; as one of several versions, it offers the others."""
+    """Build the site. With `version`, the page offers a choice of the other versions."""
     if version is None:
         return zensical("build", "--clean", "--strict")
-    # The theme asks for versions.json beside the folder of the version, as mike writes it.
+    # The theme reads versions.json next to the folder of the version, as mike writes it.
     config = ROOT / f"zensical-{version}.toml"
     text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     site = tomllib.loads(text)["project"]["site_url"]
@@ -216,21 +216,21 @@ def build(version: str | None = None) -> int:
 
 
 def publish(site: Path, published: Path, version: str) -> None:
-    """Put a built site among the versions of the published one, as the latest.
+    """Add a built site to the versions of the published site, as the latest.
 
-    The same version is replaced. The addresses without a version lead to `latest`.
+    An existing copy of this version is replaced. Addresses without a version lead to `latest`.
     """
     shutil.rmtree(published / version, ignore_errors=True)
     shutil.copytree(site, published / version)
     shutil.rmtree(published / "latest", ignore_errors=True)
     shutil.copytree(site, published / "latest")
     listed = published / "versions.json"
-    known = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else []
-    older = [each | {"aliases": []} for each in known if each["version"] != version]
+    versions = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else []
+    older = [entry | {"aliases": []} for entry in versions if entry["version"] != version]
     newest = {"version": version, "title": version, "aliases": ["latest"]}
     listed.write_text(json.dumps([newest, *older], indent=1) + "\n", encoding="utf-8")
     (published / "index.html").write_text(_TO_LATEST, encoding="utf-8")
-    # Else GitHub leaves out names that begin with an underscore.
+    # Without this file, GitHub omits names that begin with an underscore.
     (published / ".nojekyll").touch()
 
 
@@ -246,7 +246,7 @@ def main() -> int:
         return zensical("serve")
     if options.publish is None:
         return build()
-    # Patches of a minor version share its pages.
+    # All patch releases of a minor version share its pages.
     version = ".".join(attnviz.__version__.split(".")[:2])
     status = build(version)
     if status == 0:

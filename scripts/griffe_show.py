@@ -1,4 +1,4 @@
-"""Griffe reads the package without running it: what Python makes when it runs is told here."""
+"""Griffe extension for functions that are created at run time, which griffe cannot see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import griffe
 
 
 class ShowFunctions(griffe.Extension):
-    """The functions that `_show_function` makes, with their parameters and documentation."""
+    """Griffe extension that adds the functions that `_show_function` creates."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         if attr.parent is None or not str(attr.value or "").startswith("_show_function("):
@@ -39,7 +39,7 @@ def _parameter(parameter: inspect.Parameter) -> griffe.Parameter:
 
 
 def _text(annotation: Any) -> str | None:
-    """An annotation as the source writes it."""
+    """Return an annotation as it is written in the source."""
     if annotation is inspect.Signature.empty:
         return None
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)

@@ -1,6 +1,6 @@
-"""Make docs/images/head-view.webp: the head view of the README's example, as a reader uses it.
+"""Make docs/images/head-view.webp, an animation of the head view of the README's example.
 
-The pointer goes to a layer, to three heads and to the token "it", whose weights then stand as bars.
+The pointer clicks a layer, three heads and the token "it", whose weights then appear as bars.
 
 .venv/bin/python scripts/make_animation.py
 """
@@ -22,29 +22,29 @@ from make_pictures import IMAGES, TEXT, minilm
 
 TOKEN, LAYER, HEADS = "it", 3, (1, 7, 9)
 WIDTH = 820
-MOST_BYTES = 1_500_000
-# Milliseconds: of a step of the pointer, after a click, of the end.
+MAX_BYTES = 1_500_000
+# Durations in milliseconds: one step of the pointer, after a click, at the end.
 STEP, HOLD, END = 60, 900, 3200
-# From one place to another in so many steps.
+# Number of steps of one movement of the pointer.
 STEPS = 9
-# A pointer as systems draw it, in pixels from its tip.
+# Outline of the pointer, in pixels from its tip.
 ARROW = ((0, 0), (0, 17), (4, 13), (7, 19.5), (9.8, 18.3), (6.9, 12), (12.3, 12))
-# Drawn larger, and made small again, so that its edges are smooth.
+# The pointer is drawn larger by this factor and scaled down, for smooth edges.
 FINER = 4
 
 
 @dataclass
 class Film:
-    """Pictures of a page one after another, with a pointer on them."""
+    """Sequence of pictures of a page with a pointer."""
 
     page: Page
-    # Beside the title: over the picture, it would call up what is under it.
+    # Start next to the title. Over the picture, the pointer would open a tooltip.
     at: tuple[float, float] = (WIDTH - 260, 48)
     frames: list[Image.Image] = field(default_factory=list)
     durations: list[int] = field(default_factory=list)
 
     def take(self, duration: int) -> None:
-        """One picture, of what the page shows once it has drawn."""
+        """Take one picture after the page has drawn."""
         self.page.wait_for_selector("[data-attnviz-drawn]")
         self.page.evaluate(
             "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -58,7 +58,7 @@ class Film:
             self.durations.append(duration)
 
     def move(self, to: tuple[float, float]) -> None:
-        """Move the pointer, slowly at both ends."""
+        """Move the pointer, slowly at the start and the end."""
         (x, y), (right, below) = self.at, to
         for step in range(1, STEPS + 1):
             way = step / STEPS
@@ -81,7 +81,7 @@ class Film:
         self.click(hold)
 
     def save(self, path: Path) -> None:
-        """Write it, as fine as its size allows."""
+        """Write the animation with the best quality that its size limit allows."""
         first, *rest = self.frames
         for quality in (90, 80, 70, 60, 50):
             content = io.BytesIO()
@@ -95,10 +95,10 @@ class Film:
                 quality=quality,
                 method=6,
             )
-            if content.tell() < MOST_BYTES:
+            if content.tell() < MAX_BYTES:
                 path.write_bytes(content.getvalue())
                 return
-        sys.exit(f"the animation takes {content.tell():,} bytes, more than {MOST_BYTES:,}")
+        sys.exit(f"the animation takes {content.tell():,} bytes, more than {MAX_BYTES:,}")
 
 
 def with_pointer(frame: Image.Image, at: tuple[float, float]) -> None:
@@ -114,12 +114,12 @@ def with_pointer(frame: Image.Image, at: tuple[float, float]) -> None:
 
 
 def place_of(page: Page, position: int) -> tuple[float, float]:
-    """Where a query stands in the picture: found by pinning, as a reader would."""
+    """Return the position of a query in the picture, found by pinning queries."""
     plot = page.locator(".av-plot").bounding_box()
     if plot is None:
         sys.exit("the head view has no picture")
-    # What is clicked left of a label is the label: the last such place lies on it.
-    found: tuple[float, float] | None = None
+    # A click left of a label selects the label, so the last match lies on the label.
+    last_match: tuple[float, float] | None = None
     left, top = int(plot["x"]) + 20, int(plot["y"]) + 20
     for y in range(top, int(plot["y"] + plot["height"]), 8):
         for x in range(left, int(plot["x"] + plot["width"] / 2), 10):
@@ -127,21 +127,21 @@ def place_of(page: Page, position: int) -> tuple[float, float]:
             address = str(page.evaluate("() => location.hash"))
             page.keyboard.press("Escape")
             if f"token={position}" in address and "key=" not in address:
-                found = (x - 8, y + 5)
-            elif found is not None:
-                return found
+                last_match = (x - 8, y + 5)
+            elif last_match is not None:
+                return last_match
             elif "token=" in address and "key=" not in address:
-                # Another query's row.
+                # The row of another query.
                 break
     sys.exit(f"no query {position} in the picture")
 
 
 def play(page: Page, position: int) -> Film:
-    """What a reader does, from the view as it opens."""
+    """Record the clicks of a reader, starting with the view as it opens."""
     view = page.url
     page.goto(f"{view}#layer={LAYER}&heads={','.join(map(str, HEADS))}")
     page.wait_for_selector("[data-attnviz-drawn]")
-    # As high as the page at its highest, with all of its captions.
+    # Height of the page with all captions, the largest one that occurs.
     height = page.evaluate("() => document.documentElement.scrollHeight")
     page.set_viewport_size({"width": WIDTH, "height": height})
     token = place_of(page, position)
@@ -155,7 +155,7 @@ def play(page: Page, position: int) -> Film:
     for head in HEADS:
         film.press(page.get_by_role("button", name=f"Head {head}", exact=True), HOLD // 2)
     film.move(token)
-    # The pointer stays there: elsewhere it would show what is under it.
+    # The pointer does not move away, because it would open tooltips elsewhere.
     film.click(END)
     return film
 
@@ -166,7 +166,7 @@ def main() -> None:
     if path is None:
         sys.exit(f"the animation is drawn by a browser, and {HOW_TO_GET_ONE}")
     record = av.extract(minilm(), TEXT)
-    # The folder's own name says nothing.
+    # The name of the checkpoint's folder is not informative.
     record.model = "all-MiniLM-L6-v2"
     position = record.tokens.text.index(TOKEN)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

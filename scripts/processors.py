@@ -1,12 +1,12 @@
-"""Run the tests that compare numbers as other processors would run them: `make processors`.
+"""Run the tests that compare numbers with the arithmetic of other processors: `make processors`.
 
-    python scripts/processors.py              in all environments, one after the other
-    python scripts/processors.py avx2         in one of them
+    python scripts/processors.py              all environments, one after the other
+    python scripts/processors.py avx2         one environment
     python scripts/processors.py avx2 tests/unit/server
 
-torch adds up in another order on each processor and with each number of threads, so sums differ in
-their last digits. Its libraries take the order of an older processor if an environment variable
-says so. `make test` runs in the environment of this machine.
+The order in which torch adds depends on the processor and the number of threads, so sums differ in
+their last digits. Environment variables select the order of an older processor. `make test` runs in
+the environment of this machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ENVIRONMENTS = {
     "reproducible": {"OMP_NUM_THREADS": "1", "MKL_CBWR": "AVX2"},
     "threads": {"OMP_NUM_THREADS": "2"},
 }
-# A comparison with a tolerance, as numpy, torch and pytest write it, or with a small number.
+# Comparisons of numpy, torch and pytest with a tolerance, or with a small number.
 _COMPARES = re.compile(r"allclose\(|assert_close\(|approx\(|\b[ar]tol=|<=? \d+(\.\d+)?e-\d+")
 
 
 def numerical_files() -> list[Path]:
     """Return the files of tests that compare numbers with a tolerance."""
     files = [path for folder in FOLDERS for path in (ROOT / "tests" / folder).rglob("test_*.py")]
-    # The sample of models compares with a bound that another module has.
+    # The sample of models has its tolerance in another module.
     return sorted(
         path
         for path in files
@@ -58,9 +58,9 @@ def run(name: str, paths: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run tests in the environments that are named, or in all."""
-    names = [each for each in arguments if each in ENVIRONMENTS] or list(ENVIRONMENTS)
-    paths = [each for each in arguments if each not in ENVIRONMENTS]
+    """Run tests in the named environments, or in all."""
+    names = [argument for argument in arguments if argument in ENVIRONMENTS] or list(ENVIRONMENTS)
+    paths = [argument for argument in arguments if argument not in ENVIRONMENTS]
     paths = paths or [str(path) for path in numerical_files()]
     failed = [name for name in names if run(name, paths)]
     print(f"failed: {', '.join(failed) or 'none'}")

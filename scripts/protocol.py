@@ -1,7 +1,7 @@
-"""Writes the types of requests and replies for the browser, from the classes that answer them.
+"""Write the TypeScript types of requests and replies from their Python classes.
 
-`python scripts/protocol.py` writes `js/src/client/protocol.ts`; with `--check` it only says whether
-the file is up to date.
+`python scripts/protocol.py` writes `js/src/client/protocol.ts`; `--check` only checks that the
+file is up to date.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _SECTION = re.compile(r"\n(Attributes|Raises|Examples|Notes)\n-+\n")
 
 
 class Writer:
-    """Collects TypeScript declarations, each class and alias once, those that it uses first."""
+    """Collector of TypeScript declarations. Each class follows the classes that it uses."""
 
     def __init__(self) -> None:
         self.written: dict[str, str] = {}
 
     def name_of(self, kind: type) -> str:
-        """The interface of a dataclass or a typed dictionary."""
+        """Return the interface name of a dataclass or typed dictionary. Declare new ones."""
         name = kind.__name__
         if name not in self.written:
-            # Reserved before its fields, which may use it.
+            # Reserved first, because its fields may refer to it.
             self.written[name] = ""
             text = self._interface(kind)
             del self.written[name]
@@ -68,15 +68,15 @@ class Writer:
         summary, comments = _documented(kind)
         members = {}
         if is_dataclass(kind):
-            for each in fields(kind):
+            for field in fields(kind):
                 module = next(
                     base.__module__
                     for base in kind.__mro__
-                    if each.name in inspect.get_annotations(base)
+                    if field.name in inspect.get_annotations(base)
                 )
-                # A reply has all of its fields.
-                optional = each.default is not MISSING and hasattr(kind, "answer")
-                members[each.name] = (str(each.type), optional, module)
+                # A reply always has all of its fields.
+                optional = field.default is not MISSING and hasattr(kind, "answer")
+                members[field.name] = (str(field.type), optional, module)
         else:
             for name, annotation in kind.__annotations__.items():
                 optional = annotation.__forward_arg__.startswith("NotRequired") or (
@@ -92,7 +92,7 @@ class Writer:
             return "\n".join(lines) + "\n"
         lines = [*_comment(summary, ""), f"export interface {kind.__name__} {{"]
         for name, (annotation, optional, module) in members.items():
-            # A default of None is an argument left out.
+            # A default of None means that the argument may be omitted.
             written = self._type(ast.parse(annotation, mode="eval").body, module)
             if is_dataclass(kind) and optional:
                 written = written.removesuffix(" | null")
@@ -117,10 +117,10 @@ class Writer:
             ):
                 return _many(self._type(inner, module))
             case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=inner)):
-                return f"[{', '.join(self._type(each, module) for each in inner)}]"
+                return f"[{', '.join(self._type(option, module) for option in inner)}]"
             case ast.Subscript(value=ast.Name(id="Literal"), slice=inner):
                 options = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-                return _union([ast.literal_eval(each) for each in options])
+                return _union([ast.literal_eval(option) for option in options])
             case ast.Name(id=name):
                 return _PLAIN.get(name) or self._named(name, module)
         raise TypeError(f"{module}: {ast.unparse(node)} has no type in TypeScript")
@@ -134,7 +134,9 @@ class Writer:
 
 
 def _union(options: Any) -> str:
-    return " | ".join(f'"{each}"' if isinstance(each, str) else str(each) for each in options)
+    return " | ".join(
+        f'"{option}"' if isinstance(option, str) else str(option) for option in options
+    )
 
 
 def _many(kind: str) -> str:
@@ -142,9 +144,9 @@ def _many(kind: str) -> str:
 
 
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
-    """A class's docstring without its sections, and what it says of each attribute.
+    """Return a class's docstring without its sections, and the descriptions of its attributes.
 
-    Of a class that is not made for the wire, its name says enough.
+    A class that is not part of the protocol has no description.
     """
     if not {"server", "atlas"} & set(kind.__module__.split(".")):
         return "", {}
@@ -157,7 +159,7 @@ def _documented(kind: type) -> tuple[str, dict[str, str]]:
         if line and not line.startswith(" "):
             names = [name.strip() for name in line.split(":")[0].split(",")]
         elif line:
-            # Of attributes that are told together the first has the comment.
+            # The first of several attributes with one description gets the comment.
             comments[names[0]] = f"{comments.get(names[0], '')} {line.strip()}".strip()
     return pieces[0].strip(), comments
 
@@ -191,11 +193,11 @@ def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> 
 
 
 def protocol() -> str:
-    """The whole file."""
+    """Return the text of the file."""
     writer = Writer()
     for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, PendingHeader):
         writer.name_of(kind)
-    # What travels deflated.
+    # Parts that are sent deflated.
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):
         writer.name_of(deflated)
     tables = [
@@ -207,7 +209,7 @@ def protocol() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the file, or check it."""
+    """Write or check the file."""
     text = protocol()
     if arguments == ["--check"]:
         if FILE.read_text(encoding="utf-8") == text:

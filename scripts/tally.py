@@ -1,9 +1,8 @@
-"""Add up the tests of several runs and print one line: `python scripts/tally.py FILE...`.
+"""Print the sum of the tests of several runs: `python scripts/tally.py FILE...`.
 
-The files are JUnit reports, as pytest and Vitest write them. A file that is missing is a run
-that did not happen, and counts as a failure. A browser test that failed and was run once more is
-named, also where it passed then. What failed is named with its reason last of all, as errors: a log
-of which only the end is kept still says it.
+The files are JUnit reports of pytest and Vitest. A missing file means that the run did not happen
+and counts as a failure. Browser tests that ran a second time are named. Failures are printed last
+with their reasons, so that they are visible if only the end of a log is kept.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from xml.etree import ElementTree as ET
 
 
 def second_tries(paths: Iterable[Path]) -> list[str]:
-    """Names of the tests that passed only on their second try."""
+    """Return the names of the tests that passed only the second time."""
     return [
         entry.get("value", "")
         for path in paths
         if path.is_file()
-        # Reports that this project's own commands have just written.
+        # The reports were written by commands of this project.
         for case in ET.parse(path).getroot().iter("testcase")  # noqa: S314
         if case.find("failure") is None and case.find("error") is None
         for entry in case.iter("property")
@@ -29,22 +28,22 @@ def second_tries(paths: Iterable[Path]) -> list[str]:
 
 
 def failures(paths: Iterable[Path]) -> list[str]:
-    """Names of the tests that failed, with the first line of the reason."""
-    found = []
+    """Return the names of the failed tests with the first line of the reason."""
+    names = []
     for path in paths:
         if not path.is_file():
             continue
-        # Reports that this project's own commands have just written.
+        # The reports were written by commands of this project.
         for case in ET.parse(path).getroot().iter("testcase"):  # noqa: S314
             for fault in (*case.findall("failure"), *case.findall("error")):
                 reason = (fault.get("message") or fault.text or "").strip().split("\n")[0]
                 name = f"{case.get('classname', '')} {case.get('name', '')}"
-                found.append(f"failed: {name}: {reason[:300]}")
-    return found
+                names.append(f"failed: {name}: {reason[:300]}")
+    return names
 
 
 def main(paths: list[str]) -> int:
-    """Print the sum; 1 when anything failed."""
+    """Print the sum. Return 1 if anything failed."""
     total = failed = skipped = 0
     for path in map(Path, paths):
         if not path.is_file():
@@ -52,7 +51,7 @@ def main(paths: list[str]) -> int:
             failed += 1
             total += 1
             continue
-        # Reports that this project's own commands have just written.
+        # The reports were written by commands of this project.
         for suite in ET.parse(path).getroot().iter("testsuite"):  # noqa: S314
             total += int(suite.get("tests", 0))
             failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))

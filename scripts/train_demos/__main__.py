@@ -1,11 +1,11 @@
-"""Train the demo models again: ``cd scripts && python -m train_demos all --out FOLDER``.
+"""Train the demo models: ``cd scripts && python -m train_demos all --out FOLDER``.
 
-On one core, from fixed seeds, on data that the script makes. Progress is on stderr; the scores on
-held-out data, of the models as loaded again from the written files, are on stdout.
+Training uses one core, fixed seeds and generated data. Progress is on stderr. The scores of the
+saved and reloaded models on held-out data are on stdout.
 
-``python -m train_demos decoder --checkpoints 12 --out FOLDER`` keeps the model twelve times on its
-way, each in a folder that transformers loads; ``--checkpoints 0,100,900`` after these steps. The
-trained model is the same without them.
+``python -m train_demos decoder --checkpoints 12 --out FOLDER`` stores twelve checkpoints, each in a
+folder that transformers loads, ``--checkpoints 0,100,900`` those after these steps. The trained
+model is the same with and without checkpoints.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from train_demos.scores import scores
 
 __all__ = ["checkpoint_steps", "main", "recipe"]
 
-# Trained models come with attnviz; of the last, checkpoints alone.
+# Models in the package. Only checkpoints of the last one are in the package.
 MODELS = (*demos.NAMES, "induction")
 
 
 def _save(model: Any, reader: Any, folder: Path) -> None:
-    """Write a model as float16, and what makes its inputs, into one folder."""
+    """Write a model as float16 and its tokenizer or processor into one folder."""
     folder.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(folder)
     reader.save_pretrained(folder)
-    # The weights are stored as float16 for size alone, and loaded as float32.
+    # Weights are stored as float16 to save space, and loaded as float32.
     config = folder / "config.json"
     settings = json.loads(config.read_text(encoding="utf-8"))
     config.write_text(
         json.dumps({**settings, "dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
     )
     for file in folder.iterdir():
-        # transformers lets only the owner read what it saves: not even a system-wide install could.
+        # transformers makes its files readable only by their owner. Others must read them, too.
         file.chmod(0o644)
 
 
 def recipe(name: str) -> Any:
-    """The module that trains a model: `SCHEDULE` and `train`."""
+    """Return the module that trains a model, with `SCHEDULE` and `train`."""
     return import_module(f"train_demos.{name.replace('-', '_')}")
 
 
 def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
-    """Choose when to keep a model, from before training to its end: with the square of the number.
+    """Return the steps of `count` checkpoints, which grow with the square of their number.
 
-    So they lie closer together at the beginning, where a model changes most. ValueError if there
-    are fewer steps than checkpoints.
+    They are denser at the beginning, where a model changes most. Raise ValueError if there are
+    fewer steps than checkpoints.
 
     >>> checkpoint_steps(900, 6)
     (0, 36, 144, 324, 576, 900)
@@ -68,23 +68,23 @@ def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
         )
     chosen = [0]
     for number in range(1, count):
-        # With few steps the first squares are less than one step apart.
+        # If there are few steps, the first squares are less than one step apart.
         chosen.append(max(round(steps * (number / (count - 1)) ** 2), chosen[-1] + 1))
     return tuple(chosen)
 
 
-def _wanted_steps(wanted: str, steps: int) -> tuple[int, ...]:
-    """The steps of ``--checkpoints``: a number of checkpoints, or the steps themselves."""
-    if "," not in wanted:
-        return checkpoint_steps(steps, int(wanted))
-    chosen = tuple(map(int, wanted.split(",")))
+def _wanted_steps(option: str, steps: int) -> tuple[int, ...]:
+    """Parse ``--checkpoints``, a number of checkpoints or a list of steps."""
+    if "," not in option:
+        return checkpoint_steps(steps, int(option))
+    chosen = tuple(map(int, option.split(",")))
     if list(chosen) != sorted(set(chosen)) or chosen[0] < 0 or chosen[-1] != steps:
-        raise ValueError(f"steps must rise from 0 or later to the last, {steps}; got {wanted}")
+        raise ValueError(f"steps must rise from 0 or later to the last, {steps}; got {option}")
     return chosen
 
 
 def _save_checkpoints(models: Mapping[int, Any], reader: Any, folder: Path) -> None:
-    """Write a folder for each number of steps; by name they stand in the order of training."""
+    """Write a folder for each checkpoint, whose names sort in the order of training."""
     digits = len(str(max(models)))
     for step, model in models.items():
         _save(model, reader, folder / f"step-{step:0{digits}}")
@@ -123,11 +123,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train one demo model or all, save them and print their scores; the exit code is 0."""
+    """Train one demo model or all, save them and print their scores. Return 0."""
     parser = _parser()
     options = parser.parse_args(arguments)
     names = demos.NAMES if options.model == "all" else (options.model,)
-    # What is not shipped must not get into the package's folder.
+    # Files that are not part of the package must not be written into its folder.
     if options.out is None and (options.checkpoints is not None or names[0] not in demos.NAMES):
         what = "--checkpoints" if options.checkpoints is not None else repr(options.model)
         parser.error(f"{what} needs --out FOLDER: the package contains trained models alone")
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 kept[name] = Checkpoints(_wanted_steps(options.checkpoints, steps))
             except ValueError as error:
                 parser.error(f"--checkpoints: {error}")
-    # The sums of several threads differ in their last digits from run to run.
+    # With several threads, sums differ in their last digits between runs.
     torch.set_num_threads(1)
     for name in names:
         before = time.process_time()

@@ -1,6 +1,6 @@
-"""Dates written nine ways, and the same dates in ISO form (ISO 8601: 2021-03-07).
+"""Dates in nine written forms and in ISO 8601 form (2021-03-07).
 
-One day in ten is held out: no training date falls on it, in whatever form.
+One day in ten is held out: no training date falls on it, in any form.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _ordinal(day: int) -> str:
     return f"{day}{'th' if 11 <= day <= 13 else ending}"
 
 
-# Each gives its pieces and says which of them is the day ("d") and which the month ("m").
+# Each form returns its pieces and marks the day ("d") and the month ("m").
 _Pieces = list[tuple[str, str]]
 
 FORMS: dict[str, Callable[[dt.date], _Pieces]] = {
@@ -107,16 +107,16 @@ CHARACTERS = "".join(
 
 @dataclass(frozen=True)
 class WrittenDate:
-    """A date as people write it, and its parts.
+    """Date in a written form, and its parts.
 
     Attributes
     ----------
     text : str
-        As written.
+        The written form.
     iso : str
         The same date in ISO form, always 10 characters.
     day, month : range
-        Which characters of `text` say the day, and the month.
+        The characters of `text` that state the day and the month.
     """
 
     text: str
@@ -133,15 +133,15 @@ def write_date(date: dt.date, form: str) -> WrittenDate:
     >>> write_date(dt.date(2021, 3, 7), "3rd of March 2021").text
     '7th of March 2021'
     """
-    text, places = "", {"d": range(0), "m": range(0)}
+    text, positions = "", {"d": range(0), "m": range(0)}
     for part, piece in FORMS[form](date):
-        places[part] = range(len(text), len(text) + len(piece))
+        positions[part] = range(len(text), len(text) + len(piece))
         text += piece
-    return WrittenDate(text, date.isoformat(), places["d"], places["m"])
+    return WrittenDate(text, date.isoformat(), positions["d"], positions["m"])
 
 
 def is_held_out(date: dt.date) -> bool:
-    """Whether training never shows a day.
+    """Return whether a day is held out from training.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""The demo decoder: a small GPT-2, initialised as an induction circuit, then trained.
+"""Demo decoder: a small GPT-2 that starts with an induction circuit and is then trained.
 
-By this training a model of this size grows no induction head by itself (by another it does: the
-recipe "induction"). So the circuit of Olsson et al. 2022 (arXiv 2209.11895) is laid down before
-training: a head of layer 0 that looks at the previous token and writes it into a part of the
-residual stream that nothing else uses, and a head of layer 1 that looks for the current token in
-that part. Training then changes every weight, the circuit's too. So that there is an induction
-circuit says nothing about what training finds; how "it" finds its antecedent is left to training.
+A model of this size does not form an induction head with this training data (it does with the
+recipe "induction"). Therefore the circuit of Olsson et al. 2022 (arXiv 2209.11895) is written into
+the model before training: a head of layer 0 that attends to the previous token and copies it into
+an unused part of the residual stream, and a head of layer 1 that searches for the current token in
+that part. Training then changes all weights. The induction circuit is not evidence of what training
+finds, but the head that links "it" to its antecedent is.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ SCHEDULE = Schedule(steps=900, learning_rate=2e-3, weight_decay=0.05)
 _NUM_POSITIONS = 128
 _HEAD_WIDTH = WIDTH // NUM_HEADS
 
-# The residual stream's parts at the beginning: positions, the previous token's copy, the token.
+# Initial parts of the residual stream: positions, the copy of the previous token, the token.
 _POSITIONS = slice(0, 32)
 _PREVIOUS = slice(32, 32 + _HEAD_WIDTH)
 _TOKEN = slice(32 + _HEAD_WIDTH, WIDTH)
 
-# Radians a token; short waves distinguish neighbours, long ones far positions.
+# Radians per token. Short waves distinguish neighbours, long waves distant positions.
 _FREQUENCIES = np.geomspace(2.5, 0.03, 16)
 _POSITION_AMPLITUDE = 0.2
 _PREVIOUS_GAIN = 2.0
 _INDUCTION_GAIN = 1.5
 _COPY_GAIN = 0.3
 _OUTPUT_GAIN = 0.3
-# What the random parts write at first is made small, or the circuit's copies drown in it.
+# Scale of the random output weights. Larger values would hide the copies of the circuit.
 _RANDOM_OUTPUT_GAIN = 0.3
 
-# The loss of a word that its sentence does not decide counts so much: enough to learn to write.
+# Weight of the loss of unpredictable words, large enough to learn to write sentences.
 _UNDECIDED = 0.1
 _IGNORED = -100
 
 
 def _positions() -> NDArray[np.float64]:
-    """Cosine and sine of each frequency, side by side, (positions, 32)."""
+    """Return the cosine and sine of each frequency, (positions, 32)."""
     angles = np.arange(_NUM_POSITIONS)[:, None] * _FREQUENCIES
     return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(_NUM_POSITIONS, -1)
 
 
 def _back_one_step() -> NDArray[np.float64]:
-    """The matrix that turns a position's vector into that of the position before."""
+    """Return the matrix that maps the vector of a position to that of the previous position."""
     turn = np.zeros((2 * _FREQUENCIES.size, 2 * _FREQUENCIES.size))
     for number, angle in enumerate(_FREQUENCIES):
         block = slice(2 * number, 2 * number + 2)
@@ -89,7 +89,7 @@ def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
     query, key, value = (slice(k * WIDTH, k * WIDTH + _HEAD_WIDTH) for k in range(3))
     head = slice(0, _HEAD_WIDTH)
     token_width = _TOKEN.stop - _TOKEN.start
-    # A few directions of the token's part, whichever, are enough to distinguish tokens.
+    # A few arbitrary directions of the token's part are enough to distinguish tokens.
     reading = torch.linalg.qr(torch.randn(token_width, _HEAD_WIDTH, generator=generator)).Q
     turn = torch.from_numpy(_back_one_step()).float()
     identity = torch.eye(_POSITIONS.stop)[:, head]
@@ -123,7 +123,7 @@ def _model() -> GPT2LMHeadModel:
 
 
 class _Batches:
-    """Batches of random rows and of sentences, harder ones as training goes on."""
+    """Batches of random rows and of sentences, which become harder during training."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, steps: int) -> None:
         self._steps = steps
@@ -132,7 +132,7 @@ class _Batches:
         self._tokens = np.arange(len(SPECIAL_TOKENS), len(tokenizer))
 
     def random_rows(self, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Ids, the ids to learn (-100 where nothing decides them) and position numbers."""
+        """Return ids, labels (-100 if unpredictable) and position numbers."""
         done = step / self._steps
         lengths = (24,) if done < 0.15 else (32, 64) if done < 0.5 else (64, 128)
         length = int(self._generator.choice(lengths))
@@ -146,10 +146,10 @@ class _Batches:
             self._generator, self._tokens, rows=rows - num_bigrams, length=length // 2
         )
         ids = np.concatenate([bigrams, halves])
-        # At the first token of the second half nothing shows yet that the text repeats.
+        # The first token of the second half cannot be predicted.
         second_half = np.broadcast_to(np.arange(length) > length // 2, halves.shape)
         labels = np.where(np.concatenate([decided, second_half]), ids, _IGNORED)
-        # All positions are trained, not only those that short rows reach.
+        # Shifted rows train all positions, including those that short rows do not reach.
         moved = self._generator.random() < 0.5
         start = int(self._generator.integers(_NUM_POSITIONS - length + 1)) if moved else 0
         positions = torch.arange(start, start + length)[None]
@@ -160,7 +160,7 @@ class _Batches:
         return make(self._generator, held_out=False)
 
     def sentences(self, rows: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids, and how much each counts in the loss, padded on the right."""
+        """Return ids, and their weights in the loss, padded on the right."""
         texts, weights = [], []
         for _ in range(rows):
             pair = [self._sentence(), self._sentence()]
@@ -182,7 +182,7 @@ class _Batches:
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
-    """Build the decoder and its tokenizer and train it: about two minutes on one core."""
+    """Build and train the decoder and its tokenizer (two minutes on one core)."""
     tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model()
     schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)

@@ -1,4 +1,4 @@
-"""The training loop that all recipes share."""
+"""Training loop of all recipes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _LAST_RATE = 0.02
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to train.
+    """Number of steps and learning rate of a training.
 
     Attributes
     ----------
     steps : int
-        Optimiser steps.
+        Number of optimiser steps.
     learning_rate : float
-        The highest: reached after 100 steps, then falling in a line to 2% of it.
+        Maximum, reached after 100 steps. It then decreases linearly to 2%.
     weight_decay : float
-        As AdamW means it (Loshchilov & Hutter 2019, arXiv 1711.05101).
+        Weight decay of AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101).
     """
 
     steps: int
@@ -36,17 +36,17 @@ class Schedule:
 
 
 class Checkpoints:
-    """Copies of a model as it was after some steps of its training.
+    """Copies of a model after given steps of its training.
 
     Parameters
     ----------
     after : sequence of int
-        Numbers of steps, increasing; 0 is before the first. Training ends after the last.
+        Increasing numbers of steps. 0 is before the first step. Training ends after the last.
 
     Attributes
     ----------
     models : dict of int to torch.nn.Module
-        What `fit` has kept so far, by the number of steps, in evaluation mode.
+        Copies that `fit` has stored so far, by the number of steps, in evaluation mode.
     """
 
     def __init__(self, after: Sequence[int]) -> None:
@@ -54,7 +54,7 @@ class Checkpoints:
         self.models: dict[int, Any] = {}
 
     def keep(self, step: int, model: torch.nn.Module) -> None:
-        """Copy the model if it is wanted after this step; it stays as it is."""
+        """Store a copy of the model if a checkpoint is requested after this step."""
         if step in self.after:
             kept = copy.deepcopy(model).eval()
             kept.zero_grad(set_to_none=True)
@@ -76,8 +76,8 @@ def fit(
 ) -> None:
     """Train a model, with a progress bar on stderr, and leave it in evaluation mode.
 
-    `loss_at` gives the loss of a step, by its number from 0. Checkpoints change nothing but the
-    end: training stops after the last of them.
+    `loss_at` returns the loss of a step, numbered from 0. If there are checkpoints, training stops
+    after the last of them.
     """
     last = schedule.steps if checkpoints is None else checkpoints.after[-1]
     optimizer = torch.optim.AdamW(

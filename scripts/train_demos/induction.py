@@ -1,9 +1,9 @@
-"""A small GPT-2 that grows an induction head by itself, from random weights, in half a minute.
+"""Small GPT-2 that forms an induction head from random weights in half a minute of training.
 
-It is there to be watched while it learns (`attnviz.demos.checkpoints`). Nothing is laid down before
-training, unlike in the demo decoder, and it learns one thing alone: to go on
-with rows of random words that come again and again. What makes the head form soon is that the
-number of words until they come again differs from step to step, so that no head can count back.
+Its checkpoints (`attnviz.demos.checkpoints`) show how the head forms. Unlike the demo decoder, it
+starts without prepared weights, and it learns only to continue repeated rows of random words. The
+length of a repeated row differs between steps, so that no head can use a fixed offset. This makes
+the induction head form early.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from train_demos.word_gpt2 import word_gpt2_config
 __all__ = ["SCHEDULE", "train"]
 
 _SEED = 1
-# GPT-2's own, 0.02, is for wider models: with it the head forms later, or not in so many steps.
+# The default of GPT-2, 0.02, is for wider models. With it the head forms later or not at all.
 _DEVIATION = 0.05
 SCHEDULE = Schedule(steps=480, learning_rate=2e-3, weight_decay=0.01)
 _NUM_POSITIONS = 32
 _ROWS = 64
-# How many words stand before they come again.
+# Number of words before a row repeats.
 _PERIODS = range(8, _NUM_POSITIONS // 2 + 1)
 _IGNORED = -100
 
@@ -44,19 +44,19 @@ def _model() -> GPT2LMHeadModel:
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
-    """Build the model and its tokenizer and train it: half a minute on one core."""
+    """Build and train the model and its tokenizer (half a minute on one core)."""
     tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model()
     schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
     generator = np.random.default_rng(_SEED)
     tokens = np.tile(np.arange(len(SPECIAL_TOKENS), len(tokenizer)), (_ROWS, 1))
-    places = np.arange(_NUM_POSITIONS)
+    positions = np.arange(_NUM_POSITIONS)
 
     def loss_at(_step: int) -> torch.Tensor:
         period = int(generator.integers(_PERIODS.start, _PERIODS.stop))
-        ids = generator.permuted(tokens, axis=1)[:, places % period]
-        # At the first word that comes again nothing shows yet that the row repeats.
-        labels = np.where(places > period, ids, _IGNORED)
+        ids = generator.permuted(tokens, axis=1)[:, positions % period]
+        # The first repeated word cannot be predicted.
+        labels = np.where(positions > period, ids, _IGNORED)
         logits = model(torch.from_numpy(ids)).logits
         return cross_entropy(
             logits[:, :-1].flatten(0, 1),

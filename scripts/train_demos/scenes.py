@@ -1,4 +1,4 @@
-"""Pictures of two shapes of different colours, and words that say which shape has a colour."""
+"""Pictures of two coloured shapes, with sentences that name the shape of a colour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train_demos.shapes import IMAGE_SIZE, SHAPES, shape_masks
 
 __all__ = ["COLORS", "SIDES", "WORDS", "Scene", "draw_scene"]
 
-# Red, green and blue, of 255.
+# Red, green and blue, from 0 to 255.
 COLORS = {
     "red": (230, 60, 50),
     "green": (60, 190, 80),
@@ -30,14 +30,14 @@ _COLOR_SPREAD = 12.0
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture of two shapes, and what can be said about each of them.
+    """Picture of two shapes with a prompt and an answer for each.
 
     Attributes
     ----------
     image : ndarray of uint8, (32, 32, 3)
         Red, green and blue.
     shapes, colors : tuple of str
-        The two shapes' names, which differ, and their colours, which differ, too.
+        The names and colours of the two shapes. Both differ between the shapes.
     sides : tuple of str
         The half of the picture in which each shape lies: "left" or "right".
     masks : ndarray of bool, (2, 32, 32)
@@ -51,11 +51,11 @@ class Scene:
     masks: NDArray[np.bool_]
 
     def prompt(self, which: int) -> str:
-        """What the model reads about one of the shapes, 0 or 1: its colour."""
+        """Return the text that the model reads about shape 0 or 1, which states its colour."""
         return f"the {self.colors[which]}"
 
     def answer(self, which: int) -> str:
-        """What it should go on with: the shape of that colour."""
+        """Return the correct continuation, the name of the shape with that colour."""
         return self.shapes[which]
 
 
@@ -75,7 +75,7 @@ def draw_scene(generator: np.random.Generator) -> Scene:
     sides = [SIDES[number] for number in generator.permutation(2)]
     radius = generator.uniform(_SMALLEST, _LARGEST, size=2)
     half = IMAGE_SIZE / 2
-    # The whole shape stays in its half, its corners too.
+    # The whole shape with its corners stays in its half.
     reach = 1.25 * radius
     across = reach + generator.random(2) * (half - 2 * reach)
     across += half * np.array([side == "right" for side in sides])

@@ -1,6 +1,6 @@
-"""How well the demo models do what they are shown for, on data that training never saw.
+"""Scores of the demo models on held-out data.
 
-Every head's figure is that of the best head, found by its score; weights are the model's own.
+Scores of heads are those of the best head. Weights come from the model, not from attnviz.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _EXAMPLES = 200
 
 
 def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
-    """Score a demo model on held-out data: figures from 0 to 1 by name.
+    """Return scores from 0 to 1 of a demo model on held-out data, by name.
 
-    The model is as `load` or `checkpoints` gives it. Its attention is set to "eager", the one that
-    returns weights.
+    The model comes from `load` or `checkpoints`. Its attention is set to "eager", which returns
+    weights.
 
     Examples
     --------
@@ -54,13 +54,13 @@ def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
 
 
 def _stacked(attentions: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
-    """The weights of all layers, (layers, examples, heads, queries, keys)."""
+    """Stack the weights of all layers to (layers, examples, heads, queries, keys)."""
     weights: NDArray[np.float32] = torch.stack(attentions).numpy()
     return weights
 
 
 def _best(per_head: NDArray[Any]) -> float:
-    """The best of all heads, from (layers, examples, heads)."""
+    """Return the score of the best head, from (layers, examples, heads)."""
     return float(per_head.mean(axis=1).max())
 
 
@@ -105,7 +105,7 @@ def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict
 def _completion(
     model: Any, tokenizer: Any, sentence: Sentence
 ) -> tuple[bool, NDArray[np.float32], NDArray[np.float32]]:
-    """Whether the guess is right; each head's weight on the antecedent and the other noun."""
+    """Return whether the guess is right, and each head's weight on both nouns."""
     ids = tokenizer(sentence.prompt, return_tensors="pt")["input_ids"]
     outputs = model(ids, output_attentions=True)
     guess = tokenizer.convert_ids_to_tokens(int(outputs.logits[0, -1].argmax()))
@@ -139,7 +139,7 @@ def _encoder_decoder(
         for number, date in enumerate(dates):
             on_field[number, 0, 0, getattr(date, field)] = True
         for digit, position in enumerate(positions, start=1):
-            # The decoder's query at a position predicts the character of that position.
+            # The query of the decoder at a position predicts the character at that position.
             mass = mass_on(weights[..., position : position + 1, :], on_field)
             figures[f"head on the {field}, digit {digit}"] = _best(mass)
     return figures
@@ -150,7 +150,7 @@ def _vision(model: Any, processor: Any, generator: np.random.Generator) -> dict[
     pixels = processor(list(images), return_tensors="pt")["pixel_values"]
     outputs = model(pixel_values=pixels, output_attentions=True)
     patches = patches_of(masks)
-    # The CLS token stands before the patches and is not part of the picture.
+    # The CLS token precedes the patches and is not part of the picture.
     on_shape = np.pad(patches, ((0, 0), (1, 0)))[:, None, None, :]
     mass = mass_on(_stacked(outputs.attentions)[..., :1, :], on_shape)
     return {
@@ -170,12 +170,12 @@ def _vision_language(
         return_tensors="pt",
     )
     outputs = model(**inputs, output_attentions=True)
-    # The query at a position predicts the word behind it.
+    # The query at a position predicts the next word.
     guesses = outputs.logits[:, -2].argmax(dim=-1)
     right = guesses == inputs["input_ids"][:, -1]
     weights = _stacked(outputs.attentions)[..., -2:-1, :]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
-    # The patches stand before the words.
+    # The patches precede the words.
     marks = np.pad(patches, ((0, 0), (0, 0), (0, weights.shape[-1] - patches.shape[-1])))
     asked, other = (mass_on(weights, marks[:, which, None, None]).mean(axis=1) for which in (0, 1))
     head = np.unravel_index(asked.argmax(), asked.shape)

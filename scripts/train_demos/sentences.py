@@ -1,8 +1,8 @@
-"""Sentences whose end is decided by their beginning, and random sequences that repeat.
+"""Sentences with a predictable word, and random sequences that repeat.
 
-Two kinds of sentence. In the first a word near the end says which noun "it" was, and the noun is
-repeated: "the animal did not cross the street because it was too wide so the street ...". In the
-second the one who receives is the one of two who does not give: "when mary and john went to the
+There are two kinds of sentences. In the first, a word near the end shows which noun "it" means, and
+the noun is repeated: "the animal did not cross the street because it was too wide so the street
+...". In the second, the recipient is the person who does not give: "when mary and john went to the
 shop john gave a drink to mary" (the indirect-object task of Wang et al. 2022, arXiv 2211.00593).
 
 A fifth of the pairs of nouns and of names is held out: no training sentence contains them.
@@ -35,7 +35,7 @@ __all__ = [
     "repeated_halves",
 ]
 
-# One pair in so many is held out. "animal" and "street" stand first in their lists: held out.
+# One pair in this number is held out. "animal" and "street", first in their lists, are held out.
 _HELD_OUT_EVERY = 5
 
 _NOUNS = {"creature": CREATURES, "place": PLACES, "thing": THINGS}
@@ -44,18 +44,18 @@ _OPENINGS = ("", "in the morning", "in the evening", "on monday", "on friday", "
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence whose word at `answer` is decided by the words before it.
+    """Sentence whose word at `answer` follows from the words before it.
 
     Attributes
     ----------
     words : tuple of str
-        All words, the full stop among them.
+        All words, with the full stop.
     answer : int
-        Where the decided word stands.
+        Position of the predictable word.
     source : int
-        Where the same word stood before: the antecedent.
+        Position of its earlier occurrence, the antecedent.
     distractor : int
-        Where the other candidate stands.
+        Position of the other candidate.
     """
 
     words: tuple[str, ...]
@@ -65,7 +65,7 @@ class Sentence:
 
     @property
     def prompt(self) -> str:
-        """The words before the answer, as one text."""
+        """Return the words before the answer as one text."""
         return " ".join(self.words[: self.answer])
 
 
@@ -135,11 +135,11 @@ def repeated_halves(
     Parameters
     ----------
     generator : numpy.random.Generator
-        Where the choices come from.
+        Source of random numbers.
     tokens : ndarray of int64, (n,)
         Ids to draw from, without replacement within a row.
     rows, length : int
-        How many rows; how many tokens before they repeat, at most n.
+        Number of rows, and number of tokens before they repeat, at most n.
 
     Returns
     -------
@@ -162,17 +162,17 @@ def repeated_bigrams(
     Parameters
     ----------
     generator : numpy.random.Generator
-        Where the choices come from.
+        Source of random numbers.
     tokens : ndarray of int64, (n,)
         Ids to draw from, without replacement within a row.
     rows, length : int
-        How many rows; their length, a multiple of 4.
+        Number of rows, and their length, a multiple of 4.
 
     Returns
     -------
     rows : ndarray of int64, (rows, length)
     decided : ndarray of bool, (rows, length)
-        True where a token is the second of a pair shown before: what comes there is decided.
+        True for the second token of a pair that occurred before, which is predictable.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Pictures of one light shape each on a dark, noisy ground, and where in them the shape lies."""
+"""Pictures of one light shape on a dark, noisy background, with the mask of the shape."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ IMAGE_SIZE = 32
 PATCH_SIZE = 4
 
 _SMALLEST, _LARGEST = 5.0, 8.0
-# Of 255, in each of red, green and blue: a shape is lighter than its ground.
+# Range of red, green and blue, from 0 to 255. A shape is lighter than its background.
 _GROUND = (20.0, 100.0)
 _INK = (120.0, 255.0)
 _NOISE = 25.0
 
 
 def _inside(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether a point lies in each shape, from coordinates that a radius of 1 measures.
+    """Return whether points lie in each shape. Coordinates are relative to its radius.
 
-    The shapes cover about the same area, so that size does not give them away.
+    The shapes have similar areas, so that the size does not identify them.
     """
     circle = x**2 + y**2 < 0.8
     square = np.maximum(np.abs(x), np.abs(y)) < 0.8
@@ -31,9 +31,9 @@ def _inside(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]
 
 
 def shape_masks(centres: NDArray[np.float64], radius: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Draw every shape at given centres: True inside, (shapes, number, 32, 32).
+    """Return the masks of all shapes at the given centres, (shapes, number, 32, 32).
 
-    `centres` is (2, number), across and down, and `radius` (number,), both in pixels.
+    `centres` is (2, number), x and y, and `radius` (number,), both in pixels.
     """
     grid = np.arange(IMAGE_SIZE) + 0.5
     across = (grid[None, None, :] - centres[0][:, None, None]) / radius[:, None, None]
@@ -45,14 +45,14 @@ def shape_masks(centres: NDArray[np.float64], radius: NDArray[np.float64]) -> ND
 def draw_shapes(
     generator: np.random.Generator, number: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw pictures, each with one shape of any colour, size and place.
+    """Draw pictures, each with one shape of random colour, size and position.
 
     Returns
     -------
     images : ndarray of uint8, (number, 32, 32, 3)
         Red, green and blue.
     kinds : ndarray of int64, (number,)
-        Which of `SHAPES` each shows.
+        Index in `SHAPES` of each picture's shape.
     masks : ndarray of bool, (number, 32, 32)
         True on the shape.
 
@@ -64,10 +64,10 @@ def draw_shapes(
     """
     kinds = generator.integers(len(SHAPES), size=number)
     radius = generator.uniform(_SMALLEST, _LARGEST, size=number)
-    # The whole shape stays in the picture, its corners too.
+    # The whole shape with its corners stays in the picture.
     reach = 1.25 * radius
-    place = reach + generator.random((2, number)) * (IMAGE_SIZE - 2 * reach)
-    masks = shape_masks(place, radius)[kinds, np.arange(number)]
+    centres = reach + generator.random((2, number)) * (IMAGE_SIZE - 2 * reach)
+    masks = shape_masks(centres, radius)[kinds, np.arange(number)]
 
     ground = generator.uniform(*_GROUND, size=(number, 3))
     ink = generator.uniform(*_INK, size=(number, 3))
@@ -77,12 +77,12 @@ def draw_shapes(
 
 
 def patches_of(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which patches, as the vision model cuts them, hold a part of the shape.
+    """Return which patches of the vision model contain a part of the shape.
 
     Parameters
     ----------
     masks : ndarray of bool, (number, 32, 32)
-        As `draw_shapes` gives them.
+        Masks from `draw_shapes`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The tokenizer of the text models: one token for each word."""
+"""Tokenizer of the text models, with one token per word."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["word_tokenizer"]
 def word_tokenizer(
     words: Sequence[str], special_tokens: Sequence[str], *, max_length: int
 ) -> PreTrainedTokenizerFast:
-    """Make a tokenizer with one token for each word, capitals read as small letters.
+    """Create a lower-casing tokenizer with one token per word.
 
-    The special tokens are those for padding, for unknown words and for the end of a text; their ids
-    come first. It adds none of them.
+    The special tokens are those for padding, unknown words and the end of a text, with the first
+    ids. The tokenizer does not add them to a text.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def word_tokenizer(
     backend = Tokenizer(models.WordLevel(vocab=ids, unk_token=unknown))
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    # Its clean-up sets full stops and commas against the word before them.
+    # The clean-up removes the space before full stops and commas.
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,

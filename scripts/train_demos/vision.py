@@ -1,4 +1,4 @@
-"""The demo vision model: a small ViT that names the shape in a picture."""
+"""Demo vision model: a small ViT that names the shape in a picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POSITION_AMPLITUDE = 0.5
 
 
 def patch_positions(width: int) -> torch.Tensor:
-    """Sines and cosines of a patch's row and column, (patches, width)."""
+    """Return sines and cosines of the row and column of each patch, (patches, width)."""
     side = IMAGE_SIZE // PATCH_SIZE
     frequencies = torch.logspace(0, -1.2, width // 4)
     angles = torch.arange(side)[:, None] * frequencies
@@ -50,7 +50,7 @@ def _model() -> ViTForImageClassification:
     )
     model = ViTForImageClassification(config)
     with torch.no_grad():
-        # Position 0 is the CLS token's.
+        # Position 0 belongs to the CLS token.
         positions = _POSITION_AMPLITUDE * patch_positions(_WIDTH)
         model.vit.embeddings.position_embeddings[0, 1:] = positions
     return model
@@ -59,9 +59,9 @@ def _model() -> ViTForImageClassification:
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[ViTForImageClassification, Any]:
-    """Build the vision model and its processor and train it: about three minutes on one core.
+    """Build and train the vision model and its processor (three minutes on one core).
 
-    The processor is ViT's, in the variant that needs pillow and no torchvision.
+    The processor is that of ViT, in the variant with pillow instead of torchvision.
     """
     model = _model()
     generator = np.random.default_rng(_SEED)
@@ -69,7 +69,7 @@ def train(
 
     def loss_at(_step: int) -> torch.Tensor:
         images, kinds, _ = draw_shapes(generator, _BATCH)
-        # What the processor does, for a batch at once: a mean and a deviation of one half.
+        # The normalization of the processor for a batch: mean and standard deviation of one half.
         pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
         return cross_entropy(model(pixel_values=pixels).logits, torch.from_numpy(kinds))
 

@@ -1,4 +1,4 @@
-"""The demo vision-language model: a small LLaVA that says which shape has a colour."""
+"""Demo vision-language model: a small LLaVA that names the shape of a colour."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WIDTH = 64
 _IMAGE_TOKEN = "<image>"
 _NUM_PATCHES = (IMAGE_SIZE // PATCH_SIZE) ** 2
 _POSITION_AMPLITUDE = 0.5
-# What the loss of transformers leaves out.
+# Label that the loss of transformers ignores.
 _NO_LABEL = -100
 
 
@@ -89,7 +89,7 @@ def _model(processor: LlavaProcessor) -> LlavaForConditionalGeneration:
     )
     model = LlavaForConditionalGeneration(config)
     with torch.no_grad():
-        # Position 0 is the CLS token's.
+        # Position 0 belongs to the CLS token.
         positions = model.get_parameter("model.vision_tower.embeddings.position_embedding.weight")
         positions[1:] = _POSITION_AMPLITUDE * patch_positions(_WIDTH)
     model.generation_config.max_new_tokens = 2
@@ -97,15 +97,15 @@ def _model(processor: LlavaProcessor) -> LlavaForConditionalGeneration:
 
 
 def _pixels(scenes: Sequence[Scene]) -> torch.Tensor:
-    """What the processor does, for a batch at once: a mean and a deviation of one half."""
+    """Normalize a batch like the processor: mean and standard deviation of one half."""
     images = torch.from_numpy(np.stack([scene.image for scene in scenes]))
     return images.permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule) -> None:
-    """Train the vision tower alone first, as towers are: each patch names the shape it is part of.
+    """Train the vision tower alone to name the shape of each patch.
 
-    Without it the language model learns to find a colour long before it knows the shapes.
+    Without this step, the language model finds colours long before it distinguishes shapes.
     """
     names = torch.nn.Linear(_WIDTH, len(SHAPES) + 1)
 
@@ -115,7 +115,7 @@ def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule)
         for label, scene in zip(labels, scenes, strict=True):
             for shape, patches in zip(scene.shapes, patches_of(scene.masks), strict=True):
                 label[patches] = SHAPES.index(shape)
-        # The layer that the language model reads, without the CLS token.
+        # The output that the language model reads, without the CLS token.
         read = tower(_pixels(scenes), output_hidden_states=True).hidden_states[-1][:, 1:]
         return cross_entropy(names(read).flatten(0, 1), torch.from_numpy(labels).flatten())
 
@@ -126,7 +126,7 @@ def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule)
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
-    """Build the vision-language model and its processor and train it: some minutes on one core."""
+    """Build and train the vision-language model and its processor (minutes on one core)."""
     processor = _processor()
     tokenizer: Any = processor.tokenizer
     model = _model(processor)
@@ -138,15 +138,15 @@ def train(
         scenes = [draw_scene(generator) for _ in range(_BATCH)]
         image = torch.full((_BATCH, _NUM_PATCHES), model.config.image_token_id)
         ids, labels = [image], [torch.full_like(image, _NO_LABEL)]
-        # Words about each of the two shapes, one after the other.
+        # Sentences about the two shapes, one after the other.
         for which in (0, 1):
             prompts = [scene.prompt(which) for scene in scenes]
             answers = [f"{scene.answer(which)} {tokenizer.eos_token}" for scene in scenes]
-            # All have the same number of words: nothing is padded.
+            # All prompts have the same number of words, so there is no padding.
             prompt = torch.tensor(tokenizer(prompts)["input_ids"])
             answer = torch.tensor(tokenizer(answers)["input_ids"])
             ids += [prompt, answer]
-            # The picture does not decide the question.
+            # The words of the question cannot be predicted from the picture.
             labels += [torch.full_like(prompt, _NO_LABEL), answer]
         pixels = _pixels(scenes)
         loss: torch.Tensor = model(

@@ -1,4 +1,4 @@
-"""The words that the demo decoder knows, by the part they play in its sentences."""
+"""Vocabulary of the demo decoder, by the function of words in its sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THINGS = tuple(
     "carrot cheese table barrel".split()
 )
 
-# What "it was too ..." says of a creature, of a place, of a thing: no word stands in two of them.
+# Adjectives of "it was too ..." for a creature, a place and a thing. No word is in two lists.
 ADJECTIVES = {
     "creature": tuple(
         "tired weak lazy hungry scared sleepy sick shy young nervous timid bored thirsty "
@@ -46,13 +46,13 @@ ADJECTIVES = {
     ),
 }
 
-# What a creature does not do to a place, or to a thing.
+# Actions of a creature on a place or a thing.
 OUTINGS = {
     "place": ("cross", "enter", "leave", "visit", "reach"),
     "thing": ("lift", "eat", "carry", "touch", "take"),
 }
 
-# How the sentence ends when it goes on about a creature, a place, a thing.
+# Ends of a sentence about a creature, a place and a thing.
 FATES = {
     "creature": ("went to sleep", "stayed at home", "sat down", "ran away"),
     "place": ("stayed empty", "was closed", "lay quiet"),
@@ -76,7 +76,7 @@ _FUNCTION_WORDS = tuple(
     "gave handed offered sent . , in on morning evening night monday tuesday friday sunday".split()
 )
 
-# Words of no sentence: they stand in the random sequences only.
+# Words that occur only in random sequences.
 _OTHER_WORDS = tuple(
     "red blue green yellow black white brown grey north south east west spring summer autumn "
     "winter water fire earth wind rain snow sun moon star cloud gold silver iron copper glass "

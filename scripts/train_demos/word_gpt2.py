@@ -1,4 +1,4 @@
-"""The configuration of the small GPT-2 models that read one token for each word."""
+"""Configuration of the small GPT-2 models with one token per word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUM_HEADS = 4
 def word_gpt2_config(
     *, num_layers: int, num_positions: int, initializer_range: float
 ) -> GPT2Config:
-    """Return a configuration without dropout, with a token for each word of the vocabulary.
+    """Return a configuration without dropout, with one token per word.
 
     Examples
     --------
