@@ -28,7 +28,7 @@ from attnviz.atlas.answers import (
 )
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.html import FORMAT, document
-from attnviz.pages.limits import code_too_large, megabytes
+from attnviz.pages.limits import code_too_large_message, format_megabytes
 from attnviz.pages.picture import titled
 from attnviz.utils.progress import Progress, Steps, run_with_bar
 
@@ -79,7 +79,7 @@ def atlas_page_steps(
     """
     bare = len(document(statistics.model, "atlas", state, {}).encode())
     if max_bytes is not None and bare > max_bytes:
-        raise ValueError(code_too_large(max_bytes, bare))
+        raise ValueError(code_too_large_message(max_bytes, bare))
     # A table of roles says more than a picture, which would show one score of each head.
     still = titled(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
@@ -166,9 +166,9 @@ def _text(data: bytes) -> str:
 def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> str:
     heads = sum(sum(stack.heads_per_layer) for stack in stacks.values())
     return (
-        f"the page of {heads:,} heads needs {megabytes(size)} MB without any edges, but the limit "
-        f"is {megabytes(limit)} MB. Pass max_mb={megabytes(size)}, or make the statistics with "
-        "fewer layers, layers=[...]. Views in a notebook need no page."
+        f"the page of {heads:,} heads needs {format_megabytes(size)} MB without any edges, but "
+        f"the limit is {format_megabytes(limit)} MB. Pass max_mb={format_megabytes(size)}, or make "
+        "the statistics with fewer layers, layers=[...]. Views in a notebook need no page."
     )
 
 

@@ -24,9 +24,9 @@ from attnviz.embedding.server.description import describe_corpus, packed_points
 from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, Plot, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
 from attnviz.pages.html import FORMAT, document
-from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
+from attnviz.pages.limits import check_top_keys, code_too_large_message, format_megabytes
 from attnviz.pages.packing import packed
-from attnviz.pages.picture import MOST_BYTES, SIDES, Cells, grid_figure, numbered, titled
+from attnviz.pages.picture import MAX_PICTURE_BYTES, SIDES, Cells, grid_figure, numbered, titled
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
@@ -115,10 +115,10 @@ def embedding_page_steps(
     bare = len(document(corpus.model, "embedding", state, {}).encode())
     if max_bytes is not None:
         if bare > max_bytes:
-            raise ValueError(code_too_large(max_bytes, bare))
+            raise ValueError(code_too_large_message(max_bytes, bare))
         points, keys = _expected(corpus, top_keys)
         if bare + _DEFLATED_LEAST * (points + keys) > max_bytes:
-            size = bare + MOST_BYTES + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
+            size = bare + MAX_PICTURE_BYTES + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     placing = _placing(state)
     # First what may fail: all else takes seconds to compute.
@@ -477,18 +477,18 @@ def _too_large(
     fitting = _round_down(int(0.95 * most * room / sum(grows)))
     ways = []
     if grows[1]:
-        saved = megabytes(grows[1])
+        saved = format_megabytes(grows[1])
         ways.append(f"leave the lines out with top_keys=0, which saves about {saved} MB")
     if 2 <= fitting < most:
         ways.append(f"make the corpus with points={fitting:_}")
     if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
         ways.append("choose layers with include_layers=[...]")
-    ways.append(f"allow it with max_mb={megabytes(size)}")
+    ways.append(f"allow it with max_mb={format_megabytes(size)}")
     roughly = "about " if about else ""
     return (
         f"the page of {most:,} points in each of {len(_heads(corpus)):,} heads would have "
-        f"{roughly}{megabytes(size)} MB (at most {megabytes(limit)}): {', or '.join(ways)}. Views "
-        "in a notebook need no page"
+        f"{roughly}{format_megabytes(size)} MB (at most {format_megabytes(limit)}): "
+        f"{', or '.join(ways)}. Views in a notebook need no page"
     )
 
 

@@ -45,7 +45,7 @@ from attnviz.server.pooling import join_signs, split_signs
 from attnviz.utils.progress import Pace, Progress, Steps, run_steps, scale_progress
 from attnviz.utils.threads import map_ahead
 
-__all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights", "forget_computed"]
+__all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "drop_cached_results", "embed_weights"]
 
 #: Share of the weight that a page of strongest keys embeds if it has room.
 COVERED = 0.95
@@ -73,7 +73,7 @@ _TILE = 1 << 19
 # Maximum number of rows of a tile.
 _TILE_ROWS = 512
 #: Maximum size in bytes of strongest keys that a record caches for the next page.
-KEPT_BYTES = 400_000_000
+MAX_CACHED_BYTES = 400_000_000
 
 
 @dataclass
@@ -105,7 +105,7 @@ class EmbeddedWeights:
         """Number of bytes that the weights add to a page."""
         headers = self.entries()
         for name in headers.keys() & {"blocks", "maps"}:
-            headers[name] = [each | {"data": ""} for each in headers[name]]
+            headers[name] = [entry | {"data": ""} for entry in headers[name]]
         if self.vectors is not None:
             headers["vectors"] = self.vectors | {"arrays": [""] * len(self.vectors["arrays"])}
         whole = len(json.dumps(headers, ensure_ascii=False).encode())
@@ -119,13 +119,13 @@ class EmbeddedWeights:
 
     @property
     def _texts(self) -> list[str]:
-        texts = [each["data"] for each in (*self.blocks, *self.maps)]
+        texts = [entry["data"] for entry in (*self.blocks, *self.maps)]
         return texts if self.vectors is None else [*texts, *self.vectors["arrays"]]
 
     def entries(self) -> dict[str, Any]:
         """Return the entries of the page's data, as JSON values."""
-        found = {"blocks": self.blocks, "maps": self.maps, "embedded": self.summary()}
-        return found if self.vectors is None else found | {"vectors": self.vectors}
+        entries = {"blocks": self.blocks, "maps": self.maps, "embedded": self.summary()}
+        return entries if self.vectors is None else entries | {"vectors": self.vectors}
 
     def summary(self) -> dict[str, Any]:
         """Return form, share and error of the embedded weights, as JSON values."""
@@ -137,31 +137,32 @@ def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
     count = limits.count_weights(record)
     if precision == "exact":
         if count > limits.MAX_WEIGHTS and not _can_compute(record):
-            raise ValueError(limits.too_many(record, None))
-    elif count > limits.MAX_LOOKED_AT:
-        raise ValueError(limits.too_long(record))
+            raise ValueError(limits.too_many_message(record, None))
+    elif count > limits.MAX_SEARCHED_WEIGHTS:
+        raise ValueError(limits.too_long_message(record))
 
 
-def embedded_weights(
+def embed_weights(
     record: AttentionRecord,
     *,
     precision: PagePrecision,
     max_bytes: int | None,
-    rest: int,
+    other_bytes: int,
 ) -> Steps[EmbeddedWeights]:
-    """Choose a form and encode the weights, in steps. `rest` is the size of the rest of the page.
+    """Choose a form and encode the weights, in steps.
 
-    All weights are embedded if the page then has at most 6 MB (or `max_bytes`). Otherwise, the
-    smaller of the other forms that embeds 95% of the weight within the limit is chosen. If neither
-    does, the page embeds as much of the weight as fits.
+    `other_bytes` is the size of the rest of the page. All weights are embedded if the page then has
+    at most 6 MB (or `max_bytes`). Otherwise, the smaller of the other forms that embeds 95% of the
+    weight within the limit is chosen. If neither does, the page embeds as much of the weight as
+    fits.
 
     Results are cached in the record, so a second page needs no second pass over the weights.
     """
     if precision == "exact":
-        return (yield from _exact(record, max_bytes, rest))
-    full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - rest
+        return (yield from _embed_exact(record, max_bytes, other_bytes))
+    full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - other_bytes
     if limits.count_weights(record) <= _WEIGHTS_PER_BYTE * full:
-        everything = yield from _all(record, full)
+        everything = yield from _embed_all(record, full)
         if everything is not None:
             return everything
     limit = max_bytes
@@ -170,55 +171,55 @@ def embedded_weights(
         for stack in record.stacks.values():
             causal[stack] = yield from _is_causal(stack)
         limit = limits.default_limit(record, filter(causal.get, causal))
-    if rest >= limit:
-        raise ValueError(limits.no_room(record, limit, without=rest))
-    strongest = yield from _strongest(record, limit, limit - rest)
-    fits = strongest.size + rest <= limit
+    if other_bytes >= limit:
+        raise ValueError(limits.no_room_message(record, limit, without=other_bytes))
+    strongest = yield from _embed_strongest(record, limit, limit - other_bytes)
+    fits = strongest.size + other_bytes <= limit
     if _can_compute(record):
         size = size_of_vectors(record.stacks.values()) * _TEXT
-        if size < limit - rest and (
+        if size < limit - other_bytes and (
             not fits or strongest.covered < COVERED or size < strongest.size
         ):
-            computed = yield from _vectors(record, strongest.maps)
-            if computed.size + rest <= limit:
+            computed = yield from _embed_vectors(record, strongest.maps)
+            if computed.size + other_bytes <= limit:
                 return computed
     if not fits:
-        needed = strongest.size + rest
-        raise ValueError(limits.no_room(record, limit, without=rest, needed=needed))
+        needed = strongest.size + other_bytes
+        raise ValueError(limits.no_room_message(record, limit, without=other_bytes, needed=needed))
     return strongest
 
 
-def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
+def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
     """Encode all weights. Return None if they take more than `room` bytes."""
-    known = _computed(record)
-    if known.everything is not None:
-        return known.everything if known.everything.size <= room else None
-    if known.more_than >= room:
+    cached = _cached_results(record)
+    if cached.everything is not None:
+        return cached.everything if cached.everything.size <= room else None
+    if cached.more_than >= room:
         return None
-    if (yield from _are_far_too_large(record, room)):
-        known.more_than = room
+    if (yield from _exceeds_room(record, room)):
+        cached.more_than = room
         return None
     embedded = EmbeddedWeights("all")
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
-    total, done = _count_tiled(record), 0.0
+    total, done = _count_tile_weights(record), 0.0
     packer = Packer()
-    held, held_of = np.zeros(0, np.int64), [0, 0, 0]
-    for stack, layer in _layers(record):
+    key_indices, key_indices_shape = np.zeros(0, np.int64), [0, 0, 0]
+    for stack, layer in _stack_layers(record):
         # The maps of a short text would be copies of its weights.
         short = max(len(stack.query_tokens), len(stack.key_tokens)) <= MAP_SIZE
-        maps = None if small or short else _maps(stack, layer)
+        maps = None if small or short else _empty_maps(stack, layer)
         before = done
         parts = head_tiles(stack, layer)
-        whole = _whole_layer(stack, layer, parts, maps, done=before, total=total)
-        header, codes = yield from whole
-        _, *place = codes.shape
-        place.append(header["reach"])
-        if place != held_of:
+        steps_of_layer = _encode_layer(stack, layer, parts, maps, done=before, total=total)
+        header, codes = yield from steps_of_layer
+        _, *shape = codes.shape
+        shape.append(header["reach"])
+        if shape != key_indices_shape:
             # Most layers have the same shape and reach as the layer before.
-            held, held_of = np.flatnonzero(np.tri(*place, dtype=np.bool_)), place
+            key_indices, key_indices_shape = np.flatnonzero(np.tri(*shape, dtype=np.bool_)), shape
         tiled = sum(part.size for part in parts)
         flat = codes.reshape(len(codes), -1)
-        chosen = flat if len(held) == flat.shape[1] else np.take(flat, held, axis=1)
+        chosen = flat if len(key_indices) == flat.shape[1] else np.take(flat, key_indices, axis=1)
         steps = packer.packing(chosen.tobytes())
         # Computing the weights counts as half of the work for a layer, compressing as the rest.
         half = tiled / 2
@@ -227,21 +228,21 @@ def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
         )
         embedded.blocks.append({"stack": stack.name, "layer": layer, **header, "data": data})
         if maps is not None:
-            embedded.maps.append(_small(stack, layer, maps))
+            embedded.maps.append(_encode_maps(stack, layer, maps))
         embedded.error = max(embedded.error, header["error"])
         if embedded.data_size > room:
-            known.more_than = room
+            cached.more_than = room
             return None
         done = before + tiled
         yield Progress("all weights", done, total)
     if embedded.size > room:
-        known.more_than = room
+        cached.more_than = room
         return None
-    known.everything = embedded
+    cached.everything = embedded
     return embedded
 
 
-def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
+def _exceeds_room(record: AttentionRecord, room: float) -> Steps[bool]:
     """Whether all weights would take far more than `room` bytes, estimated from sampled queries.
 
     Return False without an estimate if numbers are signed.
@@ -251,62 +252,64 @@ def _are_far_too_large(record: AttentionRecord, room: float) -> Steps[bool]:
     if count < _ESTIMATED or any(stack.signed for stack in stacks):
         return False
     sampled = _ROWS_TRIED * sum(
-        len(stack.key_tokens) * stack.num_heads(layer) for stack, layer in _layers(record)
+        len(stack.key_tokens) * stack.num_heads(layer) for stack, layer in _stack_layers(record)
     )
     pace = Pace("sampled queries", 2 * sampled)
-    for stack, layer in _layers(record):
+    for stack, layer in _stack_layers(record):
         rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
         for _, weights, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
-            tried = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
-            codes, _ = encode_bytes(tried, stack.maximum)
+            clipped = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
+            codes, _ = encode_bytes(clipped, stack.maximum)
             text = run_steps(packer.packing(codes.tobytes()))
             size += len(text) * len(stack.query_tokens) / len(rows)
             yield from pace.advance(2 * weights.size)
     return size > _FAR * room
 
 
-def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Steps[EmbeddedWeights]:
+def _embed_exact(
+    record: AttentionRecord, max_bytes: int | None, other_bytes: int
+) -> Steps[EmbeddedWeights]:
     """Embed all weights, or unrounded queries and keys if they are smaller."""
-    room = float("inf") if max_bytes is None else max_bytes - rest
+    room = float("inf") if max_bytes is None else max_bytes - other_bytes
     smallest = None
     if _can_compute(record) and size_of_vectors(record.stacks.values(), exact=True) < room:
-        smallest = yield from _vectors(record, exact=True)
+        smallest = yield from _embed_vectors(record, exact=True)
     if limits.count_weights(record) <= limits.MAX_WEIGHTS:
         # Stop if the weights take more than the vectors.
         enough = room if smallest is None else min(room, smallest.size)
-        smallest = (yield from _all(record, enough)) or smallest
+        smallest = (yield from _embed_all(record, enough)) or smallest
     if smallest is None or smallest.size > room:
-        raise ValueError(limits.too_many(record, max_bytes))
+        raise ValueError(limits.too_many_message(record, max_bytes))
     return smallest
 
 
-def _vectors(
+def _embed_vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
 ) -> Steps[EmbeddedWeights]:
     """Embed queries and keys, with small maps."""
     vectors = yield from vectors_in_steps(record.stacks.values(), exact=exact)
-    error = max((each["error"] for each in vectors["layers"]), default=0.0)
+    error = max((layer["error"] for layer in vectors["layers"]), default=0.0)
     if maps is None:
-        maps = yield from _swept(record, "maps", None)
+        maps = yield from _sweep_weights(record, "maps", None)
     return EmbeddedWeights("vectors", error=error, maps=maps, vectors=vectors)
 
 
-def _strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
+def _embed_strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
     """Embed the strongest keys, with small maps. The result exceeds `room` if nothing fits."""
-    known = _computed(record)
-    if known.swept is None or not known.swept[0].suffices(limit):
+    cached = _cached_results(record)
+    if cached.swept is None or not cached.swept[0].suffices(limit):
         keys = Sweep(limit, (yield from first_level(record, COVERED, limit)))
-        known.swept = keys, (yield from _swept(record, "strongest keys", keys))
-    sweep, maps = known.swept
+        cached.swept = keys, (yield from _sweep_weights(record, "strongest keys", keys))
+    sweep, maps = cached.swept
     embedded = EmbeddedWeights("strongest", maps=maps)
-    cut = yield from sweep.cutting(COVERED, room - embedded.size - _HEADER * len(maps))
-    if sweep.num_bytes > KEPT_BYTES:
-        known.swept = None
+    cut = yield from sweep.cut_in_steps(COVERED, room - embedded.size - _HEADER * len(maps))
+    if sweep.num_bytes > MAX_CACHED_BYTES:
+        cached.swept = None
     return replace(embedded, blocks=cut.blocks, covered=cut.covered, error=cut.error)
 
 
 @dataclass
-class _Computed:
+class _CachedResults:
     """Cached results for pages of a record.
 
     Attributes
@@ -325,47 +328,49 @@ class _Computed:
 
 
 # Key of these results in `record.computed`.
-_COMPUTED = "pages"
+_CACHE_KEY = "pages"
 
 
-def forget_computed(record: AttentionRecord) -> None:
+def drop_cached_results(record: AttentionRecord) -> None:
     """Drop the cached results for pages of a record."""
-    record.computed.pop(_COMPUTED, None)
+    record.computed.pop(_CACHE_KEY, None)
 
 
-def _computed(record: AttentionRecord) -> _Computed:
-    found = record.computed.setdefault(_COMPUTED, _Computed())
-    if not isinstance(found, _Computed):
-        raise TypeError(f"record.computed[{_COMPUTED!r}] must be results that pages cached")
-    return found
+def _cached_results(record: AttentionRecord) -> _CachedResults:
+    results = record.computed.setdefault(_CACHE_KEY, _CachedResults())
+    if not isinstance(results, _CachedResults):
+        raise TypeError(f"record.computed[{_CACHE_KEY!r}] must be results that pages cached")
+    return results
 
 
-def _swept(record: AttentionRecord, doing: str, keys: Sweep | None) -> Steps[list[dict[str, Any]]]:
+def _sweep_weights(
+    record: AttentionRecord, doing: str, keys: Sweep | None
+) -> Steps[list[dict[str, Any]]]:
     """Compute small maps of all layers, and add the weights to `keys`, in one pass."""
-    done, total = 0.0, _count_tiled(record)
-    small = []
-    for stack, layer in _layers(record):
-        maps = _maps(stack, layer)
+    done, total = 0.0, _count_tile_weights(record)
+    encoded = []
+    for stack, layer in _stack_layers(record):
+        maps = _empty_maps(stack, layer)
         if keys is not None:
             keys.begin(stack, layer)
-        look = _Look(stack, layer, maps, keys)
-        for part, cells, rows in map_ahead(look, head_tiles(stack, layer)):
-            maps.take(part.heads, cells)
+        tile_pass = _TilePass(stack, layer, maps, keys)
+        for part, cells, rows in map_ahead(tile_pass, head_tiles(stack, layer)):
+            maps.merge(part.heads, cells)
             done += part.size
             yield Progress(doing, done, total)
             if keys is not None and rows is not None:
-                keys.take(rows)
-                for _ in keys.thinned():
+                keys.add_rows(rows)
+                for _ in keys.drop_excess():
                     yield Progress(doing, done, total)
-        small.append(_small(stack, layer, maps))
+        encoded.append(_encode_maps(stack, layer, maps))
     if keys is not None:
-        for _ in keys.dropped():
+        for _ in keys.finish():
             yield Progress(doing, total, total)
-    return small
+    return encoded
 
 
 @dataclass(frozen=True)
-class _Look:
+class _TilePass:
     """Thread-safe function that pools a tile and finds its strongest keys."""
 
     stack: AttentionStack
@@ -415,23 +420,23 @@ def _is_causal(stack: AttentionStack) -> Steps[bool]:
     return True
 
 
-def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
+def _stack_layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
     return [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
 
 
-def _maps(stack: AttentionStack, layer: int) -> SmallMaps:
+def _empty_maps(stack: AttentionStack, layer: int) -> SmallMaps:
     heads = stack.num_heads(layer)
     sides = len(stack.query_tokens), len(stack.key_tokens)
     return SmallMaps(heads, *sides, MAP_SIZE, signed=stack.signed)
 
 
-def _small(stack: AttentionStack, layer: int, maps: SmallMaps) -> dict[str, Any]:
+def _encode_maps(stack: AttentionStack, layer: int, maps: SmallMaps) -> dict[str, Any]:
     encoded = encode(maps.cells, "uint8", stack.maximum, signed=stack.signed)
     header: dict[str, Any] = {"stack": stack.name, "layer": layer, **encoded.header()}
     return header | {"data": packed(encoded.data)}
 
 
-def _whole_layer(
+def _encode_layer(
     stack: AttentionStack,
     layer: int,
     parts: list[HeadTiles],
@@ -450,22 +455,22 @@ def _whole_layer(
     codes = np.zeros((heads, rows, columns), np.uint8)
     error = 0.0
 
-    def one(part: HeadTiles) -> tuple[HeadTiles, NDArray[Any], float, MapCells | None]:
+    def encode_tile(part: HeadTiles) -> tuple[HeadTiles, NDArray[Any], float, MapCells | None]:
         weights = tile_of_heads(stack, layer, part)
         cells = None if maps is None else maps.pooled(part.tile, weights)
-        found, off = encode_bytes(weights, stack.maximum, signed=stack.signed)
-        return part, found, off, cells
+        tile_codes, tile_error = encode_bytes(weights, stack.maximum, signed=stack.signed)
+        return part, tile_codes, tile_error, cells
 
-    for part, found, off, cells in map_ahead(one, parts):
-        codes[part.heads, part.tile.rows, part.tile.columns] = found
-        error = max(error, off)
+    for part, tile_codes, tile_error, cells in map_ahead(encode_tile, parts):
+        codes[part.heads, part.tile.rows, part.tile.columns] = tile_codes
+        error = max(error, tile_error)
         if maps is not None and cells is not None:
-            maps.take(part.heads, cells)
+            maps.merge(part.heads, cells)
         # The other half is compressing them.
         done += part.size / 2
         yield Progress("all weights", done, total)
-    some = codes.max(axis=0) > 0
-    ends = np.where(some.any(axis=1), columns - some[:, ::-1].argmax(axis=1), 0)
+    has_weight = codes.max(axis=0) > 0
+    ends = np.where(has_weight.any(axis=1), columns - has_weight[:, ::-1].argmax(axis=1), 0)
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))
     header = {
         "shape": [heads, rows, columns],
@@ -477,7 +482,7 @@ def _whole_layer(
     return header, codes
 
 
-class TilePlace(NamedTuple):
+class Tile(NamedTuple):
     """Range of queries, and the range of keys to which they may attend."""
 
     rows: slice
@@ -491,30 +496,32 @@ class TilePlace(NamedTuple):
         return size
 
 
-def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
+def tiles_of_head(stack: AttentionStack, layer: int) -> list[Tile]:
     """Return the tiles of a head, in the order of its rows. All heads of a layer have the same."""
-    count, keys = len(stack.query_tokens), len(stack.key_tokens)
+    num_queries, keys = len(stack.query_tokens), len(stack.key_tokens)
     attention = stack.attention(layer)
-    places = []
+    tiles = []
     start = 0
-    while start < count:
+    while start < num_queries:
         rows, columns = slice(start, start + 1), slice(0, keys)
         # Rows with few keys allow more rows per tile, which may reach more keys.
         for _ in range(2):
-            wide = max(1, columns.stop - columns.start)
-            rows = slice(start, min(count, start + max(1, min(_TILE_ROWS, _TILE // wide))))
+            num_columns = max(1, columns.stop - columns.start)
+            rows = slice(
+                start, min(num_queries, start + max(1, min(_TILE_ROWS, _TILE // num_columns)))
+            )
             columns = attention.key_range(rows)
         # Keep at least one key, so that rows without an allowed key appear in a tile.
-        places.append(TilePlace(rows, columns if columns.stop > columns.start else slice(0, 1)))
+        tiles.append(Tile(rows, columns if columns.stop > columns.start else slice(0, 1)))
         start = rows.stop
-    return places
+    return tiles
 
 
 class HeadTiles(NamedTuple):
     """Range of heads, and a tile of them."""
 
     heads: slice
-    tile: TilePlace
+    tile: Tile
 
     @property
     def size(self) -> int:
@@ -525,12 +532,12 @@ class HeadTiles(NamedTuple):
 
 def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
     """Return the tiles of all heads, head by head. For short texts, a tile has several heads."""
-    heads, places = stack.num_heads(layer), tile_places(stack, layer)
-    together = max(1, _TILE // places[0].size) if len(places) == 1 else 1
+    heads, tiles = stack.num_heads(layer), tiles_of_head(stack, layer)
+    num_together = max(1, _TILE // tiles[0].size) if len(tiles) == 1 else 1
     return [
-        HeadTiles(slice(start, min(start + together, heads)), place)
-        for start in range(0, heads, together)
-        for place in places
+        HeadTiles(slice(start, min(start + num_together, heads)), tile)
+        for start in range(0, heads, num_together)
+        for tile in tiles
     ]
 
 
@@ -554,12 +561,12 @@ def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray
     return weights
 
 
-def _count_tiled(record: AttentionRecord) -> int:
+def _count_tile_weights(record: AttentionRecord) -> int:
     """Return the number of weights of all tiles."""
     return sum(
-        place.size * stack.num_heads(layer)
-        for stack, layer in _layers(record)
-        for place in tile_places(stack, layer)
+        tile.size * stack.num_heads(layer)
+        for stack, layer in _stack_layers(record)
+        for tile in tiles_of_head(stack, layer)
     )
 
 
@@ -568,7 +575,7 @@ class MapCells(NamedTuple):
 
     rows: slice
     columns: slice
-    most: NDArray[np.float32]
+    maxima: NDArray[np.float32]
 
 
 class SmallMaps:
@@ -582,8 +589,8 @@ class SmallMaps:
     >>> maps = SmallMaps(1, 4, 4, size=2)
     >>> all_keys = slice(0, 4)
     >>> head, weights = slice(0, 1), np.eye(4, dtype=np.float32)[None]
-    >>> maps.add(head, TilePlace(slice(0, 3), all_keys), weights[:, :3])
-    >>> maps.add(head, TilePlace(slice(3, 4), all_keys), weights[:, 3:] / 2)
+    >>> maps.add(head, Tile(slice(0, 3), all_keys), weights[:, :3])
+    >>> maps.add(head, Tile(slice(3, 4), all_keys), weights[:, 3:] / 2)
     >>> maps.cells
     array([[[1., 0.],
             [0., 1.]]], dtype=float32)
@@ -601,11 +608,11 @@ class SmallMaps:
         """Maps, (heads, rows, columns)."""
         return join_signs(self._parts)
 
-    def add(self, index: slice, tile: TilePlace, weights: NDArray[np.float32]) -> None:
+    def add(self, index: slice, tile: Tile, weights: NDArray[np.float32]) -> None:
         """Add the weights of a tile, (heads, rows, columns)."""
-        self.take(index, self.pooled(tile, weights))
+        self.merge(index, self.pooled(tile, weights))
 
-    def pooled(self, tile: TilePlace, weights: NDArray[np.float32]) -> MapCells:
+    def pooled(self, tile: Tile, weights: NDArray[np.float32]) -> MapCells:
         """Pool the weights of a tile, (heads, rows, columns), to the cells that it covers."""
         pooled = split_signs(weights, signed=self._signed)
         across = []
@@ -619,10 +626,10 @@ class SmallMaps:
             across.append(slice(first, last))
         return MapCells(across[1], across[0], pooled)
 
-    def take(self, index: slice, found: MapCells) -> None:
+    def merge(self, heads: slice, pooled: MapCells) -> None:
         """Merge pooled cells into the maps."""
-        cells = self._parts[:, index, found.rows, found.columns]
-        np.maximum(cells, found.most, out=cells)
+        cells = self._parts[:, heads, pooled.rows, pooled.columns]
+        np.maximum(cells, pooled.maxima, out=cells)
 
 
 def _starts(count: int, size: int) -> NDArray[np.int64]:

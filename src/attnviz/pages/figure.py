@@ -37,14 +37,14 @@ _NO_FAMILY = re.compile(r"[\"'\\;:,<>&{}()/\x00-\x1f\x7f]")
 
 _WIDTHS = (20 * _PIXELS["mm"], 3000 * _PIXELS["mm"])
 # Smallest width without a unit, in pixels. A smaller number was probably meant in mm or inches.
-_LEAST_BARE_WIDTH = 200
+_MIN_BARE_WIDTH = 200
 _FONT_SIZES = (3 * _PIXELS["pt"], 72 * _PIXELS["pt"])
 _SCALES = (0.1, 32.0)
 _DPI = (18.0, 2400.0)
-_MOST_COLORS = 8
+_MAX_COLORS = 8
 # Minimum contrasts of lines and text, as in js/test/ui/colors/palette.test.ts.
-_LEAST_CONTRAST = 3.0
-_TEXT_CONTRAST = 4.5
+_MIN_LINE_CONTRAST = 3.0
+_MIN_TEXT_CONTRAST = 4.5
 #: Background and text of each theme, as in js/src/ui/colors/palette.ts.
 _THEMES = {"light": ("#ffffff", "#1c1f26"), "dark": ("#17191e", "#eceef2")}
 _PNG_SCALE = 2.0
@@ -157,7 +157,7 @@ def _length(
         pixels = float(match[1]) * _PIXELS[match[2]]
     else:
         pixels = _real(given, refused) * _PIXELS[unit]
-        if name == "width" and 0 < pixels < _LEAST_BARE_WIDTH:
+        if name == "width" and 0 < pixels < _MIN_BARE_WIDTH:
             raise ValueError(
                 f"width={given!r} without a unit means CSS pixels, which are "
                 f'{pixels / _PIXELS["mm"]:.0f} mm. Pass a unit, such as width="{given}mm".'
@@ -226,9 +226,9 @@ def _colors(given: Any, background: str | None, theme: str) -> tuple[str, ...] |
         return None
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) == 0:
         raise TypeError(f'colors={given!r} must be a list of colors such as ["#1b6ab3", "#d96f0e"]')
-    if len(given) > _MOST_COLORS:
+    if len(given) > _MAX_COLORS:
         raise ValueError(
-            f"colors has {len(given)} colors. Pass at most {_MOST_COLORS}: more colors look alike, "
+            f"colors has {len(given)} colors. Pass at most {_MAX_COLORS}: more colors look alike, "
             "so further heads share one color."
         )
     ground = background if background not in (None, "transparent") else _ground(theme)[0]
@@ -236,10 +236,10 @@ def _colors(given: Any, background: str | None, theme: str) -> tuple[str, ...] |
         if not isinstance(color, str) or not _COLOR.fullmatch(color):
             raise ValueError(f'colors: {color!r} must have the form "#1b6ab3"')
         found = _contrast(color, str(ground))
-        if found < _LEAST_CONTRAST:
+        if found < _MIN_LINE_CONTRAST:
             raise ValueError(
                 f"colors: {color!r} has a contrast of {found:.1f} to the background {ground}, "
-                f"but lines need at least {_LEAST_CONTRAST:g}"
+                f"but lines need at least {_MIN_LINE_CONTRAST:g}"
             )
     return tuple(color.lower() for color in given)
 
@@ -251,11 +251,11 @@ def _background(given: Any, theme: str) -> str | None:
         raise ValueError(f'background={given!r} must be "transparent" or a color such as "#ffffff"')
     ink = _ground(theme)[1]
     found = _contrast(given, ink)
-    if found < _TEXT_CONTRAST:
+    if found < _MIN_TEXT_CONTRAST:
         other = "light" if theme == "dark" else "dark"
         raise ValueError(
             f"background={given!r} has a contrast of {found:.1f} to the text, but needs "
-            f'at least {_TEXT_CONTRAST:g}. Pass theme="{other}" for another text color.'
+            f'at least {_MIN_TEXT_CONTRAST:g}. Pass theme="{other}" for another text color.'
         )
     return given.lower()
 

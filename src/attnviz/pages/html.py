@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import all_scores_in_steps
-from attnviz.pages.encoding import MAP_SIZE, check_record, embedded_weights, forget_computed
+from attnviz.pages.encoding import MAP_SIZE, check_record, drop_cached_results, embed_weights
 from attnviz.pages.limits import (
     MAX_MEASURED,
     PagePrecision,
     check_options,
-    code_too_large,
+    code_too_large_message,
     count_weights,
-    too_large,
-    vectors_too_large,
+    too_large_message,
+    vectors_too_large_message,
 )
 from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import heads_figure
@@ -44,10 +44,10 @@ __all__ = [
     "PageOptions",
     "bundle",
     "document",
+    "get_still",
     "make_page",
     "page_steps",
-    "still_of",
-    "with_still",
+    "replace_still",
 ]
 
 Embedded = Literal["weights", "vectors", "scores"]
@@ -63,8 +63,9 @@ _MAX_SCORED_WEIGHTS = 30_000_000
 # The page contains the bundle as deflated text, which is inert. Its Content-Security-Policy allows
 # three inline scripts by hash. note.js reports why a page does not open. It comes first, so that it
 # runs even if the rest is damaged or too new for the browser. loader.js unpacks the bundle and
-# opens the view, before the browser reads the layers after this script (`_apart`). The third script
-# is the bundle. A page therefore runs wherever inline scripts may run, and no URL is executed.
+# opens the view, before the browser reads the layers after this script (`_extract_texts`). The
+# third script is the bundle. A page therefore runs wherever inline scripts may run, and no URL is
+# executed.
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
 # Module of a widget, which loads the bundle.
 _WIDGET = Path(__file__).with_name("widget.js")
@@ -174,7 +175,7 @@ def page_steps(
     try:
         return (yield from _page_steps(record, view, state, **options))
     except Cancelled:
-        forget_computed(record)
+        drop_cached_results(record)
         raise
 
 
@@ -191,31 +192,33 @@ def _page_steps(
     check_mapped(record.mapped_files)
     if "weights" in embeds:
         check_record(record, precision)
-    bare = 0
+    bare_bytes = 0
     if max_bytes is not None:
-        bare = len(document(record.model, view, state, {}).encode())
-        if bare > max_bytes:
-            raise ValueError(code_too_large(max_bytes, bare))
+        bare_bytes = len(document(record.model, view, state, {}).encode())
+        if bare_bytes > max_bytes:
+            raise ValueError(code_too_large_message(max_bytes, bare_bytes))
     still = yield from heads_figure(record, view, state)
-    bare += len(still.encode())
+    bare_bytes += len(still.encode())
     # Embed the vectors before the scores, which can take minutes: they may be too large.
     stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:
-        vectors = yield from _embedded_vectors(record, precision, max_bytes, bare)
+        vectors = yield from _embed_vectors(record, precision, max_bytes, bare_bytes)
     description = yield from describe_in_steps(record)
-    few = count_weights(record) <= _MAX_SCORED_WEIGHTS
+    scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
     # Signed numbers have no patterns.
     scored_by_patterns = [
-        stack for stack in stacks if not stack.signed and (few or scored_queries(stack) is not None)
+        stack
+        for stack in stacks
+        if not stack.signed and (scores_all or scored_queries(stack) is not None)
     ]
     scores = []
     if "scores" in embeds:
-        scores = yield from _embedded_scores(scored_by_patterns)
-    scored = {(each["stack"], each["pattern"]) for each in scores}
-    for each in description["stacks"]:
+        scores = yield from _embed_scores(scored_by_patterns)
+    scored = {(entry["stack"], entry["pattern"]) for entry in scores}
+    for entry in description["stacks"]:
         # Offer only patterns whose scores are embedded.
-        each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in scored]
+        entry["patterns"] = [name for name in entry["patterns"] if (entry["name"], name) in scored]
     data: dict[str, Any] = {
         "format": FORMAT,
         "view": view,
@@ -226,21 +229,21 @@ def _page_steps(
         "scores": scores,
     }
     if vectors is not None:
-        maps = yield from _embedded_maps(record)
+        maps = yield from _embed_maps(record)
         data |= {"vectors": vectors, "maps": maps}
     if "weights" in embeds:
-        data |= yield from _embedded_images(record)
-        rest = len(document(record.model, view, state, data, still).encode())
-        weights = yield from embedded_weights(
+        data |= yield from _embed_images(record)
+        other_bytes = len(document(record.model, view, state, data, still).encode())
+        weights = yield from embed_weights(
             record,
             precision=precision,
             max_bytes=max_bytes,
-            rest=rest,
+            other_bytes=other_bytes,
         )
         data |= weights.entries()
     page = document(record.model, view, state, data, still)
     if max_bytes is not None and (size := len(page.encode())) > max_bytes:
-        raise ValueError(too_large(record, max_bytes, size))
+        raise ValueError(too_large_message(record, max_bytes, size))
     return page
 
 
@@ -248,7 +251,7 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
     """Return the JavaScript bundle of a view, for a widget (with a kernel) or for a page."""
     path = _STATIC / f"{view}{'-page' if use == 'page' else ''}.js"
     try:
-        return _text(path, path.stat().st_mtime_ns)
+        return _read(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"the front-end of the {view} view is missing ({path}). In a clone of the repository, "
@@ -257,20 +260,20 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
 
 
 @cache
-def _text(path: Path, changed: int) -> str:
+def _read(path: Path, changed: int) -> str:
     """Return the text of a file. `changed`, its time of change, is part of the cache key."""
     del changed
     return path.read_text(encoding="utf-8")
 
 
 @cache
-def _packed(code: str) -> str:
+def _pack(code: str) -> str:
     return packed(code.encode())
 
 
 def widget_code(view: str) -> str:
     """Return the bundle of a widget for its trait `_code`: deflated, in base64."""
-    return _packed(bundle(view))
+    return _pack(bundle(view))
 
 
 @cache
@@ -292,7 +295,7 @@ def document(
 
     `still` is HTML that users see if the page's code cannot run.
     """
-    scripts = {name: _text(path, path.stat().st_mtime_ns) for name, path in _SCRIPTS.items()}
+    scripts = {name: _read(path, path.stat().st_mtime_ns) for name, path in _SCRIPTS.items()}
     code = bundle(view, "page")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
     policy = (
@@ -302,7 +305,7 @@ def document(
     title = title or f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
-    embedded, first, rest = _apart(data, state)
+    embedded, first, rest = _extract_texts(data, state)
     # Escape "<" so that no string begins a tag. JSON decodes it to the same string.
     text = json.dumps(embedded, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
@@ -318,12 +321,14 @@ def document(
         data=text,
         first=first,
         rest=rest,
-        bundle=_packed(code),
+        bundle=_pack(code),
         **scripts,
     )
 
 
-def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str, Any], str, str]:
+def _extract_texts(
+    data: Mapping[str, Any], state: Mapping[str, Any]
+) -> tuple[dict[str, Any], str, str]:
     """Move the encoded layers out of the data into separate elements.
 
     Return the data, the elements for the first picture, and the other elements. In the data, the
@@ -339,15 +344,17 @@ def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str,
         elements.append(ELEMENT.format(number, text))
         return f"#attnviz-{number:04}"
 
-    shown = state.get("layer")
+    layer = state.get("layer")
     embedded = dict(data)
     if "blocks" in data:
         embedded["blocks"] = [
-            each | {"data": name_of(each["data"], first if each["layer"] == shown else rest)}
-            for each in data["blocks"]
+            entry | {"data": name_of(entry["data"], first if entry["layer"] == layer else rest)}
+            for entry in data["blocks"]
         ]
     if "maps" in data:
-        embedded["maps"] = [each | {"data": name_of(each["data"], first)} for each in data["maps"]]
+        embedded["maps"] = [
+            entry | {"data": name_of(entry["data"], first)} for entry in data["maps"]
+        ]
     if "vectors" in data:
         arrays = [name_of(array, rest) for array in data["vectors"]["arrays"]]
         embedded["vectors"] = data["vectors"] | {"arrays": arrays}
@@ -357,15 +364,15 @@ def _apart(data: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[dict[str,
 _STILL = '<div id="attnviz-still">\n', '\n</div>\n<p id="attnviz-note">'
 
 
-def still_of(page: str) -> str:
+def get_still(page: str) -> str:
     """Return the HTML that a page shows if its code cannot run."""
     return page.partition(_STILL[0])[2].partition(_STILL[1])[0]
 
 
-def with_still(page: str, still: str) -> str:
+def replace_still(page: str, still: str) -> str:
     """Return a page that shows `still` until its code has drawn the view, or if it cannot run."""
     exact = f'<div id="attnviz-still" class="attnviz-exact">\n{still}'
-    return page.replace(f"{_STILL[0]}{still_of(page)}", exact, 1)
+    return page.replace(f"{_STILL[0]}{get_still(page)}", exact, 1)
 
 
 @cache
@@ -374,53 +381,53 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _embedded_vectors(
-    record: AttentionRecord, precision: PagePrecision, max_bytes: int | None, bare: int
+def _embed_vectors(
+    record: AttentionRecord, precision: PagePrecision, max_bytes: int | None, bare_bytes: int
 ) -> Steps[dict[str, Any]]:
-    few = count_weights(record) <= MAX_MEASURED
+    measures_all = count_weights(record) <= MAX_MEASURED
     try:
         return (
             yield from vectors_in_steps(
                 record.stacks.values(),
                 exact=precision == "exact",
-                most_queries=None if few else SAMPLED_QUERIES,
-                max_bytes=None if max_bytes is None else max_bytes - bare,
+                most_queries=None if measures_all else SAMPLED_QUERIES,
+                max_bytes=None if max_bytes is None else max_bytes - bare_bytes,
             )
         )
     except OverflowError:
-        raise ValueError(vectors_too_large(record, max_bytes or 0, bare)) from None
+        raise ValueError(vectors_too_large_message(record, max_bytes or 0, bare_bytes)) from None
 
 
-def _embedded_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
+def _embed_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for stack in stacks:
         # Estimate scores in pages whenever live views do.
         queries = scored_queries(stack)
         for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
-            written = finite_scores(_rounded(scores))
+            written = finite_scores(_round(scores))
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
     return embedded
 
 
-def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+def _round(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
     """Round scores, which makes the page smaller."""
-    return [each.round(_SCORE_DIGITS) for each in scores]
+    return [layer_scores.round(_SCORE_DIGITS) for layer_scores in scores]
 
 
-def _embedded_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
+def _embed_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
     embedded = []
     for done, (stack, layer) in enumerate(layers):
         steps = encode_maps(stack, layer, MAP_SIZE)
-        small, sampled, _ = yield from scale_progress(steps, "maps", done, len(layers))
-        place = {"stack": stack.name, "layer": layer} | small.header()
-        said = {} if sampled is None else {"sampled": sampled}
-        embedded.append(place | said | {"data": packed(small.data)})
+        encoded, sampled, _ = yield from scale_progress(steps, "maps", done, len(layers))
+        header = {"stack": stack.name, "layer": layer} | encoded.header()
+        sampling = {} if sampled is None else {"sampled": sampled}
+        embedded.append(header | sampling | {"data": packed(encoded.data)})
         yield Progress("thumbnails", done + 1, len(layers), "layer")
     return embedded
 
 
-def _embedded_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
+def _embed_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
     """Embed the images in the model's input. Return an empty dict if there are none."""
     embedded = []
     for done, image in enumerate(record.images):

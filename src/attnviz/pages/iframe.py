@@ -26,9 +26,9 @@ _FOLLOW = (
 # Estimated sizes in pixels, at the width of a usual column: controls above and below a picture, a
 # token, the column, and the maximum height.
 _AROUND = 480
-_TOKEN, _MOST_TOKENS = 26, 64
+_TOKEN, _MAX_TOKENS = 26, 64
 _COLUMN = 780
-_HIGHEST = 1600
+_MAX_HEIGHT = 1600
 
 
 def check_height(height: object) -> float | Literal["auto"]:
@@ -68,7 +68,7 @@ def module_of(text: str) -> str:
 def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any]) -> int:
     """Estimate the height of a view in a usual column."""
     stack = record.stack(state["stack"])
-    tokens = min(max(len(stack.query_tokens), len(stack.key_tokens)), _MOST_TOKENS)
+    tokens = min(max(len(stack.query_tokens), len(stack.key_tokens)), _MAX_TOKENS)
     layers = len(stack.layers)
     heads = max(stack.num_heads(layer) for layer in stack.layers)
     cell = min(96, _COLUMN // heads)
@@ -81,4 +81,4 @@ def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any
         "compare": min(cell, 44) * layers + _TOKEN * tokens + 120,
         "dashboard": cell // 2 * layers + _TOKEN * tokens + _AROUND,
     }
-    return min(_AROUND + pictures[view], _HIGHEST)
+    return min(_AROUND + pictures[view], _MAX_HEIGHT)

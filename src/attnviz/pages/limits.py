@@ -24,16 +24,16 @@ __all__ = [
     "check_file_kind",
     "check_options",
     "check_top_keys",
-    "code_too_large",
+    "code_too_large_message",
     "count_rows",
     "count_weights",
     "default_limit",
-    "megabytes",
-    "no_room",
-    "too_large",
-    "too_long",
-    "too_many",
-    "vectors_too_large",
+    "format_megabytes",
+    "no_room_message",
+    "too_large_message",
+    "too_long_message",
+    "too_many_message",
+    "vectors_too_large_message",
 ]
 
 PagePrecision = Literal["auto", "exact"]
@@ -43,7 +43,7 @@ FULL_BYTES = 6_000_000
 #: Maximum number of weights of a page with all weights: more slow down a browser tab.
 MAX_WEIGHTS = 200_000_000
 #: Maximum number of weights among which the strongest are searched: minutes on two cores.
-MAX_LOOKED_AT = 5_000_000_000
+MAX_SEARCHED_WEIGHTS = 5_000_000_000
 #: Maximum number of weights for which the error of rounded vectors is measured on all queries.
 MAX_MEASURED = 100_000_000
 #: Maximum value of `top_keys`.
@@ -54,7 +54,7 @@ MAX_MEGABYTES = 400
 _SHORTER = "use a shorter text"
 
 _BYTES_PER_ROW = {"causal": 64, "both ways": 128}
-_MOST_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
+_MAX_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
 
 
 def check_options(precision: str, max_mb: float | None) -> int | None:
@@ -128,44 +128,44 @@ def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> 
     """Return the default limit of a page in bytes. `causal` has the causal stacks."""
     names = {stack.name for stack in causal}
     kinds = {name: "causal" if name in names else "both ways" for name in record.stacks}
-    wanted = sum(
+    size = sum(
         _BYTES_PER_ROW[kinds[name]] * count_rows(stack) for name, stack in record.stacks.items()
     )
-    most = max(_MOST_BYTES[kind] for kind in kinds.values())
-    return max(FULL_BYTES, min(wanted, most))
+    max_size = max(_MAX_BYTES[kind] for kind in kinds.values())
+    return max(FULL_BYTES, min(size, max_size))
 
 
-def megabytes(count: int) -> str:
+def format_megabytes(count: int) -> str:
     """Return bytes as megabytes with four digits, rounded up so that they suffice as a limit.
 
     Examples
     --------
-    >>> megabytes(81_234), megabytes(100_001), megabytes(12_345_600), megabytes(81_230)
-    ('0.08124', '0.1001', '12.35', '0.08123')
+    >>> format_megabytes(81_234), format_megabytes(100_001), format_megabytes(12_345_600)
+    ('0.08124', '0.1001', '12.35')
     """
     step = 10 ** max(0, len(str(count)) - 4)
     return f"{math.ceil(count / step) * step / 1e6:.10g}"
 
 
-def too_long(record: AttentionRecord) -> str:
-    """Return the message for more weights than `MAX_LOOKED_AT`."""
-    count, most = count_weights(record), MAX_LOOKED_AT
+def too_long_message(record: AttentionRecord) -> str:
+    """Return the message for more weights than `MAX_SEARCHED_WEIGHTS`."""
+    count, max_weights = count_weights(record), MAX_SEARCHED_WEIGHTS
     return (
-        f"a page of {count:,} weights takes too long to compute (at most {most:,}). "
-        f"{_sentence(_fewer(record, most))} Views in a notebook need no page, and show texts of "
-        "any length."
+        f"a page of {count:,} weights takes too long to compute (at most {max_weights:,}). "
+        f"{_sentence(_weight_advice(record, max_weights))} Views in a notebook need no page, and "
+        "show texts of any length."
     )
 
 
-def too_many(record: AttentionRecord, max_bytes: int | None) -> str:
+def too_many_message(record: AttentionRecord, max_bytes: int | None) -> str:
     """Return the message for a page that cannot embed every weight."""
-    count, most = count_weights(record), MAX_WEIGHTS
+    count, max_weights = count_weights(record), MAX_WEIGHTS
     if max_bytes is None:
-        ways, limit = _fewer(record, most), f"at most {most:,}"
+        ways, limit = _weight_advice(record, max_weights), f"at most {max_weights:,}"
     else:
         limit = f"max_mb={max_bytes / 1e6:g}"
-        ways = ["pass a larger max_mb", *_layers(record), _SHORTER]
-    if count <= MAX_LOOKED_AT:
+        ways = ["pass a larger max_mb", *_layer_advice(record), _SHORTER]
+    if count <= MAX_SEARCHED_WEIGHTS:
         ways.append('store only the strongest keys with precision="auto"')
     return (
         f'precision="exact": a page with all {count:,} weights would be too large ({limit}). '
@@ -173,40 +173,44 @@ def too_many(record: AttentionRecord, max_bytes: int | None) -> str:
     )
 
 
-def no_room(record: AttentionRecord, limit: int, *, without: int, needed: int | None = None) -> str:
+def no_room_message(
+    record: AttentionRecord, limit: int, *, without: int, needed: int | None = None
+) -> str:
     """Return the message for a limit that is too low. `needed` is the size of the smallest page."""
     start = (
         f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
-        f"{megabytes(without)} MB without weights"
+        f"{format_megabytes(without)} MB without weights"
     )
-    more = "pass a larger max_mb" if needed is None else f"pass max_mb={megabytes(needed)}"
-    ways = _sentence([more, *_layers(record), _SHORTER])
+    more = "pass a larger max_mb" if needed is None else f"pass max_mb={format_megabytes(needed)}"
+    ways = _sentence([more, *_layer_advice(record), _SHORTER])
     if needed is None:
         return f"{start}. {ways}"
-    return f"{start}, and {megabytes(needed)} MB with each query's two strongest keys. {ways}"
+    return (
+        f"{start}, and {format_megabytes(needed)} MB with each query's two strongest keys. {ways}"
+    )
 
 
-def code_too_large(limit: int, bare: int) -> str:
+def code_too_large_message(limit: int, bare: int) -> str:
     """Return the message for a limit below `bare`, the size of a page without data."""
     return (
         f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "
-        f"{megabytes(bare)} MB. Pass a larger max_mb."
+        f"{format_megabytes(bare)} MB. Pass a larger max_mb."
     )
 
 
-def vectors_too_large(record: AttentionRecord, limit: int, bare: int) -> str:
+def vectors_too_large_message(record: AttentionRecord, limit: int, bare: int) -> str:
     """Return the message for queries and keys that do not fit."""
     return (
         f"the page has no room for the queries and keys of all layers. They take more than the "
         f"{(limit - bare) / 1e6:.4g} MB that max_mb={limit / 1e6:.10g} leaves beside the code of "
-        f"the view. {_sentence(['pass a larger max_mb', *_layers(record), _SHORTER])}"
+        f"the view. {_sentence(['pass a larger max_mb', *_layer_advice(record), _SHORTER])}"
     )
 
 
-def too_large(record: AttentionRecord, limit: int, size: int) -> str:
+def too_large_message(record: AttentionRecord, limit: int, size: int) -> str:
     """Return the message for a page that exceeds its limit."""
-    ways = _sentence(["pass a larger max_mb", *_layers(record), _SHORTER])
-    return f"the page has {megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}. {ways}"
+    ways = _sentence(["pass a larger max_mb", *_layer_advice(record), _SHORTER])
+    return f"the page has {format_megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}. {ways}"
 
 
 def _sentence(ways: list[str]) -> str:
@@ -215,22 +219,22 @@ def _sentence(ways: list[str]) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _layers(record: AttentionRecord) -> list[str]:
+def _layer_advice(record: AttentionRecord) -> list[str]:
     """Return the advice to choose layers, if there are several."""
     several = len({layer for stack in record.stacks.values() for layer in stack.layers}) > 1
     return ["choose layers with include_layers=[...]"] if several else []
 
 
-def _fewer(record: AttentionRecord, most: int) -> list[str]:
-    """Return advice for a record with at most `most` weights."""
+def _weight_advice(record: AttentionRecord, max_weights: int) -> list[str]:
+    """Return advice for a record with at most `max_weights` weights."""
     # `include_layers` applies to all stacks, so add up the weights of all stacks by layer number.
     layers: Counter[int] = Counter()
     for stack in record.stacks.values():
         size = len(stack.query_tokens) * len(stack.key_tokens)
         for layer in stack.layers:
             layers[layer] += stack.num_heads(layer) * size
-    fitting = most // max(layers.values())
+    fitting = max_weights // max(layers.values())
     if fitting and len(layers) > 1:
-        which = f"up to {fitting} of {len(layers)}"
-        return [f"choose layers with include_layers=[...], {which}", _SHORTER]
+        choice = f"up to {fitting} of {len(layers)}"
+        return [f"choose layers with include_layers=[...], {choice}", _SHORTER]
     return [_SHORTER]

@@ -25,7 +25,7 @@ import html
 import io
 from collections.abc import Callable
 
-from attnviz.pages.html import still_of, with_still
+from attnviz.pages.html import get_still, replace_still
 from attnviz.pages.iframe import iframe
 from attnviz.pages.image import draw_for_notebook
 from attnviz.utils.bars import Output, bars_in
@@ -34,7 +34,7 @@ from attnviz.utils.host import warn_caller
 __all__ = ["show_saved", "show_snapshot"]
 
 # Limits of the frame's height, in pixels.
-_LEAST_HEIGHT, _MOST_HEIGHT = 420, 1500
+_MIN_HEIGHT, _MAX_HEIGHT = 420, 1500
 
 # Elements around one output of a cell: in JupyterLab, Notebook, Voila and nbconvert, in nbconvert's
 # classic template, in Colab, in VS Code, in Quarto, and in Jupyter Book.
@@ -128,7 +128,7 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
         drawn = draw_for_notebook(document)
     except (ImportError, RuntimeError) as error:
         warn_caller(f"a smaller picture replaces that of the view: {error}")
-        picture = HTML(still_of(document))
+        picture = HTML(get_still(document))
     else:
         png = _smaller(drawn.png)
         picture = Image(png, format="png", retina=True, alt=drawn.title)
@@ -139,7 +139,7 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
             f'<img alt="{html.escape(drawn.title)}" style="width: 100%" '
             f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         )
-        document = with_still(document, still)
+        document = replace_still(document, still)
     output.show(picture)
     _show_frame(document, height)
 
@@ -167,6 +167,6 @@ def _smaller(png: bytes) -> bytes:
 
 
 def _frame(page: str, height: float) -> str:
-    size = min(max(height, _LEAST_HEIGHT), _MOST_HEIGHT)
+    size = min(max(height, _MIN_HEIGHT), _MAX_HEIGHT)
     # The frame adapts to its content if scripts run, because a view is higher in a narrow column.
     return f"{iframe(page, 'auto', size, kind='attnviz-snapshot')}{_STYLE}"

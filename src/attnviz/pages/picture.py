@@ -28,7 +28,7 @@ from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace, Steps, run_steps
 
 __all__ = [
-    "MOST_BYTES",
+    "MAX_PICTURE_BYTES",
     "SIDES",
     "Cells",
     "all_heads_figure",
@@ -122,11 +122,11 @@ _GROUND = 0
 #: Sizes of a map in a page's picture, in pixels. The first with a small enough file is used.
 SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
 # Maximum size of the picture's file.
-_MOST_PNG_BYTES = 6_000
+_MAX_PNG_BYTES = 6_000
 # A file that exceeds the maximum by this factor at the fastest level exceeds it at the best level.
 _FAR = 1.25
 #: Maximum size of a page's picture and its description, for less than 10,000 heads.
-MOST_BYTES = 9_500
+MAX_PICTURE_BYTES = 9_500
 # Displayed size in CSS pixels: small enough that the description below stays visible.
 _SHOWN_SIZE = 480
 _LARGEST_PIXEL = 8
@@ -241,8 +241,8 @@ def grid_figure(
     """
     for side in sides:
         pixels = _grid(cells(side))
-        picture = palette_png(pixels, np.vstack([palette, _FRAME]), most=_MOST_PNG_BYTES)
-        if len(picture) <= _MOST_PNG_BYTES:
+        picture = palette_png(pixels, np.vstack([palette, _FRAME]), most=_MAX_PNG_BYTES)
+        if len(picture) <= _MAX_PNG_BYTES:
             break
     width = pixels.shape[1] * min(max(_SHOWN_SIZE // max(pixels.shape), 1), _LARGEST_PIXEL)
     return (
@@ -318,7 +318,7 @@ def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
 
 
 def palette_png(
-    pixels: Cells, palette: NDArray[np.float64], *, most: int = _MOST_PNG_BYTES
+    pixels: Cells, palette: NDArray[np.float64], *, most: int = _MAX_PNG_BYTES
 ) -> bytes:
     """Return a PNG with 4 bits per pixel. Index 255 is the last color of the palette.
 

@@ -1,6 +1,6 @@
 """Strongest keys of each query, which a page embeds if it has no room for all weights.
 
-A page embeds all weights above a threshold, and the strongest `LEAST_KEYS` of each row in any case.
+A page embeds all weights above a threshold, and the strongest `MIN_KEYS` of each row in any case.
 No other choice with the same number of keys covers more of the weight. The rest of a row's weight
 is spread evenly over its other keys, from the first key with weight to the last.
 ``js/src/client/page/sparse.ts`` reads the bytes. The tests of both read
@@ -46,14 +46,14 @@ from attnviz.utils.progress import Pace, Progress, Steps, run_with_bar, scale_pr
 
 __all__ = [
     "ENCODING",
-    "LEAST_KEYS",
+    "MIN_KEYS",
     "Cut",
     "SparseRows",
     "StrongestRows",
     "Sweep",
+    "concatenate_rows",
     "encode_sparse",
     "first_level",
-    "joined",
     "sparse_rows",
     "strongest_rows",
 ]
@@ -61,14 +61,14 @@ __all__ = [
 ENCODING = "strongest-keys"
 #: Minimum number of embedded keys per row. The first token has most of the weight of many rows, so
 #: the second strongest key is the interesting one.
-LEAST_KEYS = 2
+MIN_KEYS = 2
 
 _SEVEN_BITS = 7
 _MORE = 0x80
 # Number of levels. The threshold of a level is ``(level / _LEVELS) ** 2`` of the largest weight.
 _LEVELS = 4096
 # Lower bound of the deflated bytes per key: about 4 bits for its position and 6 for its weight.
-_LEAST_BYTES_PER_KEY = 0.8
+_MIN_BYTES_PER_KEY = 0.8
 # Growth by base64.
 _TEXT = 4 / 3
 # The weakest keys are dropped when the collected keys exceed those that fit by this factor.
@@ -134,13 +134,13 @@ class SparseRows:
     @property
     def weights(self) -> NDArray[np.float64]:
         """Decoded weights of the embedded keys."""
-        return _values(self.codes, self.maximum, signed=self.signed)
+        return _decode(self.codes, self.maximum, signed=self.signed)
 
     @property
     def spread(self) -> NDArray[np.float64]:
         """Weight of each other key of a row, or 0 if all keys are embedded, (heads * rows,)."""
         others = self.ends - self.firsts - self.counts
-        rests = _values(self.rests, self.most_rest)
+        rests = _decode(self.rests, self.most_rest)
         spread: NDArray[np.float64] = np.where(others > 0, rests / np.maximum(1, others), 0.0)
         return spread
 
@@ -167,12 +167,12 @@ class SparseRows:
 def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
     """Encode rows. Return a header of JSON values, with the lengths of the runs, and the bytes."""
     row = np.arange(len(rows.counts)) % rows.shape[1]
-    reach = _reach(rows, row)
+    reach = _max_reach(rows, row)
     runs = _runs(rows, row, reach)
     return _header(rows, reach, [len(run) for run in runs]), b"".join(runs)
 
 
-def _reach(rows: SparseRows | StrongestRows, row: NDArray[np.int64]) -> int:
+def _max_reach(rows: SparseRows | StrongestRows, row: NDArray[np.int64]) -> int:
     """Return the largest distance of a key with weight after its query: 0 if causal."""
     return int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
 
@@ -185,11 +185,11 @@ def _runs(rows: SparseRows, row: NDArray[np.int64], reach: int) -> list[bytes]:
     begins = starts[rows.counts > 0]
     gaps[begins] = rows.keys[begins] - rows.firsts[rows.counts > 0]
     return [
-        _packed(rows.counts),
-        _packed(rows.firsts),
-        _packed(np.maximum(0, last - rows.ends)),
+        _encode_integers(rows.counts),
+        _encode_integers(rows.firsts),
+        _encode_integers(np.maximum(0, last - rows.ends)),
         rows.rests.tobytes(),
-        _packed(gaps),
+        _encode_integers(gaps),
         rows.codes.tobytes(),
     ]
 
@@ -208,20 +208,20 @@ def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
     return header
 
 
-def _packed(numbers: NDArray[np.int64]) -> bytes:
+def _encode_integers(numbers: NDArray[np.int64]) -> bytes:
     """Encode integers in base 128 (LEB128)."""
     lengths = np.ones(len(numbers), np.int64)
     largest = int(numbers.max(initial=0))
     for digits in range(1, -(-largest.bit_length() // _SEVEN_BITS)):
         lengths += numbers >= 1 << _SEVEN_BITS * digits
     ends = np.cumsum(lengths)
-    out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    encoded = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
     for digit in range(int(lengths.max(initial=0))):
-        long = lengths > digit
-        part = (numbers[long] >> _SEVEN_BITS * digit) & (_MORE - 1)
-        more = np.where(lengths[long] > digit + 1, _MORE, 0)
-        out[ends[long] - lengths[long] + digit] = part + more
-    return out.tobytes()
+        has_digit = lengths > digit
+        bits = (numbers[has_digit] >> _SEVEN_BITS * digit) & (_MORE - 1)
+        continuation = np.where(lengths[has_digit] > digit + 1, _MORE, 0)
+        encoded[ends[has_digit] - lengths[has_digit] + digit] = bits + continuation
+    return encoded.tobytes()
 
 
 @dataclass(frozen=True)
@@ -239,12 +239,12 @@ class StrongestRows:
     weights : ndarray of float32
         Collected weights, in the order of `keys`.
     always : ndarray of bool
-        Whether a weight is among the `LEAST_KEYS` strongest of its row, which are always embedded.
+        Whether a weight is among the `MIN_KEYS` strongest of its row, which are always embedded.
     firsts, ends : ndarray of int64, (rows,)
         First key with weight, and the key after the last one. Both are 0 for rows without weight.
     sums : ndarray of float64, (rows,)
         Sum of all weights of a row.
-    most, least : ndarray of float32, (rows,)
+    largest, smallest : ndarray of float32, (rows,)
         Largest and smallest weight from `firsts` to `ends` that was not collected, or 0 and
         infinity if all were.
     """
@@ -256,8 +256,8 @@ class StrongestRows:
     firsts: NDArray[np.int64]
     ends: NDArray[np.int64]
     sums: NDArray[np.float64]
-    most: NDArray[np.float32]
-    least: NDArray[np.float32]
+    largest: NDArray[np.float32]
+    smallest: NDArray[np.float32]
 
     @property
     def sizes(self) -> NDArray[np.float32]:
@@ -268,30 +268,30 @@ class StrongestRows:
     @property
     def num_bytes(self) -> int:
         """Size of the arrays in bytes."""
-        return sum(getattr(self, each.name).nbytes for each in fields(self))
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
 
-    def raised(self, threshold: float) -> StrongestRows:
+    def raise_threshold(self, threshold: float) -> StrongestRows:
         """Return the rows without weights below `threshold`, except those in `always`."""
         sizes = self.sizes
-        stays = self.always | (sizes >= threshold)
-        counts, most, least = self.counts.copy(), self.most.copy(), self.least.copy()
+        kept = self.always | (sizes >= threshold)
+        counts, largest, smallest = self.counts.copy(), self.largest.copy(), self.smallest.copy()
         # `reduceat` needs nonempty groups, so pass only rows with keys.
         rows = np.flatnonzero(counts)
         starts = (np.cumsum(counts) - counts)[rows]
         if len(rows):
-            counts[rows] = np.add.reduceat(stays, starts, dtype=np.int64)
-            dropped = np.where(stays, 0, sizes)
-            most[rows] = np.maximum(most[rows], np.maximum.reduceat(dropped, starts))
-            dropped = np.where(stays, np.float32(np.inf), sizes)
-            least[rows] = np.minimum(least[rows], np.minimum.reduceat(dropped, starts))
+            counts[rows] = np.add.reduceat(kept, starts, dtype=np.int64)
+            dropped = np.where(kept, 0, sizes)
+            largest[rows] = np.maximum(largest[rows], np.maximum.reduceat(dropped, starts))
+            dropped = np.where(kept, np.float32(np.inf), sizes)
+            smallest[rows] = np.minimum(smallest[rows], np.minimum.reduceat(dropped, starts))
         return replace(
             self,
             counts=counts,
-            keys=self.keys[stays],
-            weights=self.weights[stays],
-            always=self.always[stays],
-            most=most,
-            least=least,
+            keys=self.keys[kept],
+            weights=self.weights[kept],
+            always=self.always[kept],
+            largest=largest,
+            smallest=smallest,
         )
 
 
@@ -306,15 +306,15 @@ def strongest_rows(
     Examples
     --------
     >>> rows = strongest_rows(np.array([[0.1, 0.5, 0.0, 0.4]], np.float32), threshold=0.45)
-    >>> rows.keys, rows.most, rows.least
+    >>> rows.keys, rows.largest, rows.smallest
     (array([1, 3], dtype=int32), array([0.1], dtype=float32), array([0.], dtype=float32))
     """
     with torch.no_grad():
         if not signed:
             return _strongest_rows(weights, threshold, first)
-        found = _strongest_rows(np.abs(weights), threshold, first)
-        row = np.repeat(np.arange(len(weights)), found.counts)
-        return replace(found, weights=weights[row, found.keys - first])
+        rows = _strongest_rows(np.abs(weights), threshold, first)
+        row = np.repeat(np.arange(len(weights)), rows.counts)
+        return replace(rows, weights=weights[row, rows.keys - first])
 
 
 def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) -> StrongestRows:
@@ -322,77 +322,79 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     # Divide the keys into bins: for most bins, only the maximum is needed.
     bins = -(-columns // _BIN)
     # Weights that are not collected yet, with zeros after the last key.
-    left = torch.zeros(count, bins * _BIN)
+    remaining = torch.zeros(count, bins * _BIN)
     # Copy with numpy, because torch warns about read-only arrays.
-    left.numpy()[:, :columns] = weights
-    binned = left.view(count, bins, _BIN)
+    remaining.numpy()[:, :columns] = weights
+    binned = remaining.view(count, bins, _BIN)
     largest = binned.amax(dim=2)
     # Sum in double precision, because the rest beside a strong key is a small difference.
     sums = binned.sum(dim=(1, 2), dtype=torch.float64)
     row = torch.arange(count)
 
     # Find the first and last key with weight, in the first and last bin with weight.
-    some = (largest > 0).to(torch.uint8)
-    begin, end = some.argmax(dim=1), bins - 1 - some.flip(1).argmax(dim=1)
+    has_weight = (largest > 0).to(torch.uint8)
+    begin, end = has_weight.argmax(dim=1), bins - 1 - has_weight.flip(1).argmax(dim=1)
     firsts = begin * _BIN + (binned[row, begin] > 0).to(torch.uint8).argmax(dim=1)
     ends = (end + 1) * _BIN - (binned[row, end] > 0).to(torch.uint8).flip(1).argmax(dim=1)
-    nothing = largest.amax(dim=1) <= 0
-    firsts[nothing], ends[nothing] = 0, 0
-    least = _least_within(binned, firsts, ends)
+    is_empty = largest.amax(dim=1) <= 0
+    firsts[is_empty], ends[is_empty] = 0, 0
+    smallest_weights = _min_within(binned, firsts, ends)
 
     # Find the bins with a weight above the threshold, or with one of the row's strongest weights.
-    low = max(float(np.float32(threshold)), _SMALLEST)
-    hit = largest >= low
-    own = []
-    for _ in range(min(LEAST_KEYS, columns)):
-        best = largest.argmax(dim=1)
-        inside = binned[row, best]
-        place = inside.argmax(dim=1)
+    minimum = max(float(np.float32(threshold)), _SMALLEST)
+    selected = largest >= minimum
+    strongest_of_rows = []
+    for _ in range(min(MIN_KEYS, columns)):
+        best_bin = largest.argmax(dim=1)
+        bin_weights = binned[row, best_bin]
+        key_in_bin = bin_weights.argmax(dim=1)
         # After the loop, `strong` has the weakest of the row's strongest weights.
-        strong = inside[row, place]
-        weighs = strong > 0
-        hit[row[weighs], best[weighs]] = True
-        own.append((row[weighs], best[weighs], place[weighs], strong[weighs]))
+        strong = bin_weights[row, key_in_bin]
+        positive = strong > 0
+        selected[row[positive], best_bin[positive]] = True
+        strongest_of_rows.append(
+            (row[positive], best_bin[positive], key_in_bin[positive], strong[positive])
+        )
         # Remove it, so that the next iteration finds the next weight.
-        inside[row, place] = 0
-        binned[row, best], largest[row, best] = inside, inside.amax(dim=1)
-    which, bin_ = torch.nonzero(hit, as_tuple=True)
-    number = torch.zeros(hit.shape, dtype=torch.int64)
-    number[which, bin_] = torch.arange(len(which))
-    inside = binned[which, bin_]
-    chosen = inside >= low
-    always = torch.zeros_like(chosen)
-    for at, its_bin, place, weight in own:
-        place_of = number[at, its_bin], place
-        inside[place_of], always[place_of] = weight, True
-    chosen |= always
-    entry, place = torch.nonzero(chosen, as_tuple=True)
-    values, always = inside[entry, place], always[entry, place]
-    inside[entry, place] = 0
-    binned[which, bin_], largest[which, bin_] = inside, inside.amax(dim=1)
+        bin_weights[row, key_in_bin] = 0
+        binned[row, best_bin], largest[row, best_bin] = bin_weights, bin_weights.amax(dim=1)
+    bin_row, bin_index = torch.nonzero(selected, as_tuple=True)
+    entry_of_bin = torch.zeros(selected.shape, dtype=torch.int64)
+    entry_of_bin[bin_row, bin_index] = torch.arange(len(bin_row))
+    bin_weights = binned[bin_row, bin_index]
+    collected = bin_weights >= minimum
+    always = torch.zeros_like(collected)
+    for at_row, at_bin, key_in_bin, weight in strongest_of_rows:
+        position = entry_of_bin[at_row, at_bin], key_in_bin
+        bin_weights[position], always[position] = weight, True
+    collected |= always
+    entry, key_in_bin = torch.nonzero(collected, as_tuple=True)
+    collected_weights, always = bin_weights[entry, key_in_bin], always[entry, key_in_bin]
+    bin_weights[entry, key_in_bin] = 0
+    binned[bin_row, bin_index], largest[bin_row, bin_index] = bin_weights, bin_weights.amax(dim=1)
 
-    counts = torch.bincount(which[entry], minlength=count)
+    counts = torch.bincount(bin_row[entry], minlength=count)
     # If the smallest weight may have been collected, search for the smallest of the others.
-    unsure = torch.nonzero((least >= low) | (least >= strong)).flatten()
-    rest = left[unsure]
-    smallest = rest.masked_fill(rest == 0, torch.inf).amin(dim=1)
+    unsure = torch.nonzero((smallest_weights >= minimum) | (smallest_weights >= strong)).flatten()
+    unsure_rows = remaining[unsure]
+    smallest = unsure_rows.masked_fill(unsure_rows == 0, torch.inf).amin(dim=1)
     # The minimum is 0 if a key between `firsts` and `ends` has no weight.
-    smallest[(rest > 0).sum(dim=1) < (ends - firsts - counts)[unsure]] = 0.0
-    least[unsure] = smallest
+    smallest[(unsure_rows > 0).sum(dim=1) < (ends - firsts - counts)[unsure]] = 0.0
+    smallest_weights[unsure] = smallest
     return StrongestRows(
         counts=counts.numpy(),
-        keys=(bin_[entry] * _BIN + place + first).to(torch.int32).numpy(),
-        weights=values.numpy(),
+        keys=(bin_index[entry] * _BIN + key_in_bin + first).to(torch.int32).numpy(),
+        weights=collected_weights.numpy(),
         always=always.numpy(),
-        firsts=torch.where(nothing, 0, firsts + first).numpy(),
-        ends=torch.where(nothing, 0, ends + first).numpy(),
+        firsts=torch.where(is_empty, 0, firsts + first).numpy(),
+        ends=torch.where(is_empty, 0, ends + first).numpy(),
         sums=sums.numpy(),
-        most=largest.amax(dim=1).numpy(),
-        least=least.numpy(),
+        largest=largest.amax(dim=1).numpy(),
+        smallest=smallest_weights.numpy(),
     )
 
 
-def _least_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+def _min_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """Return the smallest weight of each row between `firsts` and `ends`, (rows,)."""
     row, number = torch.arange(len(binned)), torch.arange(binned.shape[1])
     smallest = binned.amin(dim=2)
@@ -406,10 +408,12 @@ def _least_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor
     return smallest.amin(dim=1)
 
 
-def joined(parts: list[StrongestRows]) -> StrongestRows:
+def concatenate_rows(parts: list[StrongestRows]) -> StrongestRows:
     """Concatenate rows. There must be at least one part."""
-    names = [each.name for each in fields(StrongestRows)]
-    return StrongestRows(**{n: np.concatenate([getattr(each, n) for each in parts]) for n in names})
+    names = [field.name for field in fields(StrongestRows)]
+    return StrongestRows(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    )
 
 
 def sparse_rows(
@@ -426,10 +430,10 @@ def sparse_rows(
     strong key can exceed it many times. Pass `most_rest`, the maximum over all rows, if `strongest`
     has only a part of the rows.
     """
-    codes = _codes(strongest.weights, maximum, signed=signed)
-    rounded = _values(codes, maximum, signed=signed)
+    codes = _encode(strongest.weights, maximum, signed=signed)
+    rounded = _decode(codes, maximum, signed=signed)
     others = strongest.ends - strongest.firsts - strongest.counts
-    rests = _rests(strongest, signed=signed)
+    rests = _other_weights(strongest, signed=signed)
     most_rest = float(rests.max(initial=0)) if most_rest is None else most_rest
     rows = SparseRows(
         shape=shape,
@@ -438,24 +442,24 @@ def sparse_rows(
         codes=codes,
         firsts=strongest.firsts,
         ends=strongest.ends,
-        rests=_codes(rests, most_rest),
+        rests=_encode(rests, most_rest),
         maximum=maximum,
         most_rest=most_rest,
         signed=signed,
     )
-    spread, spreads = rows.spread, others > 0
+    spread, is_spread = rows.spread, others > 0
     errors = [
         np.abs(rounded - strongest.weights),
-        np.abs(strongest.most - spread)[spreads],
-        np.abs(strongest.least - spread)[spreads],
+        np.abs(strongest.largest - spread)[is_spread],
+        np.abs(strongest.smallest - spread)[is_spread],
     ]
     if signed:
         # Nothing is spread, so the error of the smallest weight is below that of the largest.
         errors.pop()
-    return rows, max(float(each.max(initial=0)) for each in errors)
+    return rows, max(float(error.max(initial=0)) for error in errors)
 
 
-def _rests(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
+def _other_weights(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
     """Return the total weight of the other keys of each row."""
     row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
@@ -467,20 +471,22 @@ def _rests(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
     return rests
 
 
-def _values(codes: NDArray[np.uint8], most: float, *, signed: bool = False) -> NDArray[np.float64]:
+def _decode(
+    codes: NDArray[np.uint8], maximum: float, *, signed: bool = False
+) -> NDArray[np.float64]:
     if signed:
         roots = codes.view(np.int8) / TOP_SIGNED_CODE
-        numbers: NDArray[np.float64] = most * roots * np.abs(roots)
+        numbers: NDArray[np.float64] = maximum * roots * np.abs(roots)
         return numbers
-    values: NDArray[np.float64] = most * (codes / TOP_CODE) ** 2
+    values: NDArray[np.float64] = maximum * (codes / TOP_CODE) ** 2
     return values
 
 
-def _codes(
-    weights: NDArray[np.floating], most: float, *, signed: bool = False
+def _encode(
+    weights: NDArray[np.floating], maximum: float, *, signed: bool = False
 ) -> NDArray[np.uint8]:
     sizes = np.abs(weights) if signed else weights
-    shares = np.clip(sizes / most, 0, 1) if most > 0 else np.zeros_like(weights)
+    shares = np.clip(sizes / maximum, 0, 1) if maximum > 0 else np.zeros_like(weights)
     if signed:
         roots = np.copysign(np.rint(np.sqrt(shares) * TOP_SIGNED_CODE), weights)
         signs: NDArray[np.uint8] = roots.astype(np.int8).view(np.uint8)
@@ -498,27 +504,27 @@ class _Histogram:
         # Number and sum of the weights that are always embedded.
         self.count, self.mass = 0.0, 0.0
 
-    def add_weights(self, sizes: NDArray[np.float32], maximum: float, times: float = 1) -> None:
-        places = _levels(sizes, maximum)
+    def add_weights(self, sizes: NDArray[np.float32], maximum: float, factor: float = 1) -> None:
+        levels = _levels(sizes, maximum)
         bins = _LEVELS + 1
-        self.counts += times * np.bincount(places, minlength=bins)
-        self.masses += times * np.bincount(places, sizes, minlength=bins)
+        self.counts += factor * np.bincount(levels, minlength=bins)
+        self.masses += factor * np.bincount(levels, sizes, minlength=bins)
 
     def add(self, rows: StrongestRows, maximum: float) -> None:
         self.add_weights(rows.sizes[~rows.always], maximum)
         self.count += np.count_nonzero(rows.always)
         self.mass += float(rows.sizes[rows.always].sum(dtype=np.float64))
 
-    def covering(self, share: float) -> int:
+    def level_covering(self, share: float) -> int:
         """Return the highest level that covers `share` of the weight, or 0 if none does."""
         above = (self.mass + np.cumsum(self.masses[::-1])[::-1]) / self.total
         return int(np.flatnonzero(above >= share).max(initial=0))
 
-    def keys(self, level: int) -> float:
+    def num_keys(self, level: int) -> float:
         """Return the number of keys that are embedded with this level as threshold."""
         return self.count + float(self.counts[level:].sum())
 
-    def holding(self, keys: float) -> int:
+    def level_with_at_most(self, keys: float) -> int:
         """Return the lowest level with at most `keys` embedded keys."""
         above = self.count + np.cumsum(self.counts[::-1])[::-1]
         fitting = np.flatnonzero(above <= keys)
@@ -554,7 +560,7 @@ class Cut:
     @property
     def size(self) -> int:
         """Number of bytes of their data in a page."""
-        return sum(len(each["data"]) for each in self.blocks)
+        return sum(len(block["data"]) for block in self.blocks)
 
 
 class Sweep:
@@ -577,7 +583,7 @@ class Sweep:
         # Rows, each with the index of its layer.
         self._parts: list[tuple[int, StrongestRows]] = []
         self._level = level
-        self._held = 0
+        self._num_keys = 0
 
     @property
     def num_bytes(self) -> int:
@@ -593,70 +599,74 @@ class Sweep:
 
         Rows must be added head by head, and within a head in their order.
         """
-        self.take(self.strongest(self._layers[-1][0], weights, first))
-        for _ in self.thinned():
+        self.add_rows(self.strongest(self._layers[-1][0], weights, first))
+        for _ in self.drop_excess():
             pass
 
     def strongest(
         self, stack: AttentionStack, weights: NDArray[np.float32], first: int = 0
     ) -> StrongestRows:
-        """Collect the strongest keys of rows for `take`, with the current threshold."""
+        """Collect the strongest keys of rows for `add_rows`, with the current threshold."""
         threshold = _threshold(self._level) * stack.maximum
         return strongest_rows(weights, threshold, first, signed=stack.signed)
 
-    def take(self, rows: StrongestRows) -> None:
-        """Add the next rows of the layer. Call `thinned` afterwards."""
+    def add_rows(self, rows: StrongestRows) -> None:
+        """Add the next rows of the layer. Call `drop_excess` afterwards."""
         self._parts.append((len(self._layers) - 1, rows))
-        self._held += int(np.count_nonzero(~rows.always))
+        self._num_keys += int(np.count_nonzero(~rows.always))
 
-    def thinned(self) -> Iterator[None]:
+    def drop_excess(self) -> Iterator[None]:
         """Drop the weakest keys if there are too many, in steps."""
-        most = _most_keys(self._room)
-        if self._held > _COLLECTED * most:
-            yield from self._hold(most)
+        max_keys = _max_keys(self._room)
+        if self._num_keys > _COLLECTED * max_keys:
+            yield from self._drop_weakest(max_keys)
 
     def suffices(self, room: float) -> bool:
         """Whether the collected keys suffice for a page with this room."""
         return self._level == 0 or room <= self._room
 
-    def dropped(self) -> Iterator[None]:
+    def finish(self) -> Iterator[None]:
         """Drop the keys that do not fit, in steps. Call it after the last row."""
-        if self._held > _most_keys(self._room):
-            yield from self._hold(_most_keys(self._room))
+        if self._num_keys > _max_keys(self._room):
+            yield from self._drop_weakest(_max_keys(self._room))
 
     def cut(self, share: float, room: float) -> Cut:
         """Encode the fewest keys that cover `share` of the weight, or as many as fit.
 
-        The result exceeds `room` if even the strongest `LEAST_KEYS` of each row do.
+        The result exceeds `room` if even the strongest `MIN_KEYS` of each row do.
         """
-        return run_with_bar(self.cutting(share, room), "page")
+        return run_with_bar(self.cut_in_steps(share, room), "page")
 
-    def cutting(self, share: float, room: float) -> Steps[Cut]:
+    def cut_in_steps(self, share: float, room: float) -> Steps[Cut]:
         """Run `cut` in steps."""
         whole = yield from self._joined()
         histogram = self._histogram()
         yield Progress("compressing", 0, len(whole), "layer")
-        most = histogram.holding(histogram.count + _most_keys(room))
-        level = lowest = max(self._level, histogram.covering(share), most)
+        fitting_level = histogram.level_with_at_most(histogram.count + _max_keys(room))
+        level = lowest = max(self._level, histogram.level_covering(share), fitting_level)
         # Start from the same keys, independent of how many were collected.
         layers = []
-        for stack, n, rows in whole:
-            layers.append((stack, n, _raised(stack, rows, lowest)))
+        for stack, layer, rows in whole:
+            layers.append((stack, layer, _raise_threshold(stack, rows, lowest)))
             yield Progress("compressing", 0, len(whole), "layer")
         fuller = False
         for last in range(1 - _TRIES, 1):
             cut: list[tuple[dict[str, Any], float, float]] = []
             packer = Packer()
-            for each in layers:
-                steps = _embedding(*each, level, packer)
+            for layer_rows in layers:
+                steps = _encode_layer(*layer_rows, level, packer)
                 cut.append((yield from scale_progress(steps, "compressing", len(cut), len(layers))))
             size = sum(len(block["data"]) for block, *_ in cut)
-            holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
+            fitting_level = histogram.level_with_at_most(
+                _SPARE * histogram.num_keys(level) * room / size
+            )
             if size > room and level <= _LEVELS:
                 # The last try has only the keys that are always embedded: the smallest page.
-                level = max(level + 1, holding) if last + 1 < 0 else _LEVELS + 1
-            elif size < _FULL * room and max(holding, lowest) < level <= _LEVELS and not fuller:
-                fuller, level = True, max(holding, lowest)
+                level = max(level + 1, fitting_level) if last + 1 < 0 else _LEVELS + 1
+            elif (
+                size < _FULL * room and max(fitting_level, lowest) < level <= _LEVELS and not fuller
+            ):
+                fuller, level = True, max(fitting_level, lowest)
             else:
                 break
         covered = min(1.0, sum(mass for _, mass, _ in cut) / histogram.total)
@@ -666,11 +676,11 @@ class Sweep:
     def _joined(self) -> Steps[list[tuple[AttentionStack, int, StrongestRows]]]:
         """Join the collected rows of each layer."""
         parts: list[list[StrongestRows]] = [[] for _ in self._layers]
-        for place, rows in self._parts:
-            parts[place].append(rows)
+        for layer_index, rows in self._parts:
+            parts[layer_index].append(rows)
         whole = []
-        for each in parts:
-            whole.append(each[0] if len(each) == 1 else joined(each))
+        for layer_parts in parts:
+            whole.append(layer_parts[0] if len(layer_parts) == 1 else concatenate_rows(layer_parts))
             yield Progress("compressing", 0, len(parts), "layer")
         # Free the separate parts.
         self._parts = list(enumerate(whole))
@@ -679,26 +689,26 @@ class Sweep:
     def _histogram(self) -> _Histogram:
         total = sum(float(rows.sums.sum()) for _, rows in self._parts)
         histogram = _Histogram(max(total, np.finfo(float).tiny))
-        for place, rows in self._parts:
-            histogram.add(rows, self._layers[place][0].maximum)
+        for layer_index, rows in self._parts:
+            histogram.add(rows, self._layers[layer_index][0].maximum)
         return histogram
 
-    def _hold(self, most: int) -> Iterator[None]:
+    def _drop_weakest(self, max_keys: int) -> Iterator[None]:
         """Drop the weakest keys until at most `most` remain, in steps."""
         histogram = self._histogram()
         yield
         # Raise the level first, so that rows that arrive between the steps have no weaker keys.
-        self._level = max(self._level + 1, histogram.holding(histogram.count + most))
-        held = since = 0
-        for number, (place, rows) in enumerate(self._parts):
-            thinned = _raised(self._layers[place][0], rows, self._level)
-            self._parts[number] = (place, thinned)
-            held += int(np.count_nonzero(~thinned.always))
+        self._level = max(self._level + 1, histogram.level_with_at_most(histogram.count + max_keys))
+        num_keys = since = 0
+        for number, (layer_index, rows) in enumerate(self._parts):
+            thinned = _raise_threshold(self._layers[layer_index][0], rows, self._level)
+            self._parts[number] = (layer_index, thinned)
+            num_keys += int(np.count_nonzero(~thinned.always))
             since += len(rows.keys)
             if since >= _PART_KEYS:
                 since = 0
                 yield
-        self._held = held
+        self._num_keys = num_keys
 
 
 def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int]:
@@ -721,30 +731,32 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
         ),
     )
     for rows, (stack, layer) in zip(sampled, layers, strict=True):
-        times = len(stack.query_tokens) / len(rows)
-        for _, of_heads, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
-            weights = np.abs(of_heads)
+        factor = len(stack.query_tokens) / len(rows)
+        for _, head_weights, _ in weights_of_some(
+            stack, layer, range(stack.num_heads(layer)), rows
+        ):
+            weights = np.abs(head_weights)
             # Skip invalid weights here. The pass over all rows raises an error for them.
-            found = weights[(weights > 0) & (weights <= stack.maximum)]
-            histogram.add_weights(found, stack.maximum, times)
-            histogram.total += times * float(found.sum(dtype=np.float64))
+            valid = weights[(weights > 0) & (weights <= stack.maximum)]
+            histogram.add_weights(valid, stack.maximum, factor)
+            histogram.total += factor * float(valid.sum(dtype=np.float64))
             yield from pace.advance(2 * weights.size)
     # Keep half of the uncovered share as a reserve.
     return max(
-        min(_LEVELS, histogram.holding(_AIMED * _most_keys(room))),
-        histogram.covering(1 - (1 - share) / 2),
+        min(_LEVELS, histogram.level_with_at_most(_AIMED * _max_keys(room))),
+        histogram.level_covering(1 - (1 - share) / 2),
     )
 
 
-def _most_keys(room: float) -> int:
-    return int(room / _TEXT / _LEAST_BYTES_PER_KEY)
+def _max_keys(room: float) -> int:
+    return int(room / _TEXT / _MIN_BYTES_PER_KEY)
 
 
-def _raised(stack: AttentionStack, rows: StrongestRows, level: int) -> StrongestRows:
-    return rows.raised(_threshold(level) * stack.maximum)
+def _raise_threshold(stack: AttentionStack, rows: StrongestRows, level: int) -> StrongestRows:
+    return rows.raise_threshold(_threshold(level) * stack.maximum)
 
 
-def _in_parts(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
+def _split_rows(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
     """Iterate over parts of the rows that take a fraction of a second each, with their first row.
 
     The parts are views of the arrays.
@@ -752,24 +764,24 @@ def _in_parts(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
     ends = np.cumsum(rows.counts)
     first = 0
     while first < len(rows.counts):
-        begin = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, begin + _PART_KEYS, side="right")))
+        first_key = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, first_key + _PART_KEYS, side="right")))
         last = min(last, first + _PART_ROWS)
-        of_rows, of_keys = slice(first, last), slice(begin, int(ends[last - 1]))
-        each = {name: getattr(rows, name) for name in (field.name for field in fields(rows))}
+        row_slice, key_slice = slice(first, last), slice(first_key, int(ends[last - 1]))
+        arrays = {name: getattr(rows, name) for name in (field.name for field in fields(rows))}
         yield (
             first,
             StrongestRows(
                 **{
-                    name: array[of_keys if name in _BY_KEY else of_rows]
-                    for name, array in each.items()
+                    name: array[key_slice if name in _BY_KEY else row_slice]
+                    for name, array in arrays.items()
                 }
             ),
         )
         first = last
 
 
-def _embedding(
+def _encode_layer(
     stack: AttentionStack,
     layer: int,
     rows: StrongestRows,
@@ -780,27 +792,27 @@ def _embedding(
     shape = (stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens))
     parts: list[tuple[NDArray[np.int64], StrongestRows]] = []
     reach, most_rest, mass = 0, 0.0, 0.0
-    for first, some in _in_parts(rows):
-        part = _raised(stack, some, level)
+    for first, row_part in _split_rows(rows):
+        part = _raise_threshold(stack, row_part, level)
         row = np.arange(first, first + len(part.counts)) % shape[1]
         parts.append((row, part))
-        reach = max(reach, _reach(part, row))
-        most_rest = max(most_rest, float(_rests(part, signed=stack.signed).max(initial=0)))
+        reach = max(reach, _max_reach(part, row))
+        most_rest = max(most_rest, float(_other_weights(part, signed=stack.signed).max(initial=0)))
         mass += float(part.sizes.sum(dtype=np.float64))
         yield Progress("compressing", 0, 1, "layer")
     runs: list[list[bytes]] = []
     error = 0.0
     for row, part in parts:
-        sparse, off = sparse_rows(
+        sparse, part_error = sparse_rows(
             part, shape, stack.maximum, signed=stack.signed, most_rest=most_rest
         )
         runs.append(_runs(sparse, row, reach))
-        error = max(error, off)
+        error = max(error, part_error)
         yield Progress("compressing", 0, 1, "layer")
-    together = [b"".join(each) for each in zip(*runs, strict=True)]
+    joined_runs = [b"".join(each) for each in zip(*runs, strict=True)]
     total = float(rows.sums.sum())
-    header = _header(sparse, reach, [len(run) for run in together])
+    header = _header(sparse, reach, [len(run) for run in joined_runs])
     covered = min(1.0, mass / total) if total > 0 else 1.0
     block = {"stack": stack.name, "layer": layer, **header, "error": error, "covered": covered}
-    data = yield from packer.packing(b"".join(together))
+    data = yield from packer.packing(b"".join(joined_runs))
     return block | {"data": data}, mass, error

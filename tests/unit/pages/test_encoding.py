@@ -75,7 +75,7 @@ def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatc
     record = make()
     monkeypatch.setattr(choice, "_can_compute", lambda _: False)
     if form == "strongest":
-        monkeypatch.setattr(choice, "_all", no_page_of_all)
+        monkeypatch.setattr(choice, "_embed_all", no_page_of_all)
     data = data_of(HeadView(record).to_html())
     assert data["embedded"]["form"] == form
     error = embedded = total = 0.0
@@ -217,7 +217,7 @@ def test_weights_that_are_nan_are_refused_in_every_form(monkeypatch: pytest.Monk
     layer = {0: QueryKeyAttention(queries, torch.zeros(2, 3, 4), 1.0)}
     stack = AttentionStack("self", layer, Tokens.of(words(3)))
     record = av.AttentionRecord({"self": stack})
-    for forms in ({}, {"_all": no_page_of_all, "_can_compute": lambda _: False}):
+    for forms in ({}, {"_embed_all": no_page_of_all, "_can_compute": lambda _: False}):
         for name, value in forms.items():
             monkeypatch.setattr(choice, name, value)
         with pytest.raises(ValueError, match=r"layer 0, head 1: some weights are NaN or infinite"):

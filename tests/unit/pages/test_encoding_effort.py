@@ -76,7 +76,7 @@ def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut,
             for part in encoding.head_tiles(stack, layer):
                 for weights in encoding.tile_of_heads(stack, layer, part):
                     sweep.add(weights, part.tile.columns.start)
-                    most = max(most, sweep._held)
+                    most = max(most, sweep._num_keys)
     return sweep.cut(0.95, room), most
 
 
@@ -137,7 +137,7 @@ class Counted:
 
 @pytest.mark.slow
 def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     once = HeadView(swept_pages()).to_html(max_mb=0.8)
     smaller = HeadView(swept_pages()).to_html(max_mb=0.6)
     record = swept_pages()
@@ -158,7 +158,7 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_an_interrupted_page_begins_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     monkeypatch.setattr(encoding, "_TILE", 1 << 14)
     computed = Counted(monkeypatch)
     page = HeadView(swept_pages()).to_html(max_mb=0.8)
@@ -173,8 +173,8 @@ def test_an_interrupted_page_begins_anew(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_keys_of_a_large_page_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_all", no_page_of_all)
-    monkeypatch.setattr(encoding, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
+    monkeypatch.setattr(encoding, "MAX_CACHED_BYTES", 1000)
     record = swept_pages()
     computed = Counted(monkeypatch)
     page = HeadView(record).to_html(max_mb=0.8)

@@ -39,7 +39,7 @@ def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("something was computed before the refusal")
 
-    for name in ("describe_in_steps", "_embedded_scores", "_embedded_maps", "embedded_weights"):
+    for name in ("describe_in_steps", "_embed_scores", "_embed_maps", "embed_weights"):
         monkeypatch.setattr(html, name, never)
     monkeypatch.setattr(vectors, "_measured", never)
 

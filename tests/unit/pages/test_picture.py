@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import attnviz as av
-from attnviz.pages.picture import MOST_BYTES, heads_figure, heads_picture
+from attnviz.pages.picture import MAX_PICTURE_BYTES, heads_figure, heads_picture
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import run_steps
@@ -64,7 +64,7 @@ def test_every_query_of_an_answer_is_in_the_picture_beside_a_long_text() -> None
     assert np.argwhere(dark).tolist() == [[0, 0], [0, 7], [1, 0], [2, 0], [3, 0]]
 
 
-def still_of(page: str) -> str:
+def get_still(page: str) -> str:
     return page.split('<div id="attnviz-still">')[1].split("</div>", 1)[0]
 
 
@@ -75,7 +75,7 @@ def pixels_of(still: str) -> NDArray[np.uint8]:
 
 
 def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
-    still = still_of(av.HeadView(record()).to_html())
+    still = get_still(av.HeadView(record()).to_html())
     pixels = pixels_of(still)
     # Two maps of 2 x 2 with a line around each.
     assert pixels.shape == (4, 7, 3)
@@ -92,7 +92,7 @@ def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
 def test_signed_numbers_of_a_page_have_two_colours() -> None:
     values = [[[[0.5, 0.0], [-0.5, 0.25]]]]
     signed = av.AttentionRecord.from_weights(values, ["a", "b"], signed=True)
-    still = still_of(av.MatrixView(signed).to_html())
+    still = get_still(av.MatrixView(signed).to_html())
     cells = [[tuple(each) for each in row] for row in pixels_of(still)[1:3, 1:3]]
     assert cells[0] == [BLUE, WHITE]
     assert cells[1][0] == ORANGE
@@ -106,7 +106,7 @@ def test_layers_with_fewer_heads_leave_room() -> None:
     uneven = av.AttentionRecord(
         {"self": av.AttentionStack("self", layers, Tokens.of(list("abcde")))}
     )
-    still = still_of(av.HeadView(uneven).to_html())
+    still = get_still(av.HeadView(uneven).to_html())
     pixels = pixels_of(still)
     # Two heads of layer 0, and one of layer 4.
     assert pixels.shape == (13, 13, 3)
@@ -118,7 +118,7 @@ def test_layers_with_fewer_heads_leave_room() -> None:
 @pytest.mark.parametrize(("layers", "tokens"), [(12, 16), (12, 64), (12, 256)])
 def test_a_picture_of_noise_is_small(layers: int, tokens: int) -> None:
     noise = av.AttentionRecord.from_weights(weights(layers, 12, tokens), texts(tokens))
-    assert len(run_steps(heads_figure(noise, "head", {}))) <= MOST_BYTES
+    assert len(run_steps(heads_figure(noise, "head", {}))) <= MAX_PICTURE_BYTES
 
 
 def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(QueryKeyAttention, "weights", None)
     still = run_steps(heads_figure(long, "head", {}))
     assert rows == [16] * 6
-    assert len(still) <= MOST_BYTES
+    assert len(still) <= MAX_PICTURE_BYTES
     assert (
         "A map of 3,000 queries and 3,000 keys shows the largest weights of 16 of its queries, in "
         "16 by 16 cells." in still
@@ -162,11 +162,11 @@ def views() -> dict[str, View]:
 
 def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
     for name, view in views().items():
-        still = still_of(view.to_html())
+        still = get_still(view.to_html())
         assert f" · {name} view</p>" in still
         assert "in the interactive view." in still
         assert "<b>" not in still
-        assert len(still.encode()) <= MOST_BYTES
+        assert len(still.encode()) <= MAX_PICTURE_BYTES
         if name == "atlas":
             assert "<table><caption>" in still
             continue

@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 import attnviz as av
-from attnviz.pages.encoding import embedded_weights
-from attnviz.pages.strongest import encode_sparse, joined, sparse_rows, strongest_rows
+from attnviz.pages.encoding import embed_weights
+from attnviz.pages.strongest import concatenate_rows, encode_sparse, sparse_rows, strongest_rows
 from attnviz.pages.vectors import vectors_in_steps
 from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps, run_with_bar
@@ -66,7 +66,7 @@ def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, A
 
 @each_case
 def test_a_page_of_all_weights_is_that_of_the_fixture(case: dict[str, Any]) -> None:
-    steps = embedded_weights(record_of(case), precision="auto", max_bytes=None, rest=0)
+    steps = embed_weights(record_of(case), precision="auto", max_bytes=None, other_bytes=0)
     [block] = run_with_bar(steps, "page").blocks
     expected = case["blocks"]["all"]
     assert bytes_of(block) == bytes_of(expected)
@@ -77,7 +77,7 @@ def test_a_page_of_all_weights_is_that_of_the_fixture(case: dict[str, Any]) -> N
 @each_case
 def test_a_page_of_strongest_keys_is_that_of_the_fixture(case: dict[str, Any]) -> None:
     weights = weights_of(case)
-    kept = joined([strongest_rows(head, case["threshold"]) for head in weights])
+    kept = concatenate_rows([strongest_rows(head, case["threshold"]) for head in weights])
     rows, error = sparse_rows(kept, weights.shape, 1.0)
     header, data = encode_sparse(rows)
     expected = case["blocks"]["strongest"]

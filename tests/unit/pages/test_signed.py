@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.pages import encoding
-from attnviz.pages.encoding import EmbeddedWeights, embedded_weights
+from attnviz.pages.encoding import EmbeddedWeights, embed_weights
 from attnviz.pages.html import FORMAT as PAGE_FORMAT
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.stack import AttentionStack
@@ -57,8 +57,8 @@ def difference(tokens: int, *, with_sides: bool = False, **options: Any) -> av.A
 
 
 def embedded(record: av.AttentionRecord, **options: Any) -> EmbeddedWeights:
-    options = {"precision": "auto", "max_bytes": None, "rest": 0} | options
-    return run_steps(embedded_weights(record, **options))
+    options = {"precision": "auto", "max_bytes": None, "other_bytes": 0} | options
+    return run_steps(embed_weights(record, **options))
 
 
 def read(block: dict[str, Any]) -> Numbers:

@@ -17,10 +17,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.pages.strongest import (
-    LEAST_KEYS,
+    MIN_KEYS,
     SparseRows,
+    concatenate_rows,
     encode_sparse,
-    joined,
     sparse_rows,
     strongest_rows,
 )
@@ -73,7 +73,7 @@ def test_what_is_carried_is_what_is_said(
     weights: NDArray[np.float32], threshold: float, maximum: float
 ) -> None:
     scaled = weights * np.float32(maximum)
-    kept = joined([strongest_rows(head, threshold * maximum) for head in scaled])
+    kept = concatenate_rows([strongest_rows(head, threshold * maximum) for head in scaled])
     rows, error = sparse_rows(kept, scaled.shape, maximum)
     back = decode_sparse(*encode_sparse(rows))
     same(rows, back)
@@ -97,9 +97,13 @@ def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spr
 ) -> None:
     signs = np.random.default_rng(len(sizes)).choice([-1, 1], sizes.shape)
     numbers = (sizes * signs * np.float32(maximum)).astype(np.float32)
-    kept = joined([strongest_rows(head, threshold * maximum, signed=True) for head in numbers])
+    kept = concatenate_rows(
+        [strongest_rows(head, threshold * maximum, signed=True) for head in numbers]
+    )
     # As of the sizes, with the signs.
-    plain = joined([strongest_rows(np.abs(head), threshold * maximum) for head in numbers])
+    plain = concatenate_rows(
+        [strongest_rows(np.abs(head), threshold * maximum) for head in numbers]
+    )
     assert_array_equal(kept.keys, plain.keys)
     assert_array_equal(np.abs(kept.weights), plain.weights)
     assert_array_equal(kept.sums, plain.sums)
@@ -118,8 +122,10 @@ def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spr
     assert error >= np.abs(numbers[~embedded]).max(initial=0)
     assert (dense * numbers >= 0).all()
     # Later, with another threshold, the same.
-    raised = kept.raised(2 * threshold * maximum)
-    once = joined([strongest_rows(h, 2 * threshold * maximum, signed=True) for h in numbers])
+    raised = kept.raise_threshold(2 * threshold * maximum)
+    once = concatenate_rows(
+        [strongest_rows(h, 2 * threshold * maximum, signed=True) for h in numbers]
+    )
     for name in once.__dataclass_fields__:
         assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)
 
@@ -137,7 +143,7 @@ def test_the_strongest_are_kept_and_no_others(
             # By a plain sort; of equal weights the first keys.
             order = sorted(range(len(line)), key=lambda key: (-line[key], key))
             wanted = {key for key in order if line[key] >= threshold and line[key] > 0}
-            wanted |= {key for key in order[:LEAST_KEYS] if line[key] > 0}
+            wanted |= {key for key in order[:MIN_KEYS] if line[key] > 0}
             assert keys.tolist() == sorted(wanted)
             assert kept.sums[row] == pytest.approx(float(line.sum(dtype=np.float64)))
 
@@ -147,9 +153,9 @@ def test_the_strongest_are_kept_and_no_others(
 def test_a_threshold_raised_later_is_as_one_from_the_start(
     weights: NDArray[np.float32], threshold: float, part: float
 ) -> None:
-    lower = joined([strongest_rows(head, threshold * part) for head in weights])
-    once = joined([strongest_rows(head, threshold) for head in weights])
-    raised = lower.raised(threshold)
+    lower = concatenate_rows([strongest_rows(head, threshold * part) for head in weights])
+    once = concatenate_rows([strongest_rows(head, threshold) for head in weights])
+    raised = lower.raise_threshold(threshold)
     for name in once.__dataclass_fields__:
         assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)
 

@@ -132,7 +132,7 @@ def test_no_step_computes_much(
 def test_two_pages_of_a_record_at_once_are_as_each_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     alone = [HeadView(record(), heads=[head]).to_html() for head in (0, 1)]
     both = record()
     pages = [ended(steps_of(HeadView(both, heads=[head]))) for head in (0, 1)]
@@ -180,7 +180,7 @@ def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_page_that_is_given_up_computes_no_more_and_holds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     counted = Counted(monkeypatch)
     shown = record()
     view = HeadView(shown)
