@@ -143,7 +143,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
     """Weights that fall with the distance of patches; head h looks one patch further right."""
     [grid] = tokens.grids
-    places = np.array([grid.place(token) for token in range(grid.start, grid.stop)])
+    places = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))
     for head in range(heads):
         apart = places[:, None] + [0, head] - places[None]

@@ -403,9 +403,9 @@ def stack_of(given: object) -> AttentionStack:
 
 def _need_weights(stack: AttentionStack, what: str) -> None:
     # torch comes with a record, and not with measures of arrays.
-    from attnviz.record.stack import need_weights
+    from attnviz.record.stack import check_weights
 
-    need_weights(stack, what)
+    check_weights(stack, what)
 
 
 def _check_pattern(stack: AttentionStack, pattern: str) -> None:

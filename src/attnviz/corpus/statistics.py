@@ -39,7 +39,7 @@ from attnviz.corpus.totals import (
     windows_of,
 )
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack, need_weights
+from attnviz.record.stack import AttentionStack, check_weights
 from attnviz.record.table import need_pandas
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import (
@@ -490,7 +490,7 @@ class HeadStatistics:
         number: int,
         parse: Any,
     ) -> StackTotals:
-        need_weights(stack, "statistics of heads")
+        check_weights(stack, "statistics of heads")
         queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
         whole = one_text(stack)
         num_heads = sum(stack.heads_per_layer)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.edges import EdgeColumns
 from attnviz.corpus.measuring import OFFSET_LABELS
 from attnviz.corpus.totals import FIELDS, KeptTokens, Pool, StackTotals, Tables
-from attnviz.record.storage.safetensors_file import existing_file, read_arrays, write_arrays
+from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
 from attnviz.utils.arguments import as_path, short_repr
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def statistics_state(
     path: str | os.PathLike[str], kind: type[HeadStatistics]
 ) -> tuple[HeadStatistics, dict[str, Any] | None]:
     """Read the statistics of a file, and the arguments that made them if the file has them."""
-    header, arrays = read_arrays(existing_file(as_path("path", path, "file")), verify=True)
+    header, arrays = read_arrays(saved_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
         raise ValueError(
             f"path={str(path)!r} does not contain head statistics. Pass a file that "

@@ -18,7 +18,13 @@ from attnviz.record.attention import (
     LayerAttention,
     QueryKeyAttention,
 )
-from attnviz.record.edited import CutWeights, EvenWeights, ReplacedWeights, uniform, without_pairs
+from attnviz.record.edited import (
+    CutWeights,
+    ReplacedWeights,
+    UniformWeights,
+    uniform_attention,
+    without_pairs,
+)
 from attnviz.record.inserted import Insertion
 from attnviz.record.masks import BandMask, CutMask
 from attnviz.record.record import AttentionRecord
@@ -518,14 +524,14 @@ class SetWeights(Change):
             vectors = attention.vectors
             if self.weights == "uniform":
                 if vectors is not None:
-                    even = uniform(vectors)
+                    even = uniform_attention(vectors)
                     return {head: (even, head) for head in heads}
                 own = attention
                 while isinstance(own, DerivedAttention) and own.vectors is None:
                     own = own.base
                 if own.vectors is None:
                     raise ValueError("weights='uniform' needs a layer whose mask is known")
-                return {head: (EvenWeights(attention), head) for head in heads}
+                return {head: (UniformWeights(attention), head) for head in heads}
             if stack.key_tokens is not stack.query_tokens:
                 raise ValueError(
                     f"weights='previous token': in stack {stack.name!r} queries and keys are "

@@ -356,7 +356,7 @@ class _MeanColor(_Change):
         pixels = self._pixels.clone()
         mean = self._pixels[0].mean(dim=(1, 2))[:, None, None]
         for token in tokens:
-            row, column = self._grid.place(token)
+            row, column = self._grid.cell(token)
             pixels[0, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] = mean
         return {**self._example.arguments, "pixel_values": pixels}
 

@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 # Number of rows per product with a block of keys.
-_ROWS_AT_ONCE = 256
+_ROWS_PER_PRODUCT = 256
 # Number of such rows if they are sampled from the whole text. Early rows of a causal text need
 # few keys.
-_SAMPLED_ROWS_AT_ONCE = 8
+_SAMPLED_ROWS_PER_PRODUCT = 8
 
 Numbers = NDArray[np.float64]
 
@@ -48,11 +48,11 @@ Numbers = NDArray[np.float64]
 class RowsOfHeads(Protocol):
     """Selected rows of several heads. Reading a block costs time only for the block's keys."""
 
-    def weights(self, some: slice, columns: slice) -> Numbers:
+    def weights(self, rows: slice, columns: slice) -> Numbers:
         """Return the weights of a slice of the rows, (heads, rows, columns)."""
         ...
 
-    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
+    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Return whether the mask allows each pair, (heads, rows, columns)."""
         ...
 
@@ -131,7 +131,7 @@ class LayerAttention(ABC):
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Return whether each query may attend to at least one key, bool, (rows,)."""
         keys = slice(0, self.num_keys)
-        flags = [self.allowed(head, some, keys).any(axis=1) for some in tiles(rows, self.num_keys)]
+        flags = [self.allowed(head, tile, keys).any(axis=1) for tile in tiles(rows, self.num_keys)]
         return np.concatenate([np.zeros(0, np.bool_), *flags])
 
     def weights_of_rows(
@@ -148,10 +148,10 @@ class LayerAttention(ABC):
         columns = slice(0, self.num_keys)
         # One slice per run of consecutive rows.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-        each = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
+        slices = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
         return (
-            np.concatenate([self.weights(head, row, columns) for row in each]),
-            np.concatenate([self.allowed(head, row, columns) for row in each]),
+            np.concatenate([self.weights(head, rows_slice, columns) for rows_slice in slices]),
+            np.concatenate([self.allowed(head, rows_slice, columns) for rows_slice in slices]),
         )
 
     def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
@@ -176,9 +176,9 @@ class LayerAttention(ABC):
         >>> given.rows_of_each_head([0], np.array([1]))[0]
         array([[[0.25, 0.75]]], dtype=float32)
         """
-        found = [self.weights_of_rows(head, rows) for head in heads]
-        masks = [allowed for _, allowed in found][: 1 if self.shares_mask else len(found)]
-        return np.stack([weights for weights, _ in found]), np.stack(masks)
+        results = [self.weights_of_rows(head, rows) for head in heads]
+        masks = [allowed for _, allowed in results][: 1 if self.shares_mask else len(results)]
+        return np.stack([weights for weights, _ in results]), np.stack(masks)
 
     @property
     def shares_mask(self) -> bool:
@@ -199,7 +199,7 @@ class LayerAttention(ABC):
         [[[0.25]]]
         """
         for number, head in enumerate(heads):
-            yield [number], _WholeRows(*self.weights_of_rows(head, rows))
+            yield [number], _CompleteRows(*self.weights_of_rows(head, rows))
 
 
 @dataclass(frozen=True)
@@ -361,11 +361,11 @@ class QueryKeyAttention(LayerAttention):
         Queries and keys must be the same tokens. `order` is int64, (tokens,): the token at each new
         position.
         """
-        there = order.to(self.queries.device)
+        indices = order.to(self.queries.device)
         return replace(
             self,
-            queries=self.queries[:, there],
-            keys=self.keys[:, there],
+            queries=self.queries[:, indices],
+            keys=self.keys[:, indices],
             mask=None if self.mask is None else self.mask.permute(order),
             bias=None if self.bias is None else self.bias.permute(order),
         )
@@ -397,18 +397,18 @@ class QueryKeyAttention(LayerAttention):
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         if self.bias is not None:
-            for which, head in _by_head(self.bias, heads):
-                logits[which] += self.bias.added(head, rows, columns, device)
+            for group, head in _by_head(self.bias, heads):
+                logits[group] += self.bias.added(head, rows, columns, device)
         if self.mask is not None:
-            seen = self.mask.fully_visible_keys(rows, columns)
+            visible = self.mask.fully_visible_keys(rows, columns)
             # Only the keys near the diagonal of a causal block need a comparison per pair.
-            for part in (slice(columns.start, seen.start), slice(seen.stop, columns.stop)):
+            for part in (slice(columns.start, visible.start), slice(visible.stop, columns.stop)):
                 if part.start == part.stop:
                     continue
-                at = slice(part.start - columns.start, part.stop - columns.start)
-                for which, head in _by_head(self.mask, heads):
+                local = slice(part.start - columns.start, part.stop - columns.start)
+                for group, head in _by_head(self.mask, heads):
                     allowed = self.mask.allowed(head, rows, part, device)
-                    logits[which, :, at].masked_fill_(~allowed, -torch.inf)
+                    logits[group, :, local].masked_fill_(~allowed, -torch.inf)
         return logits
 
     def logits_of_products(
@@ -429,15 +429,15 @@ class QueryKeyAttention(LayerAttention):
         if self.softcap is not None:
             products.div_(self.softcap).tanh_().mul_(self.softcap)
         if self.bias is not None:
-            for which, head, numbers in _with_rows(self.bias, heads, rows):
+            for group, head, numbers in _by_head_with_rows(self.bias, heads, rows):
                 added = self.bias.added(head, numbers.flatten(), columns, device)
-                products[..., which, :, :] += added.reshape(
+                products[..., group, :, :] += added.reshape(
                     len(numbers) if len(added) > 1 else 1, -1, self.num_keys
                 )
         if self.mask is not None:
-            for which, head, numbers in _with_rows(self.mask, heads, rows):
+            for group, head, numbers in _by_head_with_rows(self.mask, heads, rows):
                 allowed = self.mask.allowed(head, numbers.flatten(), columns, device)
-                products[..., which, :, :].masked_fill_(
+                products[..., group, :, :].masked_fill_(
                     ~allowed.reshape(len(numbers), -1, self.num_keys), -torch.inf
                 )
         return products
@@ -460,12 +460,12 @@ class QueryKeyAttention(LayerAttention):
         numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         sums = torch.empty(len(numbers), dtype=torch.float32, device=self.queries.device)
         with torch.no_grad():
-            for start in range(0, len(numbers), _ROWS_AT_ONCE):
-                some = slice(start, min(start + _ROWS_AT_ONCE, len(numbers)))
-                part: Rows = numbers[some]
+            for start in range(0, len(numbers), _ROWS_PER_PRODUCT):
+                chunk = slice(start, min(start + _ROWS_PER_PRODUCT, len(numbers)))
+                positions: Rows = numbers[chunk]
                 if isinstance(rows, slice):
-                    part = slice(rows.start + some.start, rows.start + some.stop)
-                sums[some] = self.shared_log_normalizer([head], part)[0]
+                    positions = slice(rows.start + chunk.start, rows.start + chunk.stop)
+                sums[chunk] = self.shared_log_normalizer([head], positions)[0]
         return sums
 
     def shared_log_normalizer(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
@@ -476,20 +476,20 @@ class QueryKeyAttention(LayerAttention):
         """
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         shape, device = (len(heads), count), self.queries.device
-        most = torch.full(shape, -torch.inf, device=device)
+        maximum = torch.full(shape, -torch.inf, device=device)
         total = torch.zeros(shape, device=device)
         if self.sinks is not None:
-            most = self.sinks[list(heads)].float().to(device)[:, None].expand(shape)
+            maximum = self.sinks[list(heads)].float().to(device)[:, None].expand(shape)
             total = torch.ones(shape, device=device)
         for columns in blocks(self.key_range(rows), shape[0] * count, device):
             logits = self.shared_logits(heads, rows, columns)
-            higher = torch.maximum(most, logits.amax(dim=-1))
+            new_maximum = torch.maximum(maximum, logits.amax(dim=-1))
             # Rows without an allowed key so far use 0: the difference of infinities is NaN.
-            against = higher.masked_fill(torch.isneginf(higher), 0.0)
-            logits -= against[..., None]
-            total = total * torch.exp(most - against) + powers(logits).sum(dim=-1)
-            most = higher
-        return most + torch.log(total)
+            reference = new_maximum.masked_fill(torch.isneginf(new_maximum), 0.0)
+            logits -= reference[..., None]
+            total = total * torch.exp(maximum - reference) + powers(logits).sum(dim=-1)
+            maximum = new_maximum
+        return maximum + torch.log(total)
 
     def log_normalizer_from(self, head: int, logits: torch.Tensor) -> torch.Tensor:
         """Return `log_normalizer` from the logits of all allowed keys, (rows, keys).
@@ -509,8 +509,8 @@ class QueryKeyAttention(LayerAttention):
             for tile in tiles(rows, self.num_keys):
                 # Keys that no query of the tile may attend to have weight 0 and are not computed.
                 keys = self.key_range(tile)
-                seen = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
-                if seen.start >= seen.stop:
+                computed = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
+                if computed.start >= computed.stop:
                     continue
                 logits = self.logits(head, tile, keys)
                 if self.sinks is not None:
@@ -519,12 +519,12 @@ class QueryKeyAttention(LayerAttention):
                 else:
                     # A row without an allowed key is NaN after the softmax.
                     weights = torch.softmax(logits, dim=1)
-                    nothing = torch.isneginf(logits.amax(dim=1))
-                    weights[nothing] = 0.0
+                    is_empty = torch.isneginf(logits.amax(dim=1))
+                    weights[is_empty] = 0.0
                 start = tile.start - rows.start
-                at = slice(seen.start - columns.start, seen.stop - columns.start)
-                weights = weights[:, seen.start - keys.start : seen.stop - keys.start]
-                block[start : start + len(weights), at] = weights.cpu().numpy()
+                target = slice(computed.start - columns.start, computed.stop - columns.start)
+                weights = weights[:, computed.start - keys.start : computed.stop - keys.start]
+                block[start : start + len(weights), target] = weights.cpu().numpy()
         return block
 
     def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
@@ -541,8 +541,8 @@ class QueryKeyAttention(LayerAttention):
             logits = self.logits_of_products(queries @ keys.transpose(1, 2), heads, numbers)
             if self.sinks is None:
                 # A row without an allowed key is NaN after the softmax.
-                nothing = torch.isneginf(logits.amax(dim=-1))
-                weights = torch.softmax(logits, dim=-1).masked_fill_(nothing[..., None], 0.0)
+                is_empty = torch.isneginf(logits.amax(dim=-1))
+                weights = torch.softmax(logits, dim=-1).masked_fill_(is_empty[..., None], 0.0)
             else:
                 sinks = self.sinks[list(heads)].float().to(device)[:, None, None]
                 logits = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
@@ -564,12 +564,14 @@ class QueryKeyAttention(LayerAttention):
         count, keys = rows.stop - rows.start, slice(0, self.num_keys)
         if not count or self.mask is None:
             return np.ones(count, np.bool_)
-        seen = self.mask.fully_visible_keys(rows, keys)
-        if seen.start < seen.stop:
+        visible = self.mask.fully_visible_keys(rows, keys)
+        if visible.start < visible.stop:
             # All queries may attend to the same key, as in a causal text.
             return np.ones(count, np.bool_)
-        parts = tiles(rows, self.num_keys)
-        return np.concatenate([self.allowed(head, p, self.key_range(p)).any(axis=1) for p in parts])
+        row_tiles = tiles(rows, self.num_keys)
+        return np.concatenate(
+            [self.allowed(head, tile, self.key_range(tile)).any(axis=1) for tile in row_tiles]
+        )
 
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
@@ -632,10 +634,10 @@ class GivenWeights(LayerAttention):
     def rows_of_each_head(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        if not _follow(heads):
-            which = torch.tensor(list(heads), dtype=torch.int64)[:, None]
-            values = self.values[which, torch.from_numpy(rows)]
-        elif _follow(rows):
+        if not _is_consecutive(heads):
+            head_indices = torch.tensor(list(heads), dtype=torch.int64)[:, None]
+            values = self.values[head_indices, torch.from_numpy(rows)]
+        elif _is_consecutive(rows):
             values = self.values[heads[0] : heads[-1] + 1, int(rows[0]) : int(rows[-1]) + 1]
         else:
             values = self.values[heads[0] : heads[-1] + 1]
@@ -659,7 +661,7 @@ class GivenWeights(LayerAttention):
         return GivenWeights(self.values[:, order][:, :, order])
 
 
-def _follow(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
+def _is_consecutive(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
     """Whether each number is one more than its predecessor. False if there are none."""
     count = len(numbers)
     if not count or numbers[-1] - numbers[0] != count - 1:
@@ -669,18 +671,18 @@ def _follow(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
     return tuple(numbers) == tuple(range(numbers[0], numbers[0] + count))
 
 
-class _WholeRows:
+class _CompleteRows:
     """Complete rows of one head in memory, for weights that are stored or merged."""
 
     def __init__(self, weights: NDArray[np.float32], allowed: NDArray[np.bool_]) -> None:
         self._weights = weights[None].astype(np.float64)
         self._allowed = allowed[None]
 
-    def weights(self, some: slice, columns: slice) -> Numbers:
-        return self._weights[:, some, columns]
+    def weights(self, rows: slice, columns: slice) -> Numbers:
+        return self._weights[:, rows, columns]
 
-    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
-        return self._allowed[:, some, columns]
+    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        return self._allowed[:, rows, columns]
 
 
 class _SharedKeys:
@@ -698,24 +700,24 @@ class _SharedKeys:
         with torch.no_grad():
             parts = [
                 self._layer.shared_log_normalizer(heads, part)
-                for part in self._rows.split(_SAMPLED_ROWS_AT_ONCE)
+                for part in self._rows.split(_SAMPLED_ROWS_PER_PRODUCT)
             ]
         sums = torch.cat(parts, dim=1)
         # Rows without an allowed key: the difference of two infinities would be NaN.
         self._sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
 
-    def weights(self, some: slice, columns: slice) -> Numbers:
+    def weights(self, rows: slice, columns: slice) -> Numbers:
         with torch.no_grad():
-            logits = self._layer.shared_logits(self._heads, self._rows[some], columns)
-            weights: Numbers = normalized(logits, self._sums[:, some]).double().cpu().numpy()
+            logits = self._layer.shared_logits(self._heads, self._rows[rows], columns)
+            weights: Numbers = normalized(logits, self._sums[:, rows]).double().cpu().numpy()
         return weights
 
-    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
-        rows, mask = self._rows[some], self._layer.mask
-        flags = np.ones((len(self._heads), len(rows), columns.stop - columns.start), np.bool_)
+    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        positions, mask = self._rows[rows], self._layer.mask
+        flags = np.ones((len(self._heads), len(positions), columns.stop - columns.start), np.bool_)
         if mask is not None:
-            for which, head in _by_head(mask, self._heads):
-                flags[which] = mask.allowed(head, rows, columns, torch.device("cpu")).numpy()
+            for group, head in _by_head(mask, self._heads):
+                flags[group] = mask.allowed(head, positions, columns, torch.device("cpu")).numpy()
         return flags
 
 
@@ -728,9 +730,9 @@ def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, i
         yield slice(number, number + 1), head
 
 
-def _with_rows(
+def _by_head_with_rows(
     part: Mask | Bias, heads: Sequence[int], rows: torch.Tensor
 ) -> Iterator[tuple[slice, int, torch.Tensor]]:
     """Extend `_by_head` by the query positions of these heads, (heads or 1, rows)."""
-    for which, head in _by_head(part, heads):
-        yield which, head, rows[which] if len(rows) > 1 else rows
+    for group, head in _by_head(part, heads):
+        yield group, head, rows[group] if len(rows) > 1 else rows

@@ -38,7 +38,7 @@ class DifferenceAttention(LayerAttention):
 
     def __post_init__(self) -> None:
         """Raise ValueError if the rows or columns differ."""
-        shapes = [(each.num_queries, each.num_keys) for each in (self.a, self.b)]
+        shapes = [(attention.num_queries, attention.num_keys) for attention in (self.a, self.b)]
         if shapes[0] != shapes[1]:
             raise ValueError(
                 f"a has {shapes[0][0]} queries and {shapes[0][1]} keys, b {shapes[1][0]} and "
@@ -71,18 +71,18 @@ class DifferenceAttention(LayerAttention):
     @property
     def bound(self) -> float | None:
         """Upper bound of the absolute differences, or None if weights are stored."""
-        one, other = self.a.bound, self.b.bound
-        if one is None or other is None:
+        bound_a, bound_b = self.a.bound, self.b.bound
+        if bound_a is None or bound_b is None:
             return None
         # Weights are not negative. The bounds of nested differences add up.
         signed = isinstance(self.a, DifferenceAttention) or isinstance(self.b, DifferenceAttention)
-        return one + other if signed else max(one, other)
+        return bound_a + bound_b if signed else max(bound_a, bound_b)
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        found = self.b.weights(head, rows, columns)
-        found -= self.a.weights(head, rows, columns)
-        found[~self.has_allowed_key(head, rows)] = 0.0
-        return found
+        difference = self.b.weights(head, rows, columns)
+        difference -= self.a.weights(head, rows, columns)
+        difference[~self.has_allowed_key(head, rows)] = 0.0
+        return difference
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Return whether either side allows each pair, for queries with an allowed key on both."""
@@ -91,11 +91,11 @@ class DifferenceAttention(LayerAttention):
 
     def key_range(self, rows: Rows) -> slice:
         """Return the range of keys outside which `rows` have no weight on either side."""
-        one, other = self.a.key_range(rows), self.b.key_range(rows)
-        if one.start == one.stop or other.start == other.stop:
+        range_a, range_b = self.a.key_range(rows), self.b.key_range(rows)
+        if range_a.start == range_a.stop or range_b.start == range_b.stop:
             # A query without an allowed key on one side has no difference.
             return slice(0, 0)
-        return slice(min(one.start, other.start), max(one.stop, other.stop))
+        return slice(min(range_a.start, range_b.start), max(range_a.stop, range_b.stop))
 
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Return whether each query has an allowed key on both sides, bool, (rows,)."""
@@ -104,9 +104,9 @@ class DifferenceAttention(LayerAttention):
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        found, there = self.b.weights_of_rows(head, rows)
-        before, here = self.a.weights_of_rows(head, rows)
-        both = np.logical_and(here.any(axis=1), there.any(axis=1))
-        return np.where(both[:, None], found - before, np.float32(0)), (here | there) & both[
-            :, None
-        ]
+        weights_b, allowed_b = self.b.weights_of_rows(head, rows)
+        weights_a, allowed_a = self.a.weights_of_rows(head, rows)
+        has_keys = np.logical_and(allowed_a.any(axis=1), allowed_b.any(axis=1))
+        return np.where(has_keys[:, None], weights_b - weights_a, np.float32(0)), (
+            allowed_a | allowed_b
+        ) & has_keys[:, None]

@@ -14,10 +14,10 @@ from attnviz.record.masks import CutMask
 
 __all__ = [
     "CutWeights",
-    "EvenWeights",
+    "RenormalizedWeights",
     "ReplacedWeights",
-    "SharedOutWeights",
-    "uniform",
+    "UniformWeights",
+    "uniform_attention",
     "without_pairs",
 ]
 
@@ -54,7 +54,7 @@ def without_pairs(
             torch.from_numpy(keys),
             keep_own=keep_own,
         )
-        return SharedOutWeights(attention, heads, pairs)
+        return RenormalizedWeights(attention, heads, pairs)
     flags = torch.tensor([head in heads for head in range(attention.num_heads)])
     cut = CutMask(
         torch.tensor([True]) if bool(flags.all()) else flags,
@@ -89,7 +89,7 @@ class CutWeights(ReweightedAttention):
 
 
 @dataclass(frozen=True)
-class SharedOutWeights(CutWeights):
+class RenormalizedWeights(CutWeights):
     """Weights without some pairs, whose weight is distributed to the other keys of the row.
 
     The distribution is proportional to the weights. The result is that of a softmax without these
@@ -99,20 +99,20 @@ class SharedOutWeights(CutWeights):
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         if head not in self.heads:
             return self.base.weights(head, rows, columns)
-        everything = slice(0, self.num_keys)
-        whole = self.base.weights(head, rows, everything).astype(np.float64)
-        before = whole.sum(axis=1, keepdims=True)
-        whole[self.pairs.cut(0, rows, everything).numpy()] = 0.0
-        left = whole.sum(axis=1, keepdims=True)
-        np.divide(whole * before, left, out=whole, where=left > 0)
-        return whole[:, columns].astype(np.float32)
+        all_keys = slice(0, self.num_keys)
+        weights = self.base.weights(head, rows, all_keys).astype(np.float64)
+        row_sums = weights.sum(axis=1, keepdims=True)
+        weights[self.pairs.cut(0, rows, all_keys).numpy()] = 0.0
+        remaining = weights.sum(axis=1, keepdims=True)
+        np.divide(weights * row_sums, remaining, out=weights, where=remaining > 0)
+        return weights[:, columns].astype(np.float32)
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         flags = self.base.allowed(head, rows, columns)
         if head not in self.heads:
             return flags
-        there: NDArray[np.bool_] = flags & ~self.pairs.cut(0, rows, columns).numpy()
-        return there
+        allowed: NDArray[np.bool_] = flags & ~self.pairs.cut(0, rows, columns).numpy()
+        return allowed
 
 
 @dataclass(frozen=True)
@@ -121,34 +121,34 @@ class ReplacedWeights(ReweightedAttention):
 
     Attributes
     ----------
-    instead : mapping of int to (LayerAttention, int)
+    replacements : mapping of int to (LayerAttention, int)
         For each replaced head, the other attention and the head in it.
     rows : ndarray of bool
         (queries,): whether the row is replaced.
     """
 
-    instead: Mapping[int, tuple[LayerAttention, int]]
+    replacements: Mapping[int, tuple[LayerAttention, int]]
     rows: NDArray[np.bool_]
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         weights = self.base.weights(head, rows, columns)
-        if head in self.instead:
-            attention, its = self.instead[head]
-            chosen = self.rows[rows]
-            weights[chosen] = attention.weights(its, rows, columns)[chosen]
+        if head in self.replacements:
+            attention, source_head = self.replacements[head]
+            replaced = self.rows[rows]
+            weights[replaced] = attention.weights(source_head, rows, columns)[replaced]
         return weights
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        if head not in self.instead:
+        if head not in self.replacements:
             return self.base.allowed(head, rows, columns)
         flags = np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
-        kept = ~self.rows[rows]
-        flags[kept] = self.base.allowed(head, rows, columns)[kept]
+        unchanged = ~self.rows[rows]
+        flags[unchanged] = self.base.allowed(head, rows, columns)[unchanged]
         return flags
 
 
 @dataclass(frozen=True)
-class EvenWeights(ReweightedAttention):
+class UniformWeights(ReweightedAttention):
     """Equal weights on all keys that a query of `base` may attend to."""
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -158,7 +158,7 @@ class EvenWeights(ReweightedAttention):
         return even
 
 
-def uniform(attention: QueryKeyAttention) -> QueryKeyAttention:
+def uniform_attention(attention: QueryKeyAttention) -> QueryKeyAttention:
     """Return an attention with the same shape and mask, and equal weights on all allowed keys."""
     return QueryKeyAttention(
         torch.zeros(attention.num_heads, attention.num_queries, 1),

@@ -32,7 +32,7 @@ class PatchGrid:
     Examples
     --------
     >>> grid = PatchGrid(image=0, start=1, rows=2, columns=3)
-    >>> grid.stop, grid.place(4)
+    >>> grid.stop, grid.cell(4)
     (7, (1, 0))
     """
 
@@ -53,7 +53,7 @@ class PatchGrid:
         """Token position after the last patch."""
         return self.start + self.rows * self.columns
 
-    def place(self, token: int) -> tuple[int, int]:
+    def cell(self, token: int) -> tuple[int, int]:
         """Return row and column of a patch, from 0.
 
         Parameters

@@ -54,30 +54,34 @@ class AlignedWeights(DerivedAttention):
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Return a block of weights, float32. Inserted rows and columns are 0."""
-        found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
-        (base_rows, here), (base_columns, there) = self._within(rows, columns)
-        if len(here) and len(there):
-            found[np.ix_(here, there)] = self.base.weights(head, base_rows, base_columns)
-        return found
+        weights = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
+        (base_rows, row_indices), (base_columns, column_indices) = self._base_slices(rows, columns)
+        if len(row_indices) and len(column_indices):
+            weights[np.ix_(row_indices, column_indices)] = self.base.weights(
+                head, base_rows, base_columns
+            )
+        return weights
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Return whether each pair is allowed. Pairs with an inserted unit are not."""
-        found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
-        (base_rows, here), (base_columns, there) = self._within(rows, columns)
-        if len(here) and len(there):
-            found[np.ix_(here, there)] = self.base.allowed(head, base_rows, base_columns)
-        return found
+        flags = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+        (base_rows, row_indices), (base_columns, column_indices) = self._base_slices(rows, columns)
+        if len(row_indices) and len(column_indices):
+            flags[np.ix_(row_indices, column_indices)] = self.base.allowed(
+                head, base_rows, base_columns
+            )
+        return flags
 
-    def _within(
+    def _base_slices(
         self, rows: slice, columns: slice
     ) -> tuple[tuple[slice, Positions], tuple[slice, Positions]]:
-        return _inside(self.query_units, rows), _inside(self.key_units, columns)
+        return _rows_within(self.query_units, rows), _rows_within(self.key_units, columns)
 
 
-def _inside(units: Positions, wanted: slice) -> tuple[slice, Positions]:
-    """Return the slice of the base's rows among `wanted` units, and their indices in `wanted`."""
-    start, stop = np.searchsorted(units, [wanted.start, wanted.stop]).tolist()
-    return slice(start, stop), units[start:stop] - wanted.start
+def _rows_within(units: Positions, selected: slice) -> tuple[slice, Positions]:
+    """Return the slice of the base's rows within `selected`, and their indices in it."""
+    start, stop = np.searchsorted(units, [selected.start, selected.stop]).tolist()
+    return slice(start, stop), units[start:stop] - selected.start
 
 
 class Insertion:
@@ -114,15 +118,17 @@ class Insertion:
 
     def _mask(self, mask: Mask | None) -> InsertedMask:
         if isinstance(mask, InsertedMask):
-            return InsertedMask(mask.base, *self._twice(mask), *self._sizes)
+            return InsertedMask(mask.base, *self._composed_units(mask), *self._sizes)
         return InsertedMask(mask, *self._units, *self._sizes)
 
     def _bias(self, bias: Bias) -> InsertedBias:
         if isinstance(bias, InsertedBias):
-            return InsertedBias(bias.base, *self._twice(bias), *self._sizes)
+            return InsertedBias(bias.base, *self._composed_units(bias), *self._sizes)
         return InsertedBias(bias, *self._units, *self._sizes)
 
-    def _twice(self, part: InsertedMask | InsertedBias) -> tuple[torch.Tensor, torch.Tensor]:
+    def _composed_units(
+        self, part: InsertedMask | InsertedBias
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the units of a layer that already has inserted units."""
         return self._units[0][part.query_units], self._units[1][part.key_units]
 
@@ -131,6 +137,6 @@ def _spread(vectors: torch.Tensor, units: torch.Tensor, count: int) -> torch.Ten
     """Insert zero vectors for inserted tokens. Return the same tensor if there are none."""
     if len(units) == count:
         return vectors
-    found = vectors.new_zeros(vectors.shape[0], count, vectors.shape[2])
-    found[:, units.to(vectors.device)] = vectors
-    return found
+    spread = vectors.new_zeros(vectors.shape[0], count, vectors.shape[2])
+    spread[:, units.to(vectors.device)] = vectors
+    return spread

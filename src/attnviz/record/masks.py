@@ -68,7 +68,7 @@ def _ends(rows: Rows) -> tuple[int, int]:
     return int(rows.min()), int(rows.max())
 
 
-def _numbers_all(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
+def _has_index_for_each(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
     """Whether `numbers` has an int64 for each of `count` tokens, each from 0 to below `stop`."""
     whole = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
     return whole and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
@@ -200,7 +200,7 @@ class Bias(_Part):
 
 
 # Limit of positions. Sums of a few of them fit into 64 bits.
-_FARTHEST = 1 << 53
+_MAX_POSITION = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -223,8 +223,10 @@ class BandMask(Mask):
         ends = self.before, self.after, self.offset
         if not all(isinstance(end, int) for end in ends if end is not None) or self.offset is None:
             raise TypeError(f"the limits of a band mask must be integers or None; got {ends!r}")
-        if any(abs(end) > _FARTHEST for end in ends if end is not None):
-            raise ValueError(f"the limits of a band mask must be at most {_FARTHEST}; got {ends!r}")
+        if any(abs(end) > _MAX_POSITION for end in ends if end is not None):
+            raise ValueError(
+                f"the limits of a band mask must be at most {_MAX_POSITION}; got {ends!r}"
+            )
 
     @property
     def causal(self) -> bool:
@@ -368,26 +370,26 @@ class WindowMask(Mask):
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
         """Whether each query and key has a window."""
         del num_heads
-        return _numbers_all(self.query_windows, num_queries) and _numbers_all(
+        return _has_index_for_each(self.query_windows, num_queries) and _has_index_for_each(
             self.key_windows, num_keys
         )
 
 
-def _present(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
+def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
     """Return the base's tokens that are among `rows`, and their indices within `rows`.
 
     `units` are the positions of the base's tokens.
 
-    >>> _present(torch.tensor([0, 2]), slice(1, 3))
+    >>> _base_positions(torch.tensor([0, 2]), slice(1, 3))
     (slice(1, 2, None), tensor([1]))
     """
     if isinstance(rows, slice):
         start, stop = torch.searchsorted(units, torch.tensor([rows.start, rows.stop])).tolist()
         return slice(start, stop), units[start:stop] - rows.start
-    wanted = rows.to(units.device)
-    tokens = torch.searchsorted(units, wanted).clamp_(max=len(units) - 1)
-    there = units[tokens] == wanted
-    return tokens[there], torch.nonzero(there).flatten()
+    requested = rows.to(units.device)
+    tokens = torch.searchsorted(units, requested).clamp_(max=len(units) - 1)
+    is_present = units[tokens] == requested
+    return tokens[is_present], torch.nonzero(is_present).flatten()
 
 
 def _ascends(units: torch.Tensor, count: int) -> bool:
@@ -396,13 +398,18 @@ def _ascends(units: torch.Tensor, count: int) -> bool:
     return fits and int(units[0]) >= 0 and int(units[-1]) < count and bool((units.diff() > 0).all())
 
 
-def _put(found: torch.Tensor, block: torch.Tensor, at: torch.Tensor, to: torch.Tensor) -> None:
-    """Write a block into the rows `at` and columns `to` of a larger array."""
-    rows, columns = at.to(found.device), to.to(found.device)
-    if len(rows) == len(found):
-        found[:, columns] = block
+def _write_block(
+    target: torch.Tensor,
+    block: torch.Tensor,
+    row_indices: torch.Tensor,
+    column_indices: torch.Tensor,
+) -> None:
+    """Write a block into the rows `row_indices` and columns `column_indices` of a larger array."""
+    rows, columns = row_indices.to(target.device), column_indices.to(target.device)
+    if len(rows) == len(target):
+        target[:, columns] = block
     else:
-        found[rows[:, None], columns] = block
+        target[rows[:, None], columns] = block
 
 
 def _nested_parts(part: InsertedMask | InsertedBias) -> Parts:
@@ -413,7 +420,7 @@ def _nested_parts(part: InsertedMask | InsertedBias) -> Parts:
         "num_key_units": part.num_key_units,
         "base": None if base is None else base[0],
     }
-    tensors = {} if base is None else {f"base.{name}": each for name, each in base[1].items()}
+    tensors = {} if base is None else {f"base.{name}": tensor for name, tensor in base[1].items()}
     return numbers, {"query_units": part.query_units, "key_units": part.key_units} | tensors
 
 
@@ -459,10 +466,10 @@ class InsertedMask(Mask):
 
     @property
     def offset(self) -> int:
-        before = 0 if self.base is None else self.base.offset
-        if not 0 <= before < len(self.key_units):
-            return before
-        return int(self.key_units[before]) - int(self.query_units[0])
+        base_offset = 0 if self.base is None else self.base.offset
+        if not 0 <= base_offset < len(self.key_units):
+            return base_offset
+        return int(self.key_units[base_offset]) - int(self.query_units[0])
 
     @property
     def causal(self) -> bool:
@@ -479,13 +486,18 @@ class InsertedMask(Mask):
         """Return the flags of a block. They are False for inserted rows and columns."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         flags = torch.zeros(count, columns.stop - columns.start, dtype=torch.bool, device=device)
-        (there, at), (seen, to) = self._tokens(rows, columns)
-        if len(at) and len(to):
+        (base_rows, row_indices), (base_columns, column_indices) = self._tokens(rows, columns)
+        if len(row_indices) and len(column_indices):
             if self.base is None:
                 block = torch.ones(1, 1, dtype=torch.bool, device=device)
             else:
-                block = self.base.allowed(head, there, seen, device)
-            _put(flags, block.expand(len(at), len(to)), at, to)
+                block = self.base.allowed(head, base_rows, base_columns, device)
+            _write_block(
+                flags,
+                block.expand(len(row_indices), len(column_indices)),
+                row_indices,
+                column_indices,
+            )
         return flags
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
@@ -495,28 +507,34 @@ class InsertedMask(Mask):
         >>> InsertedMask(None, units, units, 6, 6).fully_visible_keys(slice(3, 6), slice(0, 6))
         slice(3, 6, None)
         """
-        nothing = slice(columns.start, columns.start)
-        (there, at), (seen, to) = self._tokens(rows, columns)
+        empty = slice(columns.start, columns.start)
+        (base_rows, row_indices), (base_columns, column_indices) = self._tokens(rows, columns)
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        if len(at) < count or not len(to):
-            return nothing
-        known = seen if self.base is None else self.base.fully_visible_keys(there, seen)
-        keys = self.key_units[known]
+        if len(row_indices) < count or not len(column_indices):
+            return empty
+        visible = (
+            base_columns
+            if self.base is None
+            else self.base.fully_visible_keys(base_rows, base_columns)
+        )
+        keys = self.key_units[visible]
         if not len(keys):
-            return nothing
+            return empty
         ends = [0, *(torch.nonzero(keys.diff() > 1).flatten() + 1).tolist(), len(keys)]
         start, stop = max(pairwise(ends), key=lambda run: run[1] - run[0])
         return slice(int(keys[start]), int(keys[stop - 1]) + 1)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
         del num_keys
-        there, at = _present(self.query_units, rows)
-        seen = slice(0, len(self.key_units) if len(at) else 0)
-        if len(at) and self.base is not None:
-            seen = self.base.key_range(there, len(self.key_units))
-        if seen.start >= seen.stop:
+        base_rows, row_indices = _base_positions(self.query_units, rows)
+        base_keys = slice(0, len(self.key_units) if len(row_indices) else 0)
+        if len(row_indices) and self.base is not None:
+            base_keys = self.base.key_range(base_rows, len(self.key_units))
+        if base_keys.start >= base_keys.stop:
             return slice(0, 0)
-        return slice(int(self.key_units[seen.start]), int(self.key_units[seen.stop - 1]) + 1)
+        return slice(
+            int(self.key_units[base_keys.start]), int(self.key_units[base_keys.stop - 1]) + 1
+        )
 
     def permute(self, order: torch.Tensor) -> Mask:
         return self._packed().permute(order)
@@ -550,8 +568,11 @@ class InsertedMask(Mask):
     def _tokens(
         self, rows: Rows, columns: slice
     ) -> tuple[tuple[Rows, torch.Tensor], tuple[slice, torch.Tensor]]:
-        seen, to = _present(self.key_units, columns)
-        return _present(self.query_units, rows), (cast("slice", seen), to)
+        base_columns, column_indices = _base_positions(self.key_units, columns)
+        return _base_positions(self.query_units, rows), (
+            cast("slice", base_columns),
+            column_indices,
+        )
 
 
 @dataclass(frozen=True)
@@ -605,8 +626,8 @@ class CutMask(Mask):
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Return whether each pair of a block is cut, bool, (rows, columns)."""
         keys = self.keys[columns].to(device)
-        here = bool(self.heads[head if len(self.heads) > 1 else 0])
-        flags = self.queries[rows].to(device)[:, None] & (keys & here)
+        head_is_cut = bool(self.heads[head if len(self.heads) > 1 else 0])
+        flags = self.queries[rows].to(device)[:, None] & (keys & head_is_cut)
         if self.keep_own:
             query, key = _positions(rows, columns, device)
             flags &= query != key
@@ -644,10 +665,15 @@ class CutMask(Mask):
         """Whether there is a flag for every head, query and key, and the base fits."""
         flags = (self.heads, self.queries, self.keys)
         shapes = [tuple(flag.shape) for flag in flags]
-        fits = shapes[0] in {(1,), (num_heads,)} and shapes[1:] == [(num_queries,), (num_keys,)]
-        own = all(flag.dtype == torch.bool for flag in flags)
+        shapes_fit = shapes[0] in {(1,), (num_heads,)} and shapes[1:] == [
+            (num_queries,),
+            (num_keys,),
+        ]
+        dtypes_fit = all(flag.dtype == torch.bool for flag in flags)
         return (
-            fits and own and (self.base is None or self.base.fits(num_heads, num_queries, num_keys))
+            shapes_fit
+            and dtypes_fit
+            and (self.base is None or self.base.fits(num_heads, num_queries, num_keys))
         )
 
     def to_parts(self) -> Parts:
@@ -777,13 +803,13 @@ class WindowBias(Bias):
         """Whether each token has a window and a position in it, and values exist for these."""
         windows, heads, rows, columns = self.values.shape
         return (
-            _numbers_all(self.query_windows, num_queries)
-            and _numbers_all(self.key_windows, num_keys)
+            _has_index_for_each(self.query_windows, num_queries)
+            and _has_index_for_each(self.key_windows, num_keys)
             and heads in (1, num_heads)
             and self.values.is_floating_point()
-            and _numbers_all(self.query_positions, num_queries, rows)
-            and _numbers_all(self.key_positions, num_keys, columns)
-            and (windows == 1 or _numbers_all(self.query_windows, num_queries, windows))
+            and _has_index_for_each(self.query_positions, num_queries, rows)
+            and _has_index_for_each(self.key_positions, num_keys, columns)
+            and (windows == 1 or _has_index_for_each(self.query_windows, num_queries, windows))
         )
 
 
@@ -811,12 +837,17 @@ class InsertedBias(Bias):
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        there, at = _present(self.query_units, rows)
-        seen, to = _present(self.key_units, columns)
+        base_rows, row_indices = _base_positions(self.query_units, rows)
+        base_columns, column_indices = _base_positions(self.key_units, columns)
         values = torch.zeros(count, columns.stop - columns.start, device=device)
-        if len(at) and len(to):
-            block = self.base.added(head, there, cast("slice", seen), device)
-            _put(values, block.expand(len(at), len(to)), at, to)
+        if len(row_indices) and len(column_indices):
+            block = self.base.added(head, base_rows, cast("slice", base_columns), device)
+            _write_block(
+                values,
+                block.expand(len(row_indices), len(column_indices)),
+                row_indices,
+                column_indices,
+            )
         return values
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> InsertedBias:
@@ -839,8 +870,8 @@ class InsertedBias(Bias):
 
 
 _KINDS: dict[str, type[Mask | Bias]] = {
-    each.kind: each
-    for each in (
+    cls.kind: cls
+    for cls in (
         *(BandMask, PackedMask, WindowMask, InsertedMask, CutMask),
         *(DistanceBias, DenseBias, WindowBias, InsertedBias),
     )
@@ -848,13 +879,13 @@ _KINDS: dict[str, type[Mask | Bias]] = {
 
 
 # Maximum nesting depth. Inserting tokens and cutting pairs nest masks a few times at most.
-_DEEPEST = 32
+_MAX_DEPTH = 32
 
 
 def _depth(numbers: Any) -> int:
     """Return the nesting depth of serialized masks or biases."""
     depth = 0
-    while isinstance(numbers, Mapping) and depth <= _DEEPEST:
+    while isinstance(numbers, Mapping) and depth <= _MAX_DEPTH:
         numbers = numbers.get("base")
         depth += 1
     return depth
@@ -868,15 +899,15 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
     if numbers["kind"] not in _KINDS:
         raise ValueError(f"unknown kind of mask or bias: {numbers['kind']!r}")
     cls = _KINDS[numbers["kind"]]
-    rest = {name: number for name, number in numbers.items() if name != "kind"}
-    if rest.get("base") is not None:
-        if _depth(rest) > _DEEPEST:
+    values = {name: number for name, number in numbers.items() if name != "kind"}
+    if values.get("base") is not None:
+        if _depth(values) > _MAX_DEPTH:
             raise ValueError("a mask or bias is nested too deeply")
-        base = rest["base"] = from_parts(rest["base"], lambda name: tensor(f"base.{name}"))
+        base = values["base"] = from_parts(values["base"], lambda name: tensor(f"base.{name}"))
         if isinstance(base, Mask) != issubclass(cls, Mask):
             raise TypeError("the base of a mask must be a mask, and that of a bias a bias")
-    names = [field.name for field in fields(cls) if field.name not in rest]  # type: ignore[arg-type]
-    return cls(**rest, **{name: tensor(name) for name in names})
+    names = [field.name for field in fields(cls) if field.name not in values]  # type: ignore[arg-type]
+    return cls(**values, **{name: tensor(name) for name in names})
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:

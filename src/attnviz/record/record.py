@@ -322,8 +322,10 @@ class AttentionRecord:
             softcap=softcap,
             sinks=sinks,
         )
-        made, notes = stack_of_vectors(stack, attention, tokens, key_tokens, sentence_b_start)
-        return cls({stack: made}, model=model, notes=notes, images=images)
+        attention_stack, notes = stack_of_vectors(
+            stack, attention, tokens, key_tokens, sentence_b_start
+        )
+        return cls({stack: attention_stack}, model=model, notes=notes, images=images)
 
     def stack(self, name: str | None = None) -> AttentionStack:
         """Return a stack by name, or the first stack.
@@ -390,25 +392,34 @@ class AttentionRecord:
         IndexError
             If no stack has one of the layers.
         """
-        wanted = list(dict.fromkeys(whole_numbers("layers", as_list(layers))))
+        requested = list(dict.fromkeys(whole_numbers("layers", as_list(layers))))
         numbers = {
             name: [
                 number
-                for number in dict.fromkeys(resolve_negative(each, stack.layers) for each in wanted)
+                for number in dict.fromkeys(
+                    resolve_negative(requested_number, stack.layers)
+                    for requested_number in requested
+                )
                 if number in stack.layers
             ]
             for name, stack in self.stacks.items()
         }
-        known = {number for stack in self.stacks.values() for number in stack.layers}
+        existing = {number for stack in self.stacks.values() for number in stack.layers}
         longest = max(stack.num_layers for stack in self.stacks.values())
-        missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
-        if missing or not wanted:
-            there = format_numbers(sorted(known))
-            raise IndexError(f"layers={short_repr(wanted)}: this record has layers {there}")
-        kept = {
+        missing = [
+            requested_number
+            for requested_number in requested
+            if requested_number not in existing and requested_number not in range(-longest, 0)
+        ]
+        if missing or not requested:
+            existing_text = format_numbers(sorted(existing))
+            raise IndexError(
+                f"layers={short_repr(requested)}: this record has layers {existing_text}"
+            )
+        stacks = {
             name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
         }
-        return derived_record(self, kept)
+        return derived_record(self, stacks)
 
     def merge_words(self) -> AttentionRecord:
         """Return the record with tokens merged into words: keys summed, queries averaged.
@@ -539,17 +550,21 @@ class AttentionRecord:
             top_k = whole_number("top_k", top_k, 1, hint="the number of keys of each query")
         if min_weight is not None:
             min_weight = check_min_weight(min_weight)
-        named = layer is not None or stack is not None
-        stacks = [self.stack(stack)] if named else list(self.stacks.values())
-        wanted = []
-        for each in stacks:
-            layers = each.layers if layer is None else (resolve_negative(layer, each.layers),)
+        one_stack = layer is not None or stack is not None
+        stacks = [self.stack(stack)] if one_stack else list(self.stacks.values())
+        selections = []
+        for selected_stack in stacks:
+            layers = (
+                selected_stack.layers
+                if layer is None
+                else (resolve_negative(layer, selected_stack.layers),)
+            )
             for number in layers:
-                heads = range(each.num_heads(number)) if head is None else (head,)
+                heads = range(selected_stack.num_heads(number)) if head is None else (head,)
                 # Raise IndexError if the stack has no such head.
-                each.weights(layer=number, head=heads[0], rows=slice(0, 0))
-                wanted.append(HeadsOfLayer(each, number, tuple(heads)))
-        return tidy_table(wanted, top_k=top_k, min_weight=min_weight)
+                selected_stack.weights(layer=number, head=heads[0], rows=slice(0, 0))
+                selections.append(HeadsOfLayer(selected_stack, number, tuple(heads)))
+        return tidy_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
         """Return the sources of a produced token: the attention of all heads at its prediction.
@@ -598,8 +613,12 @@ class AttentionRecord:
         from attnviz.record.sources import sources_of_token
 
         if stack is None:
-            producing = [each for each in self.stacks.values() if each.query_tokens.predictions]
-            return sources_of_token((producing or list(self.stacks.values()))[0], token)
+            with_predictions = [
+                candidate
+                for candidate in self.stacks.values()
+                if candidate.query_tokens.predictions
+            ]
+            return sources_of_token((with_predictions or list(self.stacks.values()))[0], token)
         return sources_of_token(self.stack(stack), token)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -697,15 +716,15 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     >>> import attnviz as av
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
-    from attnviz.record.storage.safetensors_file import existing_file, read_arrays
+    from attnviz.record.storage.safetensors_file import read_arrays, saved_file
     from attnviz.record.storage.schema import FORMAT, record_from_arrays
     from attnviz.record.storage.spool import INDEX, read_folder
     from attnviz.utils.arguments import as_path
 
-    place = as_path("path", path, "file or folder")
-    place = place.parent if place.name == INDEX else existing_file(place)
-    read = read_folder if os.path.isdir(place) else read_arrays  # noqa: PTH112 - Path.is_dir raises
-    header, arrays = read(place, verify=verify)
+    location = as_path("path", path, "file or folder")
+    location = location.parent if location.name == INDEX else saved_file(location)
+    read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir raises
+    header, arrays = read(location, verify=verify)
     if "kind" in header:
         raise ValueError(
             f"path={str(path)!r} contains {header['kind']}, not a record. Load it with "
@@ -723,5 +742,5 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error
-    record.mapped_files = mapped_files(place)
+    record.mapped_files = mapped_files(location)
     return record

@@ -22,11 +22,11 @@ SAMPLED_QUERIES = 64
 
 # Entries of a head with 4,096 queries and keys. A CPU computes its map in about 0.3 s, the time
 # budget for all visible heads. A GPU computes a hundred times as many.
-_CELLS = 1 << 24
-_DEVICE_CELLS = 1 << 30
+_MAX_ENTRIES = 1 << 24
+_MAX_DEVICE_ENTRIES = 1 << 30
 
 # Multiples of this number spread evenly over the unit interval and follow no periodic pattern.
-_GOLDEN = (5**0.5 - 1) / 2
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
@@ -39,8 +39,10 @@ def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
     (True, False)
     """
     vectors = [layer.vectors for layer in layers]
-    device = vectors and all(each is not None and each.queries.is_cuda for each in vectors)
-    return num_cells <= (_DEVICE_CELLS if device else _CELLS)
+    on_device = vectors and all(
+        attention is not None and attention.queries.is_cuda for attention in vectors
+    )
+    return num_cells <= (_MAX_DEVICE_ENTRIES if on_device else _MAX_ENTRIES)
 
 
 def scored_queries(stack: AttentionStack) -> int | None:
@@ -69,9 +71,9 @@ def sampled_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np
     [256, 572, 1400, 1717]
     """
     most = whole_number("queries", most, 1, hint="the number of queries to take")
-    taken = min(num_queries, most)
-    part = np.arange(taken)
-    within = (0.5 + part * _GOLDEN) % 1.0
+    num_sampled = min(num_queries, most)
+    parts = np.arange(num_sampled)
+    offsets = (0.5 + parts * _GOLDEN_RATIO) % 1.0
     # Rounding must not move a query into the next part.
-    found = np.floor((part + within) * (num_queries / taken)).astype(np.int64)
-    return np.minimum(found, (part + 1) * num_queries // taken - 1)
+    positions = np.floor((parts + offsets) * (num_queries / num_sampled)).astype(np.int64)
+    return np.minimum(positions, (parts + 1) * num_queries // num_sampled - 1)

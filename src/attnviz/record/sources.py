@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.stack import AttentionStack, need_weights
+from attnviz.record.stack import AttentionStack, check_weights
 from attnviz.record.table import need_pandas
 from attnviz.record.tokens import Prediction, Tokens, quoted
 from attnviz.utils.arguments import whole_number
@@ -23,7 +23,7 @@ CAVEATS = (
     "Weights show attention, not influence on the output: attention is not attribution.",
     "The mean weights all heads equally and hides differences between heads.",
 )
-_IN_WORDS = 5
+_DEFAULT_COUNT = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Sources:
     key_tokens: Tokens = field(repr=False)
     caveats: tuple[str, ...] = CAVEATS
 
-    def top(self, count: int = _IN_WORDS) -> NDArray[np.int64]:
+    def top(self, count: int = _DEFAULT_COUNT) -> NDArray[np.int64]:
         """Return the keys with the largest means, in descending order, without keys of mean 0.
 
         Parameters
@@ -118,11 +118,11 @@ class Sources:
         )
 
     def __str__(self) -> str:
-        of = f" predicting {quoted(self.token)}" if self.token else ""
+        suffix = f" predicting {quoted(self.token)}" if self.token else ""
         count = len(self.heads)
         lines = [
-            f"{quoted(self.query_tokens.text[self.query])} ({self.query}){of}: mean weight over "
-            f"{count} head{'s' if count > 1 else ''} of stack {quoted(self.stack)}"
+            f"{quoted(self.query_tokens.text[self.query])} ({self.query}){suffix}: mean weight "
+            f"over {count} head{'s' if count > 1 else ''} of stack {quoted(self.stack)}"
         ]
         for key in self.top().tolist():
             layer, head = self.heads[self.strongest_heads[key]]
@@ -136,7 +136,7 @@ class Sources:
 
 def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
     """Return the sources of a produced token. See `AttentionRecord.sources`."""
-    need_weights(stack, "sources of a token")
+    check_weights(stack, "sources of a token")
     query, text = _predicting(stack, token)
     num_keys = len(stack.key_tokens)
     heads: list[tuple[int, int]] = []
@@ -145,8 +145,8 @@ def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
     for layer in stack.layers:
         attention = stack.attention(layer)
         for head in range(stack.num_heads(layer)):
-            found, allowed = attention.weights_of_rows(head, np.array([query]))
-            weights, seen = found[0], allowed[0]
+            weight_rows, allowed_rows = attention.weights_of_rows(head, np.array([query]))
+            weights, allowed = weight_rows[0], allowed_rows[0]
             if not np.isfinite(weights).all():
                 raise ValueError(
                     f"stack {stack.name!r}, layer {layer}, head {head}: weights of query {query} "
@@ -156,7 +156,7 @@ def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
             strongest[stronger], most[stronger] = len(heads), weights[stronger]
             heads.append((layer, head))
             means += weights
-            even += seen / max(1, np.count_nonzero(seen))
+            even += allowed / max(1, np.count_nonzero(allowed))
     return Sources(
         token=text,
         query=query,
@@ -175,8 +175,8 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
     """Return the query that predicted a token, and the token's text."""
     tokens, predictions = stack.query_tokens, stack.query_tokens.predictions
     if predictions:
-        each = predictions[_produced(predictions, token)]
-        return each.query, each.token.text
+        prediction = predictions[_produced(predictions, token)]
+        return prediction.query, prediction.token.text
     if not stack.causal or len(tokens) < 2:
         raise ValueError(
             f"stack {stack.name!r} has no produced tokens, and its queries do not predict the next "
@@ -193,21 +193,26 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
 
 def _produced(predictions: tuple[Prediction, ...], token: int | str) -> int:
     """Return the index of `token` among the produced tokens."""
-    positions = [each.query + 1 if each.row is None else each.row for each in predictions]
-    texts = Tokens.of([each.token.text for each in predictions])
+    positions = [
+        prediction.query + 1 if prediction.row is None else prediction.row
+        for prediction in predictions
+    ]
+    texts = Tokens.of([prediction.token.text for prediction in predictions])
     if isinstance(token, str):
-        found = texts.positions(token)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            places = ", ".join(str(positions[place]) for place in found)
+        indices = texts.positions(token)
+        if len(indices) == 1:
+            return indices[0]
+        if indices:
+            listed = ", ".join(str(positions[index]) for index in indices)
             raise ValueError(
-                f"token={token!r} was produced {len(found)} times. Pass one of its positions: "
-                f"{places}"
+                f"token={token!r} was produced {len(indices)} times. Pass one of its positions: "
+                f"{listed}"
             )
-        shown = ", ".join(repr(text) for text in texts.text[:12])
+        produced = ", ".join(repr(text) for text in texts.text[:12])
         more = ", ..." if len(texts) > 12 else ""
-        raise ValueError(f"token={token!r} was not produced. The produced tokens are {shown}{more}")
+        raise ValueError(
+            f"token={token!r} was not produced. The produced tokens are {produced}{more}"
+        )
     number = whole_number("token", token, -len(predictions), hint="a position, or -1 for the last")
     if number < 0:
         return len(predictions) + number

@@ -60,17 +60,17 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     >>> count_zeros({0: GivenWeights(weights)})[0]
     (ZeroCount(zeros=1, counted=6),)
     """
-    found = {
-        number: _look(values)
+    scans = {
+        number: _scan(values)
         for number, layer in layers.items()
         if (values := layer.given_weights) is not None
     }
-    causal = bool(found) and not any(each.ahead for each in found.values())
-    return {number: each.counts(causal=causal) for number, each in found.items()}
+    causal = bool(scans) and not any(scan.ahead for scan in scans.values())
+    return {number: scan.counts(causal=causal) for number, scan in scans.items()}
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ZeroScan:
     """Result of one pass over the weights of a layer.
 
     Attributes
@@ -97,7 +97,8 @@ class _Look:
         counted = (ends * (self.weighted > 0)).sum(axis=1).tolist()
         weighted = self.weighted.sum(axis=1).tolist()
         counts = [
-            ZeroCount(all_ - some, all_) for all_, some in zip(counted, weighted, strict=True)
+            ZeroCount(total - nonzero, total)
+            for total, nonzero in zip(counted, weighted, strict=True)
         ]
         if any(count.zeros for count in counts) and self._is_mask():
             return tuple(ZeroCount(0, count.counted - count.zeros) for count in counts)
@@ -110,7 +111,7 @@ class _Look:
         return len(self.values) > 1 or isinstance(compact_mask(self.values != 0), BandMask)
 
 
-def _look(values: torch.Tensor) -> _Look:
+def _scan(values: torch.Tensor) -> _ZeroScan:
     heads, num_queries, num_keys = values.shape
     weighted = np.zeros((heads, num_queries), np.int64)
     # If the first query may attend to every key, no key is later.
@@ -122,10 +123,10 @@ def _look(values: torch.Tensor) -> _Look:
         # View as uint8: bool tensors are slow to reduce and to compare.
         flags = values[:, rows].bool().view(torch.uint8)
         weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().numpy()
-        some = flags.amax(dim=0)
-        ahead = ahead or bool(some.triu(_offset(values) + 1 + rows.start).any())
-        alike = alike and bool(torch.equal(some, flags.amin(dim=0)))
-    return _Look(values, weighted, ahead, alike)
+        any_head = flags.amax(dim=0)
+        ahead = ahead or bool(any_head.triu(_offset(values) + 1 + rows.start).any())
+        alike = alike and bool(torch.equal(any_head, flags.amin(dim=0)))
+    return _ZeroScan(values, weighted, ahead, alike)
 
 
 def _offset(values: torch.Tensor) -> int:

@@ -22,12 +22,12 @@ from attnviz.utils.arguments import (
 )
 from attnviz.utils.progress import Pace, Steps, run_steps
 
-__all__ = ["AttentionStack", "find_maximum", "need_weights", "rows_are_shares"]
+__all__ = ["AttentionStack", "check_weights", "find_maximum", "rows_are_shares"]
 
 # Largest number of weights that are read to find the maximum, about a second on one core.
-_LOOKED_THROUGH = 1 << 26
+_MAX_WEIGHTS_READ = 1 << 26
 # Maximum number of letters that a legend has room for.
-_LONGEST_MEASURE = 40
+_MAX_MEASURE_LENGTH = 40
 
 
 class AttentionStack:
@@ -265,8 +265,8 @@ class AttentionStack:
             return attention.weights(self.head_number(layer, head), row_slice, column_slice)
         return np.stack(
             [
-                attention.weights(each, row_slice, column_slice)
-                for each in range(attention.num_heads)
+                attention.weights(index, row_slice, column_slice)
+                for index in range(attention.num_heads)
             ]
         )
 
@@ -399,8 +399,8 @@ class AttentionStack:
         AttentionStack
         """
         numbers = whole_numbers("layers", as_list(layers))
-        kept = {self.layer_number(number): self.attention(number) for number in numbers}
-        return self._like(kept, self.query_tokens, self.key_tokens)
+        selected = {self.layer_number(number): self.attention(number) for number in numbers}
+        return self._like(selected, self.query_tokens, self.key_tokens)
 
     def merge_words(self) -> AttentionStack:
         """Return the attention between words: keys summed, queries averaged.
@@ -506,10 +506,10 @@ def _checked_measure(measure: str) -> str:
     if not isinstance(measure, str):
         raise TypeError(f'measure={short_repr(measure)} must be a string, such as "difference"')
     word = measure.strip()
-    if not word or len(word) > _LONGEST_MEASURE or not word.isprintable():
+    if not word or len(word) > _MAX_MEASURE_LENGTH or not word.isprintable():
         raise ValueError(
             f"measure={short_repr(measure)} must be a short name of the values, such as "
-            f'"difference", in one line of at most {_LONGEST_MEASURE} letters'
+            f'"difference", in one line of at most {_MAX_MEASURE_LENGTH} letters'
         )
     return word
 
@@ -522,26 +522,26 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
         heads = sum(stack.heads_per_layer)
         bounds = [attention.bound for attention in stack._layers.values()]
-        known = [bound for bound in bounds if bound is not None]
-        if len(known) == len(bounds) and heads * num_queries * num_keys > _LOOKED_THROUGH:
-            stack._maximum = max(known)
+        known_bounds = [bound for bound in bounds if bound is not None]
+        if len(known_bounds) == len(bounds) and heads * num_queries * num_keys > _MAX_WEIGHTS_READ:
+            stack._maximum = max(known_bounds)
             return stack._maximum
         pace = Pace("largest weight", heads * num_queries * num_keys)
-        most = []
+        extremes = []
         for attention in stack._layers.values():
             for head in range(attention.num_heads):
                 for rows in tiles(slice(0, num_queries), num_keys):
                     block = attention.weights(head, rows, slice(0, num_keys))
-                    most.append(float(block.max()))
+                    extremes.append(float(block.max()))
                     if stack.signed:
-                        most.append(abs(float(block.min())))
+                        extremes.append(abs(float(block.min())))
                     yield from pace.advance(block.size)
         # np.max propagates NaN, as for a single array.
-        stack._maximum = float(np.max(most))
+        stack._maximum = float(np.max(extremes))
     return stack._maximum
 
 
-def need_weights(stack: AttentionStack, what: str) -> None:
+def check_weights(stack: AttentionStack, what: str) -> None:
     """Raise ValueError for a signed stack if `what` needs weights that sum to 1."""
     if stack.signed:
         raise ValueError(

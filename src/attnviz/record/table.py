@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["HeadsOfLayer", "check_min_weight", "need_pandas", "tidy_table"]
 
 #: Maximum number of rows of a table, about 25 bytes each.
-MAX_LINES = 20_000_000
+MAX_ROWS = 20_000_000
 
 
 class HeadsOfLayer(NamedTuple):
@@ -31,11 +31,11 @@ class HeadsOfLayer(NamedTuple):
     heads: tuple[int, ...]
 
 
-class _Found(NamedTuple):
+class _HeadRows(NamedTuple):
     """Table rows of one head."""
 
     layer: int
-    place: int
+    stack_index: int
     head: int
     queries: NDArray[np.int32]
     keys: NDArray[np.int32]
@@ -65,37 +65,42 @@ def check_min_weight(min_weight: Any) -> float:
 
 
 def tidy_table(
-    wanted: Sequence[HeadsOfLayer], *, top_k: int | None, min_weight: float | None
+    selections: Sequence[HeadsOfLayer], *, top_k: int | None, min_weight: float | None
 ) -> pd.DataFrame:
-    """Return the table of `wanted` heads. See `AttentionRecord.to_pandas`."""
+    """Return the table of `selections` heads. See `AttentionRecord.to_pandas`."""
     import pandas as pd
 
-    lines = sum(len(each.heads) * _most_lines(each.stack, each.layer, top_k) for each in wanted)
-    if lines > MAX_LINES and min_weight is None:
-        raise ValueError(_too_many(wanted, lines, top_k))
-    found = run_with_bar(_lines(wanted, top_k, min_weight), "table")
-    stacks = list(dict.fromkeys(each.stack for each in wanted))
+    lines = sum(
+        len(selection.heads) * _max_rows(selection.stack, selection.layer, top_k)
+        for selection in selections
+    )
+    if lines > MAX_ROWS and min_weight is None:
+        raise ValueError(_size_error(selections, lines, top_k))
+    parts = run_with_bar(_all_rows(selections, top_k, min_weight), "table")
+    stacks = list(dict.fromkeys(selection.stack for selection in selections))
     sides = [[stack.query_tokens for stack in stacks], [stack.key_tokens for stack in stacks]]
     texts = list(dict.fromkeys(text for side in sides for tokens in side for text in tokens.text))
-    counts = np.array([len(each.keys) for each in found], np.int64)
+    counts = np.array([len(part.keys) for part in parts], np.int64)
 
     def repeated(values: Iterable[int], dtype: type[np.signedinteger[Any]]) -> NDArray[Any]:
-        return np.repeat(np.fromiter(values, dtype, len(found)), counts)
+        return np.repeat(np.fromiter(values, dtype, len(parts)), counts)
 
     def joined(name: str, dtype: type[np.generic]) -> NDArray[Any]:
-        parts = [getattr(each, name) for each in found]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype)
+        arrays = [getattr(part, name) for part in parts]
+        return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
 
-    place = repeated((each.place for each in found), np.int16)
+    stack_indices = repeated((part.stack_index for part in parts), np.int16)
     queries, keys = joined("queries", np.int32), joined("keys", np.int32)
     columns: dict[str, Any] = {
-        "stack": pd.Categorical.from_codes(place, pd.Index([stack.name for stack in stacks])),
-        "layer": repeated((each.layer for each in found), np.int32),
-        "head": repeated((each.head for each in found), np.int32),
+        "stack": pd.Categorical.from_codes(
+            stack_indices, pd.Index([stack.name for stack in stacks])
+        ),
+        "layer": repeated((part.layer for part in parts), np.int32),
+        "head": repeated((part.head for part in parts), np.int32),
         "query": queries,
-        "query_token": _token_column(sides[0], place, queries, texts),
+        "query_token": _token_column(sides[0], stack_indices, queries, texts),
         "key": keys,
-        "key_token": _token_column(sides[1], place, keys, texts),
+        "key_token": _token_column(sides[1], stack_indices, keys, texts),
     }
     # The fallback name applies if stacks have different measures or the measure is a column.
     measures = {stack.measure for stack in stacks} - columns.keys() - {"kept"}
@@ -107,21 +112,27 @@ def tidy_table(
 
 
 def _token_column(
-    sides: Sequence[Tokens], place: NDArray[Any], positions: NDArray[Any], texts: Sequence[str]
+    sides: Sequence[Tokens],
+    stack_indices: NDArray[Any],
+    positions: NDArray[Any],
+    texts: Sequence[str],
 ) -> pd.Categorical[str]:
-    """Return token texts as categories that queries and keys share. `place` selects a side."""
+    """Return token texts as categories that queries and keys share.
+
+    `stack_indices` are the indices into `sides`.
+    """
     import pandas as pd
 
     numbers = {text: number for number, text in enumerate(texts)}
     codes = np.zeros(len(positions), np.int32)
     for number, tokens in enumerate(sides):
-        known = np.array([numbers[text] for text in tokens.text], np.int32)
-        here = place == number
-        codes[here] = known[positions[here]]
+        token_codes = np.array([numbers[text] for text in tokens.text], np.int32)
+        in_stack = stack_indices == number
+        codes[in_stack] = token_codes[positions[in_stack]]
     return pd.Categorical.from_codes(codes, pd.Index(list(texts)))
 
 
-def _most_lines(stack: AttentionStack, layer: int, top_k: int | None) -> int:
+def _max_rows(stack: AttentionStack, layer: int, top_k: int | None) -> int:
     """Return the maximum number of table rows of one head."""
     rows, keys = len(stack.query_tokens), len(stack.key_tokens)
     if top_k is not None:
@@ -130,35 +141,35 @@ def _most_lines(stack: AttentionStack, layer: int, top_k: int | None) -> int:
     offset = keys - rows if mask is None else mask.offset
     if not stack.attention(layer).causal:
         return rows * keys
-    seen = np.clip(np.arange(rows, dtype=np.int64) + offset + 1, 0, keys)
-    return int(seen.sum())
+    visible = np.clip(np.arange(rows, dtype=np.int64) + offset + 1, 0, keys)
+    return int(visible.sum())
 
 
-def _lines(
-    wanted: Sequence[HeadsOfLayer], top_k: int | None, min_weight: float | None
-) -> Steps[list[_Found]]:
+def _all_rows(
+    selections: Sequence[HeadsOfLayer], top_k: int | None, min_weight: float | None
+) -> Steps[list[_HeadRows]]:
     """Compute the rows of all heads, tile by tile."""
-    stacks = list(dict.fromkeys(each.stack for each in wanted))
+    stacks = list(dict.fromkeys(selection.stack for selection in selections))
     total = sum(
-        len(each.heads) * len(each.stack.query_tokens) * len(each.stack.key_tokens)
-        for each in wanted
+        len(selection.heads) * len(selection.stack.query_tokens) * len(selection.stack.key_tokens)
+        for selection in selections
     )
-    found: list[_Found] = []
+    parts: list[_HeadRows] = []
     lines = done = 0
-    for stack, layer, heads in wanted:
+    for stack, layer, heads in selections:
         for head in heads:
             for rows in tiles(slice(0, len(stack.query_tokens)), len(stack.key_tokens)):
-                some = _of_tile(stack, layer, head, rows, top_k=top_k, min_weight=min_weight)
-                found.append(some._replace(place=stacks.index(stack)))
-                lines += len(some.keys)
-                if lines > MAX_LINES:
-                    raise ValueError(_too_many(wanted, lines, top_k, at_least=True))
+                part = _rows_of_tile(stack, layer, head, rows, top_k=top_k, min_weight=min_weight)
+                parts.append(part._replace(stack_index=stacks.index(stack)))
+                lines += len(part.keys)
+                if lines > MAX_ROWS:
+                    raise ValueError(_size_error(selections, lines, top_k, at_least=True))
                 done += (rows.stop - rows.start) * len(stack.key_tokens)
                 yield Progress("weights", done, total)
-    return found
+    return parts
 
 
-def _of_tile(
+def _rows_of_tile(
     stack: AttentionStack,
     layer: int,
     head: int,
@@ -166,7 +177,7 @@ def _of_tile(
     *,
     top_k: int | None,
     min_weight: float | None,
-) -> _Found:
+) -> _HeadRows:
     columns = stack.attention(layer).key_range(rows)
     weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
     sizes = np.abs(weights) if stack.signed else weights
@@ -178,44 +189,44 @@ def _of_tile(
         )
     if top_k is not None and weights.shape[1]:
         strong, keys = torch.from_numpy(sizes).topk(min(top_k, weights.shape[1]), dim=1)
-        values, places = strong.numpy(), keys.numpy()
-        taken = values > 0 if min_weight is None else values >= min_weight
+        values, key_indices = strong.numpy(), keys.numpy()
+        selected = values > 0 if min_weight is None else values >= min_weight
         # Sort by weight. Equal weights are sorted by key.
-        order = np.lexsort((places, -values), axis=1)
-        values, places, taken = (
-            np.take_along_axis(each, order, axis=1) for each in (values, places, taken)
+        order = np.lexsort((key_indices, -values), axis=1)
+        values, key_indices, selected = (
+            np.take_along_axis(array, order, axis=1) for array in (values, key_indices, selected)
         )
-        query, place = np.nonzero(taken)
-        key = places[query, place]
+        query, rank = np.nonzero(selected)
+        key = key_indices[query, rank]
     else:
         if min_weight is None:
-            taken = stack.allowed(layer=layer, head=head, rows=rows, columns=columns)
+            selected = stack.allowed(layer=layer, head=head, rows=rows, columns=columns)
         else:
-            taken = sizes >= min_weight
-        query, key = np.nonzero(taken)
+            selected = sizes >= min_weight
+        query, key = np.nonzero(selected)
     value = weights[query, key]
     shares = None
     if top_k is not None or min_weight is not None:
-        kept = np.bincount(query, sizes[query, key], len(sums)) / np.where(sums > 0, sums, 1)
-        shares = kept[query].astype(np.float32)
+        kept_shares = np.bincount(query, sizes[query, key], len(sums)) / np.where(sums > 0, sums, 1)
+        shares = kept_shares[query].astype(np.float32)
     numbers = (query + rows.start).astype(np.int32), (key + columns.start).astype(np.int32)
-    return _Found(layer, 0, head, *numbers, value, shares)
+    return _HeadRows(layer, 0, head, *numbers, value, shares)
 
 
-def _too_many(
-    wanted: Sequence[HeadsOfLayer], lines: int, top_k: int | None, *, at_least: bool = False
+def _size_error(
+    selections: Sequence[HeadsOfLayer], lines: int, top_k: int | None, *, at_least: bool = False
 ) -> str:
-    rows = sum(len(each.heads) * len(each.stack.query_tokens) for each in wanted)
-    fitting = MAX_LINES // max(1, rows)
-    ways = []
-    if fitting >= 1 and (top_k is None or fitting < top_k):
-        ways.append(f"pass top_k={min(fitting, 10)}, the strongest keys of each query")
+    rows = sum(len(selection.heads) * len(selection.stack.query_tokens) for selection in selections)
+    max_top_k = MAX_ROWS // max(1, rows)
+    options = []
+    if max_top_k >= 1 and (top_k is None or max_top_k < top_k):
+        options.append(f"pass top_k={min(max_top_k, 10)}, the strongest keys of each query")
     if not at_least or top_k is not None:
-        ways.append("pass min_weight=0.05, the smallest weight in the table")
+        options.append("pass min_weight=0.05, the smallest weight in the table")
     else:
-        ways.append("pass a larger min_weight")
-    ways.append("select layer= or head=")
+        options.append("pass a larger min_weight")
+    options.append("select layer= or head=")
     return (
         f"the table would have {'at least ' if at_least else ''}{lines:,} rows (at most "
-        f"{MAX_LINES:,}): {', or '.join(ways)}"
+        f"{MAX_ROWS:,}): {', or '.join(options)}"
     )

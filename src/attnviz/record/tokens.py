@@ -20,7 +20,7 @@ __all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "quoted", "vis
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Number of positions that an error lists if several tokens have the same text.
-_OCCURRENCES = 6
+_MAX_LISTED = 6
 # Joiners inside an emoji or an Indic word belong to the glyph. At either end of a text, or beside a
 # space or another joiner, they would be invisible.
 _JOINERS = {"\u200c", "\u200d"}
@@ -50,7 +50,9 @@ def visible(text: str) -> str:
 
 
 def quoted(text: str, *, longest: int = 80) -> str:
-    r"""A text between quotation marks, for a sentence; visible but for its spaces.
+    r"""Return a text in quotation marks, made visible except for spaces.
+
+    A text of more than `longest` characters is cut.
 
     >>> quoted("the street"), quoted("two\nlines"), quoted("a" * 9, longest=4)
     ('“the street”', '“two⏎lines”', '“aaa…”')
@@ -61,9 +63,9 @@ def quoted(text: str, *, longest: int = 80) -> str:
 
 
 def _visible_character(character: str, *, joins: bool) -> str:
-    shown = _SHOWN_AS.get(character)
-    if shown is not None:
-        return shown
+    replacement = _SHOWN_AS.get(character)
+    if replacement is not None:
+        return replacement
     code = ord(character)
     category = unicodedata.category(character)
     if character in _JOINERS and joins:
@@ -100,12 +102,12 @@ def numbered_words(
         )
     numbers: list[int | None] = []
     count = 0
-    before: tuple[int, int | None] | None = None
+    previous: tuple[int, int | None] | None = None
     for word, is_special, text in zip(words, special, sequence, strict=True):
-        here = None if is_special or word is None else (int(word), text)
-        count += here is not None and here != before
-        numbers.append(None if here is None else count - 1)
-        before = here
+        current = None if is_special or word is None else (int(word), text)
+        count += current is not None and current != previous
+        numbers.append(None if current is None else count - 1)
+        previous = current
     return tuple(numbers)
 
 
@@ -245,11 +247,11 @@ class Tokens:
                     f"grids must follow each other inside the {len(self.text)} tokens; got {grid}"
                 )
             end = grid.stop
-        for each in self.predictions:
-            if max(each.query, each.row or 0) >= len(self.text):
+        for prediction in self.predictions:
+            if max(prediction.query, prediction.row or 0) >= len(self.text):
                 raise ValueError(
                     f"predictions must lie inside the {len(self.text)} tokens; got query "
-                    f"{each.query} and row {each.row}"
+                    f"{prediction.query} and row {prediction.row}"
                 )
 
     @classmethod
@@ -311,11 +313,11 @@ class Tokens:
                 )
         # One more item than allowed is enough to detect a wrong length, even of an infinite
         # iterable.
-        most = len(strings) + 1
-        special = None if special is None else list(islice(special, most))
-        sequence = None if sequence is None else list(islice(sequence, most))
-        ids = None if ids is None else list(islice(ids, most))
-        words = None if words is None else list(islice(words, most))
+        max_items = len(strings) + 1
+        special = None if special is None else list(islice(special, max_items))
+        sequence = None if sequence is None else list(islice(sequence, max_items))
+        ids = None if ids is None else list(islice(ids, max_items))
+        words = None if words is None else list(islice(words, max_items))
         flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
         if sequence is None:
             sequence = [None if flag else 0 for flag in flags]
@@ -359,15 +361,17 @@ class Tokens:
         if not isinstance(text, str):
             raise TypeError(f"text={text!r} must be a string")
         # Vocabulary marks for a space.
-        spoken = f" {text[1:]}" if text[:1] in ("Ġ", "▁") else text
-        shown = {visible(text), visible(spoken)}
-        exact = tuple(place for place, token in enumerate(self.text) if token in shown)
-        wanted = _bare(visible(spoken))
-        if not wanted or (exact and wanted not in shown) or text.startswith("##"):
+        with_space = f" {text[1:]}" if text[:1] in ("Ġ", "▁") else text
+        display_texts = {visible(text), visible(with_space)}
+        exact = tuple(
+            position for position, token in enumerate(self.text) if token in display_texts
+        )
+        bare = _bare(visible(with_space))
+        if not bare or (exact and bare not in display_texts) or text.startswith("##"):
             return exact
-        alike = [place for place, token in enumerate(self.text) if _bare(token) == wanted]
-        whole = [place for place in alike if not self.text[place].startswith("##")]
-        return tuple(whole or alike)
+        candidates = [position for position, token in enumerate(self.text) if _bare(token) == bare]
+        unmarked = [position for position in candidates if not self.text[position].startswith("##")]
+        return tuple(unmarked or candidates)
 
     def index(self, text: str) -> int:
         """Return the position of the only token that has a text.
@@ -431,41 +435,43 @@ class Tokens:
             if not 0 <= number < len(self):
                 raise IndexError(f"{name}={token!r}: there are tokens 0 to {len(self) - 1}")
             return int(number)
-        found = self.positions(token)
-        if len(found) == 1:
-            return found[0]
-        if not found:
+        positions = self.positions(token)
+        if len(positions) == 1:
+            return positions[0]
+        if not positions:
             raise ValueError(f"{name}={token!r}: no token has this text. {self._instead(token)}")
-        some = ", ".join(f"{place} ({self._around(place)})" for place in found[:_OCCURRENCES])
-        more = f" and {len(found) - _OCCURRENCES} more" if len(found) > _OCCURRENCES else ""
+        listed = ", ".join(
+            f"{position} ({self._around(position)})" for position in positions[:_MAX_LISTED]
+        )
+        more = f" and {len(positions) - _MAX_LISTED} more" if len(positions) > _MAX_LISTED else ""
         raise ValueError(
-            f"{name}={token!r}: {len(found)} tokens have this text, at positions {some}{more}. "
-            "Pass one of these positions"
+            f"{name}={token!r}: {len(positions)} tokens have this text, at positions "
+            f"{listed}{more}. Pass one of these positions"
         )
 
-    def _around(self, place: int) -> str:
+    def _around(self, position: int) -> str:
         """Return a token with its neighbours, such as ``The [cat] sat``."""
         space = _SHOWN_AS[" "]
         around = [
-            f"[{self.text[each]}]" if each == place else self.text[each].strip(space)
-            for each in range(max(0, place - 2), min(place + 3, len(self)))
+            f"[{self.text[index]}]" if index == position else self.text[index].strip(space)
+            for index in range(max(0, position - 2), min(position + 3, len(self)))
         ]
         return " ".join(filter(None, around))
 
     def _instead(self, text: str) -> str:
         """Return the hint of an error about a text that no token has."""
-        wanted = _bare(visible(text.strip()))
-        parts = self._parts(wanted)
+        bare = _bare(visible(text.strip()))
+        parts = self._parts(bare)
         if parts:
-            shown = ", ".join(repr(self.text[place]) for place in parts)
+            shown = ", ".join(repr(self.text[position]) for position in parts)
             return (
                 f"It consists of {len(parts)} tokens, {parts.start} to {parts.stop - 1} ({shown}). "
                 "Pass one of them, or merge tokens into words (words=True)"
             )
         by_text: dict[str, str] = {}
-        for each in self.text:
-            by_text.setdefault(_bare(each).lower(), _bare(each))
-        near = difflib.get_close_matches(wanted.lower(), by_text, n=3)
+        for token in self.text:
+            by_text.setdefault(_bare(token).lower(), _bare(token))
+        near = difflib.get_close_matches(bare.lower(), by_text, n=3)
         numbers = f"a number from 0 to {len(self) - 1}"
         if not near:
             return f"Pass the text of a token, or {numbers}"
@@ -475,13 +481,13 @@ class Tokens:
     def _parts(self, text: str) -> range | None:
         """Return the consecutive tokens that make up a text, or None."""
         for start in range(len(self) if text else 0):
-            rest = text
+            remaining = text
             for stop in range(start, len(self)):
                 part = _bare(self.text[stop])
-                if not part or not rest.startswith(part):
+                if not part or not remaining.startswith(part):
                     break
-                rest = rest[len(part) :].lstrip("·")
-                if not rest:
+                remaining = remaining[len(part) :].lstrip("·")
+                if not remaining:
                     return range(start, stop + 1)
         return None
 

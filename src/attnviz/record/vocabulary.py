@@ -32,10 +32,10 @@ def alphabet_of_entries(entries: Sequence[str | None]) -> Alphabet:
     >>> alphabet_of_entries(["The", "Ġcat"]), alphabet_of_entries(["▁The", "▁cat"])
     ('bytes', 'metaspace')
     """
-    known = [entry for entry in entries if entry]
-    if any(entry.startswith(METASPACE) for entry in known):
+    nonempty = [entry for entry in entries if entry]
+    if any(entry.startswith(METASPACE) for entry in nonempty):
         return "metaspace"
-    if any(entry[0] in "ĠĊ" for entry in known):
+    if any(entry[0] in "ĠĊ" for entry in nonempty):
         return "bytes"
     return "plain"
 
@@ -50,7 +50,7 @@ def _byte_of() -> dict[str, int]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(byte): byte for byte in printable}
     hidden = (byte for byte in range(0x100) if byte not in printable)
-    table.update({chr(0x100 + place): byte for place, byte in enumerate(hidden)})
+    table.update({chr(0x100 + offset): byte for offset, byte in enumerate(hidden)})
     return table
 
 
@@ -70,22 +70,22 @@ def display_text(
     >>> display_text(["▁the", "re"], alphabet="metaspace")
     ['·the', 're']
     """
-    shown: list[str] = [""] * len(entries)
+    texts: list[str] = [""] * len(entries)
     run: list[tuple[int, bytes]] = []
-    for place, entry in enumerate(entries):
-        written = literal is not None and literal[place]
-        content = None if written else _content(entry or "", alphabet)
+    for index, entry in enumerate(entries):
+        is_literal = literal is not None and literal[index]
+        content = None if is_literal else _content(entry or "", alphabet)
         if content is not None:
-            run.append((place, content))
+            run.append((index, content))
             continue
-        _show(run, shown)
+        _decode_run(run, texts)
         run = []
         text = entry or ""
         if text.endswith(_WORD_END) and text != _WORD_END:
             text = text.removesuffix(_WORD_END) + " "
-        shown[place] = visible(text)
-    _show(run, shown)
-    return shown
+        texts[index] = visible(text)
+    _decode_run(run, texts)
+    return texts
 
 
 def _content(entry: str, alphabet: Alphabet) -> bytes | None:
@@ -105,22 +105,22 @@ def _content(entry: str, alphabet: Alphabet) -> bytes | None:
     return None
 
 
-def _show(run: Sequence[tuple[int, bytes]], shown: list[str]) -> None:
-    """Decode consecutive tokens together, and store each token's display text in `shown`."""
+def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
+    """Decode consecutive tokens together, and store each token's display text in `texts`."""
     data = b"".join(content for _, content in run)
     starts = [0]
     for _, content in run:
         starts.append(starts[-1] + len(content))
-    pieces = _characters(data)
+    characters = _characters(data)
     first = 0
-    for (place, _), (start, stop) in zip(run, pairwise(starts), strict=True):
-        while first < len(pieces) and pieces[first][1] <= start:
+    for (token_index, _), (start, stop) in zip(run, pairwise(starts), strict=True):
+        while first < len(characters) and characters[first][1] <= start:
             first += 1
         parts: list[str] = []
         whole = ""
         index = first
-        while index < len(pieces) and pieces[index][0] < stop:
-            begin, end, glyph = pieces[index]
+        while index < len(characters) and characters[index][0] < stop:
+            begin, end, glyph = characters[index]
             if begin >= start and end <= stop:
                 # Whole characters together, because a joiner belongs to the adjacent characters.
                 whole += glyph
@@ -131,30 +131,30 @@ def _show(run: Sequence[tuple[int, bytes]], shown: list[str]) -> None:
             index += 1
         if whole or not parts:
             parts.append(visible(whole))
-        shown[place] = "".join(parts).strip(" ")
+        texts[token_index] = "".join(parts).strip(" ")
 
 
 def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
     """Return which part of a character a token has, such as `` 1/2 ``."""
     # Tokens that begin inside the character, in addition to the one with its first byte.
-    within = [place for place in starts[:-1] if begin < place < end]
-    number = 1 + sum(place <= start for place in within)
-    return f" {number}/{len(within) + 1} "
+    inner = [boundary for boundary in starts[:-1] if begin < boundary < end]
+    number = 1 + sum(boundary <= start for boundary in inner)
+    return f" {number}/{len(inner) + 1} "
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:
     """Split bytes into characters with start and stop. Invalid bytes are shown in hexadecimal."""
-    pieces: list[tuple[int, int, str]] = []
-    place = 0
-    while place < len(data):
-        length = _length(data[place])
+    characters: list[tuple[int, int, str]] = []
+    position = 0
+    while position < len(data):
+        length = _length(data[position])
         try:
-            glyph = data[place : place + length].decode()
+            glyph = data[position : position + length].decode()
         except UnicodeDecodeError:
-            length, glyph = 1, f"‹0x{data[place]:02X}›"
-        pieces.append((place, place + length, glyph))
-        place += length
-    return pieces
+            length, glyph = 1, f"‹0x{data[position]:02X}›"
+        characters.append((position, position + length, glyph))
+        position += length
+    return characters
 
 
 def _length(first: int) -> int:

@@ -79,22 +79,22 @@ def words_from_text(
     """
     shown = [token for token, flag in zip(text, special, strict=True) if not flag]
     marks = space + breaks
-    spaced = any(token[:1] in marks or token[-1:] in marks for token in shown if token)
-    pieces = _has_pieces(shown, spaced=spaced)
+    has_spaces = any(token[:1] in marks or token[-1:] in marks for token in shown if token)
+    has_pieces = _has_pieces(shown, spaced=has_spaces)
     words: list[int] = []
-    neighbours = False
-    for place, token in enumerate(text):
-        before = text[place - 1] if place else ""
-        alone = not place or (special[place - 1] or sequence[place] != sequence[place - 1])
-        neighbours |= not alone and not special[place]
-        if pieces:
+    has_neighbours = False
+    for index, token in enumerate(text):
+        previous = text[index - 1] if index else ""
+        starts_segment = not index or (special[index - 1] or sequence[index] != sequence[index - 1])
+        has_neighbours |= not starts_segment and not special[index]
+        if has_pieces:
             begins = not _continues(token)
         else:
             begins = token[:1] != "" and token[:1] in marks
-            begins |= before[-1:] != "" and before[-1:] in breaks
-            begins |= before[-1:] == space and before.strip(space) != ""
-        words.append(len(words) if alone or begins else words[-1])
-    if neighbours and not spaced and not pieces:
+            begins |= previous[-1:] != "" and previous[-1:] in breaks
+            begins |= previous[-1:] == space and previous.strip(space) != ""
+        words.append(len(words) if starts_segment or begins else words[-1])
+    if has_neighbours and not has_spaces and not has_pieces:
         return None
     return numbered_words(words, special, sequence)
 
@@ -118,13 +118,13 @@ def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
             "a fast tokenizer."
         )
     starts = []
-    before: tuple[int, int | None] | None = None
+    previous: tuple[int, int | None] | None = None
     for position, word in enumerate(words):
         special = tokens.special[position]
-        here = None if word is None or special else (word, tokens.sequence[position])
-        if here is None or here != before:
+        current = None if word is None or special else (word, tokens.sequence[position])
+        if current is None or current != previous:
             starts.append(position)
-        before = here
+        previous = current
     return tuple(starts)
 
 
@@ -171,9 +171,11 @@ def _continues(token: str) -> bool:
 def _joined(parts: Sequence[str], *, pieces: bool) -> str:
     if len(parts) == 1:
         return parts[0]
-    rest = [part[len(_INSIDE) :] if pieces and _continues(part) else part for part in parts[1:]]
-    text = "".join([parts[0], *rest])
-    return _DIVIDED.sub(lambda found: next(filter(None, found.groups())), text).strip(" ")
+    continuations = [
+        part[len(_INSIDE) :] if pieces and _continues(part) else part for part in parts[1:]
+    ]
+    text = "".join([parts[0], *continuations])
+    return _DIVIDED.sub(lambda match: next(filter(None, match.groups())), text).strip(" ")
 
 
 @dataclass(frozen=True)
@@ -297,9 +299,9 @@ class _WordTokens:
         self._firsts = np.concatenate([[0], np.cumsum(self.lengths)])
         self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
 
-    def tokens(self, some: slice) -> tuple[slice, NDArray[np.int64]]:
+    def tokens(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
         """Return the rows of a slice of the words, and the index of each word's first row."""
-        start, stop, _ = some.indices(len(self.lengths))
+        start, stop, _ = words.indices(len(self.lengths))
         begin, end = int(self._firsts[start]), int(self._firsts[stop])
         return slice(begin, end), self._firsts[start:stop] - begin
 
@@ -316,16 +318,22 @@ class _MergedRows:
         self._tokens = tokens
         self._words = words
 
-    def weights(self, some: slice, columns: slice) -> NDArray[np.float64]:
-        (rows, firsts), (keys, first_keys) = self._words.tokens(some), self._words.keys(columns)
-        summed = np.add.reduceat(self._tokens.weights(rows, keys), first_keys, axis=2)
-        lengths = self._words.lengths[some][:, None]
+    def weights(self, rows: slice, columns: slice) -> NDArray[np.float64]:
+        (token_rows, firsts), (keys, first_keys) = (
+            self._words.tokens(rows),
+            self._words.keys(columns),
+        )
+        summed = np.add.reduceat(self._tokens.weights(token_rows, keys), first_keys, axis=2)
+        lengths = self._words.lengths[rows][:, None]
         merged: NDArray[np.float64] = np.add.reduceat(summed, firsts, axis=1) / lengths
         return merged
 
-    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
-        (rows, firsts), (keys, first_keys) = self._words.tokens(some), self._words.keys(columns)
-        flags = np.logical_or.reduceat(self._tokens.allowed(rows, keys), first_keys, axis=2)
+    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        (token_rows, firsts), (keys, first_keys) = (
+            self._words.tokens(rows),
+            self._words.keys(columns),
+        )
+        flags = np.logical_or.reduceat(self._tokens.allowed(token_rows, keys), first_keys, axis=2)
         merged: NDArray[np.bool_] = np.logical_or.reduceat(flags, firsts, axis=1)
         return merged
 

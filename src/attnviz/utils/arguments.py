@@ -47,7 +47,7 @@ def short_repr(value: Any) -> str:
 
 
 def function_name(function: Any) -> str:
-    """A function's name; a lambda and a partial have none.
+    """Return the name of a function, or "the function" for a lambda or a partial.
 
     >>> function_name(short_repr), function_name(lambda x: x)
     ('short_repr', 'the function')

@@ -141,7 +141,7 @@ def test_logits_and_their_sums_block_by_block(
 ) -> None:
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", entries)
     monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", entries)
-    monkeypatch.setattr(attnviz.record.attention, "_ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 4)
     options: Any = KINDS[kind]
     attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
     scattered = torch.tensor([7, 0, 3, 3, 8])
@@ -179,7 +179,7 @@ def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
-    monkeypatch.setattr(attnviz.record.attention, "_ROWS_AT_ONCE", 8)
+    monkeypatch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 8)
     options: Any = {"queries": vectors(1, 256, 8), "keys": vectors(1, 256, 8), "scale": 0.3}
     for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
         seen.clear()

@@ -41,9 +41,9 @@ def test_queries_taken_keep_no_step_with_what_repeats(period: int) -> None:
 
 def test_scores_are_of_some_queries_where_maps_are(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = captured_record().stack()
-    monkeypatch.setattr(rows, "_CELLS", 36)
+    monkeypatch.setattr(rows, "_MAX_ENTRIES", 36)
     assert scored_queries(stack) is None
-    monkeypatch.setattr(rows, "_CELLS", 35)
+    monkeypatch.setattr(rows, "_MAX_ENTRIES", 35)
     assert scored_queries(stack) == 6
 
 

@@ -152,14 +152,14 @@ def test_what_is_refused(options: Any, error: type[Exception], message: str) -> 
 def test_a_table_that_is_too_large_names_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     record = causal(40)
     lines = 2 * 3 * 40 * 41 // 2
-    monkeypatch.setattr(table, "MAX_LINES", lines)
+    monkeypatch.setattr(table, "MAX_ROWS", lines)
     assert len(record.to_pandas()) == lines
-    monkeypatch.setattr(table, "MAX_LINES", lines - 1)
+    monkeypatch.setattr(table, "MAX_ROWS", lines - 1)
     message = rf"the table would have {lines:,} rows \(at most .*\): pass top_k=10, .* layer= or"
     with pytest.raises(ValueError, match=message):
         record.to_pandas()
     assert len(record.to_pandas(top_k=10)) < lines
-    monkeypatch.setattr(table, "MAX_LINES", 500)
+    monkeypatch.setattr(table, "MAX_ROWS", 500)
     with pytest.raises(ValueError, match=r"pass top_k=2, .*, or pass min_weight=0\.05"):
         record.to_pandas(top_k=5)
     with pytest.raises(ValueError, match=r"at least [\d,]+ rows .*, or pass a larger min_weight"):

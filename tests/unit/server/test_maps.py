@@ -24,7 +24,7 @@ TOKENS, SIZE = 600, 8
 
 @pytest.fixture
 def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampled, "_CELLS", TOKENS * TOKENS - 1)
+    monkeypatch.setattr(sampled, "_MAX_ENTRIES", TOKENS * TOKENS - 1)
 
 
 @pytest.mark.usefixtures("_short_is_long")

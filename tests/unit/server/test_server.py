@@ -227,7 +227,7 @@ def test_scores_of_a_long_text_are_estimated_from_some_queries(
 ) -> None:
     layer = QueryKeyAttention(vectors(4, 200, 8), vectors(2, 200, 8, seed=1), 1.0)
     record = AttentionRecord({"self": AttentionStack("self", {1: layer}, Tokens.of(words(200)))})
-    monkeypatch.setattr(rows, "_CELLS", 200 * 200 - 1)
+    monkeypatch.setattr(rows, "_MAX_ENTRIES", 200 * 200 - 1)
     reply = RecordServer(record).reply("scores", {"stack": "self", "pattern": "previous token"})
     weights = record.stack().weights(layer=1).astype(np.float64)
     taken = sampled_queries(200, 64)

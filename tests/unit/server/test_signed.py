@@ -421,7 +421,7 @@ def test_a_signed_stack_says_what_it_is() -> None:
 def test_differences_too_many_to_look_through_are_at_most_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attnviz.record.stack, "_LOOKED_THROUGH", 100)
+    monkeypatch.setattr(attnviz.record.stack, "_MAX_WEIGHTS_READ", 100)
     assert difference_record().stack().maximum == 1.0
     # Given weights have no bound but the largest of them.
     assert signed_stack(random_numbers(2, 20, 20) * 50).maximum > 50

@@ -238,7 +238,7 @@ class _Side:
         for grid in tokens.grids:
             image = f" of image {grid.image}" if num_images > 1 else ""
             for place in range(grid.start, grid.stop):
-                row, column = grid.place(place)
+                row, column = grid.cell(place)
                 self.shown[place] = f"patch {row},{column}{image}"
 
 

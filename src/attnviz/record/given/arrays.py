@@ -17,16 +17,16 @@ from attnviz.utils.arguments import whole_numbers
 __all__ = ["array_tensor", "layer_numbers", "named_axes", "one_example", "split_layers"]
 
 
-def array_tensor(given: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
+def array_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
     """Return a detached tensor of an array or nested list. Memory is shared if possible.
 
     Floating-point dtypes and those in `keep` are unchanged. Others and Python numbers become
     float32. Raise TypeError with the argument's `name` if it is not an array of real numbers.
     """
     try:
-        tensor = given if isinstance(given, torch.Tensor) else _from_array(given, keep)
-        if why := _unreadable(tensor):
-            raise TypeError(why)  # noqa: TRY301 - wrapped below
+        tensor = value if isinstance(value, torch.Tensor) else _from_array(value, keep)
+        if reason := _unreadable(tensor):
+            raise TypeError(reason)  # noqa: TRY301 - wrapped below
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} is not an array of numbers ({error})") from error
     tensor = tensor.detach()
@@ -51,10 +51,10 @@ def _unreadable(tensor: torch.Tensor) -> str:
     return ""
 
 
-def _from_array(given: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
-    array = np.asarray(given)
-    kept = array.dtype in (np.float16, np.float64) or (array.dtype == np.bool_ and keep)
-    if not kept and array.dtype.kind in "biuf":
+def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
+    array = np.asarray(value)
+    keeps_dtype = array.dtype in (np.float16, np.float64) or (array.dtype == np.bool_ and keep)
+    if not keeps_dtype and array.dtype.kind in "biuf":
         array = array.astype(np.float32, copy=False)
     # torch shares memory only with writable arrays in native byte order and forward direction.
     array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
@@ -62,7 +62,7 @@ def _from_array(given: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
 
 
 def split_layers(
-    given: Any,
+    value: Any,
     name: str,
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
@@ -70,28 +70,28 @@ def split_layers(
     """Split a list of arrays, or an array whose first axis is the layers, into layers.
 
     `axes` are the names of a layer's axes. `explain` returns a hint for an array of another shape.
-    Entries are not checked. Raise TypeError or ValueError if `given` is not a sequence, is empty,
+    Entries are not checked. Raise TypeError or ValueError if `value` is not a sequence, is empty,
     or is an array with other axes.
     """
     one = f"({', '.join(axes)})"
     either = f"{one} or (1, {', '.join(axes)})"
-    if isinstance(given, torch.Tensor) or hasattr(given, "__array__"):
-        whole = array_tensor(given, name)
-        if whole.dim() not in (len(axes) + 1, len(axes) + 2):
-            shape = tuple(whole.shape)
+    if isinstance(value, torch.Tensor) or hasattr(value, "__array__"):
+        array = array_tensor(value, name)
+        if array.dim() not in (len(axes) + 1, len(axes) + 2):
+            shape = tuple(array.shape)
             raise ValueError(
                 f"{name} is one array of shape {shape}; pass (layers, {', '.join(axes)}) or "
                 f"(layers, 1, {', '.join(axes)}), or a list with one array {either} per layer"
                 f"{explain(shape)}"
             )
-        given = list(whole)
-    if isinstance(given, (str, bytes, Mapping)) or not hasattr(given, "__len__"):
+        value = list(array)
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
         raise TypeError(
-            f"{name} must be a sequence with one array per layer; got {type(given).__name__}"
+            f"{name} must be a sequence with one array per layer; got {type(value).__name__}"
         )
-    if len(given) == 0:
+    if len(value) == 0:
         raise ValueError(f"{name} is empty; pass one array {either} per layer")
-    return list(given)
+    return list(value)
 
 
 def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
@@ -99,9 +99,9 @@ def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[i
 
     Raise TypeError or ValueError unless `layers` has `count` different integers of at least 0.
     """
-    given = range(count) if layers is None else layers
+    requested = range(count) if layers is None else layers
     hint = f"one for each of the {count} layers of {name}"
-    numbers = list(whole_numbers("layers", given, hint=hint))
+    numbers = list(whole_numbers("layers", requested, hint=hint))
     if len(numbers) != count or len(set(numbers)) != len(numbers) or min(numbers, default=0) < 0:
         raise ValueError(
             f"layers={numbers!r} must be {count} different numbers from 0, one per layer of {name}"
@@ -131,9 +131,9 @@ def one_example(
     if len(shape) == len(axes) + 1:
         tensor = tensor[0]
     if tensor.dim() != len(axes):
-        wanted = f"({', '.join(axes)})"
+        expected = f"({', '.join(axes)})"
         raise ValueError(
-            f"{name} has shape {shape}; it must be {wanted} or (1, {', '.join(axes)})"
+            f"{name} has shape {shape}; it must be {expected} or (1, {', '.join(axes)})"
             f"{explain(shape)}"
         )
     if 0 in tensor.shape:

@@ -40,7 +40,7 @@ def band_of(
 
 
 def mask_of(
-    given: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
+    value: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
 ) -> tuple[Mask | None, torch.Tensor | None]:
     """Return a mask of `shape` (heads, queries, keys), and the values that an additive one adds.
 
@@ -48,11 +48,11 @@ def mask_of(
     pair is allowed only if `band` allows it as well. Raise TypeError or ValueError with the
     argument's `name` if it is not a mask, has another shape or contains NaN.
     """
-    if given is None:
+    if value is None:
         return band, None
-    tensor = array_tensor(given, name, keep=(torch.bool,))
-    _refuse_whole_numbers(given, name)
-    tensor = _fitting(tensor, name, shape, rows=(shape[1],))
+    tensor = array_tensor(value, name, keep=(torch.bool,))
+    _refuse_integers(value, name)
+    tensor = _three_axes(tensor, name, shape, rows=(shape[1],))
     added = None
     if tensor.dtype == torch.bool:
         allowed = tensor
@@ -73,16 +73,16 @@ def mask_of(
 
 
 def bias_of(
-    given: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
+    value: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
     """Return a bias of `shape` (heads, queries, keys), including the values that a mask adds.
 
     Raise TypeError or ValueError with the argument's `name` if it is not an array, has another
     shape, or contains values that are not finite.
     """
-    if given is None:
+    if value is None:
         return None if added is None else compact_bias(added)
-    tensor = _fitting(array_tensor(given, name), name, shape, rows=(1, shape[1]))
+    tensor = _three_axes(array_tensor(value, name), name, shape, rows=(1, shape[1]))
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(
             f"{name} contains NaN or infinity. Pass keys that a query may not attend to as mask=."
@@ -90,22 +90,22 @@ def bias_of(
     return compact_bias(tensor if added is None else tensor + added)
 
 
-def _refuse_whole_numbers(given: Any, name: str) -> None:
-    dtype = getattr(given, "dtype", None)
-    known = "" if dtype is None else str(getattr(dtype, "name", dtype)).removeprefix("torch.")
-    if known.startswith(("int", "uint")):
+def _refuse_integers(value: Any, name: str) -> None:
+    dtype = getattr(value, "dtype", None)
+    dtype_name = "" if dtype is None else str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    if dtype_name.startswith(("int", "uint")):
         raise TypeError(
-            f"{name} is {known}, which is ambiguous. Pass bool, True if a query may attend to a "
-            "key, or floating point, which is added to the logits."
+            f"{name} is {dtype_name}, which is ambiguous. Pass bool, True if a query may attend to "
+            "a key, or floating point, which is added to the logits."
         )
 
 
-def _fitting(
+def _three_axes(
     tensor: torch.Tensor, name: str, shape: tuple[int, int, int], *, rows: tuple[int, ...]
 ) -> torch.Tensor:
     """Return `tensor` as (heads or 1, queries or 1, keys). Add or remove axes of length 1."""
-    found = tuple(tensor.shape)
-    if len(found) == 4 and found[0] == 1:
+    actual = tuple(tensor.shape)
+    if len(actual) == 4 and actual[0] == 1:
         tensor = tensor[0]
     if tensor.dim() == 2:
         tensor = tensor[None]
@@ -117,9 +117,9 @@ def _fitting(
         and tensor.shape[2] == keys
     )
     if not fits:
-        wanted = named_axes(shape, _AXES)
+        expected = named_axes(shape, _AXES)
         raise ValueError(
-            f"{name} has shape {found}; it must be (queries, keys) or (heads, queries, keys), "
-            f"with {wanted}"
+            f"{name} has shape {actual}; it must be (queries, keys) or (heads, queries, keys), "
+            f"with {expected}"
         )
     return tensor

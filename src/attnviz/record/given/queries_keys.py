@@ -46,11 +46,11 @@ def stack_of_vectors(
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
-    alone = tokens is None and key_tokens is None
+    unlabelled = tokens is None and key_tokens is None
     # The queries of a band are the last of its keys.
-    start = first.offset if alone else 0
-    given = numbered_tokens(num_queries, start) if tokens is None else tokens
-    queries = tokens_of(given, "tokens", sentence_b_start)
+    start = first.offset if unlabelled else 0
+    labels = numbered_tokens(num_queries, start) if tokens is None else tokens
+    queries = tokens_of(labels, "tokens", sentence_b_start)
     if len(queries) != num_queries:
         hint = ""
         if first.num_heads == len(queries):
@@ -96,34 +96,36 @@ def layers_of_vectors(
         raise TypeError(
             f"causal must be True or False; got {type(causal).__name__}. Pass a mask as mask=."
         )
-    scales = [_number(each, "scale") for each in _per_layer(_listed(scale), "scale", count)]
-    softcaps = [_number(each, "softcap") for each in _per_layer(_listed(softcap), "softcap", count)]
-    if any(each is not None and each <= 0 for each in softcaps):
+    scales = [_number(value, "scale") for value in _per_layer(_as_list(scale), "scale", count)]
+    softcaps = [
+        _number(value, "softcap") for value in _per_layer(_as_list(softcap), "softcap", count)
+    ]
+    if any(value is not None and value <= 0 for value in softcaps):
         raise ValueError(f"softcap={softcap!r} must be above 0")
-    all_sinks = _per_layer(_rows(sinks), "sinks", count)
+    all_sinks = _per_layer(_split_layers(sinks), "sinks", count)
     masks = _masks(all_queries, all_keys, causal=causal, window=window, mask=mask, bias=bias)
-    made = {}
+    attentions = {}
     for position, number in enumerate(layer_numbers(layers, count, "queries")):
-        q, k, own_scale = all_queries[position], all_keys[position], scales[position]
-        made[number] = QueryKeyAttention(
+        q, k, layer_scale = all_queries[position], all_keys[position], scales[position]
+        attentions[number] = QueryKeyAttention(
             q,
             k,
-            1 / math.sqrt(q.shape[2]) if own_scale is None else own_scale,
+            1 / math.sqrt(q.shape[2]) if layer_scale is None else layer_scale,
             mask=masks[position][0],
             bias=masks[position][1],
             softcap=softcaps[position],
             sinks=_sinks(all_sinks[position], _name("sinks", sinks, position), q.shape[0]),
         )
-    return made
+    return attentions
 
 
-def _vectors(given: Any, argument: str) -> list[torch.Tensor]:
+def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
     """Return the queries or keys of all layers, with three axes and finite values."""
     axes = _AXES[argument]
     explain = _explain(argument)
-    _check_dtype(given, argument, argument)
+    _check_dtype(value, argument, argument)
     vectors = []
-    for position, layer in enumerate(split_layers(given, argument, axes, explain)):
+    for position, layer in enumerate(split_layers(value, argument, axes, explain)):
         name = f"{argument}[{position}]"
         _check_dtype(layer, name, argument)
         tensor = array_tensor(layer, name)
@@ -134,12 +136,12 @@ def _vectors(given: Any, argument: str) -> list[torch.Tensor]:
     return vectors
 
 
-def _check_dtype(given: Any, name: str, argument: str) -> None:
-    dtype = getattr(given, "dtype", None)
-    known = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
-    if dtype is not None and known not in _DTYPES:
+def _check_dtype(value: Any, name: str, argument: str) -> None:
+    dtype = getattr(value, "dtype", None)
+    dtype_name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    if dtype is not None and dtype_name not in _DTYPES:
         raise TypeError(
-            f"{name} is {known}. Pass {', '.join(_DTYPES)}, "
+            f"{name} is {dtype_name}. Pass {', '.join(_DTYPES)}, "
             f'for example {argument}.float() for a tensor or {argument}.astype("float32") for an '
             "array."
         )
@@ -166,26 +168,26 @@ def _finite(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tenso
     finite = torch.isfinite(tensor)
     if bool(finite.all()):
         return tensor
-    place = torch.nonzero(~finite)[0].tolist()
-    what = "NaN" if bool(torch.isnan(tensor[tuple(place)])) else "infinite"
+    index = torch.nonzero(~finite)[0].tolist()
+    what = "NaN" if bool(torch.isnan(tensor[tuple(index)])) else "infinite"
     singular = [axis.replace("ies", "y").removesuffix("s") for axis in axes]
-    raise ValueError(f"{name} is {what} at {named_axes(place, singular)}")
+    raise ValueError(f"{name} is {what} at {named_axes(index, singular)}")
 
 
 def _check_pair(position: int, q: torch.Tensor, k: torch.Tensor) -> None:
     """Raise ValueError if queries and keys of a layer do not fit together."""
-    found = (
+    shapes = (
         f"queries[{position}] has {named_axes(q.shape, _AXES['queries'])}, keys[{position}] has "
         f"{named_axes(k.shape, _AXES['keys'])}"
     )
     if q.shape[2] != k.shape[2]:
-        raise ValueError(f"{found}: head_dim must be the same")
+        raise ValueError(f"{shapes}: head_dim must be the same")
     if q.shape[0] % k.shape[0]:
         raise ValueError(
-            f"{found}: heads must be a multiple of key heads, each of which serves a group of them"
+            f"{shapes}: heads must be a multiple of key heads, each of which serves a group of them"
         )
     if q.device != k.device:
-        raise ValueError(f"{found}, on {q.device} and {k.device}: both must be on the same device")
+        raise ValueError(f"{shapes}, on {q.device} and {k.device}: both must be on the same device")
 
 
 def _masks(
@@ -199,10 +201,10 @@ def _masks(
 ) -> list[tuple[Mask | None, Bias | None]]:
     """Return the mask and bias of each layer. Layers with the same arguments share them."""
     count = len(queries)
-    windows = [_window(each) for each in _per_layer(_listed(window), "window", count)]
+    windows = [_window(value) for value in _per_layer(_as_list(window), "window", count)]
     masks, biases = _per_layer(mask, "mask", count), _per_layer(bias, "bias", count)
-    made: dict[tuple[object, ...], tuple[Mask | None, Bias | None]] = {}
-    found = []
+    cache: dict[tuple[object, ...], tuple[Mask | None, Bias | None]] = {}
+    parts = []
     for position, (q, k) in enumerate(zip(queries, keys, strict=True)):
         _check_pair(position, q, k)
         shape = (q.shape[0], q.shape[1], k.shape[1])
@@ -212,70 +214,70 @@ def _masks(
                 f"queries {queries[0].shape[1]} and keys {keys[0].shape[1]}: all layers "
                 "of a record must attend over the same tokens"
             )
-        own_mask, own_bias, own_window = masks[position], biases[position], windows[position]
-        key = (id(own_mask), id(own_bias), own_window, shape)
-        if key not in made:
-            band = band_of(shape[1], shape[2], causal=causal, window=own_window)
-            allowed, added = mask_of(own_mask, _name("mask", mask, position), shape, band)
-            made[key] = allowed, bias_of(own_bias, _name("bias", bias, position), shape, added)
-        found.append(made[key])
-    return found
+        layer_mask, layer_bias, layer_window = masks[position], biases[position], windows[position]
+        key = (id(layer_mask), id(layer_bias), layer_window, shape)
+        if key not in cache:
+            band = band_of(shape[1], shape[2], causal=causal, window=layer_window)
+            allowed, added = mask_of(layer_mask, _name("mask", mask, position), shape, band)
+            cache[key] = allowed, bias_of(layer_bias, _name("bias", bias, position), shape, added)
+        parts.append(cache[key])
+    return parts
 
 
-def _per_layer(given: Any, argument: str, count: int) -> list[Any]:
-    if not isinstance(given, (list, tuple)):
-        return [given] * count
-    if len(given) != count:
+def _per_layer(value: Any, argument: str, count: int) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        return [value] * count
+    if len(value) != count:
         raise ValueError(
-            f"{argument} is a list of {len(given)} for {count} layers. Pass one item per layer, or "
+            f"{argument} is a list of {len(value)} for {count} layers. Pass one item per layer, or "
             "one value for all layers without a list."
         )
-    return list(given)
+    return list(value)
 
 
-def _listed(numbers: Any) -> Any:
+def _as_list(numbers: Any) -> Any:
     """Convert an array with one number per layer to a list. Return anything else unchanged."""
     if hasattr(numbers, "tolist") and len(getattr(numbers, "shape", ())) == 1:
         return numbers.tolist()
     return numbers
 
 
-def _name(argument: str, given: Any, position: int) -> str:
-    return f"{argument}[{position}]" if isinstance(given, (list, tuple)) else argument
+def _name(argument: str, value: Any, position: int) -> str:
+    return f"{argument}[{position}]" if isinstance(value, (list, tuple)) else argument
 
 
-def _number(given: Any, argument: str) -> float | None:
-    if given is None:
+def _number(value: Any, argument: str) -> float | None:
+    if value is None:
         return None
     try:
-        number = float("" if isinstance(given, str) else given)
+        number = float("" if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise TypeError(
-            f"{argument}={short_repr(given)} must be a number, or a list with one per layer"
+            f"{argument}={short_repr(value)} must be a number, or a list with one per layer"
         ) from None
     if not math.isfinite(number):
-        raise ValueError(f"{argument}={given!r} must be a finite number")
+        raise ValueError(f"{argument}={value!r} must be a finite number")
     return number
 
 
-def _window(given: Any) -> int | None:
-    if given is None:
+def _window(value: Any) -> int | None:
+    if value is None:
         return None
-    refused = (
-        f"window={short_repr(given)} must be a whole number of at least 1. Keys are allowed if "
+    message = (
+        f"window={short_repr(value)} must be a whole number of at least 1. Keys are allowed if "
         "their distance from the query is less than window."
     )
     try:
-        number = 0 if isinstance(given, bool | str) else int(given)
-        if number < 1 or number != given:
-            raise ValueError(refused)  # noqa: TRY301 - converted below
+        number = 0 if isinstance(value, bool | str) else int(value)
+        if number < 1 or number != value:
+            raise ValueError(message)  # noqa: TRY301 - converted below
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        raise ValueError(refused) from None
+        raise ValueError(message) from None
     # A larger window limits nothing, and band masks have a maximum.
     return min(number, 1 << 52)
 
 
-def _rows(sinks: Any) -> Any:
+def _split_layers(sinks: Any) -> Any:
     """Split (layers, heads) into a list."""
     if sinks is None or isinstance(sinks, (list, tuple)):
         return sinks
@@ -283,10 +285,10 @@ def _rows(sinks: Any) -> Any:
     return list(tensor) if tensor.dim() == 2 else tensor
 
 
-def _sinks(given: Any, name: str, heads: int) -> torch.Tensor | None:
-    if given is None:
+def _sinks(value: Any, name: str, heads: int) -> torch.Tensor | None:
+    if value is None:
         return None
-    sinks = array_tensor(given, name)
+    sinks = array_tensor(value, name)
     if tuple(sinks.shape) != (heads,):
         raise ValueError(
             f"{name} has shape {tuple(sinks.shape)}; it must be (heads,) with heads {heads}, one "

@@ -57,13 +57,13 @@ class ProjectedKeys:
 
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError for invalid numbers."""
-        for name, number, least in (
+        for name, number, minimum in (
             ("kernel", self.kernel, 1),
             ("stride", self.stride, 1),
             ("padding", self.padding, 0),
         ):
             if number is not None:
-                whole_number(name, number, least)
+                whole_number(name, number, minimum)
         if self.kernel is None and (self.stride is not None or self.padding):
             raise ValueError(
                 "stride= and padding= need kernel=. Pass kernel= as well, or none of the three "
@@ -97,12 +97,18 @@ class ProjectedKeys:
         texts = []
         for group in groups:
             first, last = group[0], group[-1]
-            named = tokens[first] if first == last else f"{tokens[first]} … {tokens[last]}"
-            places = f"{first}" if first == last else f"{first}–{last}"
-            texts.append(f"{named} ({places})")
+            words = tokens[first] if first == last else f"{tokens[first]} … {tokens[last]}"
+            positions = f"{first}" if first == last else f"{first}–{last}"
+            texts.append(f"{words} ({positions})")
         # A group with tokens of both texts of a pair belongs to neither.
-        sequences = [{tokens.sequence[place] for place in group} - {None} for group in groups]
-        return self._named(texts, [each.pop() if len(each) == 1 else None for each in sequences])
+        sequences = [{tokens.sequence[position] for position in group} - {None} for group in groups]
+        return self._named(
+            texts,
+            [
+                texts_of_group.pop() if len(texts_of_group) == 1 else None
+                for texts_of_group in sequences
+            ],
+        )
 
     def notes(self, num_keys: int) -> list[str]:
         """Return the notes that pictures of the weights must show.
@@ -182,22 +188,24 @@ def tokens_of(
     second text of a pair begins.
     """
     if isinstance(tokens, Tokens):
-        made = tokens
+        display_tokens = tokens
     else:
         entries = _token_strings(tokens, argument)
-        made = Tokens.of(entries)
-        shown = display_text(entries, alphabet=alphabet_of_entries(entries))
-        made = replace(made, text=tuple(shown))
+        display_tokens = Tokens.of(entries)
+        texts = display_text(entries, alphabet=alphabet_of_entries(entries))
+        display_tokens = replace(display_tokens, text=tuple(texts))
     if sentence_b_start is None:
-        return made
-    hint = f"a position inside the {len(made)} tokens"
-    start = whole_number("sentence_b_start", sentence_b_start, 1, len(made) - 1, hint=hint)
-    sequence = [int(position >= start) for position in range(len(made))]
+        return display_tokens
+    hint = f"a position inside the {len(display_tokens)} tokens"
+    start = whole_number(
+        "sentence_b_start", sentence_b_start, 1, len(display_tokens) - 1, hint=hint
+    )
+    sequence = [int(position >= start) for position in range(len(display_tokens))]
     return replace(
-        made,
+        display_tokens,
         sequence=tuple(
             None if special else number
-            for special, number in zip(made.special, sequence, strict=True)
+            for special, number in zip(display_tokens.special, sequence, strict=True)
         ),
     )
 
@@ -220,4 +228,4 @@ def numbered_tokens(count: int, start: int = 0) -> Tokens:
     >>> numbered_tokens(3).text
     ('[0]', '[1]', '[2]')
     """
-    return Tokens.of([f"[{place}]" for place in range(start, start + count)])
+    return Tokens.of([f"[{position}]" for position in range(start, start + count)])

@@ -41,7 +41,7 @@ _AXES = ("heads", "queries", "keys")
 # at most 0.004.
 _TOLERANCE = 5e-3
 # Largest value of float32, the dtype in which weights are read.
-_LARGEST = torch.finfo(torch.float32).max
+_MAX_FLOAT32 = torch.finfo(torch.float32).max
 # Arguments of each stack: weights, tokens of the queries, and of the keys if they may differ.
 _STACKS = {
     "self": ("attentions", "tokens", "key_tokens"),
@@ -79,14 +79,14 @@ def stacks_of_weights(
     `weights` and `tokens` are the arguments of `AttentionRecord.from_weights` by name. Errors are
     as described there.
     """
-    given = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
-    if not given:
+    names = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
+    if not names:
         raise TypeError(
             "attentions is missing; pass a model's outputs.attentions, or "
             "encoder_attentions=, decoder_attentions= or cross_attentions=. If that is None, "
             + NOT_RETURNED
         )
-    if "self" in given and len(given) > 1:
+    if "self" in names and len(names) > 1:
         raise TypeError(
             "attentions= is for one kind of attention; for an encoder-decoder model pass only "
             "encoder_attentions=, decoder_attentions= and cross_attentions="
@@ -94,10 +94,10 @@ def stacks_of_weights(
     for_self = {name: tokens[name] for name in ("tokens", "key_tokens")}
     for_self |= {"sentence_b_start": sentence_b_start}
     for_others = {name: tokens[name] for name in ("encoder_tokens", "decoder_tokens")}
-    _refuse_unused(for_others if "self" in given else for_self, given)
+    _refuse_unused(for_others if "self" in names else for_self, names)
     if not isinstance(stack, str) or not stack.strip():
         raise TypeError(f'stack={short_repr(stack)} must be a name, such as "self"')
-    if stack != "self" and "self" not in given:
+    if stack != "self" and "self" not in names:
         raise TypeError(
             f"stack={stack!r} is the name of the stack of attentions=. Stacks of an "
             "encoder-decoder model have fixed names."
@@ -107,7 +107,7 @@ def stacks_of_weights(
     normalized = rows_are_shares(normalized=normalized, signed=signed)
     stacks: dict[str, AttentionStack] = {}
     notes: list[str] = []
-    for name in given:
+    for name in names:
         argument, row_argument, column_argument = _STACKS[name]
         rows = tokens[row_argument]
         columns = tokens[column_argument] if column_argument else None
@@ -124,13 +124,13 @@ def stacks_of_weights(
         keys = None
         if columns is not None:
             num_keys = next(iter(values.values())).shape[2]
-            keys, said = key_tokens_of(columns, column_argument, queries, num_keys)
-            notes += said
+            keys, key_notes = key_tokens_of(columns, column_argument, queries, num_keys)
+            notes += key_notes
         for position, tensor in enumerate(values.values()):
             _refuse_other_order(tensor, f"{argument}[{position}]", queries, keys)
-        called = stack if name == "self" else name
-        stacks[called] = AttentionStack(
-            called,
+        stack_name = stack if name == "self" else name
+        stacks[stack_name] = AttentionStack(
+            stack_name,
             {number: GivenWeights(tensor) for number, tensor in values.items()},
             queries,
             keys,
@@ -158,10 +158,10 @@ def checked_layers(
             f"{argument} is empty, instead of one array (heads, queries, keys) per layer: "
             f"{NOT_RETURNED}"
         )
-    given = split_layers(attentions, argument, _AXES, _explain_whole(argument))
+    split = split_layers(attentions, argument, _AXES, _explain_whole(argument))
     checked = {}
     for position, (number, layer) in enumerate(
-        zip(layer_numbers(layers, len(given), argument), given, strict=True)
+        zip(layer_numbers(layers, len(split), argument), split, strict=True)
     ):
         name = f"{argument}[{position}]"
         if layer is None:
@@ -218,42 +218,42 @@ def _refuse_other_order(
 ) -> None:
     """Raise ValueError if the numbers of tokens show that axes are swapped."""
     shape = tuple(tensor.shape)
-    wanted = len(queries), len(queries if keys is None else keys)
-    if shape[1:] == wanted:
+    expected = len(queries), len(queries if keys is None else keys)
+    if shape[1:] == expected:
         return
     for first, second in ((-3, -2), (-2, -1), (-3, -1)):
-        if tensor.swapaxes(first, second).shape[1:] == wanted:
+        if tensor.swapaxes(first, second).shape[1:] == expected:
             raise ValueError(
                 f"{name} has shape {shape}, read as {named_axes(shape, _AXES)}, but there are "
-                f"{wanted[0]} query tokens and {wanted[1]} key tokens: axes {first} and {second} "
-                f"seem to be swapped: pass layer.swapaxes({first}, {second})"
+                f"{expected[0]} query tokens and {expected[1]} key tokens: axes {first} and "
+                f"{second} seem to be swapped: pass layer.swapaxes({first}, {second})"
             )
 
 
 def _fits(weights: torch.Tensor, *, signed: bool) -> bool:
     """Whether all values are finite in float32, and none is negative unless `signed`."""
     # Both are NaN if any value is.
-    least, most = (float(end) for end in torch.aminmax(weights))
-    return max(-least, most) <= _LARGEST and (signed or least >= 0)
+    minimum, maximum = (float(end) for end in torch.aminmax(weights))
+    return max(-minimum, maximum) <= _MAX_FLOAT32 and (signed or minimum >= 0)
 
 
 def _check_head(values: torch.Tensor, name: str, *, signed: bool) -> None:
-    def place(flags: torch.Tensor) -> str:
+    def position(flags: torch.Tensor) -> str:
         query, key = torch.nonzero(flags)[0].tolist()
         return f"query {query}, key {key}"
 
     if bool(torch.isnan(values).any()):
-        raise ValueError(f"{name}: the weight at {place(torch.isnan(values))} is NaN")
+        raise ValueError(f"{name}: the weight at {position(torch.isnan(values))} is NaN")
     if bool(torch.isinf(values).any()):
-        raise ValueError(f"{name}: the weight at {place(torch.isinf(values))} is infinite")
-    if values.dtype == torch.float64 and bool((values.abs() > _LARGEST).any()):
+        raise ValueError(f"{name}: the weight at {position(torch.isinf(values))} is infinite")
+    if values.dtype == torch.float64 and bool((values.abs() > _MAX_FLOAT32).any()):
         raise ValueError(
-            f"{name}: the weight at {place(values.abs() > _LARGEST)} is larger than {_LARGEST:.2g},"
-            " the largest number of float32. Divide all weights by a constant."
+            f"{name}: the weight at {position(values.abs() > _MAX_FLOAT32)} is larger than "
+            f"{_MAX_FLOAT32:.2g}, the largest number of float32. Divide all weights by a constant."
         )
     if not signed and bool((values < 0).any()):
         raise ValueError(
-            f"{name}: the weight at {place(values < 0)} is negative, as scores before the "
+            f"{name}: the weight at {position(values < 0)} is negative, as scores before the "
             "softmax can be. Pass signed=True for differences, effects and attributions."
         )
 
@@ -273,14 +273,14 @@ def _check_sums(weights: torch.Tensor, name: str) -> None:
         if not bool(wrong.any()):
             continue
         query = int(torch.nonzero(wrong)[0])
-        other = next((axis for axis in (-2, -3) if not bool(wrong_along(axis).any())), None)
-        way_out = "if this is intended, pass normalized=False"
-        if other is not None:
-            way_out = (
-                f"axis {other} does, and seems to be the keys: axes must be "
-                f"(heads, queries, keys), so pass layer.swapaxes({other}, -1); {way_out}"
+        keys_axis = next((axis for axis in (-2, -3) if not bool(wrong_along(axis).any())), None)
+        hint = "if this is intended, pass normalized=False"
+        if keys_axis is not None:
+            hint = (
+                f"axis {keys_axis} does, and seems to be the keys: axes must be "
+                f"(heads, queries, keys), so pass layer.swapaxes({keys_axis}, -1); {hint}"
             )
         raise ValueError(
             f"{name}, head {head}: the weights of query {query} sum to {float(sums[query]):.4g}, "
-            f"not to 1; {way_out}"
+            f"not to 1; {hint}"
         )

@@ -25,21 +25,21 @@ class MappedFile:
     def is_shorter(self) -> bool:
         """Whether the file has been truncated since."""
         try:
-            now = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return False
-        same = (now.st_dev, now.st_ino) == (self.device, self.number)
-        return same and now.st_size < self.size
+        same = (status.st_dev, status.st_ino) == (self.device, self.number)
+        return same and status.st_size < self.size
 
 
-def mapped_files(place: Path) -> tuple[MappedFile, ...]:
+def mapped_files(location: Path) -> tuple[MappedFile, ...]:
     """Return a saved record's file, or the files of its folder."""
-    paths = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
-    found = []
+    paths = sorted(location.glob("*.safetensors")) if location.is_dir() else [location]
+    files = []
     for path in paths:
-        now = path.stat()
-        found.append(MappedFile(path.absolute(), now.st_dev, now.st_ino, now.st_size))
-    return tuple(found)
+        status = path.stat()
+        files.append(MappedFile(path.absolute(), status.st_dev, status.st_ino, status.st_size))
+    return tuple(files)
 
 
 def check_mapped(files: Iterable[MappedFile]) -> None:

@@ -27,14 +27,14 @@ from attnviz.utils.arguments import as_path
 from attnviz.utils.files import open_atomic
 
 __all__ = [
-    "ALWAYS_SUMMED",
     "CHECKSUM",
+    "MAX_ALWAYS_CHECKED",
     "Blocks",
     "array_checksum",
-    "as_text",
-    "existing_file",
+    "header_json",
     "map_arrays",
     "read_arrays",
+    "saved_file",
     "with_suffix",
     "write_arrays",
     "write_safetensors",
@@ -46,7 +46,7 @@ _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
 #: Arrays of up to this many bytes are always compared with their checksum. A layer of a long text
 #: has gigabytes, of which a reader uses a few rows.
-ALWAYS_SUMMED = 1 << 24
+MAX_ALWAYS_CHECKED = 1 << 24
 _NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -60,18 +60,18 @@ _NAMES = {
     torch.bool: "BOOL",
 }
 # Limit of the safetensors library, which rejects longer headers.
-_LONGEST_HEADER = 100_000_000
+_MAX_HEADER_BYTES = 100_000_000
 #: Name of the checksum in the metadata.
 CHECKSUM = "crc32"
-_UNKNOWN = "00000000"
+_PLACEHOLDER = "00000000"
 # Error of torch when KeyboardInterrupt arrives while it creates a tensor of mapped memory. torch
 # reads the length of the memory and hides any exception. An intact file never causes this error.
-_SWALLOWED = "could not determine the shape of object"
+_HIDDEN_INTERRUPT = "could not determine the shape of object"
 # Number of bytes that are read, summed and written together, while they are in the cache.
-_PIECE = 1 << 22
+_CHUNK_BYTES = 1 << 22
 
 
-def as_text(header: Mapping[str, Any]) -> str:
+def header_json(header: Mapping[str, Any]) -> str:
     """Return a header as compact JSON."""
     text = json.dumps(dict(header), ensure_ascii=False, separators=(",", ":"))
     try:
@@ -87,10 +87,10 @@ def with_suffix(path: Path) -> Path:
     return path if path.suffix else path.with_suffix(_SUFFIX)
 
 
-def existing_file(path: Path) -> Path:
+def saved_file(path: Path) -> Path:
     """Return the path of a saved file, whose suffix may be missing."""
-    there = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
-    return path if there else with_suffix(path)
+    exists = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
+    return path if exists else with_suffix(path)
 
 
 def write_arrays(
@@ -102,7 +102,7 @@ def write_arrays(
     read again, because of an unsupported dtype or a header of 100 MB.
     """
     path = with_suffix(as_path("path", path, "file"))
-    text = as_text(header)
+    text = header_json(header)
     metadata = {_HEADER_KEY: text, _HEADER_CHECKSUM_KEY: _header_checksum(text, arrays)}
     with open_atomic(path) as (file, target):
         write_safetensors(file, arrays, metadata, first=text)
@@ -133,7 +133,7 @@ def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, ValueError, RuntimeError, UnicodeDecodeError) as error:
-        if _SWALLOWED in str(error):
+        if _HIDDEN_INTERRUPT in str(error):
             raise KeyboardInterrupt from error
         raise ValueError(
             f"path={str(path)!r} is damaged or is not a saved record ({error}); save it again"
@@ -167,7 +167,7 @@ def read_arrays(
     text = metadata[_HEADER_KEY]
     intact = metadata.get(_HEADER_CHECKSUM_KEY) == _header_checksum(text, arrays)
     intact = intact and CHECKSUM in metadata
-    if verify or sum(array.nbytes for array in arrays.values()) <= ALWAYS_SUMMED:
+    if verify or sum(array.nbytes for array in arrays.values()) <= MAX_ALWAYS_CHECKED:
         intact = intact and metadata.get(CHECKSUM) == array_checksum(arrays, text)
     if not intact:
         raise ValueError(
@@ -214,22 +214,22 @@ def write_safetensors(
         else Blocks(array.dtype, tuple(array.shape), (array,))
         for name, array in arrays.items()
     }
-    header, places = _header(sized, {**metadata, CHECKSUM: _UNKNOWN})
+    header, offsets = _header(sized, {**metadata, CHECKSUM: _PLACEHOLDER})
     file.write(header)
     code = zlib.crc32(first.encode())
     for name in sorted(sized):
         array = sized[name]
         code = zlib.crc32(_description(name, array.dtype, array.shape), code)
-        start, stop = (len(header) + place for place in places[name])
+        start, stop = (len(header) + offset for offset in offsets[name])
         file.seek(start)
-        for piece in _pieces(array.blocks):
+        for piece in _byte_chunks(array.blocks):
             file.write(piece)
             code = zlib.crc32(piece, code)
         if file.tell() != stop:
             raise ValueError(f"{name} has {file.tell() - start} bytes instead of {stop - start}")
     checksum = f"{code:08x}"
     # This pattern cannot occur inside a JSON string, where quotes are escaped.
-    file.seek(header.index(f'"{CHECKSUM}":"{_UNKNOWN}"'.encode()) + len(CHECKSUM) + 4)
+    file.seek(header.index(f'"{CHECKSUM}":"{_PLACEHOLDER}"'.encode()) + len(CHECKSUM) + 4)
     file.write(checksum.encode())
     return checksum
 
@@ -240,7 +240,7 @@ def array_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
     for name in sorted(arrays):
         array = arrays[name]
         code = zlib.crc32(_description(name, array.dtype, tuple(array.shape)), code)
-        for piece in _pieces([array]):
+        for piece in _byte_chunks([array]):
             code = zlib.crc32(piece, code)
     return f"{code:08x}"
 
@@ -253,36 +253,38 @@ def _header(
     arrays: Mapping[str, Blocks], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, tuple[int, int]]]:
     """Return the header with its length, and start and stop of each array after it."""
-    places: dict[str, tuple[int, int]] = {}
+    offsets: dict[str, tuple[int, int]] = {}
     end = 0
     # Wide dtypes first, so that all arrays are aligned to their item size.
-    for name in sorted(arrays, key=lambda each: (-arrays[each].dtype.itemsize, each)):
+    for name in sorted(
+        arrays, key=lambda array_name: (-arrays[array_name].dtype.itemsize, array_name)
+    ):
         array = arrays[name]
         if array.dtype not in _NAMES:
             raise TypeError(f"{name} is {array.dtype}, which cannot be saved. Convert it first.")
         start, end = end, end + math.prod(array.shape) * array.dtype.itemsize
-        places[name] = (start, end)
+        offsets[name] = (start, end)
     described = {
         name: {
             "dtype": _NAMES[arrays[name].dtype],
             "shape": list(arrays[name].shape),
-            "data_offsets": list(place),
+            "data_offsets": list(offset_pair),
         }
-        for name, place in places.items()
+        for name, offset_pair in offsets.items()
     }
     text = json.dumps(
         {"__metadata__": dict(metadata), **described}, ensure_ascii=False, separators=(",", ":")
     ).encode()
     text += b" " * (-len(text) % 8)
-    if len(text) > _LONGEST_HEADER:
+    if len(text) > _MAX_HEADER_BYTES:
         raise ValueError(
             f"the tokens and notes take {len(text):,} bytes, but the header of a safetensors file "
-            f"has at most {_LONGEST_HEADER:,}. Save fewer tokens."
+            f"has at most {_MAX_HEADER_BYTES:,}. Save fewer tokens."
         )
-    return len(text).to_bytes(8, "little") + text, places
+    return len(text).to_bytes(8, "little") + text, offsets
 
 
-def _pieces(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
+def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
     """Yield the bytes of an array, a few MB at a time."""
     for block in blocks:
         if not block.numel():
@@ -291,5 +293,5 @@ def _pieces(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
         # Copy head by head if copies are necessary: a copy of the whole array could be too large.
         for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
             flat = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            for start in range(0, len(flat), _PIECE):
-                yield flat[start : start + _PIECE].numpy().data
+            for start in range(0, len(flat), _CHUNK_BYTES):
+                yield flat[start : start + _CHUNK_BYTES].numpy().data

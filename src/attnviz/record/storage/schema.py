@@ -39,7 +39,7 @@ __all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
 FORMAT = 3
 
 # Maximum number of weights that are computed for a file, in total: half a gigabyte.
-_MOST_COMPUTED = 1 << 27
+_MAX_COMPUTED = 1 << 27
 
 # Forms that `display_text` writes.
 _PART = re.compile(
@@ -155,7 +155,9 @@ class _SharedParts:
             name = self._names[id(part)] = f"shared/{len(self._names)}"
             numbers, tensors = part.to_parts()
             self.header[name] = numbers
-            self._arrays |= {f"{name}/{each}": tensor for each, tensor in tensors.items()}
+            self._arrays |= {
+                f"{name}/{tensor_name}": tensor for tensor_name, tensor in tensors.items()
+            }
         return self._names[id(part)]
 
     def starts(self, starts: NDArray[np.int64]) -> str:
@@ -166,8 +168,8 @@ class _SharedParts:
         return self._names[id(starts)]
 
 
-def _array_of(arrays: _Arrays, name: str, each: str) -> torch.Tensor:
-    return arrays[f"{name}/{each}"]
+def _array_of(arrays: _Arrays, name: str, tensor_name: str) -> torch.Tensor:
+    return arrays[f"{name}/{tensor_name}"]
 
 
 def _layer_to_header(
@@ -205,10 +207,10 @@ def _computed_to_header(
     """Write the computed weights of a layer that has no other form."""
     heads, rows, columns = attention.num_heads, attention.num_queries, attention.num_keys
     shared.computed += heads * rows * columns
-    if shared.computed > _MOST_COMPUTED:
+    if shared.computed > _MAX_COMPUTED:
         raise ValueError(
             f"{prefix} can only be saved as computed weights, because the tokens of two tokenizers "
-            f"were aligned, and these have more than {4 * _MOST_COMPUTED / 1e9:.1f} GB. Save the "
+            f"were aligned, and these have more than {4 * _MAX_COMPUTED / 1e9:.1f} GB. Save the "
             "original records and compare them again, or select layers with record.only([...])."
         )
     whole = slice(0, rows), slice(0, columns)
@@ -264,9 +266,9 @@ class _ReadLayers:
         """Return a layer or a side of a difference."""
         if fields["kind"] == "the same":
             return self._known[fields["as"]]
-        made = self._form(prefix, fields)
-        self._known[prefix] = made
-        return made
+        attention = self._form(prefix, fields)
+        self._known[prefix] = attention
+        return attention
 
     def _form(self, prefix: str, fields: _Header) -> LayerAttention:
         if fields["kind"] == "difference":

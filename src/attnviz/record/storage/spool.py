@@ -18,8 +18,8 @@ import torch
 
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.storage.safetensors_file import (
-    ALWAYS_SUMMED,
     CHECKSUM,
+    MAX_ALWAYS_CHECKED,
     Blocks,
     array_checksum,
     map_arrays,
@@ -101,8 +101,8 @@ class Spool:
             with file:
                 self._files[file_name] = write_safetensors(file, arrays, {})
         mapped = map_arrays(path)[1]
-        for each, array in mapped.items():
-            self._written[id(array)] = (array, file_name, each)
+        for array_name, array in mapped.items():
+            self._written[id(array)] = (array, file_name, array_name)
         return mapped
 
     def clear(self) -> None:
@@ -156,17 +156,17 @@ class Spool:
         try:
             yield
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            way = (
+            disk_is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            hint = (
                 ". The written files are removed. Free disk space, pass a folder on another disk, "
                 "or keep "
                 'less with layers= or dtype="bfloat16"'
-                if full
+                if disk_is_full
                 else ""
             )
             raise type(error)(
                 error.errno,
-                f"spool={self._given!r} cannot be written: {error.strerror or error}{way}",
+                f"spool={self._given!r} cannot be written: {error.strerror or error}{hint}",
                 str(self.folder),
             ) from error
 
@@ -216,7 +216,7 @@ def read_folder(
     """
     folder = as_path("path", path, "folder")
     if not (folder / INDEX).is_file():
-        _refuse(path, folder)
+        _raise_without_index(path, folder)
     header, arrays = read_arrays(folder / INDEX, verify=verify)
     try:
         layers = header.pop("layers", {})
@@ -228,7 +228,7 @@ def read_folder(
         for name, layer in layers.items():
             metadata, mapped = map_arrays(folder / name)
             stated = {metadata.get(CHECKSUM)}
-            if verify or size <= ALWAYS_SUMMED:
+            if verify or size <= MAX_ALWAYS_CHECKED:
                 stated.add(array_checksum(mapped))
             if stated != {layer[CHECKSUM]}:
                 raise ValueError(f"{name} has changed since it was written")  # noqa: TRY301 - wrapped below
@@ -238,17 +238,19 @@ def read_folder(
     return header, arrays
 
 
-def _refuse(path: str | os.PathLike[str], folder: Path) -> None:
+def _raise_without_index(path: str | os.PathLike[str], folder: Path) -> None:
     """Raise FileNotFoundError for a folder without an index."""
-    inside = sorted(
-        (each for each in folder.iterdir() if (each / INDEX).is_file()),
-        key=lambda each: (len(each.name), each.name),
+    subfolders = sorted(
+        (subfolder for subfolder in folder.iterdir() if (subfolder / INDEX).is_file()),
+        key=lambda subfolder: (len(subfolder.name), subfolder.name),
     )
-    if inside:
-        names = ", ".join(each.name for each in inside[:3]) + (", ..." if inside[3:] else "")
+    if subfolders:
+        names = ", ".join(subfolder.name for subfolder in subfolders[:3]) + (
+            ", ..." if subfolders[3:] else ""
+        )
         raise FileNotFoundError(
-            f"path={str(path)!r} contains {len(inside)} records, in the folders {names}. Load one "
-            f"of them, for example load({str(Path(path) / inside[0].name)!r})."
+            f"path={str(path)!r} contains {len(subfolders)} records, in the folders {names}. Load "
+            f"one of them, for example load({str(Path(path) / subfolders[0].name)!r})."
         )
     raise FileNotFoundError(
         f"no record at path={str(path)!r}: the folder has no {INDEX}, which is written last"

@@ -345,7 +345,7 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
     again = load(path).stack()
     wanted = shares(1, 6, 6, seed=1)[0] - shares(1, 6, 6, seed=0)[0][::-1]
     assert np.array_equal(again.weights(layer=1, head=0), wanted)
-    monkeypatch.setattr(schema, "_MOST_COMPUTED", 35)
+    monkeypatch.setattr(schema, "_MAX_COMPUTED", 35)
     with pytest.raises(ValueError, match=r"self/1 can only be saved as computed weights, .* again"):
         AttentionRecord({"self": stack}).save(tmp_path / "y.safetensors")
     assert not (tmp_path / "y.safetensors").exists()
@@ -355,7 +355,7 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
 def test_a_header_that_is_no_object_is_refused(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.as_text", lambda _: text)
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.header_json", lambda _: text)
     path = write_arrays(tmp_path / "x.safetensors", {}, {"a": torch.zeros(1)})
     with pytest.raises(ValueError, match=r"path='.*x\.safetensors' .*damaged"):
         load(path)
@@ -365,7 +365,7 @@ def test_numbers_of_large_files_are_summed_when_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.ALWAYS_SUMMED", 100)
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 100)
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     for place in (start, start + 999, len(data) - 1):
@@ -389,7 +389,7 @@ def test_numbers_of_large_files_are_summed_when_asked_to(
 def test_a_file_without_a_checksum_is_refused(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.ALWAYS_SUMMED", 100)
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 100)
     path = captured_record().save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
@@ -559,7 +559,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As with a large file, of which the numbers are not summed.
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.ALWAYS_SUMMED", 0)
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 0)
     path, sources = tmp_path / "x.safetensors", []
     for number in range(3):
         values = torch.full((2, 4, 4), float(number))

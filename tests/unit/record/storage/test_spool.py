@@ -283,7 +283,7 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
         path.write_bytes(data)
     load(folder)
     # Of large arrays the numbers are summed when asked to.
-    monkeypatch.setattr("attnviz.record.storage.spool.ALWAYS_SUMMED", 1000)
+    monkeypatch.setattr("attnviz.record.storage.spool.MAX_ALWAYS_CHECKED", 1000)
     path = folder / LAYER
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 4
