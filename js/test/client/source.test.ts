@@ -60,6 +60,10 @@ describe("a page's carrier", () => {
     [0, 1, 20, 21].forEach((code, i) => {
       expect(finer.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
     });
+    // Strongest keys are not all weights: the embedded maps are truer.
+    const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
+    const some = new Source(new PageCarrier({ ...data, maps: [small], embedded }));
+    expect((await some.maps({ ...where, size: 2 })).rows).toBe(1);
     const part = await source.maps({
       ...where,
       size: 1,

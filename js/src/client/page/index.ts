@@ -45,7 +45,7 @@ export interface PageData {
   images?: (ImageHeader & { data: string })[];
 }
 
-/** A layer of at most so many weights is pooled here to maps that are finer than the embedded ones. */
+/** At most this many weights of a layer are pooled here to maps that are finer than the embedded ones. */
 const POOLED_WEIGHTS = 4_000_000;
 
 /** What a page answers, by the request's name. */
@@ -101,9 +101,12 @@ export class PageCarrier implements Carrier {
     const small = await this.#layers.maps(request);
     const part = request.rows !== undefined || request.columns !== undefined;
     const weights = this.#layers.size(request);
+    // The embedded maps are of all weights. Those pooled from strongest keys would show, in place of
+    // weak weights, where a row's keys end.
+    const all = this.#data.embedded?.form !== "strongest" && weights <= POOLED_WEIGHTS;
     const finer = small !== null && request.size > Math.max(small.shape[1], small.shape[2]);
-    // The embedded maps are of the whole; a part of them would be coarse.
-    const pooled = !small || (weights > 0 && (part || (finer && weights <= POOLED_WEIGHTS)));
+    // They are of the whole text; a part of them would be coarse.
+    const pooled = !small || (weights > 0 && (part || (finer && all)));
     const from = pooled ? await this.#layers.rows(request) : small;
     const [count, rows, columns] = from.shape;
     const heads = request.heads ?? Array.from({ length: count }, (_, head) => head);
