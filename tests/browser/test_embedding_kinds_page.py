@@ -110,7 +110,7 @@ SIZE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "word"), [("Gemma2", "caps its logits"), ("GptOss", "sink")])
+@pytest.mark.parametrize(("kind", "word"), [("Gemma2", "soft-caps its logits"), ("GptOss", "sink")])
 def test_models_say_what_of_their_weights_moving_the_keys_changes(
     show: Show, kind: str, word: str
 ) -> None:

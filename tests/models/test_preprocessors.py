@@ -18,7 +18,7 @@ import torch
 import transformers
 
 import attnviz as av
-from attnviz.corpus.head_statistics import _not_loaded
+from attnviz.corpus.head_statistics import _unloaded_model
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import load
 from attnviz.extraction.preprocessors import find_tokenizer
@@ -182,7 +182,10 @@ def test_threads_read_once_and_each_gets_its_own_truncation(
 
 
 def test_the_tokenizer_of_a_model_that_other_processes_load_is_found(saved: Path) -> None:
-    for given in (_not_loaded(saved, None, None), _not_loaded(lambda: None, str(saved), None)):
+    for given in (
+        _unloaded_model(saved, None, None),
+        _unloaded_model(lambda: None, str(saved), None),
+    ):
         tokenizer = find_tokenizer(given, from_hub=False)
         assert (
             tokenizer(TEXT)["input_ids"]

@@ -151,7 +151,7 @@ def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path)
     table.to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
     alone = statistics(decoder, table, column="body", columns=["half"])
     dataset = cluster.data.read_parquet(str(tmp_path / "texts.parquet"))
-    assert on_ray.table_of(dataset)["body"].tolist() == TEXTS
+    assert on_ray.to_table(dataset)["body"].tolist() == TEXTS
     dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)
     found = statistics(decoder, dataset, column="body", columns=["half"], engine=ONE)
     assert saved(found, tmp_path) == saved(alone, tmp_path)
@@ -178,7 +178,7 @@ def test_an_interrupt_leaves_no_actors(
 ) -> None:
     """And what was read goes on from its checkpoint."""
     checkpoint = tmp_path / "part.safetensors"
-    real = on_ray.results
+    real = on_ray.actor_results
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         for number, result in enumerate(real(*args, **kwargs)):

@@ -81,9 +81,9 @@ def test_texts_that_are_read_together_have_their_own_weights(
         found = read(model, TEXTS, tokenizer=tokenizer, target=target, batch_size=6)
     # The first alone, the others together, and the shortest of them alone to compare.
     assert sizes == [1, 6, 1]
-    assert [each.place for each in found] == list(range(7))
+    assert [each.index for each in found] == list(range(7))
     for each in found:
-        own = alone(kind, model, tokenizer, each.place)
+        own = alone(kind, model, tokenizer, each.index)
         assert largest_error(each.record, own) < 1e-4
 
 
@@ -97,7 +97,7 @@ def test_whatever_computes_attention(implementation: str, byte_tokenizer: Any) -
         found = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=3)
     assert sizes == [1, 3, 1, 3, 1]
     for each in found:
-        own = alone("llama", model, byte_tokenizer, each.place)
+        own = alone("llama", model, byte_tokenizer, each.index)
         assert largest_error(each.record, own) < 1e-4
 
 
@@ -114,7 +114,7 @@ def test_a_model_whose_texts_change_each_other_reads_each_by_itself(word_tokeniz
     # The first, six together, one of them alone, which differs; and each of the six.
     assert sizes == [1, 6, 1, *[1] * 6]
     for each in found:
-        own = reference(model, dict(word_tokenizer(TEXTS[each.place], return_tensors="pt")))
+        own = reference(model, dict(word_tokenizer(TEXTS[each.index], return_tensors="pt")))
         assert largest_error(each.record, own) < 1e-4
     handle.remove()
 
@@ -160,7 +160,7 @@ def test_positions_that_depend_on_the_longest_text(
     for each in found:
         # A new one: a model keeps the frequencies of the longest text that it has read.
         new = make_model("llama", rope_parameters=dict(rope), max_position_embeddings=12)
-        own = alone("llama", new, byte_tokenizer, each.place)
+        own = alone("llama", new, byte_tokenizer, each.index)
         assert largest_error(each.record, own) < 1e-4
 
 
@@ -214,7 +214,7 @@ def test_a_forward_that_does_not_fit_is_halved(word_tokenizer: Any) -> None:
     with Forwards(model) as sizes:
         found = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
     handle.remove()
-    assert [each.place for each in found] == list(range(7))
+    assert [each.index for each in found] == list(range(7))
     assert max(sizes) == 2
 
 
@@ -227,7 +227,7 @@ def test_an_error_names_its_text_and_comes_after_what_was_read(
     found: list[int] = []
     reading = read_records(model, Texts(texts), range(8), tokenizer=word_tokenizer, ordered=ordered)
     with pytest.raises(ValueError, match=r"^texts\[4\]: inputs: token id 9999 is out of range"):
-        found.extend(each.place for each in reading)
+        found.extend(each.index for each in reading)
     assert sorted(found) == [0, 1, 2, 3]
 
 
@@ -243,7 +243,7 @@ def test_an_error_of_a_forward_names_its_text(word_tokenizer: Any) -> None:
     found: list[int] = []
     reading = read_records(model, Texts(TEXTS), range(7), tokenizer=word_tokenizer)
     with pytest.raises(RuntimeError, match=r"^texts\[5\]: a fault"):
-        found.extend(each.place for each in reading)
+        found.extend(each.index for each in reading)
     handle.remove()
     assert found == [0, 1, 2, 3, 4]
 
@@ -253,7 +253,7 @@ def test_an_order_that_does_not_wait(word_tokenizer: Any) -> None:
     reading = read_records(
         make_model("bert"), Texts(given), range(9), tokenizer=word_tokenizer, ordered=False
     )
-    found = {each.place: each for each in reading}
+    found = {each.index: each for each in reading}
     assert sorted(found) == list(range(9))
     assert [found[at].left_out for at in (0, 1, 8)] == ["", "empty", "too long"]
     assert "tokens are too many" in found[8].reason

@@ -25,7 +25,14 @@ from attnviz.corpus.edges import EdgeColumns as KeptEdges
 from attnviz.corpus.roles import Role, definition_of
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
-__all__ = ["deflated", "describe_atlas", "edges_of", "most_edges", "table_of", "texts_of"]
+__all__ = [
+    "compressed_json",
+    "describe_atlas",
+    "edges_of",
+    "max_edges_per_head",
+    "table_of",
+    "texts_of",
+]
 
 # Significant digits of statistics, and of the weights of edges, which are many.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
@@ -53,7 +60,7 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def deflated(content: Any) -> bytes:
+def compressed_json(content: Any) -> bytes:
     """Return `content` as compressed JSON."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode("ascii"))
@@ -73,13 +80,13 @@ def describe_atlas(
         "left_out": int(statistics.left_out),
         "notes": list(statistics.notes),
         "stacks": [
-            _described(stack, stack if sent is None else sent[stack.name])
+            _describe_stack(stack, stack if sent is None else sent[stack.name])
             for stack in map(statistics.stack, statistics.stack_names)
         ],
     }
 
 
-def _described(stack: StackStatistics, sent: StackStatistics) -> AtlasStack:
+def _describe_stack(stack: StackStatistics, sent: StackStatistics) -> AtlasStack:
     roles = stack.roles()
     return {
         "name": stack.name,
@@ -104,14 +111,14 @@ def _described(stack: StackStatistics, sent: StackStatistics) -> AtlasStack:
             {"name": system, "values": list(stack.classes_of(system))}
             for system in stack.class_systems
         ],
-        "strongest": most_edges(sent, sampled=False),
-        "sampled": most_edges(sent, sampled=True),
-        "strongest_in_all": most_edges(stack, sampled=False),
-        "sampled_in_all": most_edges(stack, sampled=True),
+        "strongest": max_edges_per_head(sent, sampled=False),
+        "sampled": max_edges_per_head(sent, sampled=True),
+        "strongest_in_all": max_edges_per_head(stack, sampled=False),
+        "sampled_in_all": max_edges_per_head(stack, sampled=True),
     }
 
 
-def most_edges(stack: StackStatistics, *, sampled: bool) -> int:
+def max_edges_per_head(stack: StackStatistics, *, sampled: bool) -> int:
     """Return the largest number of edges of one kind that a head has."""
     counts = [
         np.bincount(stack.edge_columns(layer, sampled=sampled).head).max(initial=0)
@@ -130,16 +137,16 @@ def _of_statistic(name: str) -> tuple[str, str]:
 def table_of(stack: StackStatistics) -> AtlasTable:
     """Return the statistics and roles of every head of a stack."""
     names, roles = stack.score_names, stack.roles()
-    places = {name: place for place, name in enumerate(roles.definitions)}
+    index_of = {name: index for index, name in enumerate(roles.definitions)}
     baselines = [stack.baseline(name) for name in names]
     return {
         "means": [_rows(stack.mean(name)) for name in names],
         "errors": [_rows(stack.standard_error(name)) for name in names],
-        "baselines": [[] if each is None else _rows(each) for each in baselines],
+        "baselines": [[] if baseline is None else _rows(baseline) for baseline in baselines],
         "texts": [[layer.tolist() for layer in stack.counts(name)] for name in names],
         "roles": [
             [
-                [_role(role, places[role.name]) for role in roles.of(layer, head)]
+                [_role(role, index_of[role.name]) for role in roles.of(layer, head)]
                 for head in range(stack.num_heads(layer))
             ]
             for layer in stack.layers
@@ -147,9 +154,9 @@ def table_of(stack: StackStatistics) -> AtlasTable:
     }
 
 
-def _role(role: Role, place: int) -> AtlasRole:
+def _role(role: Role, index: int) -> AtlasRole:
     return {
-        "role": place,
+        "role": index,
         "score": _number(role.score) or 0.0,
         "error": _number(role.error) or 0.0,
         "baseline": _number(role.baseline) or 0.0,
@@ -196,14 +203,16 @@ def texts_of(stack: StackStatistics) -> AtlasTexts:
 def _tokens(
     stack: StackStatistics, side: str, numbers: Iterable[int], vocabulary: dict[str, int]
 ) -> AtlasTokens:
-    there = set(stack.text_numbers(side))
+    texts_of_side = set(stack.text_numbers(side))
     none: NDArray[np.int32] = np.zeros((len(stack.class_systems), 0), np.int32)
     positions: list[list[int]] = []
     tokens: list[list[int]] = []
     classes: list[list[list[int]]] = [[] for _ in stack.class_systems]
     for number in numbers:
-        here, texts, codes = stack.text_tokens(number, side) if number in there else ((), (), none)
-        positions.append(list(here))
+        token_positions, texts, codes = (
+            stack.text_tokens(number, side) if number in texts_of_side else ((), (), none)
+        )
+        positions.append(list(token_positions))
         tokens.append([vocabulary.setdefault(text, len(vocabulary)) for text in texts])
         for system, row in zip(classes, codes.tolist(), strict=True):
             system.append(row)

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.atlas.answers import (
-    deflated,
+    compressed_json,
     describe_atlas,
     edges_of,
-    most_edges,
+    max_edges_per_head,
     table_of,
     texts_of,
 )
@@ -34,7 +34,7 @@ from attnviz.utils.progress import Progress, Steps, run_with_bar
 
 __all__ = [
     "MAX_BYTES",
-    "MOST_CLASSES",
+    "MAX_CLASSES",
     "atlas_figure",
     "atlas_page_steps",
     "make_atlas_page",
@@ -44,12 +44,12 @@ __all__ = [
 #: Default limit of the size of a page, in bytes. Such a page opens at once and can be mailed.
 MAX_BYTES = 5_000_000
 #: A system with more classes has no table of mean weights, which would be too large to read.
-MOST_CLASSES = 24
+MAX_CLASSES = 24
 
 # Maximum number of attempts to make a page that fits, each with fewer edges.
-_MOST_TRIES = 12
+_MAX_TRIES = 12
 _ROWS_IN_TABLE = 12
-_STILL_SAYS = (
+_STATIC_NOTE = (
     f"\n<p>This table shows at most {_ROWS_IN_TABLE} roles. All heads, their scores and their "
     "strongest edges are in the interactive view.</p>"
 )
@@ -87,19 +87,21 @@ def atlas_page_steps(
     for name, stack in stacks.items():
         heads[name] = yield from _embedded_heads(stack)
 
-    def page_of(some: Mapping[str, StackStatistics]) -> Steps[str]:
+    def page_of(page_stacks: Mapping[str, StackStatistics]) -> Steps[str]:
         edges = {}
-        for name, stack in some.items():
+        for name, stack in page_stacks.items():
             edges[name] = yield from _embedded_edges(stack)
         data = {
             "format": FORMAT,
             "view": "atlas",
             "state": dict(state),
-            "description": describe_atlas(statistics, some),
+            "description": describe_atlas(statistics, page_stacks),
             "blocks": [],
             "maps": [],
             "scores": [],
-            "atlas": {"stacks": [{"stack": name} | heads[name] | edges[name] for name in some]},
+            "atlas": {
+                "stacks": [{"stack": name} | heads[name] | edges[name] for name in page_stacks]
+            },
         }
         return document(statistics.model, "atlas", state, data, still)
 
@@ -108,19 +110,26 @@ def atlas_page_steps(
         return page
     without = {name: stack.with_edges(0) for name, stack in stacks.items()}
     smallest = yield from page_of(without)
-    least = len(smallest.encode())
-    if least > max_bytes:
-        raise ValueError(_too_large(stacks, least, max_bytes))
-    most = max(
-        most_edges(stack, sampled=sampled) for stack in stacks.values() for sampled in (False, True)
+    min_bytes = len(smallest.encode())
+    if min_bytes > max_bytes:
+        raise ValueError(_too_large(stacks, min_bytes, max_bytes))
+    max_edges = max(
+        max_edges_per_head(stack, sampled=sampled)
+        for stack in stacks.values()
+        for sampled in (False, True)
     )
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         # Edges share tokens, so the size falls more slowly than the number of edges.
-        share = (max_bytes - least) / max(1, len(page.encode()) - least)
-        most = min(most - 1, int(most * share))
-        if most < 1:
+        share = (max_bytes - min_bytes) / max(1, len(page.encode()) - min_bytes)
+        max_edges = min(max_edges - 1, int(max_edges * share))
+        if max_edges < 1:
             break
-        page = yield from page_of({name: each.with_edges(most) for name, each in stacks.items()})
+        page = yield from page_of(
+            {
+                name: stack_statistics.with_edges(max_edges)
+                for name, stack_statistics in stacks.items()
+            }
+        )
         if len(page.encode()) <= max_bytes:
             return page
     return smallest
@@ -128,15 +137,19 @@ def atlas_page_steps(
 
 def _embedded_heads(stack: StackStatistics) -> Steps[dict[str, Any]]:
     """Encode what every page has of all heads: statistics, offsets and classes."""
-    systems = [each for each in stack.class_systems if len(stack.classes_of(each)) <= MOST_CLASSES]
-    table = _text(deflated(table_of(stack)))
+    systems = [
+        system_name
+        for system_name in stack.class_systems
+        if len(stack.classes_of(system_name)) <= MAX_CLASSES
+    ]
+    table = _text(compressed_json(table_of(stack)))
     offsets: list[dict[str, Any]] = []
     classes: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
     for done, layer in enumerate(stack.layers):
         yield Progress("statistics", done, len(stack.layers), "layer")
-        offsets.append(_coded(stack.offsets(layer)))
+        offsets.append(_encode_weights(stack.offsets(layer)))
         for system in systems:
-            classes[system].append(_coded(stack.class_weights(layer, system)))
+            classes[system].append(_encode_weights(stack.class_weights(layer, system)))
     return {"table": table, "offsets": offsets, "classes": classes}
 
 
@@ -144,18 +157,18 @@ def _embedded_edges(stack: StackStatistics) -> Steps[dict[str, Any]]:
     edges = []
     for done, layer in enumerate(stack.layers):
         yield Progress("edges", done, len(stack.layers), "layer")
-        edges.append(_text(deflated(edges_of(stack, layer))))
-    return {"texts": _text(deflated(texts_of(stack))), "edges": edges}
+        edges.append(_text(compressed_json(edges_of(stack, layer))))
+    return {"texts": _text(compressed_json(texts_of(stack))), "edges": edges}
 
 
-def _coded(weights: NDArray[np.floating]) -> dict[str, Any]:
+def _encode_weights(weights: NDArray[np.floating]) -> dict[str, Any]:
     """Encode mean weights of the heads of a layer, (heads, ...), as one byte each."""
     flat = weights.reshape(len(weights), -1)
-    known = np.isfinite(flat)
-    values = np.where(known, np.clip(flat, 0.0, None), 0.0)
+    finite = np.isfinite(flat)
+    values = np.where(finite, np.clip(flat, 0.0, None), 0.0)
     maxima = values.max(axis=1, initial=0.0)
     shares = np.sqrt(values / np.where(maxima > 0, maxima, 1.0)[:, None])
-    codes = np.where(known, 1 + np.rint(254 * shares), 0).astype(np.uint8)
+    codes = np.where(finite, 1 + np.rint(254 * shares), 0).astype(np.uint8)
     return {"maximum": maxima.tolist(), "data": _text(zlib.compress(codes.tobytes()))}
 
 
@@ -174,19 +187,19 @@ def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> 
 
 def atlas_figure(statistics: HeadStatistics, stack: str) -> str:
     """Return the static form of the view: a table of roles, and a note on what it omits."""
-    return roles_table(statistics, stack) + _STILL_SAYS
+    return roles_table(statistics, stack) + _STATIC_NOTE
 
 
 def roles_table(statistics: HeadStatistics, stack: str) -> str:
     """Return an HTML table of the heads whose roles most exceed their baselines."""
-    found = statistics.stack(stack)
-    roles = found.roles()
+    stack_statistics = statistics.stack(stack)
+    roles = stack_statistics.roles()
     rows = sorted(
         (
-            (layer, head, held[0])
-            for layer in found.layers
-            for head in range(found.num_heads(layer))
-            if (held := roles.of(layer, head))
+            (layer, head, head_roles[0])
+            for layer in stack_statistics.layers
+            for head in range(stack_statistics.num_heads(layer))
+            if (head_roles := roles.of(layer, head))
         ),
         key=lambda row: -row[2].difference,
     )[:_ROWS_IN_TABLE]

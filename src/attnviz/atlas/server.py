@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.atlas.answers import deflated, describe_atlas, edges_of, table_of, texts_of
+from attnviz.atlas.answers import compressed_json, describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.server.cache import ByteCache
@@ -24,7 +24,7 @@ from attnviz.utils.progress import Steps
 __all__ = ["ATLAS_REQUESTS", "AtlasServer"]
 
 # Maximum size in bytes of the cache of compressed replies, which are sent in parts.
-_PACKED_CACHED = 64_000_000
+_MAX_CACHED_BYTES = 64_000_000
 
 
 class AtlasServer:
@@ -50,7 +50,7 @@ class AtlasServer:
         # Parts of exported pages are cached as for any view.
         self.pages = Pages()
         self.pending_replies = PendingReplies()
-        self._packed: ByteCache[bytes] = ByteCache(_PACKED_CACHED, len)
+        self._packed: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer a request."""
@@ -68,27 +68,27 @@ class AtlasServer:
     def stack(self, name: str) -> StackStatistics:
         """Return the statistics of a stack, or raise KeyError."""
         if name not in self.statistics.stack_names:
-            known = ", ".join(map(repr, self.statistics.stack_names))
-            raise KeyError(f"stack={reprlib.repr(name)}: this atlas has the stacks {known}")
+            names = ", ".join(map(repr, self.statistics.stack_names))
+            raise KeyError(f"stack={reprlib.repr(name)}: this atlas has the stacks {names}")
         return self.statistics.stack(name)
 
     def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
         """Return a stack and the layer, or raise IndexError if the stack does not have it."""
-        found = self.stack(stack)
-        if layer not in found.layers:
+        statistics = self.stack(stack)
+        if layer not in statistics.layers:
             raise IndexError(
                 f"layer={reprlib.repr(layer)}: stack {stack!r} has layers "
-                f"{', '.join(map(str, found.layers))}"
+                f"{', '.join(map(str, statistics.layers))}"
             )
-        return found, layer
+        return statistics, layer
 
     def packed(self, key: object, make: Callable[[], bytes]) -> bytes:
         """Return a compressed reply from the cache, or make and cache it."""
-        found = self._packed.get(key)
-        if found is None:
-            found = make()
-            self._packed[key] = found
-        return found
+        data = self._packed.get(key)
+        if data is None:
+            data = make()
+            self._packed[key] = data
+        return data
 
     @staticmethod
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[AtlasServer]:
@@ -121,7 +121,7 @@ class StatisticsRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Return one part."""
         stack = server.stack(self.stack)
-        data = server.packed(("statistics", self.stack), lambda: deflated(table_of(stack)))
+        data = server.packed(("statistics", self.stack), lambda: compressed_json(table_of(stack)))
         return _part(data, self.part, "statistics")
 
 
@@ -160,9 +160,10 @@ class ClassesRequest:
                 f"0 to {count - 1}"
             )
         if self.system not in stack.class_systems:
-            known = ", ".join(map(repr, stack.class_systems))
+            systems = ", ".join(map(repr, stack.class_systems))
             raise KeyError(
-                f"system={reprlib.repr(self.system)}: stack {self.stack!r} has the systems {known}"
+                f"system={reprlib.repr(self.system)}: stack {self.stack!r} has the systems "
+                f"{systems}"
             )
         weights = stack.class_weights(layer, self.system)[self.head]
         return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
@@ -179,7 +180,7 @@ class TextsRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Return one part."""
         stack = server.stack(self.stack)
-        data = server.packed(("texts", self.stack), lambda: deflated(texts_of(stack)))
+        data = server.packed(("texts", self.stack), lambda: compressed_json(texts_of(stack)))
         return _part(data, self.part, "texts")
 
 
@@ -195,7 +196,9 @@ class EdgesRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Return one part."""
         stack, layer = server.layer(self.stack, self.layer)
-        data = server.packed(("edges", self.stack, layer), lambda: deflated(edges_of(stack, layer)))
+        data = server.packed(
+            ("edges", self.stack, layer), lambda: compressed_json(edges_of(stack, layer))
+        )
         return _part(data, self.part, "edges")
 
 

@@ -14,7 +14,7 @@ from attnviz.views.show import show
 __all__ = ["show_atlas_view"]
 
 # Traits whose values can be checked only with statistics.
-_OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
+_TRAITS_OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
 
 
 def show_atlas_view(
@@ -121,10 +121,10 @@ def _check_traits(traits: Mapping[str, Any]) -> None:
     """Raise for trait values that are never valid, before the model reads for hours."""
     # `__init__` would open a channel to a browser.
     view = AtlasView.__new__(AtlasView)
-    own = AtlasView.class_traits()
+    class_traits = AtlasView.class_traits()
     for name, value in traits.items():
-        trait: Any = own[name]
-        if name not in _OF_STATISTICS and not (value is None and trait.allow_none):
+        trait: Any = class_traits[name]
+        if name not in _TRAITS_OF_STATISTICS and not (value is None and trait.allow_none):
             trait._validate(view, value)
 
 
@@ -139,11 +139,11 @@ _DEFAULTS: Mapping[str, Any] = {
 _ARGUMENTS = {"edges": "keep_edges"}
 
 
-def _leave_out(given: Mapping[str, Any]) -> None:
+def _leave_out(arguments: Mapping[str, Any]) -> None:
     """Raise TypeError for arguments of `head_statistics` if statistics were passed."""
     unused = [
         _ARGUMENTS.get(name, name)
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is not None and not (name in _DEFAULTS and value == _DEFAULTS[name])
     ]
     if unused:

@@ -117,10 +117,10 @@ class AtlasView(HeadsView):
         self._statistics = statistics
         super().__init__(**self._opening(traits) | traits)
 
-    def _opening(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _opening(self, traits: Mapping[str, Any]) -> dict[str, Any]:
         """Select the head whose role most exceeds its baseline, unless a head is given."""
-        name = given.get("stack", self._first_stack())
-        if {"layer", "heads"} & set(given) or name not in self._statistics.stack_names:
+        name = traits.get("stack", self._first_stack())
+        if {"layer", "heads"} & set(traits) or name not in self._statistics.stack_names:
             return {}
         stack = self._statistics.stack(name)
         roles = stack.roles()
@@ -133,7 +133,8 @@ class AtlasView(HeadsView):
         if not named:
             return {}
         _, layer, head = max(
-            named, key=lambda each: (each[0].name not in SINK_ROLES, each[0].difference)
+            named,
+            key=lambda candidate: (candidate[0].name not in SINK_ROLES, candidate[0].difference),
         )
         return {"layer": layer, "heads": [head]}
 
@@ -296,15 +297,15 @@ class AtlasView(HeadsView):
     def _validate_statistic(self, proposal: Mapping[str, Any]) -> str:
         name, value = proposal["trait"].name, proposal["value"]
         # A statistic of any stack is valid: `stack` may be set in the same step.
-        known = ["number"] if name == "order" else []
-        known.append("role")
+        valid = ["number"] if name == "order" else []
+        valid.append("role")
         for stack in self._statistics.stack_names:
-            for each in self._statistics.stack(stack).score_names:
-                if each not in known:
-                    known.append(each)
-        if value not in known:
+            for score in self._statistics.stack(stack).score_names:
+                if score not in valid:
+                    valid.append(score)
+        if value not in valid:
             raise traitlets.TraitError(
-                f"{name}={short_repr(value)} must be one of {', '.join(map(repr, known))}"
+                f"{name}={short_repr(value)} must be one of {', '.join(map(repr, valid))}"
             )
         return str(value)
 

@@ -13,10 +13,10 @@ import torch
 
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["check_same", "told", "weights_hash"]
+__all__ = ["check_same", "fingerprint", "weights_hash"]
 
 # Numbers of each parameter that `weights_hash` reads.
-_OF_A_PARAMETER = 1024
+_NUMBERS_PER_PARAMETER = 1024
 
 
 def weights_hash(model: torch.nn.Module) -> str:
@@ -27,28 +27,28 @@ def weights_hash(model: torch.nn.Module) -> str:
     code = hashlib.blake2b(digest_size=8)
     for name, parameter in sorted(model.named_parameters()):
         flat = parameter.detach().reshape(-1)
-        some = flat[:: max(1, len(flat) // _OF_A_PARAMETER)]
+        numbers = flat[:: max(1, len(flat) // _NUMBERS_PER_PARAMETER)]
         code.update(f"{name} {tuple(parameter.shape)}".encode())
-        if some.device.type != "meta":
-            code.update(some.double().cpu().numpy().tobytes())
+        if numbers.device.type != "meta":
+            code.update(numbers.double().cpu().numpy().tobytes())
     return code.hexdigest()
 
 
-def told(value: Any) -> int:
+def fingerprint(value: Any) -> int:
     """Return the CRC-32 of an example or of a value that belongs to it, the same in any process.
 
-    >>> told("the cat") == told("the cat") != told("the dog")
+    >>> fingerprint("the cat") == fingerprint("the cat") != fingerprint("the dog")
     True
     """
-    return zlib.crc32(_words(value).encode("utf-8", "replace"))
+    return zlib.crc32(_stable_repr(value).encode("utf-8", "replace"))
 
 
-def _words(value: Any) -> str:
+def _stable_repr(value: Any) -> str:
     """Return a string for a value that is the same in any process."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {_words(each)}' for name, each in value.items())}}}"
+        return f"{{{', '.join(f'{name}: {_stable_repr(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"({', '.join(map(_words, value))})"
+        return f"({', '.join(map(_stable_repr, value))})"
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
     # The repr of arrays, tensors and images omits most values or contains a memory address.
@@ -58,15 +58,17 @@ def _words(value: Any) -> str:
     return repr(value)
 
 
-def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def check_same(
+    path: Path, saved_arguments: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> None:
     """Raise ValueError if the checkpoint at `path` was made with different arguments.
 
     The error names the argument and both values.
     """
-    for argument, value in here.items():
-        if there.get(argument) != value:
+    for argument, value in arguments.items():
+        saved = saved_arguments.get(argument)
+        if saved != value:
             raise ValueError(
-                f"checkpoint={str(path)!r}: {argument} is {short_repr(there.get(argument))} in the "
-                f"file but {short_repr(value)} in this call. Pass the same {argument} or another "
-                "file."
+                f"checkpoint={str(path)!r}: {argument} is {short_repr(saved)} in the file but "
+                f"{short_repr(value)} in this call. Pass the same {argument} or another file."
             )

@@ -29,21 +29,21 @@ def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
             f"{type(records).__name__}. For a model and texts, use attnviz.extract_corpus(model, "
             "texts)."
         )
-    found = tuple(records)
-    if not found:
+    checked = tuple(records)
+    if not checked:
         raise ValueError("records is empty. Pass at least one record.")
-    for number, record in enumerate(found):
+    for number, record in enumerate(checked):
         if not isinstance(record, AttentionRecord):
             raise TypeError(
                 f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
             )
-        if record.model != found[0].model:
+        if record.model != checked[0].model:
             raise ValueError(
                 f"records[{number}] belongs to {record.model or 'a model without a name'!r} and "
-                f"records[0] to {found[0].model or 'a model without a name'!r}. Make one corpus "
+                f"records[0] to {checked[0].model or 'a model without a name'!r}. Make one corpus "
                 "for each model."
             )
-    return found
+    return checked
 
 
 def stacks_with_vectors(
@@ -94,14 +94,21 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
         shape = _shape(stack)
         if shape == first:
             continue
-        layer = next((each for each in first if shape.get(each) != first[each]), None)
+        layer = next(
+            (
+                number_of_layer
+                for number_of_layer in first
+                if shape.get(number_of_layer) != first[number_of_layer]
+            ),
+            None,
+        )
         if layer is None or layer not in shape:
             difference = f"layers {format_numbers(tuple(shape))} and {format_numbers(tuple(first))}"
         else:
-            (heads, size), (others, other_size) = shape[layer], first[layer]
+            (heads, size), (first_heads, first_size) = shape[layer], first[layer]
             difference = (
-                f"layer {layer} has {heads} heads with head_dim {size}, and {others} heads with "
-                f"head_dim {other_size}"
+                f"layer {layer} has {heads} heads with head_dim {size}, and {first_heads} heads "
+                f"with head_dim {first_size}"
             )
         raise ValueError(
             f"records[{number}] and records[0] differ in stack {name!r}: {difference}. Extract all "
@@ -111,9 +118,9 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
 
 def _shape(stack: AttentionStack) -> dict[int, tuple[int, int]]:
     """Return the number of heads and head_dim of each layer."""
-    found = {}
+    shape = {}
     for layer in stack.layers:
         attention = stack.attention(layer)
         size = 0 if attention.vectors is None else attention.vectors.queries.shape[2]
-        found[layer] = attention.num_heads, size
-    return found
+        shape[layer] = attention.num_heads, size
+    return shape

@@ -63,7 +63,7 @@ class GivenColumn:
     values: tuple[NDArray[Any], ...]
     categories: tuple[str, ...] | None
 
-    def at(
+    def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
         """Return the values at the tokens (`texts`, `positions`).
@@ -72,14 +72,14 @@ class GivenColumn:
         they belong to the other side's tokens, and the result is unknown (NaN or -1).
         """
         unknown: float = np.nan if self.categories is None else -1
-        found = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
+        result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
         for text in np.unique(texts).tolist():
-            given, here = self.values[text], texts == text
-            if given.ndim == 0:
-                found[here] = given
-            elif len(given) == lengths[text]:
-                found[here] = given[positions[here]]
-        return found
+            text_values, in_text = self.values[text], texts == text
+            if text_values.ndim == 0:
+                result[in_text] = text_values
+            elif len(text_values) == lengths[text]:
+                result[in_text] = text_values[positions[in_text]]
+        return result
 
 
 def check_column_names(names: Iterable[Any]) -> None:
@@ -113,8 +113,8 @@ def read_columns(
         )
     check_column_names(columns)
     return {
-        name: _numbered(name, _by_text(name, given, lengths, num_texts))
-        for name, given in columns.items()
+        name: _numbered(name, _entries_by_text(name, values, lengths, num_texts))
+        for name, values in columns.items()
     }
 
 
@@ -139,7 +139,7 @@ def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) 
     if several and counts and len(values) not in counts:
         raise ValueError(
             f"columns[{name!r}][{text}] has {len(values)} values but text {text} has "
-            f"{_either(counts)} tokens. Pass one value for each token or one for the whole text."
+            f"{_join_or(counts)} tokens. Pass one value for each token or one for the whole text."
         )
 
 
@@ -157,29 +157,29 @@ def _plain(value: Any) -> Any:
     return value.item()
 
 
-def _by_text(
-    name: str, given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
+def _entries_by_text(
+    name: str, entries_given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> list[Any]:
     """Return one entry for each text: a value, or a list with a value for each token."""
-    if not _is_sequence(given):
+    if not _is_sequence(entries_given):
         raise TypeError(
             f"columns[{name!r}] must be a sequence with a value for each text or token, not "
-            f"{type(given).__name__}"
+            f"{type(entries_given).__name__}"
         )
-    entries = list(given)
+    entries = list(entries_given)
     if len(entries) == num_texts:
         for text, entry in enumerate(entries):
             if not _is_sequence(entry):
                 continue
-            check_entry(name, text, entry, {each[text] for each in lengths.values()})
+            check_entry(name, text, entry, {counts[text] for counts in lengths.values()})
             entries[text] = [_plain(value) for value in entry]
         return [entry if isinstance(entry, list) else _plain(entry) for entry in entries]
-    totals = {sum(each) for each in lengths.values()}
-    fitting = next((each for each in lengths.values() if sum(each) == len(entries)), None)
+    totals = {sum(counts) for counts in lengths.values()}
+    fitting = next((counts for counts in lengths.values() if sum(counts) == len(entries)), None)
     if fitting is None:
         raise ValueError(
             f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts with "
-            f"{_either(totals)} tokens in total. Pass one value for each text, one sequence for "
+            f"{_join_or(totals)} tokens in total. Pass one value for each text, one sequence for "
             "each text with a value for each of its tokens, or one value for each token of all "
             "texts."
         )
@@ -188,7 +188,7 @@ def _by_text(
     return [values[end - count : end] for end, count in zip(ends, fitting, strict=True)]
 
 
-def _either(counts: Iterable[int]) -> str:
+def _join_or(counts: Iterable[int]) -> str:
     *before, last = map(str, sorted(counts))
     return f"{', '.join(before)} or {last}" if before else last
 
@@ -209,14 +209,14 @@ def _numbered(name: str, entries: Sequence[Any]) -> GivenColumn:
     """Convert entries to numbers, or to indices into the sorted distinct values."""
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     _check_kinds(name, flat)
-    known = [value for value in flat if not is_missing(value)]
+    present = [value for value in flat if not is_missing(value)]
     categories: tuple[str, ...] | None = None
-    if any(isinstance(value, str | bool) for value in known):
-        categories = tuple(sorted({str(value) for value in known}))
-        place = {category: number for number, category in enumerate(categories)}
+    if any(isinstance(value, str | bool) for value in present):
+        categories = tuple(sorted({str(value) for value in present}))
+        codes = {category: number for number, category in enumerate(categories)}
 
         def read(value: Any) -> float:
-            return -1 if is_missing(value) else place[str(value)]
+            return -1 if is_missing(value) else codes[str(value)]
     else:
 
         def read(value: Any) -> float:

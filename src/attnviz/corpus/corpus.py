@@ -76,26 +76,26 @@ def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
     It changes softly capped logits, and it is not added to the logit of a sink. A position bias is
     not part of any distance between points.
     """
-    found = []
+    caveats = []
     if attention.softcap is not None:
         words = (
             f"This layer soft-caps its logits at {attention.softcap:g}, so moving the keys is not "
             "exact: the moved points would give other weights."
         )
-        found.append(Caveat("moving", words))
+        caveats.append(Caveat("moving", words))
     if attention.sinks is not None:
         words = (
             "Each head of this layer has a sink, a learned logit that gets a share of every row, "
             "so moving the keys is not exact: it would change that share."
         )
-        found.append(Caveat("moving", words))
+        caveats.append(Caveat("moving", words))
     if attention.bias is not None:
         words = (
             "This layer adds a position bias to its logits. The weights depend on query · key and "
             "the bias, but distances depend only on query · key."
         )
-        found.append(Caveat("bias", words))
-    return found
+        caveats.append(Caveat("bias", words))
+    return caveats
 
 
 class Corpus:
@@ -173,7 +173,7 @@ class Corpus:
         left_out: int = 0,
     ) -> None:
         self.records = checked_records(records)
-        self._most = checked_points(points)
+        self._max_points = checked_points(points)
         self.seed = whole_number("seed", seed, 0)
         self.left_out = left_out
         self.model = self.records[0].model
@@ -197,7 +197,7 @@ class Corpus:
                 "index for each record."
             )
         self.names = tuple(
-            _title(record, place) for record, place in zip(self.records, self.places, strict=True)
+            _title(record, index) for record, index in zip(self.records, self.places, strict=True)
         )
         self._lengths: dict[Side, list[int]] = {}
         for name in self.stack_names:
@@ -246,21 +246,25 @@ class Corpus:
         IndexError
             If a layer exists in no stack.
         """
-        wanted = list(whole_numbers("layers", as_list(layers)))
+        requested = list(whole_numbers("layers", as_list(layers)))
         # Stacks without vectors are not part of the corpus.
-        known = {number for name in self.stack_names for number in self.stack(name).layers}
+        existing = {number for name in self.stack_names for number in self.stack(name).layers}
         longest = max(self.stack(name).num_layers for name in self.stack_names)
-        missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
-        if missing or not wanted:
+        missing = [
+            layer
+            for layer in requested
+            if layer not in existing and layer not in range(-longest, 0)
+        ]
+        if missing or not requested:
             raise IndexError(
-                f"layers={wanted!r}: this corpus has layers {format_numbers(sorted(known))}"
+                f"layers={requested!r}: this corpus has layers {format_numbers(sorted(existing))}"
             )
-        some = copy.copy(self)
-        some.records = tuple(record.only(wanted) for record in self.records)
-        some.stack_names = tuple(
-            name for name in self.stack_names if name in some.records[0].stacks
+        corpus = copy.copy(self)
+        corpus.records = tuple(record.only(requested) for record in self.records)
+        corpus.stack_names = tuple(
+            name for name in self.stack_names if name in corpus.records[0].stacks
         )
-        return some
+        return corpus
 
     def same_tokens(self, stack: str | None = None) -> bool:
         """Whether the queries and keys of a stack are the same tokens, as in self-attention.
@@ -276,7 +280,7 @@ class Corpus:
         """
         name = self._stack_name(stack)
         stacks = [record.stacks[name] for record in self.records]
-        return all(each.key_tokens is each.query_tokens for each in stacks)
+        return all(record_stack.key_tokens is record_stack.query_tokens for record_stack in stacks)
 
     def points(self, stack: str | None = None) -> Points:
         """Return the points of a stack. They are the same for all of its heads.
@@ -295,7 +299,7 @@ class Corpus:
             self._points[name] = sampled_points(
                 self._lengths[name, "query"],
                 self._lengths[name, "key"],
-                points=self._most,
+                points=self._max_points,
                 seed=self.seed,
                 same_tokens=self.same_tokens(name),
             )
@@ -348,11 +352,11 @@ class Corpus:
                     keys,
                 ),
             ):
-                some = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
+                selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
                 # Indexing with a list copies. Skip it if it would select all heads in order.
-                if rows != list(range(len(some))):
-                    some = some[rows]
-                side.append(some.detach().float().cpu())
+                if rows != list(range(len(selected))):
+                    selected = selected[rows]
+                side.append(selected.detach().float().cpu())
         return LayerVectors(chosen, torch.cat(queries, dim=1), torch.cat(keys, dim=1))
 
     def attention(self, stack: str | None, layer: int, text: int) -> QueryKeyAttention:
@@ -403,7 +407,7 @@ class Corpus:
         IndexError
             If the layer does not exist.
         """
-        return [each.words for each in caveats_of(self.attention(stack, layer, 0))]
+        return [caveat.words for caveat in caveats_of(self.attention(stack, layer, 0))]
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -434,33 +438,35 @@ class Corpus:
             columns = f"the columns {names}" if names else "no columns"
             raise KeyError(f"column={name!r}: this corpus has {columns}")
         chosen = self._stack_name(stack)
-        points, given = self.points(chosen), self._columns[name]
+        points, column = self.points(chosen), self._columns[name]
         return Column(
             name,
-            given.at(points.query_text, points.query_position, self._lengths[chosen, "query"]),
-            given.at(points.key_text, points.key_position, self._lengths[chosen, "key"]),
-            given.categories,
+            column.values_at(
+                points.query_text, points.query_position, self._lengths[chosen, "query"]
+            ),
+            column.values_at(points.key_text, points.key_position, self._lengths[chosen, "key"]),
+            column.categories,
         )
 
     def _stack_name(self, name: str | None) -> str:
         if name is None:
             return self.stack_names[0]
         if name not in self.stack_names:
-            known = ", ".join(map(short_repr, self.stack_names))
-            raise KeyError(f"stack={short_repr(name)}: this corpus has the stacks {known}")
+            names = ", ".join(map(short_repr, self.stack_names))
+            raise KeyError(f"stack={short_repr(name)}: this corpus has the stacks {names}")
         return name
 
     def _heads(self, stack: str, layer: int, heads: int | Sequence[int] | None) -> tuple[int, ...]:
-        there = range(self.stack(stack).num_heads(layer))
+        valid = range(self.stack(stack).num_heads(layer))
         if heads is None:
-            return tuple(there)
-        given = whole_numbers("heads", as_list(heads))
-        chosen = tuple(resolve_negative(head, there) for head in given)
-        missing = [head for head in chosen if head not in there]
+            return tuple(valid)
+        requested = whole_numbers("heads", as_list(heads))
+        chosen = tuple(resolve_negative(head, valid) for head in requested)
+        missing = [head for head in chosen if head not in valid]
         if missing or not chosen:
             raise IndexError(
                 f"heads={list(chosen)!r}: layer {layer} of stack {stack!r} has heads "
-                f"{format_numbers(there)}"
+                f"{format_numbers(valid)}"
             )
         return chosen
 

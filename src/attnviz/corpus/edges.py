@@ -109,7 +109,7 @@ class EdgeColumns:
         )
 
     @classmethod
-    def none(cls) -> Self:
+    def empty(cls) -> Self:
         """Return columns without edges."""
         return cls.of(0, order=[], head=[], query=[], key=[], weight=[])
 
@@ -117,20 +117,23 @@ class EdgeColumns:
     def joined(cls, parts: Sequence[EdgeColumns]) -> Self:
         """Concatenate the edges of `parts`."""
         if not parts:
-            return cls.none()
+            return cls.empty()
         return cls(
-            *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(cls))
+            *(
+                np.concatenate([getattr(part, column.name) for part in parts])
+                for column in fields(cls)
+            )
         )
 
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, some: Any) -> Self:
-        return type(self)(*(getattr(self, each.name)[some] for each in fields(self)))
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
-def largest_per_head(parts: Sequence[EdgeColumns], most: int, num_heads: int) -> EdgeColumns:
-    """Return the `most` edges with the largest orders of each head, sorted by head and order."""
+def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: int) -> EdgeColumns:
+    """Return the `max_edges` edges of each head with the largest orders, sorted by head, order."""
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges
@@ -139,4 +142,4 @@ def largest_per_head(parts: Sequence[EdgeColumns], most: int, num_heads: int) ->
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))
     rank = np.arange(len(ranked)) - starts[heads]
-    return edges[ranked[rank < most]]
+    return edges[ranked[rank < max_edges]]

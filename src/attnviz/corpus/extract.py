@@ -144,67 +144,67 @@ def read_corpus(
     """
     _check_options(options)
     reading = _Reading(checked_points(points), whole_number("seed", seed, 0))
-    given = Texts(texts, column)
-    order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
-    known = TextColumns(columns, given)
-    checked_target(target, given)
+    all_texts = Texts(texts, column)
+    order = np.random.default_rng(reading.seed).permutation(len(all_texts)).tolist()
+    text_columns = TextColumns(columns, all_texts)
+    checked_target(target, all_texts)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     bar = tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)
     with bar:
-        found = read_records(
+        read_texts = read_records(
             loaded.model,
-            given,
+            all_texts,
             order,
             target=target,
             batch_size=batch_size,
-            ahead=_Ahead(reading).another,
+            ahead=_ReadAhead(reading).add,
             # An estimate until the records arrive: a query and a key for each token.
             done=lambda count: _show(bar, bar.n + 2 * count, reading),
             **options,
         )
-        return _taken(found, given, reading, known, check=check, bar=bar)
+        return _corpus_of(read_texts, all_texts, reading, text_columns, check=check, bar=bar)
 
 
-def _taken(
-    found: Iterator[ReadText],
-    given: Texts,
+def _corpus_of(
+    read_texts: Iterator[ReadText],
+    texts: Texts,
     reading: _Reading,
-    known: TextColumns,
+    columns: TextColumns,
     *,
     check: Callable[[Corpus], None] | None,
     bar: Any,
 ) -> Corpus:
     """Add records in order until they have enough points, and return their corpus."""
-    for each in _with_advice(found, reading):
-        if each.record is None:
-            reading.leave_out(each)
+    for text in _with_advice(read_texts, reading):
+        if text.record is None:
+            reading.leave_out(text)
             continue
-        place, record = each.place, each.record
-        known.check(place, record)
+        index, record = text.index, text.record
+        columns.check(index, record)
         if not reading.records:
             # `Corpus` raises if the record has no queries and keys, before hours of reading.
             first = Corpus([record])
             reading.stack = first.stack_names[0]
             if check is not None:
                 check(first)
-        reading.take(place, record)
+        reading.take(index, record)
         _show(bar, reading.in_all, reading)
         if reading.enough:
             break
     bar.n = bar.total = min(reading.in_all, reading.points)
-    places = sorted(reading.records)
-    if not places:
+    indices = sorted(reading.records)
+    if not indices:
         raise ValueError(
-            f"texts: all {len(given)} are empty or too long for the model. {reading.last_words}"
+            f"texts: all {len(texts)} are empty or too long for the model. {reading.last_words}"
         )
     corpus = Corpus(
-        [reading.records[place] for place in places],
+        [reading.records[index] for index in indices],
         points=reading.points,
         seed=reading.seed,
-        columns=known.of(places),
-        texts_in_all=len(given),
-        places=places,
+        columns=columns.values_at(indices),
+        texts_in_all=len(texts),
+        places=indices,
         left_out=reading.empty + reading.too_long,
     )
     corpus.notes += reading.notes()
@@ -229,7 +229,7 @@ class _Reading:
     last_words: str = "Pass texts that contain words."
     stack: str = ""
 
-    def take(self, place: int, record: AttentionRecord) -> int:
+    def take(self, index: int, record: AttentionRecord) -> int:
         """Keep the record if its points fit, and return how many it adds."""
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
@@ -237,7 +237,7 @@ class _Reading:
         if self.records and self.in_all + size > self.points:
             self.misfits += 1
             return 0
-        self.records[place] = record
+        self.records[index] = record
         self.in_all += size
         self.misfits = 0
         return size
@@ -257,12 +257,12 @@ class _Reading:
 
     def notes(self) -> list[str]:
         """Return sentences on the texts that were left out."""
-        found = []
+        notes = []
         if self.empty:
-            found.append(f"{_texts(self.empty)} left out: empty.")
+            notes.append(f"{_texts(self.empty)} left out: empty.")
         if self.too_long:
-            found.append(f"{_texts(self.too_long)} left out: too long for the model.")
-        return found
+            notes.append(f"{_texts(self.too_long)} left out: too long for the model.")
+        return notes
 
 
 def _show(bar: Any, points: float, reading: _Reading) -> None:
@@ -270,7 +270,7 @@ def _show(bar: Any, points: float, reading: _Reading) -> None:
     bar.update(max(0, min(points, reading.points) - bar.n))
 
 
-class _Ahead:
+class _ReadAhead:
     """Estimate of how many texts to read ahead, until they will have enough points.
 
     It expects a query and a key for each token. Whenever records arrive, it starts again from their
@@ -282,11 +282,11 @@ class _Ahead:
         self._known = (-1, -1)
         self._expected = reading
 
-    def another(self, num_tokens: int) -> bool:
+    def add(self, num_tokens: int) -> bool:
         """Add a text of `num_tokens` tokens to the estimate. Return whether more are needed."""
-        known = (self._reading.in_all, self._reading.misfits)
-        if known != self._known:
-            self._known, self._expected = known, replace(self._reading)
+        progress = (self._reading.in_all, self._reading.misfits)
+        if progress != self._known:
+            self._known, self._expected = progress, replace(self._reading)
         expected, size = self._expected, 2 * num_tokens
         expected.smallest = min(expected.smallest or size, size)
         if expected.in_all + size > expected.points:
@@ -296,10 +296,10 @@ class _Ahead:
         return not expected.enough
 
 
-def _with_advice(found: Iterator[ReadText], reading: _Reading) -> Iterator[ReadText]:
-    """Yield from `found`, and add the progress and advice to the text of a MemoryError."""
+def _with_advice(read_texts: Iterator[ReadText], reading: _Reading) -> Iterator[ReadText]:
+    """Yield from `read_texts`, and add the progress and advice to the text of a MemoryError."""
     try:
-        yield from found
+        yield from read_texts
     except MemoryError as error:
         raise MemoryError(
             f"{error}. {len(reading.records)} texts with {reading.in_all:,} of "
@@ -312,10 +312,10 @@ def _texts(count: int) -> str:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    known = RecordOptions.__annotations__
+    names = RecordOptions.__annotations__
     for name in options:
-        if name not in known:
+        if name not in names:
             raise TypeError(
                 f"extract_corpus has no argument {name}. Options that it passes to extract are "
-                f"{', '.join(sorted(known))}."
+                f"{', '.join(sorted(names))}."
             )

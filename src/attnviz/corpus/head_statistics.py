@@ -16,21 +16,21 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from attnviz.corpus.checkpoint import check_same, told, weights_hash
+from attnviz.corpus.checkpoint import check_same, fingerprint, weights_hash
 from attnviz.corpus.on_ray import (
     RayEngine,
     Work,
+    actor_results,
     check_model,
-    engine_of,
-    folded,
     from_bytes,
     is_dataset,
     is_loader,
     loaded_in_actor,
-    results,
+    merged_results,
+    resolve_engine,
     running_ray,
-    table_of,
     to_bytes,
+    to_table,
 )
 from attnviz.corpus.reading import (
     BatchSize,
@@ -63,11 +63,11 @@ from attnviz.utils.arguments import (
 __all__ = ["head_statistics"]
 
 # Maximum number of texts whose tokens are counted, to find the rarest token of a text.
-_COUNTED_TEXTS = 2_000
+_MAX_COUNTED_TEXTS = 2_000
 # Seconds between two writes of the checkpoint file.
-_BETWEEN_CHECKPOINTS = 30.0
+_SECONDS_BETWEEN_WRITES = 30.0
 # Number of texts whose fingerprints a checkpoint stores, to recognise the list of texts.
-_TOLD_BY = 64
+_NUM_FINGERPRINTS = 64
 
 
 def head_statistics(
@@ -186,9 +186,9 @@ def head_statistics(
     >>> statistics.stack().roles().names[0][0]
     'previous token'
     """
-    on_ray = engine_of(engine, texts)
+    on_ray = resolve_engine(engine, texts)
     if texts is None:
-        _only_records(
+        _check_only_records(
             column=(column, "text"),
             target=(target, None),
             truncation=(truncation, False),
@@ -200,7 +200,7 @@ def head_statistics(
             resume=(resume, False),
             engine=(engine, None),
         )
-        return _of_records(
+        return _statistics_of_records(
             model,
             columns,
             parse,
@@ -211,11 +211,11 @@ def head_statistics(
             progress=progress,
         )
     batch_size = checked_batch_size(batch_size)
-    given = Texts(table_of(texts) if is_dataset(texts) else texts, column)
-    checked_target(target, given)
-    known = TextColumns(columns, given)
-    parses = _parses(parse, given)
-    loaded = (load if on_ray is None else _not_loaded)(model, tokenizer, processor)
+    all_texts = Texts(to_table(texts) if is_dataset(texts) else texts, column)
+    checked_target(target, all_texts)
+    text_columns = TextColumns(columns, all_texts)
+    parses = _read_parses(parse, all_texts)
+    loaded = (load if on_ray is None else _unloaded_model)(model, tokenizer, processor)
     if resume and checkpoint is None:
         raise ValueError("resume=True continues from a file. Pass its path as checkpoint.")
     statistics = HeadStatistics(
@@ -223,26 +223,33 @@ def head_statistics(
         weights=weights_hash(loaded.model) if isinstance(loaded.model, torch.nn.Module) else "",
         edges=edges,
         seed=seed,
-        columns=list(known.of([])),
-        frequencies=_frequencies(loaded, given),
+        columns=list(text_columns.values_at([])),
+        frequencies=_frequencies(loaded, all_texts),
     )
     # Values for each text, of which the checkpoint stores fingerprints, and arguments for all.
-    by_text = {"texts": given, "parse": parses, "target": target, "columns": _Rows(known)}
+    by_text = {
+        "texts": all_texts,
+        "parse": parses,
+        "target": target,
+        "columns": _Rows(text_columns),
+    }
     arguments = {
         "column": column,
         "truncation": str(truncation),
         "layers": short_repr(layers),
         "part": None if part is None else str(part),
     }
-    keeping = _Checkpoint.at(checkpoint, arguments, by_text, len(given), resume=resume)
-    if keeping is not None:
-        statistics = keeping.resumed(statistics)
-    seen = statistics.text_numbers
-    wanted = _of_part(part, len(given))
-    places = [place for place in _others(seen, len(given)) if place in wanted]
+    saver = _Checkpoint.at(checkpoint, arguments, by_text, len(all_texts), resume=resume)
+    if saver is not None:
+        statistics = saver.resumed(statistics)
+    read_ranges = statistics.text_numbers
+    part_texts = _part_indices(part, len(all_texts))
+    indices = [
+        index for index in _unread_indices(read_ranges, len(all_texts)) if index in part_texts
+    ]
     bar = tqdm(
-        total=len(wanted),
-        initial=len(wanted) - len(places),
+        total=len(part_texts),
+        initial=len(part_texts) - len(indices),
         desc="head_statistics",
         unit="text",
         disable=not progress,
@@ -250,8 +257,8 @@ def head_statistics(
     if on_ray is not None:
         shared = _Shared(
             model=model,
-            given=given,
-            known=known,
+            texts=all_texts,
+            columns=text_columns,
             parses=parses,
             target=target,
             tokenizer=tokenizer if isinstance(tokenizer, str | Path) else loaded.tokenizer,
@@ -263,11 +270,11 @@ def head_statistics(
             empty=statistics,
             engine=on_ray,
         )
-        return _read_on_ray(shared, statistics, places, bar=bar, keeping=keeping)
+        return _read_on_ray(shared, statistics, indices, bar=bar, saver=saver)
     reading = read_records(
         loaded.model,
-        given,
-        places,
+        all_texts,
+        indices,
         target=target,
         batch_size=batch_size,
         ordered=False,
@@ -280,14 +287,14 @@ def head_statistics(
     try:
         with bar:
             for text in reading:
-                _fold(statistics, text, known, parses)
+                _fold(statistics, text, text_columns, parses)
                 bar.update()
-                if keeping is not None:
-                    keeping.now_and_then(statistics)
+                if saver is not None:
+                    saver.write_if_due(statistics)
     finally:
-        if keeping is not None:
-            keeping.write(statistics)
-    return _not_empty(statistics, len(given))
+        if saver is not None:
+            saver.write(statistics)
+    return _not_empty(statistics, len(all_texts))
 
 
 def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
@@ -300,20 +307,20 @@ def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class _Elsewhere:
+class _RemoteModel:
     """Placeholder for a model that other processes load, with the source of its tokenizer."""
 
     name_or_path: str
 
 
-def _not_loaded(model: Any, tokenizer: Any, processor: Any) -> Loaded:
+def _unloaded_model(model: Any, tokenizer: Any, processor: Any) -> Loaded:
     """Return the name and tokenizer of a model that the actors load, without loading it."""
     check_model(model)
     if not isinstance(model, str | os.PathLike) and not is_loader(model):
         return load(model, tokenizer, processor)
-    beside: Any = _Elsewhere("" if is_loader(model) else str(model))
+    beside: Any = _RemoteModel("" if is_loader(model) else str(model))
     if isinstance(tokenizer, str | Path):
-        beside, tokenizer = _Elsewhere(str(tokenizer)), None
+        beside, tokenizer = _RemoteModel(str(tokenizer)), None
     return Loaded(beside, tokenizer, processor)
 
 
@@ -322,8 +329,8 @@ class _Shared:
     """Arguments for every Ray actor."""
 
     model: Any
-    given: Texts
-    known: TextColumns
+    texts: Texts
+    columns: TextColumns
     parses: Sequence[Any] | None
     target: Any
     tokenizer: Any
@@ -336,12 +343,12 @@ class _Shared:
     engine: RayEngine
 
 
-def _work(shared: _Shared) -> Work:
+def _make_work(shared: _Shared) -> Work:
     """Load the model in an actor. Return a function that measures texts, given their indices."""
     loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
     frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
 
-    def fold(places: list[int]) -> bytes:
+    def fold(indices: list[int]) -> bytes:
         statistics = HeadStatistics(
             shared.name or name_of(loaded.model),
             weights=weights,
@@ -352,8 +359,8 @@ def _work(shared: _Shared) -> Work:
         )
         for text in read_records(
             loaded.model,
-            shared.given,
-            places,
+            shared.texts,
+            indices,
             target=shared.target,
             batch_size=shared.batch_size,
             ordered=False,
@@ -363,7 +370,7 @@ def _work(shared: _Shared) -> Work:
             layers=shared.layers,
             name=statistics.model,
         ):
-            _fold(statistics, text, shared.known, shared.parses)
+            _fold(statistics, text, shared.columns, shared.parses)
         # Equal in all parts: not worth sending back with each.
         statistics._frequencies = {}
         return to_bytes(lambda path: write_statistics(path, statistics))
@@ -371,61 +378,61 @@ def _work(shared: _Shared) -> Work:
     return fold
 
 
-def _merged(parts: list[bytes]) -> bytes:
+def _merge(parts: list[bytes]) -> bytes:
     """Add the statistics of several parts."""
-    found = [from_bytes(part, HeadStatistics.load) for part in parts]
-    together = functools.reduce(operator.add, found)
-    return to_bytes(lambda path: write_statistics(path, together))
+    parts_statistics = [from_bytes(part, HeadStatistics.load) for part in parts]
+    total = functools.reduce(operator.add, parts_statistics)
+    return to_bytes(lambda path: write_statistics(path, total))
 
 
 def _read_on_ray(
     shared: _Shared,
     statistics: HeadStatistics,
-    places: list[int],
+    indices: list[int],
     *,
     bar: Any,
-    keeping: _Checkpoint | None,
+    saver: _Checkpoint | None,
 ) -> HeadStatistics:
     with bar, running_ray():
-        found = results(shared.engine, places, _work, shared) if places else iter(())
+        batches = actor_results(shared.engine, indices, _make_work, shared) if indices else iter(())
         try:
-            for data in folded(found, _merged, bar.update):
+            for data in merged_results(batches, _merge, bar.update):
                 part = from_bytes(data, HeadStatistics.load)
                 part._frequencies = statistics._frequencies
                 statistics = statistics + part
-                if keeping is not None:
-                    keeping.now_and_then(statistics)
+                if saver is not None:
+                    saver.write_if_due(statistics)
         finally:
-            if keeping is not None:
-                keeping.write(statistics)
-    return _not_empty(statistics, len(shared.given))
+            if saver is not None:
+                saver.write(statistics)
+    return _not_empty(statistics, len(shared.texts))
 
 
 def _fold(
     statistics: HeadStatistics,
     text: ReadText,
-    known: TextColumns,
+    text_columns: TextColumns,
     parses: Sequence[Any] | None,
 ) -> None:
     if text.record is None:
-        statistics.leave_out(text.place, text.left_out)
+        statistics.leave_out(text.index, text.left_out)
         return
-    columns = {name: values[0] for name, values in known.of([text.place]).items()}
+    columns = {name: values[0] for name, values in text_columns.values_at([text.index]).items()}
     try:
         statistics.fold(
             text.record,
-            text.place,
+            text.index,
             columns=columns,
-            parse=None if parses is None else parses[text.place],
+            parse=None if parses is None else parses[text.index],
         )
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"texts[{text.place}]: {error}") from error
+        raise kind(f"texts[{text.index}]: {error}") from error
 
 
-def _only_records(**given: tuple[Any, Any]) -> None:
+def _check_only_records(**arguments: tuple[Any, Any]) -> None:
     """Raise TypeError for an argument that has no meaning without texts."""
-    for name, (value, default) in given.items():
+    for name, (value, default) in arguments.items():
         if value != default:
             raise TypeError(
                 f"{name}={short_repr(value)} has no meaning without texts. Pass texts, or omit "
@@ -433,7 +440,7 @@ def _only_records(**given: tuple[Any, Any]) -> None:
             )
 
 
-def _of_records(
+def _statistics_of_records(
     records: Any,
     columns: Mapping[str, Any] | Iterable[str] | None,
     parse: Any,
@@ -459,26 +466,26 @@ def _of_records(
             raise TypeError(
                 f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
             )
-    kept = read_capture_options(layers)
-    known = TextColumns(columns, Texts(listed))
-    parses = _parses(parse, Texts(listed))
+    capture = read_capture_options(layers)
+    text_columns = TextColumns(columns, Texts(listed))
+    parses = _read_parses(parse, Texts(listed))
     counted: Counter[int | str] = Counter()
-    for record in listed[:: max(1, len(listed) // _COUNTED_TEXTS)]:
+    for record in listed[:: max(1, len(listed) // _MAX_COUNTED_TEXTS)]:
         sides = {id(s.key_tokens): s.key_tokens for s in record.stacks.values()}
         for tokens in sides.values():
             counted.update(tokens.text if tokens.ids is None else tokens.ids)
     statistics = HeadStatistics(
-        edges=edges, seed=seed, columns=list(known.of([])), frequencies=counted
+        edges=edges, seed=seed, columns=list(text_columns.values_at([])), frequencies=counted
     )
     for number, record in enumerate(
         tqdm(listed, desc="head_statistics", unit="text", disable=not progress)
     ):
-        here = {name: values[0] for name, values in known.of([number]).items()}
+        classes = {name: values[0] for name, values in text_columns.values_at([number]).items()}
         try:
             statistics.fold(
-                _with_layers(record, kept, name),
+                _with_layers(record, capture, name),
                 number,
-                columns=here,
+                columns=classes,
                 parse=None if parses is None else parses[number],
             )
         except (TypeError, ValueError) as error:
@@ -488,15 +495,15 @@ def _of_records(
 
 
 def _with_layers(
-    record: AttentionRecord, kept: CaptureOptions, name: str | None
+    record: AttentionRecord, capture: CaptureOptions, name: str | None
 ) -> AttentionRecord:
     """Return the selected layers of a record, with `name` as the model's name if it is given."""
-    if kept.layers is None and name is None:
+    if capture.layers is None and name is None:
         return record
     stacks: dict[str, AttentionStack] = {}
     for stack in record.stacks.values():
-        wanted = kept.of_stack(stack.layers).layers
-        layers = [each for each in stack.layers if wanted is None or each in wanted]
+        selected = capture.of_stack(stack.layers).layers
+        layers = [number for number in stack.layers if selected is None or number in selected]
         if layers:
             stacks[stack.name] = AttentionStack(
                 stack.name,
@@ -509,23 +516,24 @@ def _with_layers(
             )
     missing = [
         layer
-        for layer in kept.layers or ()
+        for layer in capture.layers or ()
         if not any(
             resolve_negative(layer, stack.layers) in stack.layers
             for stack in record.stacks.values()
         )
     ]
     if missing:
-        known = "; ".join(
-            f"{each.name!r} {format_numbers(each.layers)}" for each in record.stacks.values()
+        layers_of_stacks = "; ".join(
+            f"{number.name!r} {format_numbers(number.layers)}" for number in record.stacks.values()
         )
         raise ValueError(
-            f"layers: layer {missing[0]} does not exist. The records have layers {known}."
+            f"layers: layer {missing[0]} does not exist. The records have layers "
+            f"{layers_of_stacks}."
         )
     return AttentionRecord(stacks, model=record.model if name is None else name)
 
 
-def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
+def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
     """Return the parse of each text."""
     if parse is None:
         return None
@@ -545,7 +553,7 @@ def _parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
     return list(parse)
 
 
-def _of_part(part: Any, count: int) -> range:
+def _part_indices(part: Any, count: int) -> range:
     """Return the indices of the texts of a part."""
     if part is None:
         return range(count)
@@ -560,13 +568,13 @@ def _of_part(part: Any, count: int) -> range:
     return range(number * count // parts, (number + 1) * count // parts)
 
 
-def _others(seen: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Return the numbers below `count` that lie in none of the ranges (start, stop) in `seen`."""
-    left = np.ones(count, np.bool_)
-    for start, stop in seen:
-        left[start:stop] = False
-    places: list[int] = np.flatnonzero(left).tolist()
-    return places
+def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
+    """Return the numbers below `count` that lie in none of the `ranges` (start, stop)."""
+    unread = np.ones(count, np.bool_)
+    for start, stop in ranges:
+        unread[start:stop] = False
+    indices: list[int] = np.flatnonzero(unread).tolist()
+    return indices
 
 
 def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
@@ -575,11 +583,11 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     tokenizer = find_tokenizer(loaded, from_hub=False)
     if tokenizer is None:
         return {}
-    some = [texts[place] for place in _counted_places(count)]
-    some = [text for text in some if isinstance(text, str) and text.strip()]
+    sample = [texts[index] for index in _counted_indices(count)]
+    sample = [text for text in sample if isinstance(text, str) and text.strip()]
     counted: Counter[int | str] = Counter()
-    for start in range(0, len(some), 64):
-        chunk = some[start : start + 64]
+    for start in range(0, len(sample), 64):
+        chunk = sample[start : start + 64]
         encoded = call_reader(tokenizer, chunk, add_special_tokens=False, verbose=False)
         for ids in encoded["input_ids"]:
             counted.update(ids)
@@ -592,20 +600,20 @@ class _Rows:
     def __init__(self, columns: TextColumns) -> None:
         self._columns = columns
 
-    def __getitem__(self, place: int) -> Any:
-        return {name: value for name, [value] in self._columns.of([place]).items()}
+    def __getitem__(self, index: int) -> Any:
+        return {name: value for name, [value] in self._columns.values_at([index]).items()}
 
 
-def _told(given: Any, places: Iterable[int]) -> dict[str, int]:
-    """Return fingerprints of the entries at `places`, by index."""
-    return {str(place): told(given[place]) for place in places}
+def _fingerprints(values: Any, indices: Iterable[int]) -> dict[str, int]:
+    """Return fingerprints of the values at `indices`, by index."""
+    return {str(index): fingerprint(values[index]) for index in indices}
 
 
-def _counted_places(count: int) -> list[int]:
+def _counted_indices(count: int) -> list[int]:
     """Return the indices of the texts whose tokens are counted, spread evenly over all texts."""
-    spread = np.linspace(0, count - 1, min(count, _COUNTED_TEXTS)).astype(np.int64)
-    places: list[int] = np.unique(spread).tolist()
-    return places
+    spread = np.linspace(0, count - 1, min(count, _MAX_COUNTED_TEXTS)).astype(np.int64)
+    indices: list[int] = np.unique(spread).tolist()
+    return indices
 
 
 @dataclass
@@ -631,33 +639,33 @@ class _Checkpoint:
         """Return the checkpoint at `path`, or None if `path` is None."""
         if path is None:
             return None
-        place = with_suffix(as_path("checkpoint", path, "file"))
-        if place.exists() and not resume:
+        file = with_suffix(as_path("checkpoint", path, "file"))
+        if file.exists() and not resume:
             raise FileExistsError(
                 f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "
                 "another path."
             )
-        return cls(place, arguments, by_text, count, time.monotonic())
+        return cls(file, arguments, by_text, count, time.monotonic())
 
     def resumed(self, new: HeadStatistics) -> HeadStatistics:
         """Load the statistics of the file. If it does not exist, write and return `new`."""
         if not self.path.exists():
             self.write(new)
             return new
-        found, arguments = statistics_state(self.path, HeadStatistics)
-        if arguments is None:
+        saved, saved_arguments = statistics_state(self.path, HeadStatistics)
+        if saved_arguments is None:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        there = {
-            **arguments,
-            "model": found.model,
-            "model's weights": found.weights,
-            "edges": found.edges,
-            "seed": found.seed,
+        before = {
+            **saved_arguments,
+            "model": saved.model,
+            "model's weights": saved.weights,
+            "edges": saved.edges,
+            "seed": saved.seed,
         }
-        here = {
+        now = {
             **self.arguments,
             "model": new.model,
             "model's weights": new.weights,
@@ -666,44 +674,46 @@ class _Checkpoint:
         }
         if not new.weights:
             # Ray actors load the model later: `HeadStatistics.__add__` compares name and weights.
-            here = {name: here[name] for name in here if not name.startswith("model")}
-        check_same(self.path, there, here)
-        self._check_texts(found, arguments)
-        return found
+            now = {name: now[name] for name in now if not name.startswith("model")}
+        check_same(self.path, before, now)
+        self._check_texts(saved, saved_arguments)
+        return saved
 
-    def _check_texts(self, found: HeadStatistics, arguments: Mapping[str, Any]) -> None:
+    def _check_texts(self, saved: HeadStatistics, saved_arguments: Mapping[str, Any]) -> None:
         """Raise ValueError if texts that were read have changed. Unread texts may change."""
         for argument, values in self.by_text.items():
-            before = arguments.get(argument) or {}
+            before = saved_arguments.get(argument) or {}
             if bool(before) != (values is not None):
                 raise ValueError(
                     f"checkpoint={str(self.path)!r} was made with{'' if before else 'out'} "
                     f"{argument}. Pass the same {argument} or another file."
                 )
             read = [
-                place
-                for place in map(int, before)
-                if any(start <= place < stop for start, stop in found.text_numbers)
+                index
+                for index in map(int, before)
+                if any(start <= index < stop for start, stop in saved.text_numbers)
             ]
-            if any(place >= self.count for place in read) or _told(values, read) != {
-                str(place): before[str(place)] for place in read
+            if any(index >= self.count for index in read) or _fingerprints(values, read) != {
+                str(index): before[str(index)] for index in read
             }:
                 raise ValueError(
                     f"checkpoint={str(self.path)!r} was made with different {argument}. Pass the "
                     f"same {argument} or another file."
                 )
 
-    def now_and_then(self, statistics: HeadStatistics) -> None:
-        """Write the file if the last write is more than `_BETWEEN_CHECKPOINTS` seconds ago."""
-        if time.monotonic() - self.written > _BETWEEN_CHECKPOINTS:
+    def write_if_due(self, statistics: HeadStatistics) -> None:
+        """Write the file if the last write is more than `_SECONDS_BETWEEN_WRITES` seconds ago."""
+        if time.monotonic() - self.written > _SECONDS_BETWEEN_WRITES:
             self.write(statistics)
 
     def write(self, statistics: HeadStatistics) -> None:
         """Replace the file by one with the current statistics."""
-        places = sorted({round(place) for place in np.linspace(0, self.count - 1, _TOLD_BY)})
-        told = {
-            argument: None if values is None else _told(values, places)
+        indices = sorted(
+            {round(index) for index in np.linspace(0, self.count - 1, _NUM_FINGERPRINTS)}
+        )
+        fingerprints = {
+            argument: None if values is None else _fingerprints(values, indices)
             for argument, values in self.by_text.items()
         }
-        write_statistics(self.path, statistics, arguments={**self.arguments, **told})
+        write_statistics(self.path, statistics, arguments={**self.arguments, **fingerprints})
         self.written = time.monotonic()

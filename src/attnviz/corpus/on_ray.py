@@ -25,23 +25,23 @@ from attnviz.utils.arguments import short_repr, whole_number
 __all__ = [
     "RayEngine",
     "Work",
+    "actor_results",
     "check_model",
-    "engine_of",
-    "folded",
     "from_bytes",
     "is_dataset",
     "is_loader",
     "loaded_in_actor",
-    "results",
+    "merged_results",
+    "resolve_engine",
     "running_ray",
-    "table_of",
     "to_bytes",
+    "to_table",
 ]
 
 # Column with the index of a text.
 _NUMBER = "attnviz_number"
 # Number of results that are merged in one task.
-_TOGETHER = 16
+_RESULTS_PER_MERGE = 16
 # Columns of the rows that actors return: result, number of texts, type and text of an error.
 _DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
 #: Function of an actor that computes a result from the indices of texts.
@@ -111,7 +111,7 @@ class RayEngine:
                 )
 
 
-def engine_of(engine: Any, texts: Any) -> RayEngine | None:
+def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
     """Return the engine, or None for this process. The default for a Ray dataset is Ray."""
     if isinstance(engine, RayEngine):
         return engine
@@ -167,7 +167,7 @@ def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
     return model
 
 
-def table_of(dataset: Any) -> Any:
+def to_table(dataset: Any) -> Any:
     """Return a Ray dataset as a DataFrame, its rows in the order of its files."""
     with running_ray():
         # A dataset copies the options when it is created, so they are set on the dataset.
@@ -180,7 +180,7 @@ def table_of(dataset: Any) -> Any:
             options.preserve_order = before
 
 
-def results(
+def actor_results(
     engine: RayEngine, numbers: list[int], make: Callable[[Any], Work], shared: Any
 ) -> Generator[tuple[bytes, int], None, None]:
     """Run texts in actors, and yield the results in the order in which they are ready.
@@ -203,7 +203,7 @@ def results(
     """
     with running_ray() as ray:
         # The reference is kept while actors run: a restarted actor reads the object again.
-        held = ray.put((make, shared))
+        reference = ray.put((make, shared))
         blocks = math.ceil(len(numbers) / engine.texts_per_batch)
         items = [{_NUMBER: number} for number in numbers]
         rows = ray.data.from_items(items, override_num_blocks=blocks).materialize()
@@ -211,30 +211,32 @@ def results(
         if engine.num_gpus:
             options["num_gpus"] = engine.num_gpus
         # At most one actor for each block: Ray warns if there are more.
-        least = max(1, min(_fitting(ray, engine), rows.num_blocks()))
-        pool = ray.data.ActorPoolStrategy(min_size=least, max_size=max(least, engine.num_actors))
+        min_actors = max(1, min(_num_fitting_actors(ray, engine), rows.num_blocks()))
+        pool = ray.data.ActorPoolStrategy(
+            min_size=min_actors, max_size=max(min_actors, engine.num_actors)
+        )
         made = rows.map_batches(
             _Actor,
-            fn_constructor_args=([held], engine.num_cpus),
+            fn_constructor_args=([reference], engine.num_cpus),
             batch_size=engine.texts_per_batch,
             batch_format="pyarrow",
             compute=pool,
             **options,
         )
-        found = made.iter_rows()
+        iterator = made.iter_rows()
         try:
-            for row in found:
+            for row in iterator:
                 if row[_ERROR]:
                     raise _ERRORS[row[_ERROR]](row[_WORDS])
                 yield row[_DATA], int(row[_TEXTS])
         finally:
             with suppress(AttributeError):
-                found.close()
-            del found, made
+                iterator.close()
+            del iterator, made
 
 
-def folded(
-    found: Iterator[tuple[bytes, int]],
+def merged_results(
+    batches: Iterator[tuple[bytes, int]],
     merge: Callable[[list[bytes]], bytes],
     did: Callable[[int], object],
 ) -> Iterator[bytes]:
@@ -247,10 +249,10 @@ def folded(
     task = ray.remote(num_cpus=0)(merge)
     parts: list[bytes] = []
     waiting: list[Any] = []
-    for data, num_texts in found:
+    for data, num_texts in batches:
         did(num_texts)
         parts.append(data)
-        if len(parts) == _TOGETHER:
+        if len(parts) == _RESULTS_PER_MERGE:
             waiting.append(task.remote(parts))
             parts = []
         ready, waiting = ray.wait(waiting, timeout=0) if waiting else ([], [])
@@ -261,14 +263,16 @@ def folded(
         yield from ray.get(ready)
 
 
-def _fitting(ray: Any, engine: RayEngine) -> int:
+def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
     """Return the number of actors for which the cluster has resources."""
-    there = ray.cluster_resources()
-    asked = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
-    most = [math.floor(there.get(name, 0) / each) for name, each in asked.items() if each]
-    fitting: int = min([engine.num_actors, *most])
+    resources = ray.cluster_resources()
+    required = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
+    limits = [
+        math.floor(resources.get(name, 0) / amount) for name, amount in required.items() if amount
+    ]
+    fitting: int = min([engine.num_actors, *limits])
     if not fitting:
-        has = ", ".join(f"{there.get(name, 0):g} {name}" for name in asked)
+        has = ", ".join(f"{resources.get(name, 0):g} {name}" for name in required)
         raise ValueError(
             f"engine: an actor with num_cpus={engine.num_cpus:g} and num_gpus={engine.num_gpus:g} "
             f"does not fit into this Ray cluster, which has {has}. Pass smaller numbers, or start "
@@ -280,10 +284,10 @@ def _fitting(ray: Any, engine: RayEngine) -> int:
 class _Actor:
     """Callable that Ray creates in a separate process, to measure batches of texts."""
 
-    def __init__(self, held: list[Any], num_cpus: float) -> None:
+    def __init__(self, reference: list[Any], num_cpus: float) -> None:
         # By default torch uses all cores in each actor.
         torch.set_num_threads(max(1, int(num_cpus)))
-        self._held = held
+        self._held = reference
         self._work: Work | None = None
 
     def __call__(self, table: Any) -> dict[str, list[Any]]:
@@ -295,7 +299,7 @@ class _Actor:
                 self._work = make(shared)
             data = self._work(table[_NUMBER].to_pylist())
         except tuple(_ERRORS.values()) as error:
-            kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
+            kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
             words = str(error)
         return {_DATA: [data], _TEXTS: [table.num_rows], _ERROR: [kind], _WORDS: [words]}
 

@@ -35,22 +35,22 @@ def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
     (array([1]), array([2]))
     """
     words, heads, relations = _read(parse)
-    places = _tokens_of_words(words, len(heads), tokens)
-    found: dict[str, tuple[list[int], list[int]]] = {}
+    word_tokens = _tokens_of_words(words, len(heads), tokens)
+    by_role: dict[str, tuple[list[int], list[int]]] = {}
     for word, (head, relation) in enumerate(zip(heads, relations, strict=True)):
         if head == _ROOT:
             continue
-        pairs = [(one, other) for one in places[word] for other in places[head]]
+        pairs = [(query, key) for query in word_tokens[word] for key in word_tokens[head]]
         name = f"{SYNTACTIC}{relation}"
         for role, turned in ((name, 1), (f"{name}{REVERSED}", -1)):
-            queries, keys = found.setdefault(role, ([], []))
+            queries, keys = by_role.setdefault(role, ([], []))
             for pair in pairs:
-                one, other = pair[::turned]
-                queries.append(one)
-                keys.append(other)
+                query, key = pair[::turned]
+                queries.append(query)
+                keys.append(key)
     return {
         name: (np.array(queries, np.int64), np.array(keys, np.int64))
-        for name, (queries, keys) in found.items()
+        for name, (queries, keys) in by_role.items()
     }
 
 
@@ -78,19 +78,19 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
             + ". Pass one of each for every word."
         )
     numbers = []
-    for place, head in enumerate(heads):
+    for index, head in enumerate(heads):
         number = _ROOT if head is None else head
-        whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        if not whole or not -1 <= number < len(heads):
+        is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        if not is_whole or not -1 <= number < len(heads):
             raise ValueError(
-                f"parse: heads[{place}]={short_repr(head)} must be the index of a word, from 0 to "
+                f"parse: heads[{index}]={short_repr(head)} must be the index of a word, from 0 to "
                 f"{len(heads) - 1}, or -1 for the root"
             )
         numbers.append(int(number))
-    for place, relation in enumerate(relations):
+    for index, relation in enumerate(relations):
         if not isinstance(relation, str) or not relation:
             raise TypeError(
-                f"parse: relations[{place}]={short_repr(relation)} must be a non-empty string"
+                f"parse: relations[{index}]={short_repr(relation)} must be a non-empty string"
             )
     texts = None if words is None else [str(word) for word in words]
     return texts, numbers, list(relations)
@@ -101,45 +101,50 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
     if words is not None:
         return _by_characters(words, tokens)
     numbers = words_of(tokens)
-    own = [
+    token_words = [
         -1 if special else number
         for number, special in zip(numbers.tolist(), tokens.special, strict=True)
     ]
-    there = sorted(set(own) - {-1})
-    if len(there) != count:
+    distinct = sorted(set(token_words) - {-1})
+    if len(distinct) != count:
         raise ValueError(
-            f"parse has {count} words, but the tokens of the text form {len(there)}. Pass the "
+            f"parse has {count} words, but the tokens of the text form {len(distinct)}. Pass the "
             "words too, (words, heads, relations)."
         )
-    return [[place for place, word in enumerate(own) if word == number] for number in there]
+    return [
+        [position for position, word in enumerate(token_words) if word == number]
+        for number in distinct
+    ]
 
 
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
     """Match words and tokens by their letters, whatever is between them."""
     letters = "".join(_plain(word) for word in words)
     owner = [number for number, word in enumerate(words) for _ in _plain(word)]
-    found: list[list[int]] = [[] for _ in words]
-    at = 0
-    for place, (text, special) in enumerate(zip(tokens.text, tokens.special, strict=True)):
+    word_tokens: list[list[int]] = [[] for _ in words]
+    start = 0
+    for position, (text, special) in enumerate(zip(tokens.text, tokens.special, strict=True)):
         part = "" if special else _plain(text.removeprefix("##"))
-        if not letters.startswith(part, at):
+        if not letters.startswith(part, start):
             raise ValueError(
-                f"parse: the words do not match the text. At token {place}, {text!r}, the words "
-                f"continue with {letters[at : at + 12]!r}."
+                f"parse: the words do not match the text. At token {position}, {text!r}, the words "
+                f"continue with {letters[start : start + 12]!r}."
             )
-        for number in sorted({owner[each] for each in range(at, at + len(part))}):
-            found[number].append(place)
-        at += len(part)
-    if at < len(letters):
+        for number in sorted({owner[letter] for letter in range(start, start + len(part))}):
+            word_tokens[number].append(position)
+        start += len(part)
+    if start < len(letters):
         raise ValueError(
-            f"parse: the text ends, but the words continue with {letters[at : at + 12]!r}"
+            f"parse: the text ends, but the words continue with {letters[start : start + 12]!r}"
         )
-    return found
+    return word_tokens
 
 
 def _plain(text: str) -> str:
     """Remove spaces, accents and capital letters: tokenizers may remove them too."""
-    apart = unicodedata.normalize("NFD", text.replace("·", "").lower())
+    decomposed = unicodedata.normalize("NFD", text.replace("·", "").lower())
     return "".join(
-        each for each in apart if not each.isspace() and unicodedata.category(each) != "Mn"
+        character
+        for character in decomposed
+        if not character.isspace() and unicodedata.category(character) != "Mn"
     )

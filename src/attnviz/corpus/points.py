@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["LEAST_POINTS", "Points", "checked_points", "sampled_points"]
+__all__ = ["MIN_POINTS", "Points", "checked_points", "sampled_points"]
 
 #: Minimum number of points: a query and a key.
-LEAST_POINTS = 2
+MIN_POINTS = 2
 
-Places = NDArray[np.int32]
+Positions = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,10 @@ class Points:
     ([0, 1, 2, 0, 1], (0, 1))
     """
 
-    query_text: Places
-    query_position: Places
-    key_text: Places
-    key_position: Places
+    query_text: Positions
+    query_position: Positions
+    key_text: Positions
+    key_position: Positions
     in_all: int
     whole: bool = True
 
@@ -75,11 +75,11 @@ class Points:
 
     def queries_of(self, text: int) -> slice:
         """Return the slice of the queries of a text, empty if it has none."""
-        return _run(self.query_text, text)
+        return _slice_of(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
         """Return the slice of the keys of a text among all keys, empty if it has none."""
-        return _run(self.key_text, text)
+        return _slice_of(self.key_text, text)
 
 
 def sampled_points(
@@ -106,31 +106,31 @@ def sampled_points(
     in_all = int(sizes.sum())
     if sizes[order[0]] > points:
         text = int(order[0])
-        chosen = _some_tokens(
+        chosen = _sample_tokens(
             query_counts[text], key_counts[text], points, random, same_tokens=same_tokens
         )
-        texts = [np.full(len(each), text, np.int32) for each in chosen]
+        texts = [np.full(len(positions), text, np.int32) for positions in chosen]
         return Points(texts[0], chosen[0], texts[1], chosen[1], in_all, whole=False)
-    left, taken = points, []
+    room, texts_taken = points, []
     for text in order.tolist():
-        if sizes[text] <= left:
-            taken.append(text)
-            left -= int(sizes[text])
-    taken.sort()
+        if sizes[text] <= room:
+            texts_taken.append(text)
+            room -= int(sizes[text])
+    texts_taken.sort()
     return Points(
-        *_all_of(taken, query_counts),
-        *_all_of(taken, key_counts),
+        *_tokens_of_texts(texts_taken, query_counts),
+        *_tokens_of_texts(texts_taken, key_counts),
         in_all=in_all,
     )
 
 
 def checked_points(points: Any) -> int:
-    """Return `points` if it is a whole number of at least `LEAST_POINTS`, else raise."""
+    """Return `points` if it is a whole number of at least `MIN_POINTS`, else raise."""
     hint = "the maximum number of queries and keys, such as 10_000"
-    return whole_number("points", points, LEAST_POINTS, hint=hint)
+    return whole_number("points", points, MIN_POINTS, hint=hint)
 
 
-def _all_of(texts: Sequence[int], counts: Sequence[int]) -> tuple[Places, Places]:
+def _tokens_of_texts(texts: Sequence[int], counts: Sequence[int]) -> tuple[Positions, Positions]:
     """Return the text index and the position of all tokens of `texts`."""
     lengths = [counts[text] for text in texts]
     return (
@@ -139,24 +139,26 @@ def _all_of(texts: Sequence[int], counts: Sequence[int]) -> tuple[Places, Places
     )
 
 
-def _some_tokens(
+def _sample_tokens(
     num_queries: int, num_keys: int, points: int, random: np.random.Generator, *, same_tokens: bool
-) -> tuple[Places, Places]:
+) -> tuple[Positions, Positions]:
     """Choose random positions of queries and keys of one text, in proportion to their numbers."""
     if same_tokens:
-        places = _some(num_queries, points // 2, random)
-        return places, places
+        positions = _sample_positions(num_queries, points // 2, random)
+        return positions, positions
     queries = round(points * num_queries / (num_queries + num_keys))
     queries = min(max(queries, 1), points - 1)
-    return _some(num_queries, queries, random), _some(num_keys, points - queries, random)
+    return _sample_positions(num_queries, queries, random), _sample_positions(
+        num_keys, points - queries, random
+    )
 
 
-def _some(count: int, wanted: int, random: np.random.Generator) -> Places:
-    chosen = random.choice(count, size=min(count, wanted), replace=False)
+def _sample_positions(count: int, size: int, random: np.random.Generator) -> Positions:
+    chosen = random.choice(count, size=min(count, size), replace=False)
     return np.sort(chosen).astype(np.int32)
 
 
-def _run(texts: Places, text: int) -> slice:
+def _slice_of(texts: Positions, text: int) -> slice:
     return slice(
         int(np.searchsorted(texts, text, side="left")),
         int(np.searchsorted(texts, text, side="right")),

@@ -48,25 +48,25 @@ __all__ = [
 BatchSize = int | Literal["auto"]
 
 # Arguments that are the same for all texts.
-_OF_ALL_TEXTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
+_SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
 # Maximum number of tokens of a batch, padding included. On a CPU, larger batches are not faster and
 # exceed its caches. A GPU needs larger batches.
-_TOKENS_ON_CPU = 1_024
-_TOKENS_ON_DEVICE = 16_384
-# Maximum share of padding in a batch. Batches of up to `_FEW_TOKENS` tokens are exempt: they take
-# the same time anyway.
-_MOST_PADDING = 0.2
-_FEW_TOKENS = 128
+_MAX_TOKENS_CPU = 1_024
+_MAX_TOKENS_GPU = 16_384
+# Maximum share of padding in a batch. Batches of up to `_MAX_TOKENS_ANY_PADDING` tokens are exempt:
+# they take the same time anyway.
+_MAX_PADDING = 0.2
+_MAX_TOKENS_ANY_PADDING = 128
 # Batches of a window. In a larger window more texts have equal lengths, but all records of a window
 # stay in memory if they are returned in order.
-_FORWARDS_OF_A_WINDOW = 32
+_BATCHES_PER_WINDOW = 32
 # Maximum share of the free memory that one forward pass may need.
-_SHARE_OF_MEMORY = 0.25
+_MAX_SHARE_OF_MEMORY = 0.25
 # Maximum difference between weights in a batch and weights of the text alone.
 _TOLERANCE = 1e-4
 _TOLERANCE_HALF = 2e-2
 # Number of queries of each head that are compared.
-_ROWS = 16
+_NUM_COMPARED_QUERIES = 16
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ReadText:
         Text of the error of a text that is too long.
     """
 
-    place: int
+    index: int
     record: AttentionRecord | None
     left_out: Literal["", "empty", "too long"] = ""
     reason: str = ""
@@ -94,7 +94,7 @@ class ReadText:
 def read_records(
     model: Any,
     texts: Texts,
-    places: Iterable[int],
+    indices: Iterable[int],
     *,
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
@@ -150,10 +150,10 @@ def read_records(
         options,
         batch_size=checked_batch_size(batch_size),
     )
-    coming = iter(places)
+    indices = iter(indices)
     first = True
     while True:
-        window = reader.window(coming, ahead, alone=first)
+        window = reader.window(indices, ahead, alone=first)
         if not window:
             return
         yield from reader.read(window, done, ordered=ordered)
@@ -171,9 +171,10 @@ def checked_batch_size(batch_size: Any) -> BatchSize:
 def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
     """Raise ValueError unless `target` has an entry for each text."""
     if target is not None and (isinstance(target, str) or len(target) != len(texts)):
-        found = "one string" if isinstance(target, str) else f"{len(target)} entries"
+        description = "one string" if isinstance(target, str) else f"{len(target)} entries"
         raise ValueError(
-            f"target must be a list with an entry for each of the {len(texts)} texts, not {found}"
+            f"target must be a list with an entry for each of the {len(texts)} texts, not "
+            f"{description}"
         )
 
 
@@ -181,7 +182,7 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 class _Entry:
     """A text of a window. `batch` is its encoded input, or None if `extract` has to encode it."""
 
-    place: int
+    index: int
     text: Any = None
     target: str | None = None
     batch: Batch | None = None
@@ -201,7 +202,7 @@ class _Entry:
     def length(self) -> int:
         """Length of the longest token sequence."""
         sequences = () if self.batch is None else self.batch.sequences.values()
-        return max((each.length for each in sequences), default=0)
+        return max((sequence.length for sequence in sequences), default=0)
 
     @property
     def is_read(self) -> bool:
@@ -209,9 +210,9 @@ class _Entry:
 
     def read(self) -> ReadText:
         """Return the result, and drop the references to the record and the input."""
-        given = ReadText(self.place, self.record, self.left_out, self.reason)
+        text = ReadText(self.index, self.record, self.left_out, self.reason)
         self.record = self.batch = None
-        return given
+        return text
 
 
 class _Reader:
@@ -238,7 +239,7 @@ class _Reader:
         self._title = options.get("name") or name_of(self._model)
         truncation = read_truncation(options.get("truncation", False))
         self._encoder = Encoder(self._loaded, truncation=truncation)
-        self._most_texts = math.inf if batch_size == "auto" else batch_size
+        self._max_texts = math.inf if batch_size == "auto" else batch_size
         self._auto = batch_size == "auto"
         self._together = batch_size != 1 and options.get("generate") is None
         self._longest = max_batched_length(self._model.config)
@@ -247,9 +248,9 @@ class _Reader:
         self._forwards = Counter[bool]()
 
     @cached_property
-    def _most_tokens(self) -> int:
+    def _max_tokens(self) -> int:
         device = self._model.device.type
-        return _TOKENS_ON_CPU if device in ("cpu", "meta") else _TOKENS_ON_DEVICE
+        return _MAX_TOKENS_CPU if device in ("cpu", "meta") else _MAX_TOKENS_GPU
 
     @cached_property
     def _padding(self) -> int:
@@ -258,55 +259,55 @@ class _Reader:
         table = None
         with suppress(NotImplementedError):
             table = self._model.get_input_embeddings()
-        known = getattr(getattr(table, "weight", None), "shape", (math.inf,))[0]
+        vocabulary_size = getattr(getattr(table, "weight", None), "shape", (math.inf,))[0]
         config = self._model.config.get_text_config()
         for source in (config, tokenizer):
-            found = getattr(source, "pad_token_id", None)
-            if isinstance(found, int) and 0 <= found < known:
-                return found
+            padding = getattr(source, "pad_token_id", None)
+            if isinstance(padding, int) and 0 <= padding < vocabulary_size:
+                return padding
         return 0
 
     def window(
-        self, places: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
+        self, indices: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
     ) -> list[_Entry]:
         """Encode the texts of the next window. Return an empty list after the last text."""
         window: list[_Entry] = []
         tokens = 0
-        enough = self._most_tokens * _FORWARDS_OF_A_WINDOW
-        for place in places:
-            entry = self._entry(place)
+        enough = self._max_tokens * _BATCHES_PER_WINDOW
+        for index in indices:
+            entry = self._entry(index)
             window.append(entry)
             tokens += entry.length
             # A text of unknown length ends the window: its memory use is unknown too.
-            known = self._together and (entry.num_tokens or entry.left_out)
-            if entry.error or alone or not known:
+            has_length = self._together and (entry.num_tokens or entry.left_out)
+            if entry.error or alone or not has_length:
                 break
-            several = math.isinf(self._most_texts) or len(window) >= self._most_texts
+            several = math.isinf(self._max_texts) or len(window) >= self._max_texts
             if tokens >= enough and several:
                 break
-            if len(window) >= self._most_texts * _FORWARDS_OF_A_WINDOW:
+            if len(window) >= self._max_texts * _BATCHES_PER_WINDOW:
                 break
             if ahead is not None and not entry.left_out and not ahead(entry.num_tokens):
                 break
         return window
 
-    def _entry(self, place: int) -> _Entry:
-        entry = _Entry(place, self._texts[place])
+    def _entry(self, index: int) -> _Entry:
+        entry = _Entry(index, self._texts[index])
         if _is_empty(entry.text):
             entry.left_out = "empty"
             return entry
-        entry.target = None if self._target is None else self._target[place]
+        entry.target = None if self._target is None else self._target[index]
         if self._options.get("generate") is not None:
             return entry
         try:
             examples, several = examples_of(entry.text)
             if several:
-                raise TypeError(_several(place, len(examples)))  # noqa: TRY301 - handled like the others
+                raise TypeError(_several(index, len(examples)))  # noqa: TRY301 - handled like the others
             entry.batch = self._encoder.encode(examples[0], entry.target)
         except TooManyTokensError as error:
-            entry.left_out, entry.reason = "too long", f"texts[{place}]: {error}"
+            entry.left_out, entry.reason = "too long", f"texts[{index}]: {error}"
         except (TypeError, ValueError, MemoryError, OSError, NotImplementedError) as error:
-            entry.error = self._named(place, error)
+            entry.error = self._named(index, error)
         else:
             if entry.length <= self._longest:
                 entry.kind = kind_of_example(entry.batch, self._encoder.accepted)
@@ -318,8 +319,11 @@ class _Reader:
         """Read the texts of a window. Raise an error after all texts before it are yielded."""
         order = {entry: number for number, entry in enumerate(window)}
         # Index of the first text of the window that has an error so far.
-        wrong = min((order[each] for each in window if each.error), default=len(window))
-        given = 0
+        wrong = min(
+            (order[entry_with_error] for entry_with_error in window if entry_with_error.error),
+            default=len(window),
+        )
+        num_given = 0
         # Texts that were left out need no forward pass.
         at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:wrong]):
@@ -329,14 +333,23 @@ class _Reader:
             self._read(batch)
             if done is not None:
                 done(count)
-            wrong = min([wrong, *(order[each] for each in batch if each.error)])
+            wrong = min(
+                [
+                    wrong,
+                    *(
+                        order[entry_with_error]
+                        for entry_with_error in batch
+                        if entry_with_error.error
+                    ),
+                ]
+            )
             if not ordered:
                 yield from (entry.read() for entry in batch if not entry.error)
-            while ordered and given < wrong and window[given].is_read:
-                yield window[given].read()
-                given += 1
-        left = window[given:wrong] if ordered else at_once
-        yield from (entry.read() for entry in left if entry.is_read)
+            while ordered and num_given < wrong and window[num_given].is_read:
+                yield window[num_given].read()
+                num_given += 1
+        remaining = window[num_given:wrong] if ordered else at_once
+        yield from (entry.read() for entry in remaining if entry.is_read)
         if wrong < len(window):
             error = window[wrong].error
             if error is not None:
@@ -349,13 +362,13 @@ class _Reader:
             if not entry.is_read:
                 kinds.setdefault(entry.kind if self._together else None, []).append(entry)
         free = free_memory(self._model.device)
-        room = math.inf if free is None else _SHARE_OF_MEMORY * free
+        room = math.inf if free is None else _MAX_SHARE_OF_MEMORY * free
         for kind, entries in kinds.items():
             if kind is None:
                 yield from ([entry] for entry in entries)
                 continue
             batch: list[_Entry] = []
-            for entry in sorted(entries, key=lambda each: -each.length):
+            for entry in sorted(entries, key=lambda item: -item.length):
                 if batch and not self._fits(batch, entry, room):
                     yield batch
                     batch = []
@@ -365,15 +378,15 @@ class _Reader:
     def _fits(self, batch: Sequence[_Entry], entry: _Entry, room: float) -> bool:
         """Whether a text fits into a batch of texts that are at least as long."""
         count, longest = len(batch) + 1, batch[0].length
-        if count > self._most_texts:
+        if count > self._max_texts:
             return False
         if not self._auto:
             return True
         padded = count * longest
-        if padded > self._most_tokens:
+        if padded > self._max_tokens:
             return False
-        real = sum(each.length for each in batch) + entry.length
-        if padded > _FEW_TOKENS and padded - real > _MOST_PADDING * padded:
+        real = sum(other.length for other in batch) + entry.length
+        if padded > _MAX_TOKENS_ANY_PADDING and padded - real > _MAX_PADDING * padded:
             return False
         return forward_memory(self._model, count, longest) <= room
 
@@ -425,17 +438,17 @@ class _Reader:
             return True
         shortest = batch[-1]
         if shortest.batch is None or shortest.record is None:
-            raise TypeError(f"texts[{shortest.place}] was not encoded")
+            raise TypeError(f"texts[{shortest.index}] was not encoded")
         alone = self._records(replace(shortest.batch))[0]
         dtypes = (self._model.dtype, self._capture.dtype or self._model.dtype)
-        in_half = min(each.itemsize for each in dtypes) < torch.float32.itemsize
+        in_half = min(dtype.itemsize for dtype in dtypes) < torch.float32.itemsize
         allowed = _TOLERANCE_HALF if in_half else _TOLERANCE
         difference = _difference(shortest.record, alone)
         if difference <= allowed:
             return True
         if count > 1:
             raise _DifferentError(
-                f"batch_size: in a batch, the weights of texts[{shortest.place}] differ by "
+                f"batch_size: in a batch, the weights of texts[{shortest.index}] differ by "
                 f"{difference:.2g} from those of the text alone, unlike in earlier batches. Pass "
                 "batch_size=1."
             )
@@ -445,9 +458,9 @@ class _Reader:
         try:
             entry.record = self._alone(entry)
         except TooManyTokensError as error:
-            entry.left_out, entry.reason = "too long", f"texts[{entry.place}]: {error}"
+            entry.left_out, entry.reason = "too long", f"texts[{entry.index}]: {error}"
         except Exception as error:  # noqa: BLE001 - raised after all texts before it are yielded
-            entry.error = self._named(entry.place, error)
+            entry.error = self._named(entry.index, error)
         entry.batch = None
 
     def _alone(self, entry: _Entry) -> AttentionRecord:
@@ -461,7 +474,7 @@ class _Reader:
             **self._options,
         )
         if not isinstance(record, AttentionRecord):
-            raise TypeError(_several(entry.place, len(record)))
+            raise TypeError(_several(entry.index, len(record)))
         return record
 
     def _records(self, batch: Batch) -> list[AttentionRecord]:
@@ -481,42 +494,42 @@ class _Reader:
             options=self._capture,
         )
 
-    def _named(self, place: int, error: Exception) -> Exception:
+    def _named(self, index: int, error: Exception) -> Exception:
         """Return `error` with the number of the text in its message."""
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
-        kind = next((each for each in kinds if isinstance(error, each)), None)
+        kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
         if kind is None or isinstance(error, torch.OutOfMemoryError):
-            error.add_note(f"This was texts[{place}].")
+            error.add_note(f"This was texts[{index}].")
             return error
         words = str(error)
         # A new error: a subclass may compute its message from several arguments.
-        named = kind(f"{self._whose(place, words)}{words}")
+        named = kind(f"{self._whose(index, words)}{words}")
         named.__cause__ = error
         return named
 
-    def _whose(self, place: int, words: str) -> str:
+    def _whose(self, index: int, words: str) -> str:
         """Return the number of the text as a prefix, or "" if the argument belongs to all texts."""
         argument = re.split(r"\W", words, maxsplit=1)[0]
         # A target, if there is one, belongs to a text.
-        of_all = argument in _OF_ALL_TEXTS and (argument != "target" or self._target is None)
-        own = words.startswith(f"texts[{place}]")
-        return "" if of_all or own else f"texts[{place}]: "
+        of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
+        has_number = words.startswith(f"texts[{index}]")
+        return "" if of_all or has_number else f"texts[{index}]: "
 
 
 class _DifferentError(ValueError):
     """Weights of texts in one batch differ from those of the same texts alone."""
 
 
-def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
+def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -> float:
     """Return the largest difference of weights of two records, in the last queries of each head.
 
     Return infinity if the records have different tokens, stacks, layers or heads.
     """
-    if list(one.stacks) != list(other.stacks):
+    if list(first_record.stacks) != list(second_record.stacks):
         return math.inf
     worst = 0.0
-    for name, stack in one.stacks.items():
-        alone = other.stacks[name]
+    for name, stack in first_record.stacks.items():
+        alone = second_record.stacks[name]
         if (stack.query_tokens.text, stack.key_tokens.text) != (
             alone.query_tokens.text,
             alone.key_tokens.text,
@@ -526,17 +539,20 @@ def _difference(one: AttentionRecord, other: AttentionRecord) -> float:
             return math.inf
         # The last queries are next to the padding. In a causal model they see the most keys.
         count = len(stack.query_tokens)
-        rows, columns = slice(max(0, count - _ROWS), count), slice(0, len(stack.key_tokens))
+        rows, columns = (
+            slice(max(0, count - _NUM_COMPARED_QUERIES), count),
+            slice(0, len(stack.key_tokens)),
+        )
         for layer in stack.layers:
             pair = stack.attention(layer), alone.attention(layer)
             for head in range(stack.num_heads(layer)):
-                first, second = (each.weights(head, rows, columns) for each in pair)
+                first, second = (attention.weights(head, rows, columns) for attention in pair)
                 worst = float(np.maximum(worst, np.abs(first - second).max()))
     return math.inf if math.isnan(worst) else worst
 
 
-def _several(place: int, count: int) -> str:
-    return f"texts[{place}] contains {count} examples. Pass each one as a separate text."
+def _several(index: int, count: int) -> str:
+    return f"texts[{index}] contains {count} examples. Pass each one as a separate text."
 
 
 def _is_empty(text: Any) -> bool:

@@ -52,9 +52,9 @@ REVERSED = " (reversed)"
 # section 3.2, and Xiao et al. 2024). Most heads have them, so they are listed after other roles.
 SINK_ROLES = ("first token", "delimiter")
 # With fewer texts the standard error is not reliable.
-_FEWEST_TEXTS = 5
+_MIN_TEXTS = 5
 # Above this many degrees of freedom, a normal approximation is exact enough.
-_NEARLY_NORMAL = 200
+_MAX_EXACT_FREEDOM = 200
 
 _DEFINITIONS = {
     "previous token": "attends to the token before",
@@ -291,8 +291,8 @@ class Roles:
                 *(role.baseline, role.difference, role.p_value, role.texts),
             )
             for layer, tests in zip(self.layers, self._all, strict=True)
-            for head, some in enumerate(tests)
-            for role, holds in some
+            for head, head_tests in enumerate(tests)
+            for role, holds in head_tests
         ]
         return pd.DataFrame(rows, columns=columns)
 
@@ -302,21 +302,21 @@ class Roles:
             raise IndexError(
                 f"layer={short_repr(layer)}: these roles have layers {format_numbers(self.layers)}"
             )
-        place = self.layers.index(number)
-        heads = range(self.heads_per_layer[place])
+        index = self.layers.index(number)
+        heads = range(self.heads_per_layer[index])
         chosen = resolve_negative(head, heads)
         if chosen not in heads:
             raise IndexError(
                 f"head={short_repr(head)}: layer {number} has heads {format_numbers(heads)}"
             )
-        return self._all[place][chosen]
+        return self._all[index][chosen]
 
     def __repr__(self) -> str:
-        found = [name for layer in self.names for name in layer if name]
-        counts = {name: found.count(name) for name in dict.fromkeys(found)}
+        names = [name for layer in self.names for name in layer if name]
+        counts = {name: names.count(name) for name in dict.fromkeys(names)}
         total = sum(self.heads_per_layer)
         listed = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
-        return f"<Roles of {len(found)} of {total} heads: {listed}>"
+        return f"<Roles of {len(names)} of {total} heads: {listed}>"
 
 
 def definition_of(role: str) -> str:
@@ -342,14 +342,14 @@ def _tests(
         return []
     num_heads = len(evidence[names[0]].texts)
     tested = [
-        [_hardest(evidence[name], head, margin, level) for head in range(num_heads)]
+        [_strictest_test(evidence[name], head, margin, level) for head in range(num_heads)]
         for name in names
     ]
     p_values = np.array([[test.p_value for test in tests] for tests in tested])
     corrected = benjamini_hochberg(p_values)
-    found: list[list[tuple[Role, bool]]] = []
+    by_head: list[list[tuple[Role, bool]]] = []
     for head in range(num_heads):
-        some = []
+        head_tests = []
         for row, name in enumerate(names):
             test, scores = tested[row][head], evidence[name]
             role = Role(
@@ -364,10 +364,10 @@ def _tests(
                 texts=int(scores.texts[head]),
             )
             if role.texts:
-                some.append((role, bool(role.low > margin and role.p_value < level)))
-        some.sort(key=_strongest_first)
-        found.append(some)
-    return found
+                head_tests.append((role, bool(role.low > margin and role.p_value < level)))
+        head_tests.sort(key=_strongest_first)
+        by_head.append(head_tests)
+    return by_head
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,7 @@ class _Test:
     p_value: float = math.nan
 
 
-def _hardest(found: Evidence, head: int, margin: float, level: float) -> _Test:
+def _strictest_test(evidence: Evidence, head: int, margin: float, level: float) -> _Test:
     """Test the score of a head against each baseline. Return the test with the largest p value.
 
     The score exceeds all baselines only if it exceeds each (an intersection-union test), so the
@@ -389,13 +389,13 @@ def _hardest(found: Evidence, head: int, margin: float, level: float) -> _Test:
     """
     tests = []
     for baseline, difference, error in zip(
-        found.baseline[:, head].tolist(),
-        found.difference[:, head].tolist(),
-        found.difference_error[:, head].tolist(),
+        evidence.baseline[:, head].tolist(),
+        evidence.difference[:, head].tolist(),
+        evidence.difference_error[:, head].tolist(),
         strict=True,
     ):
-        over, texts = difference - margin, int(found.texts[head])
-        if texts < _FEWEST_TEXTS or not math.isfinite(over):
+        over, texts = difference - margin, int(evidence.texts[head])
+        if texts < _MIN_TEXTS or not math.isfinite(over):
             tests.append(_Test(baseline, difference))
             continue
         without_error = 0.0 if over > 0 else 1.0
@@ -424,14 +424,14 @@ def benjamini_hochberg(p_values: Numbers) -> Numbers:
     [0.03, 0.04, 0.04]
     """
     corrected = np.full(p_values.shape, np.nan)
-    known = np.isfinite(p_values)
-    values = p_values[known]
+    finite = np.isfinite(p_values)
+    values = p_values[finite]
     order = np.argsort(values)
     ranked = values[order] * len(values) / np.arange(1, len(values) + 1)
     lowest = np.minimum.accumulate(ranked[::-1])[::-1]
     back = np.empty(len(values))
     back[order] = np.minimum(lowest, 1)
-    corrected[known] = back
+    corrected[finite] = back
     return corrected
 
 
@@ -443,7 +443,7 @@ def student_above(t: float, freedom: int) -> float:
     >>> round(student_above(2.0, 10), 6)
     0.036694
     """
-    if freedom > _NEARLY_NORMAL:
+    if freedom > _MAX_EXACT_FREEDOM:
         normal = t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom))
         return 0.5 * math.erfc(normal / math.sqrt(2))
     angle = math.atan2(t, math.sqrt(freedom))
@@ -473,10 +473,10 @@ def student_quantile(above: float, freedom: int) -> float:
     return high
 
 
-def checked_share(name: str, given: Any, *, below: float = 1.0) -> float:
-    """Return `given` as a float if it is a number from 0 to below `below`, else raise."""
-    if isinstance(given, bool) or not isinstance(given, int | float | np.number):
-        raise TypeError(f"{name}={short_repr(given)} must be a number such as 0.05")
-    if not 0 <= given < below:
-        raise ValueError(f"{name}={short_repr(given)} must be at least 0 and below {below:g}")
-    return float(given)
+def checked_share(name: str, value: Any, *, below: float = 1.0) -> float:
+    """Return `value` as a float if it is a number from 0 to below `below`, else raise."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name}={short_repr(value)} must be a number such as 0.05")
+    if not 0 <= value < below:
+        raise ValueError(f"{name}={short_repr(value)} must be at least 0 and below {below:g}")
+    return float(value)

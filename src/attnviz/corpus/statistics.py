@@ -20,12 +20,12 @@ from attnviz.analysis.token_kinds import KINDS, kinds_of
 from attnviz.corpus.columns import check_column_names, is_missing
 from attnviz.corpus.edges import Edge, EdgeColumns, largest_per_head
 from attnviz.corpus.measuring import (
-    OF_POSITIONS,
-    OF_TOKENS,
     OFFSET_LABELS,
+    POSITION_SCORES,
     SCORES,
+    TOKEN_SCORES,
     TokenFacts,
-    measured,
+    measure_stack,
 )
 from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.roles import ROLES, SYNTACTIC, Evidence, Roles, checked_share
@@ -34,9 +34,9 @@ from attnviz.corpus.totals import (
     KeptTokens,
     StackTotals,
     Tables,
-    as_numbers,
+    positions_near,
+    to_floats,
     totals_of_text,
-    windows_of,
 )
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, check_weights
@@ -59,7 +59,7 @@ Numbers = NDArray[np.float64]
 
 #: Name of the system of classes that every corpus has.
 KIND = "kind"
-_FIELD = {name: place for place, name in enumerate(FIELDS)}
+_FIELD = {name: index for index, name in enumerate(FIELDS)}
 # Maximum number of cached roles, one for each pair of margin and level.
 _ROLES_CACHED = 4
 
@@ -167,15 +167,15 @@ class HeadStatistics:
     @property
     def notes(self) -> list[str]:
         """Sentences for readers of the numbers, such as on texts that were left out."""
-        found = list(self.remarks)
+        sentences = list(self.remarks)
         for count, why in (
             (self._state.empty, "left out: empty."),
             (self._state.too_long, "left out: too long for the model."),
         ):
             if count:
                 texts = "1 text is" if count == 1 else f"{count:,} texts are"
-                found.append(f"{texts} {why}")
-        return found
+                sentences.append(f"{texts} {why}")
+        return sentences
 
     @property
     def stack_names(self) -> tuple[str, ...]:
@@ -234,15 +234,15 @@ class HeadStatistics:
             raise ValueError("the statistics have no texts yet. Add one with fold(record).")
         chosen = self.stack_names[0] if name is None else name
         if chosen not in self._state.stacks:
-            known = ", ".join(map(repr, self.stack_names))
-            raise KeyError(f"stack={short_repr(name)}: these statistics have the stacks {known}")
+            names = ", ".join(map(repr, self.stack_names))
+            raise KeyError(f"stack={short_repr(name)}: these statistics have the stacks {names}")
         totals = self._state.stacks[chosen]
         # Cached: sorting the edges and their tokens is slow, and views call this often.
-        made = self._views.get(chosen)
-        if made is None or made[0] is not totals:
-            made = totals, StackStatistics(chosen, totals, self.class_systems)
-            self._views[chosen] = made
-        return made[1]
+        cached = self._views.get(chosen)
+        if cached is None or cached[0] is not totals:
+            cached = totals, StackStatistics(chosen, totals, self.class_systems)
+            self._views[chosen] = cached
+        return cached[1]
 
     def fold(
         self,
@@ -278,8 +278,8 @@ class HeadStatistics:
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
         following = self._state.texts[-1][1] if self._state.texts else 0
         number = following if text is None else whole_number("text", text, 0, 2**62)
-        given = dict(columns or {})
-        unknown = sorted(set(given) - set(self._columns))
+        classes = dict(columns or {})
+        unknown = sorted(set(classes) - set(self._columns))
         if unknown:
             raise ValueError(
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
@@ -291,18 +291,18 @@ class HeadStatistics:
             for stack in record.stacks.values()
             for tokens in (stack.query_tokens, stack.key_tokens)
         ]
-        self._check_columns(given, {len(tokens) for tokens in sides})
+        self._check_columns(classes, {len(tokens) for tokens in sides})
         for tokens in sides:
             if id(tokens) not in facts:
-                facts[id(tokens)] = self._facts(tokens, given)
+                facts[id(tokens)] = self._facts(tokens, classes)
         stacks = {
             name: self._totals(stack, facts, number, parse) for name, stack in record.stacks.items()
         }
-        count = sum(len(each.tokens) for each in facts.values())
+        count = sum(len(side_facts.tokens) for side_facts in facts.values())
         state = _State(
             ((number, number + 1),), count, 0, 0, stacks, record.model or self._state.model
         )
-        self._state = _together(self._state, state)
+        self._state = _sum_of_states(self._state, state)
         # Notes on missing layers are the same in every text.
         not_shown = [note for note in record.notes if "not shown" in note]
         self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
@@ -327,27 +327,27 @@ class HeadStatistics:
         number = whole_number("text", text, 0, 2**62)
         empty = int(why == "empty")
         state = _State(((number, number + 1),), 0, empty, 1 - empty, {}, self._state.model)
-        self._state = _together(self._state, state)
+        self._state = _sum_of_states(self._state, state)
 
     def __add__(self, other: object) -> HeadStatistics:
         if not isinstance(other, HeadStatistics):
             return NotImplemented
         self._check_same(other)
-        found = self._like(_together(self._state, other._state))
-        found.weights = self.weights or other.weights
-        found.remarks = tuple(dict.fromkeys([*self.remarks, *other.remarks]))
-        return found
+        total = self._like(_sum_of_states(self._state, other._state))
+        total.weights = self.weights or other.weights
+        total.remarks = tuple(dict.fromkeys([*self.remarks, *other.remarks]))
+        return total
 
     def _like(self, state: _State) -> HeadStatistics:
-        found = HeadStatistics(
+        statistics = HeadStatistics(
             weights=self.weights,
             edges=self.edges,
             seed=self.seed,
             columns=self._columns,
         )
-        found._frequencies = self._frequencies
-        found.remarks, found._state = self.remarks, state
-        return found
+        statistics._frequencies = self._frequencies
+        statistics.remarks, statistics._state = self.remarks, state
+        return statistics
 
     def _check_same(self, other: HeadStatistics) -> None:
         if self.weights and other.weights and self.weights != other.weights:
@@ -355,16 +355,16 @@ class HeadStatistics:
                 f"the statistics of {self.model!r} and {other.model!r} belong to models with "
                 "different weights. Add statistics of the same model."
             )
-        for what, one, two in (
+        for what, first, second in (
             ("edges", self.edges, other.edges),
             ("seed", self.seed, other.seed),
             ("columns", self._columns, other._columns),
             ("frequencies", self._frequencies, other._frequencies),
         ):
-            if one is not two and one != two:
+            if first is not second and first != second:
                 raise ValueError(
-                    f"the statistics differ in {what}: {short_repr(one)} and {short_repr(two)}. "
-                    f"Make both with the same {what}."
+                    f"the statistics differ in {what}: {short_repr(first)} and "
+                    f"{short_repr(second)}. Make both with the same {what}."
                 )
 
     def save(self, path: str | os.PathLike[str]) -> Any:
@@ -419,8 +419,8 @@ class HeadStatistics:
         """
         from attnviz.corpus.statistics_file import read_statistics
 
-        found: Self = read_statistics(path, cls)
-        return found
+        statistics: Self = read_statistics(path, cls)
+        return statistics
 
     def to_pandas(self) -> pd.DataFrame:
         """Return all scores of all heads as a table with a row for each score of each head.
@@ -459,8 +459,8 @@ class HeadStatistics:
             return pd.DataFrame(columns=[*columns, "texts"])
         return pd.concat(parts, ignore_index=True)
 
-    def _check_columns(self, given: Mapping[str, Any], counts: set[int]) -> None:
-        for name, value in given.items():
+    def _check_columns(self, classes: Mapping[str, Any], counts: set[int]) -> None:
+        for name, value in classes.items():
             if _is_sequence(value) and len(value) not in counts:
                 lengths = " or ".join(map(str, sorted(counts)))
                 raise ValueError(
@@ -468,19 +468,24 @@ class HeadStatistics:
                     "tokens. Pass one value for each token or one for the whole text."
                 )
 
-    def _facts(self, tokens: Tokens, given: Mapping[str, Any]) -> TokenFacts:
+    def _facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
         classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
         names: dict[str, tuple[str, ...]] = {KIND: KINDS}
         for column in self._columns:
-            value: Any = given.get(column)
-            whole = not _is_sequence(value)
-            if not whole and len(value) != len(tokens):
-                whole, value = True, None
-            values = [value] * len(tokens) if whole else list(value)
-            texts = ["" if is_missing(each) else _class_name(column, each) for each in values]
+            value: Any = values_by_column.get(column)
+            is_single = not _is_sequence(value)
+            if not is_single and len(value) != len(tokens):
+                is_single, value = True, None
+            values = [value] * len(tokens) if is_single else list(value)
+            texts = [
+                "" if is_missing(token_class) else _class_name(column, token_class)
+                for token_class in values
+            ]
             names[column] = tuple(sorted({*texts} - {""}))
-            places = {name: place for place, name in enumerate(names[column])}
-            classes[column] = np.array([places.get(each, -1) for each in texts], np.int64)
+            code_of = {name: code for code, name in enumerate(names[column])}
+            classes[column] = np.array(
+                [code_of.get(token_class, -1) for token_class in texts], np.int64
+            )
         return TokenFacts(tokens, classes, names, self._frequencies)
 
     def _totals(
@@ -492,33 +497,33 @@ class HeadStatistics:
     ) -> StackTotals:
         check_weights(stack, "statistics of heads")
         queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
-        whole = one_text(stack)
+        same_tokens = one_text(stack)
         num_heads = sum(stack.heads_per_layer)
         before = self._state.stacks.get(stack.name)
-        least = None
+        min_orders = None
         if before is not None and num_heads == before.num_heads:
-            least = before.strongest.least, before.sampled.least
+            min_orders = before.strongest.min_orders, before.sampled.min_orders
         elif not self.edges:
-            most = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
-            least = most, most
+            largest = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
+            min_orders = largest, largest
         relations = None
-        if parse is not None and whole:
+        if parse is not None and same_tokens:
             relations = pairs_of_relations(parse, stack.query_tokens)
-        found = measured(
+        numbers = measure_stack(
             stack,
             queries,
             keys,
             text=number,
             seed=self.seed,
             relations=relations,
-            least=least,
+            min_orders=min_orders,
         )
         return totals_of_text(
-            found,
+            numbers,
             layers=stack.layers,
             heads_per_layer=stack.heads_per_layer,
             causal=stack.causal,
-            sides=[queries] if whole else [queries, keys],
+            sides=[queries] if same_tokens else [queries, keys],
             text=number,
             edges=self.edges,
         )
@@ -578,10 +583,10 @@ class StackStatistics:
         self.class_systems = tuple(class_systems)
         self._roles: dict[tuple[float, float], Roles] = {}
         self.offset_labels = OFFSET_LABELS
-        known = [*SCORES, *sorted(set(totals.scores) - set(SCORES))]
+        possible = [*SCORES, *sorted(set(totals.scores) - set(SCORES))]
         self.score_names = tuple(
             score
-            for score in known
+            for score in possible
             if score in totals.scores and totals.scores[score][_FIELD["texts"]].any()
         )
 
@@ -690,9 +695,9 @@ class StackStatistics:
         IndexError
             If the layer does not exist.
         """
-        some = self._heads_of(layer)
-        sums = as_numbers(self._totals.offsets[some], pairs=True)
-        counts = self._totals.offset_counts[some]
+        heads = self._heads_of(layer)
+        sums = to_floats(self._totals.offsets[heads], pairs=True)
+        counts = self._totals.offset_counts[heads]
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(counts > 0, sums / counts, np.nan)
 
@@ -740,9 +745,9 @@ class StackStatistics:
         IndexError, KeyError
             If the layer or the system does not exist.
         """
-        table, some = self._table(system), self._heads_of(layer)
-        sums = as_numbers(table.sums[some], pairs=True)
-        counts = table.counts[some][:, :, None]
+        table, heads = self._table(system), self._heads_of(layer)
+        sums = to_floats(table.sums[heads], pairs=True)
+        counts = table.counts[heads][:, :, None]
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(counts > 0, sums / counts, np.nan)
 
@@ -806,10 +811,10 @@ class StackStatistics:
         IndexError
             If the layer does not exist.
         """
-        some = self._heads_of(layer)
+        heads = self._heads_of(layer)
         edges = (self._totals.sampled if sampled else self._totals.strongest).kept
-        here = _of_heads(edges, some.start, some.stop)
-        return replace(here, head=here.head - np.int32(some.start))
+        of_layer = _of_heads(edges, heads.start, heads.stop)
+        return replace(of_layer, head=of_layer.head - np.int32(heads.start))
 
     def with_edges(self, most: int) -> StackStatistics:
         """Return these statistics with fewer edges, and with only the tokens near them.
@@ -839,8 +844,8 @@ class StackStatistics:
         count = whole_number("most", most, 0)
         pools = []
         for pool in (self._totals.strongest, self._totals.sampled):
-            kept = largest_per_head([pool.kept], count, pool.num_heads)
-            pools.append(replace(pool, most=count, kept=kept))
+            best = largest_per_head([pool.kept], count, pool.num_heads)
+            pools.append(replace(pool, max_edges=count, kept=best))
         fewer = replace(self._totals, strongest=pools[0], sampled=pools[1])
         return StackStatistics(self.name, fewer, self.class_systems)
 
@@ -886,14 +891,16 @@ class StackStatistics:
         KeyError
             If no tokens of the text are kept.
         """
-        kept = self._side(side).get(text)
-        if kept is None:
+        tokens = self._side(side).get(text)
+        if tokens is None:
             raise KeyError(f"text={short_repr(text)}: no tokens of this text are kept")
-        codes = np.full((len(self.class_systems), len(kept.positions)), -1, np.int32)
-        for row, (system, classes) in enumerate(zip(self.class_systems, kept.classes, strict=True)):
-            places = {name: place for place, name in enumerate(self.classes_of(system))}
-            codes[row] = [places.get(name, -1) for name in classes]
-        return kept.positions, kept.tokens, codes
+        codes = np.full((len(self.class_systems), len(tokens.positions)), -1, np.int32)
+        for row, (system, classes) in enumerate(
+            zip(self.class_systems, tokens.classes, strict=True)
+        ):
+            code_of = {name: code for code, name in enumerate(self.classes_of(system))}
+            codes[row] = [code_of.get(name, -1) for name in classes]
+        return tokens.positions, tokens.tokens, codes
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
         """Return the roles of the heads, such as "induction", with the evidence.
@@ -926,9 +933,9 @@ class StackStatistics:
         return roles
 
     def _tested(self, margin: float, level: float) -> Roles:
-        asked = {role: score for role, score in ROLES.items() if score in self.score_names}
-        asked |= {name: name for name in self.score_names if name.startswith(SYNTACTIC)}
-        evidence = {role: self._evidence(score) for role, score in asked.items()}
+        score_of_role = {role: score for role, score in ROLES.items() if score in self.score_names}
+        score_of_role |= {name: name for name in self.score_names if name.startswith(SYNTACTIC)}
+        evidence = {role: self._evidence(score) for role, score in score_of_role.items()}
         return Roles(self.layers, self.heads_per_layer, evidence, margin=margin, level=level)
 
     def _evidence(self, score: str) -> Evidence:
@@ -940,14 +947,16 @@ class StackStatistics:
         fields = self._totals.scores[score]
         texts = fields[_FIELD["texts"]]
         mean, error = _mean_and_error(texts, fields[1], fields[2])
-        found = []
+        comparisons = []
         for kind in ("shuffled", "position"):
             counts = fields[_FIELD[f"{kind} texts"]]
             with np.errstate(invalid="ignore", divide="ignore"):
-                baseline = as_numbers(fields[_FIELD[f"{kind} sum"]]) / counts
+                baseline = to_floats(fields[_FIELD[f"{kind} sum"]]) / counts
             over, squares = fields[_FIELD[f"over {kind}"]], fields[_FIELD[f"squares over {kind}"]]
-            found.append((baseline, *_mean_and_error(counts, over, squares)))
-        baselines, differences, errors = (np.stack(each) for each in zip(*found, strict=True))
+            comparisons.append((baseline, *_mean_and_error(counts, over, squares)))
+        baselines, differences, errors = (
+            np.stack(parts) for parts in zip(*comparisons, strict=True)
+        )
         return Evidence(
             texts=texts,
             score=mean,
@@ -960,22 +969,22 @@ class StackStatistics:
     def _has_baseline(self, score: str) -> bool:
         if score not in self.score_names:
             self._evidence(score)
-        known = (*OF_POSITIONS, *OF_TOKENS, "positional share")
-        return score in known or score.startswith(SYNTACTIC)
+        with_baseline = (*POSITION_SCORES, *TOKEN_SCORES, "positional share")
+        return score in with_baseline or score.startswith(SYNTACTIC)
 
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
-        some = self._heads_of(layer)
-        heads = range(some.stop - some.start)
+        heads_of_layer = self._heads_of(layer)
+        heads = range(heads_of_layer.stop - heads_of_layer.start)
         number = resolve_negative(head, heads)
         if number not in heads:
             raise IndexError(
                 f"head={short_repr(head)}: layer {layer} has heads {format_numbers(heads)}"
             )
-        place = some.start + number
-        here = _of_heads(edges, place, place + 1)
-        columns = (here.weight, here.text, here.query, here.key)
+        index = heads_of_layer.start + number
+        of_head = _of_heads(edges, index, index + 1)
+        columns = (of_head.weight, of_head.text, of_head.query, of_head.key)
         return [
-            self._edge(*each) for each in zip(*(column.tolist() for column in columns), strict=True)
+            self._edge(*row) for row in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
     def _edge(self, weight: float, text: int, query: int, key: int) -> Edge:
@@ -1001,9 +1010,9 @@ class StackStatistics:
 
     def _table(self, system: str) -> Tables:
         if system not in self._totals.tables:
-            known = ", ".join(map(repr, self.class_systems))
+            names = ", ".join(map(repr, self.class_systems))
             raise KeyError(
-                f"system={short_repr(system)}: these statistics have the systems {known}"
+                f"system={short_repr(system)}: these statistics have the systems {names}"
             )
         return self._totals.tables[system]
 
@@ -1053,9 +1062,9 @@ class StackStatistics:
 
     def _heads_of(self, layer: int) -> slice:
         """Return the slice of the heads of a layer among the heads of all layers."""
-        place = self.layers.index(self.layer_number(layer))
-        start = sum(self.heads_per_layer[:place])
-        return slice(start, start + self.heads_per_layer[place])
+        index = self.layers.index(self.layer_number(layer))
+        start = sum(self.heads_per_layer[:index])
+        return slice(start, start + self.heads_per_layer[index])
 
     def _by_layer(self, values: NDArray[Any]) -> list[Any]:
         return np.split(values, np.cumsum(self.heads_per_layer)[:-1])
@@ -1068,59 +1077,59 @@ class StackStatistics:
         )
 
 
-def _together(one: _State, other: _State) -> _State:
+def _sum_of_states(first: _State, second: _State) -> _State:
     """Return the sum of two states."""
-    if one.model is not None and other.model is not None and one.model != other.model:
+    if first.model is not None and second.model is not None and first.model != second.model:
         raise ValueError(
-            f"the statistics belong to model {one.model!r}, and the other statistics or the record "
-            f"to {other.model!r}. Make statistics for each model."
+            f"the statistics belong to model {first.model!r}, and the other statistics or the "
+            f"record to {second.model!r}. Make statistics for each model."
         )
-    stacks = dict(one.stacks)
-    for name, totals in other.stacks.items():
+    stacks = dict(first.stacks)
+    for name, totals in second.stacks.items():
         if name not in stacks:
             stacks[name] = totals
             continue
-        known = stacks[name]
-        if (known.layers, known.heads_per_layer) != (totals.layers, totals.heads_per_layer):
+        total = stacks[name]
+        if (total.layers, total.heads_per_layer) != (totals.layers, totals.heads_per_layer):
             raise ValueError(
-                f"stack {name!r} has layers {format_numbers(known.layers)} with "
-                f"{known.num_heads} heads, and layers {format_numbers(totals.layers)} with "
+                f"stack {name!r} has layers {format_numbers(total.layers)} with "
+                f"{total.num_heads} heads, and layers {format_numbers(totals.layers)} with "
                 f"{totals.num_heads} heads. Use the same model and layers=."
             )
-        stacks[name] = known.plus(totals)
+        stacks[name] = total.plus(totals)
     return _State(
-        _joined_runs(one.texts, other.texts),
-        one.tokens + other.tokens,
-        one.empty + other.empty,
-        one.too_long + other.too_long,
+        _joined_runs(first.texts, second.texts),
+        first.tokens + second.tokens,
+        first.empty + second.empty,
+        first.too_long + second.too_long,
         MappingProxyType(stacks),
-        one.model if one.model is not None else other.model,
+        first.model if first.model is not None else second.model,
     )
 
 
 def _joined_runs(
-    one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]
+    first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
     """Return the union of two lists of ranges. Raise ValueError if a number is in both."""
-    found: list[tuple[int, int]] = []
-    for start, stop in sorted([*one, *other]):
-        if found and start < found[-1][1]:
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted([*first, *second]):
+        if joined and start < joined[-1][1]:
             raise ValueError(
                 f"text={start} was already added. Pass a different number for each text."
             )
-        if found and start == found[-1][1]:
-            found[-1] = found[-1][0], stop
+        if joined and start == joined[-1][1]:
+            joined[-1] = joined[-1][0], stop
         else:
-            found.append((start, stop))
-    return tuple(found)
+            joined.append((start, stop))
+    return tuple(joined)
 
 
 def _mean_and_error(
     counts: NDArray[np.int64], sums: NDArray[np.int64], squares: NDArray[np.int64]
 ) -> tuple[Numbers, Numbers]:
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(counts > 0, as_numbers(sums) / counts, np.nan)
-        variance = (as_numbers(squares) - counts * mean**2) / (counts - 1)
+        mean = np.where(counts > 0, to_floats(sums) / counts, np.nan)
+        variance = (to_floats(squares) - counts * mean**2) / (counts - 1)
         error = np.sqrt(np.maximum(variance, 0) / counts)
     return mean, np.where(counts > 1, error, np.nan)
 
@@ -1131,12 +1140,12 @@ def _of_heads(edges: EdgeColumns, start: int, stop: int) -> EdgeColumns:
     return edges[first:last]
 
 
-def _window(kept: KeptTokens, around: Sequence[int]) -> list[tuple[int, str]]:
-    wanted = set(windows_of(kept.positions, around))
+def _window(tokens: KeptTokens, around: Sequence[int]) -> list[tuple[int, str]]:
+    near = set(positions_near(tokens.positions, around))
     return [
         (position, token)
-        for position, token in zip(kept.positions, kept.tokens, strict=True)
-        if position in wanted
+        for position, token in zip(tokens.positions, tokens.tokens, strict=True)
+        if position in near
     ]
 
 

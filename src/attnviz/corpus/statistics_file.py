@@ -89,11 +89,11 @@ class _Words:
 
     def sorted(self, arrays: _Arrays) -> list[str]:
         words = sorted(self._numbers)
-        places = np.zeros(len(words), np.int32)
-        for place, word in enumerate(words):
-            places[self._numbers[word]] = place
+        indices = np.zeros(len(words), np.int32)
+        for index, word in enumerate(words):
+            indices[self._numbers[word]] = index
         for name, numbers in self._named:
-            arrays[name] = torch.from_numpy(places[np.array(numbers, np.int64)])
+            arrays[name] = torch.from_numpy(indices[np.array(numbers, np.int64)])
         return words
 
 
@@ -102,31 +102,42 @@ def _stack_to_header(
 ) -> dict[str, Any]:
     def put(key: str, values: NDArray[Any]) -> None:
         # The safetensors arrays have no uint64.
-        kept = values.view(np.int64) if values.dtype == np.uint64 else values
-        arrays[f"{name}/{key}"] = torch.from_numpy(np.require(kept, requirements=["C", "W"]))
+        signed = values.view(np.int64) if values.dtype == np.uint64 else values
+        arrays[f"{name}/{key}"] = torch.from_numpy(np.require(signed, requirements=["C", "W"]))
 
-    for place, fields in enumerate(totals.scores.values()):
-        put(f"scores/{place}", fields)
+    for index, fields in enumerate(totals.scores.values()):
+        put(f"scores/{index}", fields)
     put("offsets", totals.offsets)
     put("offset_counts", totals.offset_counts)
-    for place, table in enumerate(totals.tables.values()):
-        put(f"tables/{place}/sums", table.sums)
-        put(f"tables/{place}/counts", table.counts)
+    for index, table in enumerate(totals.tables.values()):
+        put(f"tables/{index}/sums", table.sums)
+        put(f"tables/{index}/counts", table.counts)
     for kind, pool in (("strongest", totals.strongest), ("sampled", totals.sampled)):
         for column in _EDGE_COLUMNS:
             put(f"{kind}/{column}", getattr(pool.kept, column))
     for side, parts in enumerate(totals.tokens):
-        kept = parts[0] if parts else {}
-        put(f"tokens/{side}/texts", np.array(list(kept), np.int64))
-        put(f"tokens/{side}/counts", np.array([len(k.positions) for k in kept.values()], np.int64))
-        positions = [position for each in kept.values() for position in each.positions]
+        tokens_by_text = parts[0] if parts else {}
+        put(f"tokens/{side}/texts", np.array(list(tokens_by_text), np.int64))
+        put(
+            f"tokens/{side}/counts",
+            np.array([len(k.positions) for k in tokens_by_text.values()], np.int64),
+        )
+        positions = [
+            position
+            for text_tokens in tokens_by_text.values()
+            for position in text_tokens.positions
+        ]
         put(f"tokens/{side}/positions", np.array(positions, np.int32))
         words.add(
             f"{name}/tokens/{side}/tokens",
-            [token for each in kept.values() for token in each.tokens],
+            [token for text_tokens in tokens_by_text.values() for token in text_tokens.tokens],
         )
         for system in range(len(totals.tables)):
-            classes = [each for one in kept.values() for each in one.classes[system]]
+            classes = [
+                text_tokens
+                for text_tokens_of_system in tokens_by_text.values()
+                for text_tokens in text_tokens_of_system.classes[system]
+            ]
             words.add(f"{name}/tokens/{side}/classes/{system}", classes)
     return {
         "name": name,
@@ -136,7 +147,7 @@ def _stack_to_header(
         "one_text": totals.one_text,
         "scores": list(totals.scores),
         "tables": [[system, list(table.names)] for system, table in totals.tables.items()],
-        "most": totals.strongest.most,
+        "most": totals.strongest.max_edges,
     }
 
 
@@ -172,15 +183,15 @@ def _statistics(
 ) -> HeadStatistics:
     from attnviz.corpus.statistics import _State
 
-    found = kind(
+    statistics = kind(
         weights=_text(header["weights"]),
         edges=header["edges"],
         seed=header["seed"],
         columns=[_text(name) for name in header["columns"]],
         frequencies={_id(key): _count(value) for key, value in header["frequencies"]},
     )
-    found.remarks = tuple(_text(each) for each in header["remarks"])
-    words = [_text(each) for each in header["words"]]
+    statistics.remarks = tuple(_text(item) for item in header["remarks"])
+    words = [_text(item) for item in header["words"]]
     stacks: dict[str, StackTotals] = {}
     _check(isinstance(header["stacks"], list), "stacks are not a list")
     for fields in header["stacks"]:
@@ -188,11 +199,14 @@ def _statistics(
         _check(name not in stacks, f"stack {name!r} exists twice")
         stacks[name] = _totals(fields, _Reader(name, arrays, words))
         systems = tuple(stacks[name].tables)
-        _check(systems == found.class_systems, "systems of classes do not match the columns")
-        _check(stacks[name].strongest.most == found.edges, "numbers of edges differ")
+        _check(systems == statistics.class_systems, "systems of classes do not match the columns")
+        _check(stacks[name].strongest.max_edges == statistics.edges, "numbers of edges differ")
     runs = tuple((_count(start), _count(stop)) for start, stop in header["texts"])
     ends = [-1, *(end for run in runs for end in run)]
-    _check(all(one < other for one, other in pairwise(ends)), "ranges of texts are not ascending")
+    _check(
+        all(earlier < later for earlier, later in pairwise(ends)),
+        "ranges of texts are not ascending",
+    )
     state = _State(
         runs,
         _count(header["tokens"]),
@@ -202,8 +216,8 @@ def _statistics(
         None if header["model"] is None else _text(header["model"]),
     )
     _check(state.empty + state.too_long <= state.seen, "more texts are left out than exist")
-    found._state = state
-    return found
+    statistics._state = state
+    return statistics
 
 
 class _Reader:
@@ -216,11 +230,11 @@ class _Reader:
         name = f"{self._stack}/{key}"
         # A copy: the file is memory-mapped and could change.
         values = self._arrays[name].numpy().copy()
-        wanted = np.int64 if dtype == np.uint64 else dtype
+        stored_dtype = np.int64 if dtype == np.uint64 else dtype
         fits = values.ndim == len(shape) and all(
-            size is None or size == there for size, there in zip(shape, values.shape, strict=True)
+            size is None or size == actual for size, actual in zip(shape, values.shape, strict=True)
         )
-        _check(fits and values.dtype == wanted, f"{name} has a wrong shape or dtype")
+        _check(fits and values.dtype == stored_dtype, f"{name} has a wrong shape or dtype")
         return values.view(np.uint64) if dtype == np.uint64 else values
 
     def words(self, key: str, count: int) -> list[str]:
@@ -239,20 +253,20 @@ def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
     scores = [_text(score) for score in fields["scores"]]
     _check(len(set(scores)) == len(scores), "a score exists twice")
     tables = {}
-    for place, (system, classes) in enumerate(fields["tables"]):
-        names = tuple(_text(each) for each in classes)
+    for index, (system, classes) in enumerate(fields["tables"]):
+        names = tuple(_text(class_name) for class_name in classes)
         _check(
             len(set(names)) == len(names) and "" not in names, "a class is empty or exists twice"
         )
         tables[_text(system)] = Tables(
             names,
-            read.array(f"tables/{place}/sums", np.int64, num_heads, len(names), len(names)),
-            read.array(f"tables/{place}/counts", np.int64, num_heads, len(names)),
+            read.array(f"tables/{index}/sums", np.int64, num_heads, len(names), len(names)),
+            read.array(f"tables/{index}/counts", np.int64, num_heads, len(names)),
         )
     _check(len(tables) == len(fields["tables"]), "a system of classes exists twice")
     sides = tuple((_tokens(read, side, len(tables)),) for side in range(1 if one_text else 2))
-    most = _count(fields["most"])
-    pools = [_pool(read, kind, most, num_heads) for kind in ("strongest", "sampled")]
+    max_edges = _count(fields["most"])
+    pools = [_pool(read, kind, max_edges, num_heads) for kind in ("strongest", "sampled")]
     for pool in pools:
         _check_tokens(pool.kept, sides)
     counts = read.array("offset_counts", np.int64, num_heads, len(OFFSET_LABELS))
@@ -262,8 +276,8 @@ def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
         causal=_flag(fields["causal"]),
         one_text=one_text,
         scores={
-            score: read.array(f"scores/{place}", np.int64, len(FIELDS), num_heads)
-            for place, score in enumerate(scores)
+            score: read.array(f"scores/{index}", np.int64, len(FIELDS), num_heads)
+            for index, score in enumerate(scores)
         },
         offsets=read.array("offsets", np.int64, num_heads, len(OFFSET_LABELS)),
         offset_counts=counts,
@@ -271,11 +285,13 @@ def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
         strongest=pools[0],
         sampled=pools[1],
         tokens=sides,
-        held=sum(len(kept.positions) for side in sides for kept in side[0].values()),
+        num_tokens=sum(
+            len(text_tokens.positions) for side in sides for text_tokens in side[0].values()
+        ),
     )
 
 
-def _pool(read: _Reader, kind: str, most: int, num_heads: int) -> Pool:
+def _pool(read: _Reader, kind: str, max_edges: int, num_heads: int) -> Pool:
     count = len(read.array(f"{kind}/order", np.uint64, None))
     columns = [
         read.array(f"{kind}/{column}", dtype, count) for column, dtype in _EDGE_COLUMNS.items()
@@ -284,8 +300,8 @@ def _pool(read: _Reader, kind: str, most: int, num_heads: int) -> Pool:
     _check(_within(edges.head, num_heads), f"{kind} edges have invalid heads")
     _check((np.diff(edges.head) >= 0).all(), f"{kind} edges are not sorted by head")
     _check(np.isfinite(edges.weight).all(), f"{kind} edges have weights that are not finite")
-    _check((np.bincount(edges.head, minlength=1) <= most).all(), f"too many {kind} edges")
-    return Pool(most, num_heads, edges)
+    _check((np.bincount(edges.head, minlength=1) <= max_edges).all(), f"too many {kind} edges")
+    return Pool(max_edges, num_heads, edges)
 
 
 def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]:
@@ -299,25 +315,32 @@ def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]
         read.words(f"tokens/{side}/classes/{system}", len(positions))
         for system in range(num_systems)
     ]
-    found = {}
+    by_text = {}
     start = 0
     for text, count in zip(texts.tolist(), counts.tolist(), strict=True):
-        some = slice(start, start + count)
+        of_text = slice(start, start + count)
         start += count
-        here = tuple(positions[some].tolist())
-        _check(all(one < two for one, two in pairwise(here)), "positions are not ascending")
-        found[text] = KeptTokens(
-            here, tuple(tokens[some]), tuple(tuple(each[some]) for each in systems)
+        text_positions = tuple(positions[of_text].tolist())
+        _check(
+            all(earlier < later for earlier, later in pairwise(text_positions)),
+            "positions are not ascending",
         )
-    return found
+        by_text[text] = KeptTokens(
+            text_positions,
+            tuple(tokens[of_text]),
+            tuple(tuple(system_classes[of_text]) for system_classes in systems),
+        )
+    return by_text
 
 
 def _check_tokens(edges: EdgeColumns, sides: Sequence[tuple[dict[int, KeptTokens]]]) -> None:
     """Raise ValueError unless the query and key of every edge are among the kept tokens."""
-    for places, side in ((edges.query, sides[0][0]), (edges.key, sides[-1][0])):
-        known = {text: set(kept.positions) for text, kept in side.items()}
-        for text, place in zip(edges.text.tolist(), places.tolist(), strict=True):
-            _check(place in known.get(text, ()), f"an edge of text {text} has no tokens")
+    for positions, side in ((edges.query, sides[0][0]), (edges.key, sides[-1][0])):
+        kept_positions = {text: set(text_tokens.positions) for text, text_tokens in side.items()}
+        for text, position in zip(edges.text.tolist(), positions.tolist(), strict=True):
+            _check(
+                position in kept_positions.get(text, ()), f"an edge of text {text} has no tokens"
+            )
 
 
 def _within(numbers: NDArray[Any], stop: int) -> bool:
@@ -329,23 +352,23 @@ def _check(fits: object, what: str) -> None:
         raise ValueError(what)
 
 
-def _text(given: Any) -> str:
-    if not isinstance(given, str):
-        raise TypeError(f"{short_repr(given)} is not a string")
-    return given
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{short_repr(value)} is not a string")
+    return value
 
 
-def _count(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 62:
-        raise TypeError(f"{short_repr(given)} is not a count")
-    return given
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise TypeError(f"{short_repr(value)} is not a count")
+    return value
 
 
-def _id(given: Any) -> int | str:
-    return given if isinstance(given, str) else _count(given)
+def _id(value: Any) -> int | str:
+    return value if isinstance(value, str) else _count(value)
 
 
-def _flag(given: Any) -> bool:
-    if not isinstance(given, bool):
-        raise TypeError(f"{short_repr(given)} is not a boolean")
-    return given
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{short_repr(value)} is not a boolean")
+    return value

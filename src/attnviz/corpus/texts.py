@@ -64,8 +64,8 @@ class Texts:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def __getitem__(self, place: int) -> Any:
-        text = self._texts[place]
+    def __getitem__(self, index: int) -> Any:
+        text = self._texts[index]
         if isinstance(text, Mapping) and self._column in text:
             return text[self._column]
         return text
@@ -78,8 +78,8 @@ class Texts:
                 f"Pass a mapping, columns={{{name!r}: values}}."
             )
         if name not in self._names:
-            known = ", ".join(map(repr, self._names))
-            raise ValueError(f"columns: {name!r} is not one of the columns of the dataset, {known}")
+            names = ", ".join(map(repr, self._names))
+            raise ValueError(f"columns: {name!r} is not one of the columns of the dataset, {names}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
         # A Series is indexed by label.
@@ -94,8 +94,8 @@ class TextColumns:
 
     Examples
     --------
-    >>> known = TextColumns({"label": ["a", "b", "c"]}, Texts(["the", "cat", "sat"]))
-    >>> known.of([2, 0])
+    >>> columns = TextColumns({"label": ["a", "b", "c"]}, Texts(["the", "cat", "sat"]))
+    >>> columns.values_at([2, 0])
     {'label': ['c', 'a']}
     """
 
@@ -125,19 +125,19 @@ class TextColumns:
                     "value for each of its tokens."
                 )
             listed = list(values)
-            for place, value in enumerate(listed):
-                check_entry(name, place, value)
+            for index, value in enumerate(listed):
+                check_entry(name, index, value)
             self._values[name] = (listed, None)
 
-    def of(self, places: Iterable[int]) -> dict[str, list[Any]]:
-        """Return the entries of each column for the texts at `places`."""
-        wanted = list(places)
+    def values_at(self, indices: Iterable[int]) -> dict[str, list[Any]]:
+        """Return the entries of each column for the texts at `indices`."""
+        chosen = list(indices)
         return {
-            name: [_class(values[place], classes) for place in wanted]
+            name: [_class(values[index], classes) for index in chosen]
             for name, (values, classes) in self._values.items()
         }
 
-    def check(self, place: int, record: AttentionRecord) -> None:
+    def check(self, index: int, record: AttentionRecord) -> None:
         """Raise unless each column has one value for the text or one for each of its tokens."""
         counts = {
             len(side)
@@ -145,8 +145,8 @@ class TextColumns:
             if stack.has_vectors
             for side in (stack.query_tokens, stack.key_tokens)
         }
-        for name, [value] in self.of([place]).items():
-            check_entry(name, place, value, counts)
+        for name, [value] in self.values_at([index]).items():
+            check_entry(name, index, value, counts)
 
 
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:

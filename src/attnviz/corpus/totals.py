@@ -23,9 +23,9 @@ __all__ = [
     "Pool",
     "StackTotals",
     "Tables",
-    "as_numbers",
+    "positions_near",
+    "to_floats",
     "totals_of_text",
-    "windows_of",
 ]
 
 Whole = NDArray[np.int64]
@@ -37,12 +37,12 @@ FIELDS = (
     *("shuffled texts", "shuffled sum", "over shuffled", "squares over shuffled"),
     *("position texts", "position sum", "over position", "squares over position"),
 )
-_ONE = 1 << 32
-_ONE_OF_PAIRS = 1 << 28
+_SCALE = 1 << 32
+_PAIR_SCALE = 1 << 28
 # Number of tokens on either side of a query and a key that are kept with an edge.
 _WINDOW = 6
 # Number of waiting edges above which the first of each head are selected.
-_WAITING = 1 << 14
+_MAX_WAITING = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ class KeptTokens:
     tokens: tuple[str, ...]
     classes: tuple[tuple[str, ...], ...]
 
-    def among(self, wanted: NDArray[np.bool_]) -> KeptTokens:
+    def select(self, flags: NDArray[np.bool_]) -> KeptTokens:
         """Return the tokens whose flag is set."""
-        if wanted.all():
+        if flags.all():
             return self
-        places = np.flatnonzero(wanted).tolist()
+        indices = np.flatnonzero(flags).tolist()
         return KeptTokens(
-            tuple(self.positions[place] for place in places),
-            tuple(self.tokens[place] for place in places),
-            tuple(tuple(each[place] for place in places) for each in self.classes),
+            tuple(self.positions[index] for index in indices),
+            tuple(self.tokens[index] for index in indices),
+            tuple(tuple(system[index] for index in indices) for system in self.classes),
         )
 
 
@@ -91,18 +91,18 @@ class Pool:
         Candidates that were not compared with the kept edges yet.
     """
 
-    most: int
+    max_edges: int
     num_heads: int
     kept: EdgeColumns
     waiting: tuple[EdgeColumns, ...] = ()
 
     @cached_property
-    def least(self) -> NDArray[np.uint64]:
+    def min_orders(self) -> NDArray[np.uint64]:
         """Smallest order of each head that can still be kept, (heads,)."""
         counts = np.bincount(self.kept.head, minlength=self.num_heads)
         least = np.zeros(self.num_heads, np.uint64)
-        if self.most:
-            full = counts >= self.most
+        if self.max_edges:
+            full = counts >= self.max_edges
             least[full] = self.kept.order[np.cumsum(counts)[full] - 1]
         else:
             least[:] = np.iinfo(np.uint64).max
@@ -123,8 +123,8 @@ class Pool:
         """Return a pool with the best of all edges and without candidates."""
         if not self.waiting:
             return self
-        kept = largest_per_head([self.kept, *self.waiting], self.most, self.num_heads)
-        return Pool(self.most, self.num_heads, kept)
+        best = largest_per_head([self.kept, *self.waiting], self.max_edges, self.num_heads)
+        return Pool(self.max_edges, self.num_heads, best)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,19 +149,23 @@ class Tables:
         """Return the sums of both tables. If their classes differ, the union is sorted."""
         if self.names == other.names:
             return Tables(
-                self.names, added(self.sums, other.sums), added(self.counts, other.counts)
+                self.names,
+                add_exactly(self.sums, other.sums),
+                add_exactly(self.counts, other.counts),
             )
         names = tuple(sorted({*self.names, *other.names}))
-        one, two = self._under(names), other._under(names)
-        return Tables(names, added(one.sums, two.sums), added(one.counts, two.counts))
+        first, second = self._under(names), other._under(names)
+        return Tables(
+            names, add_exactly(first.sums, second.sums), add_exactly(first.counts, second.counts)
+        )
 
     def _under(self, names: tuple[str, ...]) -> Tables:
-        places = np.array([names.index(name) for name in self.names], np.int64)
+        indices = np.array([names.index(name) for name in self.names], np.int64)
         sums = np.zeros((len(self.sums), len(names), len(names)), np.int64)
         counts = np.zeros((len(self.sums), len(names)), np.int64)
-        if len(places):
-            sums[:, places[:, None], places] = self.sums
-            counts[:, places] = self.counts
+        if len(indices):
+            sums[:, indices[:, None], indices] = self.sums
+            counts[:, indices] = self.counts
         return Tables(names, sums, counts)
 
 
@@ -203,7 +207,7 @@ class StackTotals:
     sampled: Pool
     tokens: tuple[tuple[Mapping[int, KeptTokens], ...], ...]
     # Number of tokens after unneeded ones were last dropped.
-    held: int = field(default=0, compare=False)
+    num_tokens: int = field(default=0, compare=False)
 
     @property
     def num_heads(self) -> int:
@@ -214,27 +218,28 @@ class StackTotals:
         """Return the totals of the texts of both."""
         scores = dict(self.scores)
         for name, numbers in other.scores.items():
-            scores[name] = added(scores[name], numbers) if name in scores else numbers
+            scores[name] = add_exactly(scores[name], numbers) if name in scores else numbers
         tables = dict(self.tables)
         for name, table in other.tables.items():
             tables[name] = tables[name].plus(table) if name in tables else table
-        found = replace(
+        total = replace(
             self,
             causal=self.causal and other.causal,
             scores=scores,
-            offsets=added(self.offsets, other.offsets),
-            offset_counts=added(self.offset_counts, other.offset_counts),
+            offsets=add_exactly(self.offsets, other.offsets),
+            offset_counts=add_exactly(self.offset_counts, other.offset_counts),
             tables=tables,
             strongest=self.strongest.plus(other.strongest),
             sampled=self.sampled.plus(other.sampled),
             tokens=tuple(
-                (*own, *theirs) for own, theirs in zip(self.tokens, other.tokens, strict=True)
+                (*own_tokens, *other_tokens)
+                for own_tokens, other_tokens in zip(self.tokens, other.tokens, strict=True)
             ),
         )
-        waiting = found.strongest.num_waiting + found.sampled.num_waiting
-        many = _WAITING + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
+        waiting = total.strongest.num_waiting + total.sampled.num_waiting
+        many = _MAX_WAITING + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
         # Selecting early fills the pools. Full pools reject weak edges before they are candidates.
-        return found.settled() if waiting > many or len(found.tokens[0]) > 64 else found
+        return total.settled() if waiting > many or len(total.tokens[0]) > 64 else total
 
     def settled(self) -> StackTotals:
         """Return totals without candidate edges. Tokens far from kept edges may be dropped."""
@@ -244,47 +249,58 @@ class StackTotals:
         edges = EdgeColumns.joined([strongest.kept, sampled.kept])
         texts = set(np.unique(edges.text).tolist())
         tokens: list[dict[int, KeptTokens]] = [
-            {text: kept for part in parts for text, kept in part.items() if text in texts}
+            {
+                text: text_tokens
+                for part in parts
+                for text, text_tokens in part.items()
+                if text in texts
+            }
             for parts in self.tokens
         ]
-        held = sum(len(kept.positions) for side in tokens for kept in side.values())
-        if held > 2 * self.held + 4096:
-            tokens = narrowed(tokens, edges)
-            held = sum(len(kept.positions) for side in tokens for kept in side.values())
+        num_tokens = sum(
+            len(text_tokens.positions) for side in tokens for text_tokens in side.values()
+        )
+        if num_tokens > 2 * self.num_tokens + 4096:
+            tokens = tokens_near(tokens, edges)
+            num_tokens = sum(
+                len(text_tokens.positions) for side in tokens for text_tokens in side.values()
+            )
         return replace(
             self,
             strongest=strongest,
             sampled=sampled,
             tokens=tuple((side,) for side in tokens),
-            held=max(held, self.held),
+            num_tokens=max(num_tokens, self.num_tokens),
         )
 
     def canonical(self) -> StackTotals:
         """Return a form that is equal for the same texts, in whatever order they were added."""
         settled = self.settled()
         edges = EdgeColumns.joined([settled.strongest.kept, settled.sampled.kept])
-        tokens = narrowed([side[0] if side else {} for side in settled.tokens], edges)
-        held = sum(len(kept.positions) for side in tokens for kept in side.values())
+        tokens = tokens_near([side[0] if side else {} for side in settled.tokens], edges)
+        num_tokens = sum(
+            len(text_tokens.positions) for side in tokens for text_tokens in side.values()
+        )
         return replace(
             settled,
             scores={name: settled.scores[name] for name in sorted(settled.scores)},
             tokens=tuple((side,) for side in tokens),
-            held=held,
+            num_tokens=num_tokens,
         )
 
 
-def added(one: Whole, other: Whole) -> Whole:
+def add_exactly(first: Whole, second: Whole) -> Whole:
     """Return the sum of two arrays. Raise OverflowError if it does not fit into 64 bits."""
-    total = one + other
+    total = first + second
     # Overflow: the summands have the same sign and the sum has the other.
-    if (((one ^ total) & (other ^ total)) < 0).any():
+    if (((first ^ total) & (second ^ total)) < 0).any():
         raise OverflowError("too many texts: their sums do not fit into 64 bits")
     return total
 
 
-def as_numbers(sums: Whole, *, pairs: bool = False) -> Numbers:
+def to_floats(sums: Whole, *, pairs: bool = False) -> Numbers:
     """Convert integer sums back to numbers."""
-    return sums / (_ONE_OF_PAIRS if pairs else _ONE)
+    return sums / (_PAIR_SCALE if pairs else _SCALE)
 
 
 def totals_of_text(
@@ -303,9 +319,9 @@ def totals_of_text(
     """
     num_heads = sum(heads_per_layer)
     pools = []
-    for found in (numbers.strongest, numbers.sampled):
-        empty = Pool(edges, num_heads, EdgeColumns.none())
-        pools.append(replace(empty, waiting=(found,) if len(found) else ()))
+    for candidates in (numbers.strongest, numbers.sampled):
+        empty = Pool(edges, num_heads, EdgeColumns.empty())
+        pools.append(replace(empty, waiting=(candidates,) if len(candidates) else ()))
     near = EdgeColumns.joined([numbers.strongest, numbers.sampled])
     return StackTotals(
         layers=layers,
@@ -313,12 +329,12 @@ def totals_of_text(
         causal=causal,
         one_text=len(sides) == 1,
         scores=_fields(numbers.scores),
-        offsets=_whole(numbers.offsets, _ONE_OF_PAIRS),
+        offsets=_to_integers(numbers.offsets, _PAIR_SCALE),
         offset_counts=numbers.offset_counts,
         tables={
             name: Tables(
                 sides[0].names[name],
-                _whole(sums, _ONE_OF_PAIRS),
+                _to_integers(sums, _PAIR_SCALE),
                 numbers.class_counts[name],
             )
             for name, sums in numbers.classes.items()
@@ -326,8 +342,8 @@ def totals_of_text(
         strongest=pools[0],
         sampled=pools[1],
         tokens=tuple(
-            ({text: _kept(facts, places)},) if len(places) else ()
-            for facts, places in zip(sides, _near(near, sides), strict=True)
+            ({text: _kept_tokens(facts, positions)},) if len(positions) else ()
+            for facts, positions in zip(sides, _positions_near_edges(near, sides), strict=True)
         ),
     )
 
@@ -337,79 +353,83 @@ def _fields(scores: Mapping[str, Numbers]) -> dict[str, Whole]:
     # All scores at once: (scores, 3, heads).
     values = np.stack(list(scores.values()))
     score = values[:, 0]
-    found = np.empty((len(values), len(FIELDS), values.shape[2]), np.int64)
-    found[:, 0], found[:, 1], found[:, 2] = np.isfinite(score), _whole(score), _whole(score**2)
+    fields = np.empty((len(values), len(FIELDS), values.shape[2]), np.int64)
+    fields[:, 0], fields[:, 1], fields[:, 2] = (
+        np.isfinite(score),
+        _to_integers(score),
+        _to_integers(score**2),
+    )
     baselines = values[:, 1:]
     over = score[:, None] - baselines
-    known = np.isfinite(over)
-    found[:, 3::4], found[:, 4::4] = known, _whole(np.where(known, baselines, 0))
-    found[:, 5::4], found[:, 6::4] = _whole(over), _whole(over**2)
-    return dict(zip(scores, found, strict=True))
+    defined = np.isfinite(over)
+    fields[:, 3::4], fields[:, 4::4] = defined, _to_integers(np.where(defined, baselines, 0))
+    fields[:, 5::4], fields[:, 6::4] = _to_integers(over), _to_integers(over**2)
+    return dict(zip(scores, fields, strict=True))
 
 
-def _whole(values: Numbers, one: int = _ONE) -> Whole:
+def _to_integers(values: Numbers, scale: int = _SCALE) -> Whole:
     """Convert numbers to scaled integers, NaN to 0."""
-    scaled = np.rint(np.where(np.isnan(values), 0.0, values) * one)
+    scaled = np.rint(np.where(np.isnan(values), 0.0, values) * scale)
     if not (np.abs(scaled) < 2.0**62).all():
         raise OverflowError("a number is too large to be added")
-    whole: Whole = scaled.astype(np.int64)
-    return whole
+    integers: Whole = scaled.astype(np.int64)
+    return integers
 
 
-def _near(edges: EdgeColumns, sides: Sequence[TokenFacts]) -> list[Whole]:
+def _positions_near_edges(edges: EdgeColumns, sides: Sequence[TokenFacts]) -> list[Whole]:
     """Return the positions near the edges of one text, for each side."""
-    found = []
+    near = []
     for number, facts in enumerate(sides):
         ends = [edges.query, edges.key] if len(sides) == 1 else [(edges.query, edges.key)[number]]
         changes = np.zeros(len(facts.tokens) + 1, np.int64)
-        for places in ends:
-            np.add.at(changes, np.maximum(places - _WINDOW, 0), 1)
-            np.add.at(changes, np.minimum(places + _WINDOW + 1, len(facts.tokens)), -1)
-        found.append(np.flatnonzero(np.cumsum(changes)[:-1] > 0))
-    return found
+        for positions in ends:
+            np.add.at(changes, np.maximum(positions - _WINDOW, 0), 1)
+            np.add.at(changes, np.minimum(positions + _WINDOW + 1, len(facts.tokens)), -1)
+        near.append(np.flatnonzero(np.cumsum(changes)[:-1] > 0))
+    return near
 
 
-def _kept(facts: TokenFacts, places: Whole) -> KeptTokens:
-    positions = places.tolist()
+def _kept_tokens(facts: TokenFacts, indices: Whole) -> KeptTokens:
+    positions = indices.tolist()
     classes = []
     for system, codes in facts.classes.items():
-        known = facts.names[system]
-        classes.append(tuple(known[code] if code >= 0 else "" for code in codes[places].tolist()))
+        names = facts.names[system]
+        classes.append(tuple(names[code] if code >= 0 else "" for code in codes[indices].tolist()))
     return KeptTokens(
-        tuple(positions), tuple(facts.tokens.text[place] for place in positions), tuple(classes)
+        tuple(positions), tuple(facts.tokens.text[index] for index in positions), tuple(classes)
     )
 
 
-def windows_of(positions: Iterable[int], around: Sequence[int]) -> list[int]:
+def positions_near(positions: Iterable[int], around: Sequence[int]) -> list[int]:
     """Return the positions that lie within the window of one of the positions in `around`."""
     return [
         position
         for position in positions
-        if any(abs(position - place) <= _WINDOW for place in around)
+        if any(abs(position - center) <= _WINDOW for center in around)
     ]
 
 
-def narrowed(tokens: Sequence[Mapping[int, KeptTokens]], edges: EdgeColumns) -> list[Any]:
+def tokens_near(tokens: Sequence[Mapping[int, KeptTokens]], edges: EdgeColumns) -> list[Any]:
     """Return only the tokens that lie near an edge, with texts ascending."""
     if not len(edges):
         return [{} for _ in tokens]
     ranked = np.argsort(edges.text, kind="stable")
     texts, starts = np.unique(edges.text[ranked], return_index=True)
     stops = [*starts[1:], len(ranked)]
-    found: list[dict[int, KeptTokens]] = [{} for _ in tokens]
+    by_side: list[dict[int, KeptTokens]] = [{} for _ in tokens]
     for text, start, stop in zip(texts.tolist(), starts, stops, strict=True):
-        some = ranked[start:stop]
-        both = [edges.query[some], edges.key[some]]
-        sides = [np.concatenate(both)] if len(tokens) == 1 else both
+        of_text = ranked[start:stop]
+        query_and_key = [edges.query[of_text], edges.key[of_text]]
+        sides = [np.concatenate(query_and_key)] if len(tokens) == 1 else query_and_key
         for number, ends in enumerate(sides):
-            kept = tokens[number].get(text)
-            if kept is None:
+            text_tokens = tokens[number].get(text)
+            if text_tokens is None:
                 continue
-            here = np.array(kept.positions, np.int64)
-            places = np.unique(ends)
-            after = np.searchsorted(places, here)
-            above = places[np.minimum(after, len(places) - 1)]
-            below = places[np.maximum(after - 1, 0)]
-            distance = np.minimum(np.abs(above - here), np.abs(below - here))
-            found[number][text] = kept.among(distance <= _WINDOW)
-    return found
+            positions = np.array(text_tokens.positions, np.int64)
+            centers = np.unique(ends)
+            after = np.searchsorted(centers, positions)
+            above = centers[np.minimum(after, len(centers) - 1)]
+            below = centers[np.maximum(after - 1, 0)]
+            distance = np.minimum(np.abs(above - positions), np.abs(below - positions))
+            by_side[number][text] = text_tokens.select(distance <= _WINDOW)
+    return by_side

@@ -39,8 +39,8 @@ _HERE = Path(__file__).parent
 
 def _checked(name: str, names: tuple[str, ...] = NAMES) -> str:
     if name not in names:
-        known = ", ".join(repr(known) for known in names)
-        raise ValueError(f"name must be one of the demo models {known}, not {name!r}")
+        demo = ", ".join(repr(demo) for demo in names)
+        raise ValueError(f"name must be one of the demo models {demo}, not {name!r}")
     return name
 
 
@@ -141,12 +141,12 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
     >>> list(models)
     [0, 480]
     """
-    kept = CHECKPOINTS[_checked(name, tuple(CHECKPOINTS))]
-    steps = [step for step in kept if step in after]
-    if not steps or set(after) - set(kept):
+    existing = CHECKPOINTS[_checked(name, tuple(CHECKPOINTS))]
+    steps = [step for step in existing if step in after]
+    if not steps or set(after) - set(existing):
         raise ValueError(
             f"after={after!r} must contain training steps of {name!r}, at least one of "
-            f"{', '.join(map(str, kept))}"
+            f"{', '.join(map(str, existing))}"
         )
     import transformers
 

@@ -11,20 +11,20 @@ import torch
 
 import attnviz as av
 from attnviz.corpus import RayEngine
-from attnviz.corpus.on_ray import check_model, engine_of
+from attnviz.corpus.on_ray import check_model, resolve_engine
 
 
 def test_engines() -> None:
-    assert engine_of(None, ["a"]) is None
-    assert engine_of("ray", ["a"]) == RayEngine()
+    assert resolve_engine(None, ["a"]) is None
+    assert resolve_engine("ray", ["a"]) == RayEngine()
     settings = RayEngine(num_actors=8, num_gpus=0.5)
-    assert engine_of(settings, ["a"]) is settings
+    assert resolve_engine(settings, ["a"]) is settings
 
 
 @pytest.mark.parametrize("given", ["spark", "", 1, True, ["ray"], RayEngine])
 def test_other_engines_are_refused(given: object) -> None:
     with pytest.raises(ValueError, match=r'engine=.* must be None, "ray" or a RayEngine'):
-        engine_of(given, ["a"])
+        resolve_engine(given, ["a"])
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ def test_offsets_of_a_long_text() -> None:
 def test_some_queries_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     record = causal_record(70)
     at_once = statistics_of(record).to_pandas()
-    monkeypatch.setattr("attnviz.corpus.measuring._ENTRIES", 4_000)
+    monkeypatch.setattr("attnviz.corpus.measuring._MAX_ENTRIES", 4_000)
     in_parts = statistics_of(record)
     assert_allclose(in_parts.to_pandas()["mean"], at_once["mean"], atol=1e-6)
     assert_allclose(in_parts.to_pandas()["baseline"], at_once["baseline"], atol=1e-6)

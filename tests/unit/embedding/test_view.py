@@ -59,7 +59,7 @@ def test_one_text_is_enough() -> None:
         ({"text": -1}, "text=-1: the corpus has texts 0 to 1"),
         ({"text": 1, "token": 6}, "token=6: stack 'self' has queries 0 to 5"),
         ({"text": 1, "key": 6}, "key=6: stack 'self' has keys 0 to 5"),
-        ({"stack": "cross"}, "this corpus has 'self'"),
+        ({"stack": "cross"}, "this corpus has the stacks 'self'"),
         ({"color": "entropy"}, "color='entropy' must be one of 'type', 'position'"),
         ({"selected": [3, 20]}, "there is no point 20; stack 'self' has points 0 to 19"),
         ({"selected": [-1]}, "there is no point -1"),

@@ -7,7 +7,7 @@ import { formatSmall, formatWeight } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
 import { headTitle } from "./captions";
 import type { AtlasProps } from "./controls";
-import { MOST_CLASSES } from "./store";
+import { MAX_CLASSES } from "./store";
 
 /** Of so many classes each weight is written; of more, shown by its shade and on hover. */
 const MOST_WRITTEN = 7;
@@ -29,7 +29,7 @@ export function ClassTable({ context, store }: AtlasProps) {
   const color = rgbOf(context.palette.value.positive).join(" ");
   const written = keys.length <= MOST_WRITTEN;
   const systems = store.systems.value;
-  const tooMany = stack.classes.filter((each) => each.values.length > MOST_CLASSES);
+  const tooMany = stack.classes.filter((each) => each.values.length > MAX_CLASSES);
   return (
     <section class="av-atlas-figures" aria-label="Weights by class of token">
       <div class="av-row av-options">
@@ -86,7 +86,7 @@ export function ClassTable({ context, store }: AtlasProps) {
       {tooMany.map(({ name, values }) => (
         <p class="av-muted av-atlas-words" key={name}>
           No table of {name}: it has {values.length} classes, and a table shows at most{" "}
-          {MOST_CLASSES}. Python has all: statistics.stack("{stack.name}").class_weights(
+          {MAX_CLASSES}. Python has all: statistics.stack("{stack.name}").class_weights(
           {head.layer}, "{name}").
         </p>
       ))}

@@ -58,7 +58,7 @@ export type AtlasStore = ReturnType<typeof createAtlasStore>;
 
 const MOST_HEIGHT = 1000;
 /** A table of more classes is not read; a page has none (`attnviz/atlas/page.py`). */
-export const MOST_CLASSES = 24;
+export const MAX_CLASSES = 24;
 
 export function createAtlasStore(context: ViewContext<AtlasState>, width: ReadonlySignal<number>) {
   const { record, state, source } = context;
@@ -110,7 +110,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   const wantedSystem = signal("");
   const systems = computed(() =>
     (stack.value?.classes ?? [])
-      .filter(({ values }) => values.length > 0 && values.length <= MOST_CLASSES)
+      .filter(({ values }) => values.length > 0 && values.length <= MAX_CLASSES)
       .map(({ name }) => name),
   );
   const system = computed(() =>

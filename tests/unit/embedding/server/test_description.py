@@ -49,7 +49,7 @@ def test_what_holds_only_of_moved_keys_is_told_apart() -> None:
     told = describe_points(Corpus([AttentionRecord({"self": stack})]), "self")["caveats"]
     by_start = {each["words"][:20]: (each["kind"], each["layers"]) for each in told}
     assert by_start == {
-        "This layer caps its ": ("moving", [1, 4]),
+        "This layer soft-caps": ("moving", [1, 4]),
         "Each head of this la": ("moving", [2]),
         "This layer adds a po": ("bias", [3, 4]),
     }

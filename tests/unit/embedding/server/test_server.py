@@ -128,7 +128,7 @@ def test_a_text_is_asked_for_by_its_number() -> None:
         ("describe", {"text": 2}, "the corpus has texts 0 to 1"),
         ("describe", {"text": -1}, "the corpus has texts 0 to 1"),
         ("block", {}, "of a corpus; of one of its texts say which, text="),
-        ("corpus", {"stack": "cross"}, "this corpus has 'self'"),
+        ("corpus", {"stack": "cross"}, "this corpus has the stacks 'self'"),
         ("overview", {"stack": "self", "layers": [], "way": WAY}, "layers is empty"),
         ("overview", {"stack": "self", "layers": [7], "way": WAY}, "layer"),
         ("projection", PLOT | {"head": 3}, "heads 0"),
