@@ -198,7 +198,7 @@ def test_a_function_is_read_from_a_view() -> None:
 
     def said(*changes: Any) -> dict[str, Any]:
         view.changes = list(changes)
-        request = {"changes": view.changes, "measured": []}
+        request = {"changes": view.changes}
         header = whole_reply(view._channel._server, "intervene", request).header
         return dict(json.loads(json.dumps(header, allow_nan=False)))
 

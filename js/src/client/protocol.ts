@@ -524,7 +524,10 @@ export interface WantedChange {
 /** Run of the view's model with changed attention, or unchanged if `changes` is empty. */
 export interface InterveneRequest {
   changes: WantedChange[];
-  /** Answer to measure, as in the view's `answer`: a token or two tokens. Empty for the default. */
+  /**
+   * Answer to measure: a token or two tokens, or empty for the default. By default the view's
+   * `answer`, which may be a function.
+   */
   measured?: (number | string)[];
 }
 

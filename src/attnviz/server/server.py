@@ -537,7 +537,7 @@ class Interventions(Protocol):
     """Interface of an object that runs the view's model with changed attention."""
 
     def outcome(
-        self, changes: tuple[WantedChange, ...], measured: tuple[int | str, ...]
+        self, changes: tuple[WantedChange, ...], measured: tuple[int | str, ...] | None
     ) -> Steps[OutcomeHeader]:
         """Return the joint effect of changes on an answer. Raise ValueError without a model."""
         ...
@@ -565,12 +565,13 @@ class InterveneRequest:
 
     Attributes
     ----------
-    measured : tuple of int or str
-        Answer to measure, as in the view's `answer`: a token or two tokens. Empty for the default.
+    measured : tuple of int or str, or None
+        Answer to measure: a token or two tokens, or empty for the default. By default the view's
+        `answer`, which may be a function.
     """
 
     changes: tuple[WantedChange, ...]
-    measured: tuple[int | str, ...] = ()
+    measured: tuple[int | str, ...] | None = None
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         if server.interventions is None:

@@ -108,12 +108,10 @@ class ChangedRuns:
         self._edges: dict[EdgeRequest, EdgeHeader] = {}
 
     def outcome(
-        self, changes: tuple[WantedChange, ...], measured: Measured = ()
+        self, changes: tuple[WantedChange, ...], measured: Measured | None = ()
     ) -> Steps[OutcomeHeader]:
         """What changes do together to the answer that is measured."""
-        if not measured and callable(self.measured):
-            # No request has a function.
-            measured = self.measured
+        measured = self.measured if measured is None else measured
         found = yield from self._answered(changes, measured)
         effect = found.effect
         return {

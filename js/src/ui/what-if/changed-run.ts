@@ -111,7 +111,7 @@ export const readShownRun = Object.assign(
 /** What is known of the changes and the answer that were asked for. */
 export interface Known {
   changes: WantedChange[];
-  measured: AnswerToken[];
+  measured: AnswerToken[] | null;
   outcome: OutcomeHeader | null;
   problem: string | null;
 }
@@ -121,9 +121,10 @@ export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerF
   return answer !== null && typeof answer === "object" && !Array.isArray(answer);
 }
 
-/** The trait `answer` as a request has it. The kernel knows whether it is a function. */
-export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] {
-  if (answer === null || isFunction(answer)) return [];
+/** The trait `answer` as a request has it; null is the function that the kernel has. */
+export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | null {
+  if (isFunction(answer)) return null;
+  if (answer === null) return [];
   return Array.isArray(answer) ? answer : [answer];
 }
 
@@ -202,21 +203,14 @@ export function createChangedRun(
     reason instanceof Error ? reason.message : String(reason);
   const ask = (
     changes: WantedChange[],
-    measured: AnswerToken[],
+    measured: AnswerToken[] | null,
     signal?: AbortSignal,
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: Reply): OutcomeHeader => header as OutcomeHeader;
-    const request = { changes, measured };
     // The question does not say which function it is, so that no answer to it is kept.
-    return measured.length === 0 && isFunction(state.answer.peek())
-      ? source.carrier.ask("intervene", request, signal).then(read)
-      : source.question(
-          "intervene",
-          request,
-          read,
-          (outcome) => 2 * JSON.stringify(outcome).length,
-          signal,
-        );
+    if (measured === null) return source.carrier.ask("intervene", { changes }, signal).then(read);
+    const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
+    return source.question("intervene", { changes, measured }, read, bytesOf, signal);
   };
 
   if (source.carrier.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {

@@ -185,7 +185,7 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   const value = answer === null ? "" : chosen ? String(chosen[0]) : "own";
   const own = isFunction(answer)
     ? `value of ${answer.function}`
-    : measuredOf(answer)
+    : (measuredOf(answer) ?? [])
         .map((each) => (typeof each === "number" ? `token ${each}` : quoted(each)))
         .join(" minus ");
   const choose = (wanted: string): void => {

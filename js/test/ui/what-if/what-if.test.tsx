@@ -261,7 +261,7 @@ it("names a function that is measured, and asks again for another of its name", 
     assign(state, { answer: next });
     await vi.waitFor(() => expect(measured.length).toBe(next ? 2 : 3));
   }
-  expect(measured).toEqual([[], [], []]);
+  expect(measured).toEqual([undefined, undefined, []]);
 });
 
 it("shows the run after a new change, and leaves a difference", async () => {
