@@ -261,8 +261,9 @@ def _without_logits(model: Any, outputs: Any, wanted: Any) -> Answer:
     if wanted is None and has_hidden:
         measure = "cosine similarity of the last hidden states, over all tokens"
         return Answer(measure, outputs)
+    given = "" if wanted is None else f"={short_repr(wanted)}"
     raise ValueError(
-        f"answer={short_repr(wanted)}: {type(model).__name__} has no logits to choose from; "
+        f"answer{given}: {type(model).__name__} has no logits to choose from; "
         + ("load it with its head, leave answer out to compare hidden states, or " * has_hidden)
         + function_instead(outputs)
     )

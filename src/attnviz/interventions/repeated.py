@@ -167,6 +167,14 @@ class RepeatedInterventions:
         finally:
             self._busy = False
 
+    def check(self, answer: Any) -> Steps[None]:
+        """Raise ValueError or TypeError if an answer cannot be measured, also while one is."""
+        known = self._known
+        if known is None or known.logits < known.reading.logits(answer):
+            yield from self.outcome((), answer)
+        else:
+            self._answer(known, answer)
+
     def _answer(self, known: _Unchanged, wanted: Any, changed: _Changed | None = None) -> Answer:
         outputs = None if changed is None else changed.outputs
         return answer_of(self._reader, known.outputs, wanted, known.reading, outputs)

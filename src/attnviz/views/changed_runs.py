@@ -129,7 +129,7 @@ class ChangedRuns:
 
     def check(self, measured: Measured) -> None:
         """Raise ValueError or TypeError if an answer cannot be measured; the model may run."""
-        run_steps(self._made().outcome((), measured))
+        run_steps(self._made().check(measured))
 
     def _made(self) -> RepeatedInterventions:
         if self._source is None:

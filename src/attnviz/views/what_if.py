@@ -208,7 +208,8 @@ class WhatIf(RecordView):
         measured = _measured(value)
         if measured and not self.runs_model:
             raise traitlets.TraitError(without_model(f"answer={short_repr(value)}", self.name))
-        if measured != self._measured:
+        # The default is always allowed, also if the model needs a function.
+        if measured and measured != self._measured:
             try:
                 self._runs.check(measured)
             except (TypeError, ValueError) as error:
