@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 
 WITHOUT_WINDOWS = "chromium-headless-shell"
 #: Commands that the tests of the other browsers need, and the Debian packages that contain them.
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
         install_browser()
         browser = find_browser()
     if browser is None:
-        print(f"The browser tests need a browser, and {HOW_TO_GET_ONE}.", file=sys.stderr)
+        print(f"The browser tests need a browser, and {INSTALL_BROWSER}.", file=sys.stderr)
         return 1
     print(browser)
     return 0

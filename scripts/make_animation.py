@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Locator, Page, sync_playwright
 
 import attnviz as av
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 from make_pictures import IMAGES, TEXT, minilm
 
 TOKEN, LAYER, HEADS = "it", 3, (1, 7, 9)
@@ -164,7 +164,7 @@ def main() -> None:
     """Record the README's example."""
     path = find_browser()
     if path is None:
-        sys.exit(f"the animation is drawn by a browser, and {HOW_TO_GET_ONE}")
+        sys.exit(f"the animation is drawn by a browser, and {INSTALL_BROWSER}")
     record = av.extract(minilm(), TEXT)
     # The name of the checkpoint's folder is not informative.
     record.model = "all-MiniLM-L6-v2"

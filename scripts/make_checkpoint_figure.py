@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import attnviz as av
 from attnviz.analysis import head_scores, uniform_scores
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 from train_demos.__main__ import main as train
 from train_demos.vocabulary import WORDS
 
@@ -288,7 +288,7 @@ def draw(measured: dict[str, Measured], view: av.CompareView) -> None:
     """Write both pictures in both themes."""
     browser_path = find_browser()
     if browser_path is None:
-        sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
+        sys.exit(f"pictures are drawn by a browser, and {INSTALL_BROWSER}")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 900}, device_scale_factor=2)

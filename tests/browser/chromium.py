@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import INSTALL_BROWSER, find_browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, WebSocket
@@ -36,7 +36,7 @@ def launch(playwright: Playwright) -> Browser:
     """Start the machine's Chrome or Chromium; no browser is a failure, never a skip."""
     path = find_browser()
     if path is None:
-        pytest.fail(f"the browser tests need a browser, and {HOW_TO_GET_ONE}", pytrace=False)
+        pytest.fail(f"the browser tests need a browser, and {INSTALL_BROWSER}", pytrace=False)
     return playwright.chromium.launch(executable_path=path, args=list(FLAGS), headless=True)
 
 

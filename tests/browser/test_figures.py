@@ -20,7 +20,7 @@ from playwright.sync_api import expect
 from scipy.signal import fftconvolve
 
 import attnviz as av
-from attnviz.pages.figure import figure_options
+from attnviz.pages.figure import parse_figure_options
 from unit.long_records import long_record
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def answer() -> av.AttentionRecord:
 
 def svg_of(page: Page, view: View, folder: Path, **figure: Any) -> str:
     """A figure as `to_svg` draws it, without starting a browser for each."""
-    options = figure_options(figure)
+    options = parse_figure_options(figure)
     page.add_init_script(f"globalThis.attnvizFigure = {json.dumps(options.request())}")
     page.goto(view.save(folder / "view.html").as_uri())
     expect(page.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", re.compile("."))

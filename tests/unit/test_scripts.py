@@ -17,7 +17,7 @@ import front_end
 import mutants
 import run_tests
 import tally
-from attnviz.pages.image import HOW_TO_GET_ONE
+from attnviz.pages.image import INSTALL_BROWSER
 
 SCRIPTS = Path(front_end.__file__).parent
 SOURCE = Path(attnviz.__file__).parents[1]
@@ -95,7 +95,7 @@ def test_a_missing_browser_is_a_failure_that_says_how_to_get_one(tmp_path: Path)
         check=False,
     )
     assert answer.returncode == 1
-    assert HOW_TO_GET_ONE in answer.stderr
+    assert INSTALL_BROWSER in answer.stderr
 
 
 def test_a_part_that_was_not_run_counts_as_failed(

@@ -29,7 +29,7 @@ from attnviz.atlas.answers import (
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large_message, format_megabytes
-from attnviz.pages.picture import titled
+from attnviz.pages.picture import add_title
 from attnviz.utils.progress import Progress, Steps, run_with_bar
 
 __all__ = [
@@ -81,7 +81,7 @@ def atlas_page_steps(
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large_message(max_bytes, bare))
     # A table of roles says more than a picture, which would show one score of each head.
-    still = titled(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
+    still = add_title(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
     heads = {}
     for name, stack in stacks.items():

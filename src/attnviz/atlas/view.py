@@ -15,7 +15,7 @@ from attnviz.corpus.roles import SINK_ROLES
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
-from attnviz.pages.saved_picture import saved_still
+from attnviz.pages.saved_picture import make_saved_still
 from attnviz.server.kernel import Server
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.filenames import file_stem
@@ -258,7 +258,7 @@ class AtlasView(HeadsView):
 
     def _still(self) -> str:
         figure = atlas_figure(self._statistics, self.stack)
-        return saved_still(self._statistics.model, self.name, figure)
+        return make_saved_still(self._statistics.model, self.name, figure)
 
     def _server(self) -> Server:
         return AtlasServer(self._statistics, page=weakly(self._page_of))

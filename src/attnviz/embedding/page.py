@@ -26,7 +26,14 @@ from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_key
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import check_top_keys, code_too_large_message, format_megabytes
 from attnviz.pages.packing import packed
-from attnviz.pages.picture import MAX_PICTURE_BYTES, SIDES, Cells, grid_figure, numbered, titled
+from attnviz.pages.picture import (
+    MAX_PICTURE_BYTES,
+    SIDES,
+    Cells,
+    add_title,
+    count_and_range,
+    draw_grid,
+)
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
@@ -153,7 +160,7 @@ def embedding_page_steps(
             "images": images,
         },
     }
-    still = titled(corpus.model, "embedding", _figure(corpus, state["stack"], stacks))
+    still = add_title(corpus.model, "embedding", _figure(corpus, state["stack"], stacks))
     page = document(corpus.model, "embedding", state, data, still)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
@@ -433,13 +440,13 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
             for layer in layers
         ]
 
-    of_layers = numbered("layer", layers)
+    of_layers = count_and_range("layer", layers)
     says = (
         f"Queries (brown) and keys (blue) of {of_layers} from top to bottom and "
-        f"{numbered('head', heads)} from left to right (stack {name}), "
+        f"{count_and_range('head', heads)} from left to right (stack {name}), "
         f"{len(points):,} points of each head on its two principal components."
     )
-    return grid_figure(
+    return draw_grid(
         cells,
         _QUERY_KEY_COLORS,
         says,

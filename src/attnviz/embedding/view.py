@@ -23,7 +23,7 @@ from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, check_top_keys
-from attnviz.pages.saved_picture import saved_still
+from attnviz.pages.saved_picture import make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
@@ -414,7 +414,7 @@ class EmbeddingView(HeadRoles):
 
     def _still(self) -> str:
         figure = run_steps(layer_figure(self._answers(), self.state))
-        return saved_still(self._corpus.model, self.name, figure)
+        return make_saved_still(self._corpus.model, self.name, figure)
 
     def _answers(self) -> EmbeddingAnswers:
         return self._corpus_server.answers

@@ -47,7 +47,7 @@ class Entry:
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
         """Picture of all heads of the displayed stack, uint8, (height, width, 3)."""
-        from attnviz.pages.picture import heads_picture
+        from attnviz.pages.picture import draw_heads_picture
 
         view = self._shown
         if not isinstance(view, RecordView):
@@ -55,7 +55,7 @@ class Entry:
                 f"to is a tracker that shows only pictures of heads, and {type(view).__name__} has "
                 "none. Pass a folder, or a tracker that shows pages."
             )
-        return heads_picture(view.pictured_stack)
+        return draw_heads_picture(view.pictured_stack)
 
     @property
     def path(self) -> str:

@@ -35,7 +35,7 @@ from attnviz.pages.packing import (
     packed,
 )
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
-from attnviz.pages.vectors import size_of_vectors, vectors_in_steps
+from attnviz.pages.vectors import encode_vectors_in_steps, size_of_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
@@ -90,7 +90,7 @@ class EmbeddedWeights:
     blocks, maps : list of dict
         Weights of each layer, and small maps of its heads, as JSON values.
     vectors : dict or None
-        Result of `attnviz.pages.vectors.vectors_in_steps`.
+        Result of `attnviz.pages.vectors.encode_vectors_in_steps`.
     """
 
     form: PageForm
@@ -287,7 +287,7 @@ def _embed_vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
 ) -> Steps[EmbeddedWeights]:
     """Embed queries and keys, with small maps."""
-    vectors = yield from vectors_in_steps(record.stacks.values(), exact=exact)
+    vectors = yield from encode_vectors_in_steps(record.stacks.values(), exact=exact)
     error = max((layer["error"] for layer in vectors["layers"]), default=0.0)
     if maps is None:
         maps = yield from _sweep_weights(record, "maps", None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypedDict
 
-__all__ = ["FigureArguments", "FigureOptions", "figure_options"]
+__all__ = ["FigureArguments", "FigureOptions", "parse_figure_options"]
 
 
 class FigureArguments(TypedDict, total=False):
@@ -85,7 +85,7 @@ class FigureOptions:
 
     def request(self) -> dict[str, Any]:
         """Return the options for the page that draws the figure (js/src/draw/figure-request.ts)."""
-        asked = {
+        options = {
             "width": self.width,
             "fontSize": self.font_size,
             "fonts": self.fonts,
@@ -95,10 +95,10 @@ class FigureOptions:
             "background": self.background,
             "colors": self.colors,
         }
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
 
-def figure_options(given: Mapping[str, Any], theme: str = "auto") -> FigureOptions:
+def parse_figure_options(arguments: Mapping[str, Any], theme: str = "auto") -> FigureOptions:
     """Check the arguments of a figure. `theme` is the theme of the view.
 
     Raises
@@ -108,164 +108,170 @@ def figure_options(given: Mapping[str, Any], theme: str = "auto") -> FigureOptio
 
     Examples
     --------
-    >>> round(figure_options({"width": "84mm"}).width, 1)
+    >>> round(parse_figure_options({"width": "84mm"}).width, 1)
     317.5
-    >>> figure_options({"width": "84 mils"})
+    >>> parse_figure_options({"width": "84 mils"})
     Traceback (most recent call last):
     ValueError: width='84 mils' must be a length such as "84mm", "3.3in" or 320 (CSS pixels)
     """
-    unknown = sorted(set(given) - FigureArguments.__annotations__.keys())
+    unknown = sorted(set(arguments) - FigureArguments.__annotations__.keys())
     if unknown:
         raise TypeError(
             f"a figure has no argument {unknown[0]!r}. Its arguments are "
             + ", ".join(FigureArguments.__annotations__)
         )
-    dpi = _number("dpi", given.get("dpi"), _DPI)
-    scale = _number("scale", given.get("scale", _PNG_SCALE), _SCALES)
+    dpi = _parse_number("dpi", arguments.get("dpi"), _DPI)
+    scale = _parse_number("scale", arguments.get("scale", _PNG_SCALE), _SCALES)
     if scale is None:
         raise TypeError("scale=None must be a number of pixels such as 2")
-    chosen_theme = _theme(given.get("theme"))
-    background = _background(given.get("background"), chosen_theme or theme)
+    chosen_theme = _parse_theme(arguments.get("theme"))
+    background = _parse_background(arguments.get("background"), chosen_theme or theme)
     return FigureOptions(
-        width=_length("width", given.get("width"), "px", _WIDTHS, '"84mm", "3.3in" or 320'),
-        font_size=_length(
-            "font_size", given.get("font_size"), "pt", _FONT_SIZES, '8, "8pt" or "3mm"'
+        width=_parse_length(
+            "width", arguments.get("width"), "px", _WIDTHS, '"84mm", "3.3in" or 320'
         ),
-        fonts=_fonts(given.get("font")),
+        font_size=_parse_length(
+            "font_size", arguments.get("font_size"), "pt", _FONT_SIZES, '8, "8pt" or "3mm"'
+        ),
+        fonts=_parse_fonts(arguments.get("font")),
         scale=scale if dpi is None else dpi / 96,
-        title=_text("title", given.get("title")),
-        caption=_flag("caption", given.get("caption", True)),
-        legend=_flag("legend", given.get("legend", True)),
+        title=_parse_text("title", arguments.get("title")),
+        caption=_parse_flag("caption", arguments.get("caption", True)),
+        legend=_parse_flag("legend", arguments.get("legend", True)),
         theme=chosen_theme,
         background=background,
-        colors=_colors(given.get("colors"), background, chosen_theme or theme),
+        colors=_parse_colors(arguments.get("colors"), background, chosen_theme or theme),
     )
 
 
-def _length(
-    name: str, given: Any, unit: str, bounds: tuple[float, float], such: str
+def _parse_length(
+    name: str, value: Any, unit: str, bounds: tuple[float, float], example: str
 ) -> float | None:
     """Return a length in CSS pixels. A number without a unit is in `unit`."""
-    if given is None:
+    if value is None:
         return None
     unit_name = {"px": "CSS pixels", "pt": "points"}[unit]
-    refused = f"{name}={given!r} must be a length such as {such} ({unit_name})"
-    if isinstance(given, str):
-        match = _LENGTH.fullmatch(given)
+    message = f"{name}={value!r} must be a length such as {example} ({unit_name})"
+    if isinstance(value, str):
+        match = _LENGTH.fullmatch(value)
         if match is None:
-            raise ValueError(refused)
+            raise ValueError(message)
         pixels = float(match[1]) * _PIXELS[match[2]]
     else:
-        pixels = _real(given, refused) * _PIXELS[unit]
+        pixels = _parse_real(value, message) * _PIXELS[unit]
         if name == "width" and 0 < pixels < _MIN_BARE_WIDTH:
             raise ValueError(
-                f"width={given!r} without a unit means CSS pixels, which are "
-                f'{pixels / _PIXELS["mm"]:.0f} mm. Pass a unit, such as width="{given}mm".'
+                f"width={value!r} without a unit means CSS pixels, which are "
+                f'{pixels / _PIXELS["mm"]:.0f} mm. Pass a unit, such as width="{value}mm".'
             )
-    least, most = bounds
-    if not least <= pixels <= most:
-        shown = "mm" if name == "width" else "pt"
-        low, high = (f"{bound / _PIXELS[shown]:.4g}" for bound in bounds)
-        raise ValueError(f"{name}={given!r} must be between {low} and {high} {shown}")
+    minimum, maximum = bounds
+    if not minimum <= pixels <= maximum:
+        shown_unit = "mm" if name == "width" else "pt"
+        low, high = (f"{bound / _PIXELS[shown_unit]:.4g}" for bound in bounds)
+        raise ValueError(f"{name}={value!r} must be between {low} and {high} {shown_unit}")
     return pixels
 
 
-def _number(name: str, given: Any, bounds: tuple[float, float]) -> float | None:
-    if given is None:
+def _parse_number(name: str, value: Any, bounds: tuple[float, float]) -> float | None:
+    if value is None:
         return None
-    number = _real(given, f"{name}={given!r} must be a number")
+    number = _parse_real(value, f"{name}={value!r} must be a number")
     if not bounds[0] <= number <= bounds[1] or math.isnan(number):
-        raise ValueError(f"{name}={given!r} must be between {bounds[0]:g} and {bounds[1]:g}")
+        raise ValueError(f"{name}={value!r} must be between {bounds[0]:g} and {bounds[1]:g}")
     return number
 
 
-def _real(given: Any, refused: str) -> float:
+def _parse_real(value: Any, message: str) -> float:
     """Return a number as float. Raise TypeError for bool, which is a number in Python."""
-    if isinstance(given, bool) or not isinstance(given, Real):
-        raise TypeError(refused)
-    return float(given)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(message)
+    return float(value)
 
 
-def _flag(name: str, given: Any) -> bool:
-    if not isinstance(given, bool):
-        raise TypeError(f"{name}={given!r} must be True or False")
-    return given
+def _parse_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} must be True or False")
+    return value
 
 
-def _text(name: str, given: Any) -> str | None:
-    if given is not None and not isinstance(given, str):
-        raise TypeError(f'{name}={given!r} must be a string. Pass "" to leave it out.')
-    return given
+def _parse_text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f'{name}={value!r} must be a string. Pass "" to leave it out.')
+    return value
 
 
-def _theme(given: Any) -> str | None:
-    if given not in (None, "auto", "light", "dark"):
-        raise ValueError(f'theme={given!r} must be "light", "dark" or "auto"')
-    return None if given is None else str(given)
+def _parse_theme(value: Any) -> str | None:
+    if value not in (None, "auto", "light", "dark"):
+        raise ValueError(f'theme={value!r} must be "light", "dark" or "auto"')
+    return None if value is None else str(value)
 
 
-def _fonts(given: Any) -> tuple[str, str] | None:
-    if given is None:
+def _parse_fonts(value: Any) -> tuple[str, str] | None:
+    if value is None:
         return None
-    names = (given, given) if isinstance(given, str) else given
+    names = (value, value) if isinstance(value, str) else value
     if not isinstance(names, (tuple, list)) or len(names) != 2:
         raise TypeError(
-            f"font={given!r} must be the name of a font, or a pair of fonts for words and for "
+            f"font={value!r} must be the name of a font, or a pair of fonts for words and for "
             'tokens, such as ("Helvetica", "Courier New")'
         )
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"font={given!r}: {name!r} must be a string, the name of a font")
+            raise TypeError(f"font={value!r}: {name!r} must be a string, the name of a font")
         if not name.strip() or _NO_FAMILY.search(name):
-            raise ValueError(f'font={given!r}: {name!r} must be one name, such as "Helvetica"')
+            raise ValueError(f'font={value!r}: {name!r} must be one name, such as "Helvetica"')
     return names[0].strip(), names[1].strip()
 
 
-def _colors(given: Any, background: str | None, theme: str) -> tuple[str, ...] | None:
-    if given is None:
+def _parse_colors(colors: Any, background: str | None, theme: str) -> tuple[str, ...] | None:
+    if colors is None:
         return None
-    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) == 0:
-        raise TypeError(f'colors={given!r} must be a list of colors such as ["#1b6ab3", "#d96f0e"]')
-    if len(given) > _MAX_COLORS:
+    if isinstance(colors, str) or not isinstance(colors, Sequence) or len(colors) == 0:
+        raise TypeError(
+            f'colors={colors!r} must be a list of colors such as ["#1b6ab3", "#d96f0e"]'
+        )
+    if len(colors) > _MAX_COLORS:
         raise ValueError(
-            f"colors has {len(given)} colors. Pass at most {_MAX_COLORS}: more colors look alike, "
+            f"colors has {len(colors)} colors. Pass at most {_MAX_COLORS}: more colors look alike, "
             "so further heads share one color."
         )
-    ground = background if background not in (None, "transparent") else _ground(theme)[0]
-    for color in given:
+    background_color = (
+        background if background not in (None, "transparent") else _theme_colors(theme)[0]
+    )
+    for color in colors:
         if not isinstance(color, str) or not _COLOR.fullmatch(color):
             raise ValueError(f'colors: {color!r} must have the form "#1b6ab3"')
-        found = _contrast(color, str(ground))
-        if found < _MIN_LINE_CONTRAST:
+        contrast = _contrast_ratio(color, str(background_color))
+        if contrast < _MIN_LINE_CONTRAST:
             raise ValueError(
-                f"colors: {color!r} has a contrast of {found:.1f} to the background {ground}, "
-                f"but lines need at least {_MIN_LINE_CONTRAST:g}"
+                f"colors: {color!r} has a contrast of {contrast:.1f} to the background "
+                f"{background_color}, but lines need at least {_MIN_LINE_CONTRAST:g}"
             )
-    return tuple(color.lower() for color in given)
+    return tuple(color.lower() for color in colors)
 
 
-def _background(given: Any, theme: str) -> str | None:
-    if given is None or given == "transparent":
-        return given if given is None else "transparent"
-    if not isinstance(given, str) or not _COLOR.fullmatch(given):
-        raise ValueError(f'background={given!r} must be "transparent" or a color such as "#ffffff"')
-    ink = _ground(theme)[1]
-    found = _contrast(given, ink)
-    if found < _MIN_TEXT_CONTRAST:
+def _parse_background(value: Any, theme: str) -> str | None:
+    if value is None or value == "transparent":
+        return value if value is None else "transparent"
+    if not isinstance(value, str) or not _COLOR.fullmatch(value):
+        raise ValueError(f'background={value!r} must be "transparent" or a color such as "#ffffff"')
+    text_color = _theme_colors(theme)[1]
+    contrast = _contrast_ratio(value, text_color)
+    if contrast < _MIN_TEXT_CONTRAST:
         other = "light" if theme == "dark" else "dark"
         raise ValueError(
-            f"background={given!r} has a contrast of {found:.1f} to the text, but needs "
+            f"background={value!r} has a contrast of {contrast:.1f} to the text, but needs "
             f'at least {_MIN_TEXT_CONTRAST:g}. Pass theme="{other}" for another text color.'
         )
-    return given.lower()
+    return value.lower()
 
 
-def _ground(theme: str) -> tuple[str, str]:
+def _theme_colors(theme: str) -> tuple[str, str]:
     # The browser that draws uses the light theme by default.
     return _THEMES["dark" if theme == "dark" else "light"]
 
 
-def _contrast(one: str, other: str) -> float:
+def _contrast_ratio(one: str, other: str) -> float:
     """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2, relative luminance)."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)

@@ -26,8 +26,8 @@ from attnviz.pages.limits import (
     vectors_too_large_message,
 )
 from attnviz.pages.packing import ELEMENT, packed
-from attnviz.pages.picture import heads_figure
-from attnviz.pages.vectors import vectors_in_steps
+from attnviz.pages.picture import draw_heads
+from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, scored_queries
 from attnviz.record.storage.mapped import check_mapped
@@ -197,7 +197,7 @@ def _page_steps(
         bare_bytes = len(document(record.model, view, state, {}).encode())
         if bare_bytes > max_bytes:
             raise ValueError(code_too_large_message(max_bytes, bare_bytes))
-    still = yield from heads_figure(record, view, state)
+    still = yield from draw_heads(record, view, state)
     bare_bytes += len(still.encode())
     # Embed the vectors before the scores, which can take minutes: they may be too large.
     stacks = record.stacks.values()
@@ -387,10 +387,10 @@ def _embed_vectors(
     measures_all = count_weights(record) <= MAX_MEASURED
     try:
         return (
-            yield from vectors_in_steps(
+            yield from encode_vectors_in_steps(
                 record.stacks.values(),
                 exact=precision == "exact",
-                most_queries=None if measures_all else SAMPLED_QUERIES,
+                max_queries=None if measures_all else SAMPLED_QUERIES,
                 max_bytes=None if max_bytes is None else max_bytes - bare_bytes,
             )
         )

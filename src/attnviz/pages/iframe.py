@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from attnviz.record.record import AttentionRecord
 
-__all__ = ["check_height", "estimated_height", "iframe", "module_of"]
+__all__ = ["check_height", "estimate_height", "iframe", "make_module"]
 
 # Code that adapts the frame's height to the page. The page sends its height only on request, and
 # sends only a number. An `onload` attribute also runs in programs that remove script elements.
@@ -25,7 +25,7 @@ _FOLLOW = (
 
 # Estimated sizes in pixels, at the width of a usual column: controls above and below a picture, a
 # token, the column, and the maximum height.
-_AROUND = 480
+_CONTROLS_HEIGHT = 480
 _TOKEN, _MAX_TOKENS = 26, 64
 _COLUMN = 780
 _MAX_HEIGHT = 1600
@@ -35,37 +35,40 @@ def check_height(height: object) -> float | Literal["auto"]:
     """Return `height` if it is "auto" or a positive number of pixels. Otherwise raise an error."""
     if isinstance(height, str) and height == "auto":
         return "auto"
-    says = f'height={height!r} must be "auto" or a number of pixels, such as 600'
+    message = f'height={height!r} must be "auto" or a number of pixels, such as 600'
     if isinstance(height, bool) or not isinstance(height, (int, float)):
-        raise TypeError(says)
+        raise TypeError(message)
     if not (math.isfinite(height) and height > 0):
-        raise ValueError(says)
+        raise ValueError(message)
     return height
 
 
-def iframe(page: str, height: float | Literal["auto"], estimate: float, *, kind: str = "") -> str:
+def iframe(
+    page: str, height: float | Literal["auto"], estimate: float, *, css_class: str = ""
+) -> str:
     """Return the HTML of a frame with `page`.
 
     With ``height="auto"``, the frame has the height `estimate` until the page reports its height.
-    `kind` is a CSS class.
+    `css_class` is a CSS class of the frame.
     """
     pixels, follow = (estimate, f' onload="{_FOLLOW}"') if height == "auto" else (height, "")
-    named = f' class="{kind}"' if kind else ""
+    class_attribute = f' class="{css_class}"' if css_class else ""
     # Without allow-same-origin, the page has a separate origin and cannot read the outer page.
     return (
-        f'<iframe{named} srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
+        f'<iframe{class_attribute} srcdoc="{html.escape(page)}" '
+        'sandbox="allow-scripts allow-downloads" '
         'style="display: block; width: 100%; min-width: min(100%, 320px); '
         f'height: {pixels:g}px; border: 0" '
         f'title="Interactive attention view"{follow}></iframe>'
     )
 
 
-def module_of(text: str) -> str:
+def make_module(text: str) -> str:
     """Return a widget module that shows HTML and sends no requests to a kernel."""
     return f"export default {{ render({{ el }}) {{ el.innerHTML = {json.dumps(text)}; }} }};\n"
 
 
-def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any]) -> int:
+def estimate_height(view: str, record: AttentionRecord, state: Mapping[str, Any]) -> int:
     """Estimate the height of a view in a usual column."""
     stack = record.stack(state["stack"])
     tokens = min(max(len(stack.query_tokens), len(stack.key_tokens)), _MAX_TOKENS)
@@ -79,6 +82,6 @@ def estimated_height(view: str, record: AttentionRecord, state: Mapping[str, Any
         "model": cell * layers - 180,
         "embedding": _COLUMN if state.get("enlarged") else (cell + 26) * layers,
         "compare": min(cell, 44) * layers + _TOKEN * tokens + 120,
-        "dashboard": cell // 2 * layers + _TOKEN * tokens + _AROUND,
+        "dashboard": cell // 2 * layers + _TOKEN * tokens + _CONTROLS_HEIGHT,
     }
-    return min(_AROUND + pictures[view], _MAX_HEIGHT)
+    return min(_CONTROLS_HEIGHT + pictures[view], _MAX_HEIGHT)

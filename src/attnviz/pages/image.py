@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 __all__ = [
-    "HOW_TO_GET_ONE",
+    "INSTALL_BROWSER",
     "Picture",
     "PictureKind",
     "check_browser",
@@ -93,9 +93,9 @@ _APPLICATIONS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
-_WINDOWS_PLACES = ("ProgramFiles", "ProgramFiles(x86)", "LocalAppData")
+_WINDOWS_FOLDERS = ("ProgramFiles", "ProgramFiles(x86)", "LocalAppData")
 
-HOW_TO_GET_ONE = (
+INSTALL_BROWSER = (
     "no Chrome or Chromium was found. Install one (on Debian with `apt-get install chromium`, "
     "elsewhere with `python -m playwright install chromium`), or set ATTNVIZ_BROWSER to its path."
 )
@@ -114,8 +114,8 @@ def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> 
     ValueError
         If the figure needs more width than `options` allow.
     """
-    asked = options or FigureOptions()
-    return _in_browser(page, lambda tab: _picture(tab, kind, asked), asked.request())
+    figure = options or FigureOptions()
+    return _in_browser(page, lambda tab: _draw_in_tab(tab, kind, figure), figure.request())
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class Picture:
 def draw_for_notebook(page: str) -> Picture:
     """Draw an exported page as a PNG, and measure its height."""
 
-    def made(tab: Page) -> Picture:
-        png = _picture(tab, "png", FigureOptions())
+    def draw_and_measure(tab: Page) -> Picture:
+        png = _draw_in_tab(tab, "png", FigureOptions())
         title = str(tab.evaluate(_TITLE))
         # Use a height with complete controls: below 600 pixels they are compact.
         tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
@@ -150,21 +150,21 @@ def draw_for_notebook(page: str) -> Picture:
         tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
         return Picture(png, title, int(tab.evaluate(_HEIGHT)))
 
-    return _in_browser(page, made)
+    return _in_browser(page, draw_and_measure)
 
 
-def _picture(tab: Page, kind: PictureKind, options: FigureOptions) -> bytes:
+def _draw_in_tab(tab: Page, kind: PictureKind, options: FigureOptions) -> bytes:
     if kind == "png":
-        png = base64.b64decode(_answer(tab.evaluate(_PNG, options.scale)))
-        return _with_density(png, options.scale * 96)
-    svg = _answer(tab.evaluate(_SVG, None))
+        png = base64.b64decode(_check_result(tab.evaluate(_PNG, options.scale)))
+        return _set_density(png, options.scale * 96)
+    svg = _check_result(tab.evaluate(_SVG, None))
     return svg.encode() if kind == "svg" else _pdf(tab, svg)
 
 
-def _answer(said: Any) -> str:
-    if isinstance(said, dict):
-        raise ValueError(said["problem"])
-    return str(said)
+def _check_result(result: Any) -> str:
+    if isinstance(result, dict):
+        raise ValueError(result["problem"])
+    return str(result)
 
 
 def _pdf(tab: Page, svg: str) -> bytes:
@@ -191,7 +191,7 @@ def _pdf(tab: Page, svg: str) -> bytes:
     return printed.pdf(prefer_css_page_size=True, print_background=True, page_ranges="1")
 
 
-def _with_density(png: bytes, dpi: float) -> bytes:
+def _set_density(png: bytes, dpi: float) -> bytes:
     """Return the PNG with a pHYs chunk, from which other programs read its physical size."""
     per_metre = max(1, round(dpi / 0.0254))
     body = b"pHYs" + struct.pack(">IIB", per_metre, per_metre, 1)
@@ -212,7 +212,7 @@ def check_browser() -> str:
         ) from error
     browser = find_browser()
     if browser is None:
-        raise RuntimeError(f"SVG, PNG and PDF need a browser, but {HOW_TO_GET_ONE}")
+        raise RuntimeError(f"SVG, PNG and PDF need a browser, but {INSTALL_BROWSER}")
     return browser
 
 
@@ -220,10 +220,10 @@ def _in_browser(page: str, use: Callable[[Page], _T], request: dict[str, Any] | 
     browser = check_browser()
     # Use a separate thread: Playwright refuses to run inside a notebook's event loop.
     with ThreadPoolExecutor(max_workers=1) as executor:
-        return executor.submit(_opened, page, browser, use, request).result()
+        return executor.submit(_use_page, page, browser, use, request).result()
 
 
-def _opened(
+def _use_page(
     page: str,
     browser_path: str,
     use: Callable[[Page], _T],
@@ -262,33 +262,33 @@ def find_browser() -> str | None:
         return named if Path(named).is_file() else None
     for name in _NAMES:
         path = shutil.which(name)
-        if path and _runs(path):
+        if path and _can_run(path):
             return path
-    folders = [os.environ[place] for place in _WINDOWS_PLACES if place in os.environ]
+    folders = [os.environ[variable] for variable in _WINDOWS_FOLDERS if variable in os.environ]
     windows = [str(Path(folder, "Google/Chrome/Application/chrome.exe")) for folder in folders]
     for path in (*_APPLICATIONS, *windows):
         if Path(path).is_file():
             return path
-    return _playwrights_own()
+    return _find_playwright_browser()
 
 
-def _runs(path: str) -> bool:
+def _can_run(path: str) -> bool:
     """Whether a browser starts. Ubuntu's `chromium-browser` may only point to a snap package."""
     try:
         command = [path, "--version"]
-        answer = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - a path that shutil.which found
+        result = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - a path that shutil.which found
     except (OSError, subprocess.SubprocessError):
         return False
-    return answer.returncode == 0
+    return result.returncode == 0
 
 
-def _playwrights_own() -> str | None:
+def _find_playwright_browser() -> str | None:
     code = (
         "from playwright.sync_api import sync_playwright as start\n"
         "with start() as playwright: print(playwright.chromium.executable_path)"
     )
     # Use a separate process: Playwright cannot start twice in one.
     command = [sys.executable, "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python, with the code above
-    path = answer.stdout.strip()
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python, with the code above
+    path = result.stdout.strip()
     return path if path and Path(path).is_file() else None

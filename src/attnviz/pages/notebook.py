@@ -130,7 +130,7 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
         warn_caller(f"a smaller picture replaces that of the view: {error}")
         picture = HTML(get_still(document))
     else:
-        png = _smaller(drawn.png)
+        png = _reduce_colors(drawn.png)
         picture = Image(png, format="png", retina=True, alt=drawn.title)
         # With a fixed height, Jupyter Book would distort the picture in a narrow column.
         picture.height = None
@@ -153,7 +153,7 @@ def _show_frame(document: str, height: float) -> None:
     display(data, raw=True)
 
 
-def _smaller(png: bytes) -> bytes:
+def _reduce_colors(png: bytes) -> bytes:
     """Reduce a PNG to 256 colors, a fifth of its size. Without Pillow, return it unchanged."""
     try:
         from PIL import Image
@@ -169,4 +169,4 @@ def _smaller(png: bytes) -> bytes:
 def _frame(page: str, height: float) -> str:
     size = min(max(height, _MIN_HEIGHT), _MAX_HEIGHT)
     # The frame adapts to its content if scripts run, because a view is higher in a narrow column.
-    return f"{iframe(page, 'auto', size, kind='attnviz-snapshot')}{_STYLE}"
+    return f"{iframe(page, 'auto', size, css_class='attnviz-snapshot')}{_STYLE}"

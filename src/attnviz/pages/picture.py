@@ -31,18 +31,18 @@ __all__ = [
     "MAX_PICTURE_BYTES",
     "SIDES",
     "Cells",
-    "all_heads_figure",
-    "color_levels",
-    "grid_figure",
-    "heads_figure",
-    "heads_picture",
-    "level_palette",
-    "numbered",
-    "palette_png",
-    "pooled_maps",
-    "scale_in_words",
-    "shown_stack",
-    "titled",
+    "add_title",
+    "count_and_range",
+    "describe_scale",
+    "displayed_stack",
+    "draw_all_heads",
+    "draw_grid",
+    "draw_heads",
+    "draw_heads_picture",
+    "encode_png",
+    "make_palette",
+    "pool_maps",
+    "to_color_levels",
 ]
 
 _CELL = 64
@@ -62,7 +62,7 @@ _WEIGHTS = np.array(
 )
 
 
-def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uint8]:
+def draw_heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uint8]:
     """Draw every head of a stack as a small heatmap, with one row per layer.
 
     Queries go down and keys across. The colors are those of the matrix view, from 0 to the largest
@@ -93,8 +93,8 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
         for head, values in enumerate(decode(encoded)):
             top, left = step * [row, head] + _GAP
             picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
-            pooled = pooled_maps(values, (tall, wide), signed=stack.signed)
-            drawn = _colored(pooled, encoded.maximum, signed=stack.signed)
+            pooled = pool_maps(values, (tall, wide), signed=stack.signed)
+            drawn = _to_colors(pooled, encoded.maximum, signed=stack.signed)
             rows = np.arange(tall) * drawn.shape[0] // tall
             across = np.arange(wide) * drawn.shape[1] // wide
             inside = drawn[rows][:, across]
@@ -102,7 +102,7 @@ def heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uin
     return np.rint(picture).astype(np.uint8)
 
 
-def _colored(values: NDArray[np.float32], maximum: float, *, signed: bool) -> NDArray[np.float64]:
+def _to_colors(values: NDArray[np.float32], maximum: float, *, signed: bool) -> NDArray[np.float64]:
     """Return the colors of `values`, (rows, columns, 3)."""
     sizes = np.abs(values).astype(np.float64)
     share = np.clip(sizes / maximum, 0, 1) if maximum else sizes
@@ -137,25 +137,25 @@ _LEVELS = 14
 Cells = NDArray[np.uint8]
 
 
-def heads_figure(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> Steps[str]:
+def draw_heads(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> Steps[str]:
     """Draw all heads of the stack that a view shows, as HTML of about 8 kB, in steps.
 
     The map of a text with more than 16 tokens shows 16 queries, which limits the cost for long
     texts.
     """
-    figure = yield from all_heads_figure(record, shown_stack(record, state))
-    return titled(record.model, view, figure)
+    figure = yield from draw_all_heads(record, displayed_stack(record, state))
+    return add_title(record.model, view, figure)
 
 
-def all_heads_figure(record: AttentionRecord, stack: AttentionStack) -> Steps[str]:
+def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> Steps[str]:
     """Draw all heads of a stack, without a title. The record caches the figure."""
-    known = f"attnviz.pages.picture {stack.name}"
-    if known not in record.computed:
-        record.computed[known] = yield from _heads_figure(stack)
-    return str(record.computed[known])
+    key = f"attnviz.pages.picture {stack.name}"
+    if key not in record.computed:
+        record.computed[key] = yield from _draw_heads(stack)
+    return str(record.computed[key])
 
 
-def shown_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
+def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
     """Return the stack that the state of a page shows. For compared records, it is a difference."""
     name = state.get("stack")
     if "comparison" in state:
@@ -163,64 +163,65 @@ def shown_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionS
     return record.stack(name or None)
 
 
-def titled(model: str, view: str, figure: str) -> str:
+def add_title(model: str, view: str, figure: str) -> str:
     """Return a figure with a title above it."""
     title = html.escape(f"{model or 'Attention'} · {view} view")
     return f'<p class="attnviz-title">{title}</p>\n{figure}'
 
 
-def _heads_figure(stack: AttentionStack) -> Steps[str]:
+def _draw_heads(stack: AttentionStack) -> Steps[str]:
     side = SIDES[0]
     queries = sampled_queries(len(stack.query_tokens), side)
     columns = max(stack.heads_per_layer)
     pace = Pace("picture", len(stack.layers) * columns * len(queries) * len(stack.key_tokens))
-    found: list[NDArray[np.float32]] = []
-    places: list[tuple[int, int]] = []
+    head_maps: list[NDArray[np.float32]] = []
+    positions: list[tuple[int, int]] = []
     for row, layer in enumerate(stack.layers):
         heads = range(stack.num_heads(layer))
-        places += [(row, head) for head in heads]
+        positions += [(row, head) for head in heads]
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
             # The check takes a tenth of the time of `nan_to_num`.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
-            found.append(pooled_maps(numbers, side, signed=stack.signed))
+            head_maps.append(pool_maps(numbers, side, signed=stack.signed))
             yield from pace.advance(weights.size, len(weights))
-    maps = np.concatenate(found)
+    maps = np.concatenate(head_maps)
     largest = float(np.abs(maps).max(initial=0))
 
     def cells(side: int) -> list[list[Cells | None]]:
         grid: list[list[Cells | None]] = [[None] * columns for _ in stack.layers]
-        pooled = pooled_maps(maps, side, signed=stack.signed)
-        levels = color_levels(pooled, largest, signed=stack.signed)
-        for (row, column), each in zip(places, levels, strict=True):
-            grid[row][column] = each
+        pooled = pool_maps(maps, side, signed=stack.signed)
+        levels = to_color_levels(pooled, largest, signed=stack.signed)
+        for (row, column), head_map in zip(positions, levels, strict=True):
+            grid[row][column] = head_map
         return grid
 
-    says = (
-        f"{stack.measure.capitalize()}s of {numbered('layer', stack.layers)} from top to bottom "
-        f"and {numbered('head', range(columns))} from left to right (stack {stack.name}). In each "
-        f"map, queries go down and keys across. {scale_in_words(stack, largest)}"
+    description = (
+        f"{stack.measure.capitalize()}s of {count_and_range('layer', stack.layers)} from top to "
+        f"bottom and {count_and_range('head', range(columns))} from left to right (stack "
+        f"{stack.name}). In each map, queries go down and keys across. "
+        f"{describe_scale(stack, largest)}"
     )
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
 
     def left_out(side: int) -> str:
-        rest = "Tokens, numbers and lines are in the interactive view."
+        in_view = "Tokens, numbers and lines are in the interactive view."
         if max(num_queries, num_keys) <= side:
-            return rest
-        some = f" of {len(queries)} of its queries" if len(queries) < num_queries else ""
+            return in_view
+        sample = f" of {len(queries)} of its queries" if len(queries) < num_queries else ""
         return (
             f"A map of {num_queries:,} queries and {num_keys:,} keys shows the largest "
-            f"{stack.measure}s{some}, in {min(side, num_queries)} by {min(side, num_keys)} cells. "
-            f"{rest}"
+            f"{stack.measure}s{sample}, in {min(side, num_queries)} by {min(side, num_keys)} "
+            f"cells. {in_view}"
         )
 
-    return grid_figure(cells, level_palette(signed=stack.signed), says, left_out)
+    return draw_grid(cells, make_palette(signed=stack.signed), description, left_out)
 
 
-def grid_figure(
+def draw_grid(
     cells: Callable[[int], Sequence[Sequence[Cells | None]]],
     palette: NDArray[np.float64],
-    says: str,
-    left_out: Callable[[int], str],
+    description: str,
+    describe_omitted: Callable[[int], str],
     sides: Sequence[int] = SIDES,
 ) -> str:
     """Return the HTML of a picture with small maps in rows and columns, with its description.
@@ -232,31 +233,33 @@ def grid_figure(
         (rows, columns), where 0 is the ground, or is None if it is empty. All maps have one shape.
     palette : ndarray
         At most 15 colors, (colors, 3). The first is the ground.
-    says : str
+    description : str
         Description of the picture.
-    left_out : callable
+    describe_omitted : callable
         Function of the map size in pixels that describes what the picture leaves out.
     sides : sequence of int
         Map sizes to try.
     """
     for side in sides:
-        pixels = _grid(cells(side))
-        picture = palette_png(pixels, np.vstack([palette, _FRAME]), most=_MAX_PNG_BYTES)
+        pixels = _join_maps(cells(side))
+        picture = encode_png(pixels, np.vstack([palette, _FRAME]), max_bytes=_MAX_PNG_BYTES)
         if len(picture) <= _MAX_PNG_BYTES:
             break
     width = pixels.shape[1] * min(max(_SHOWN_SIZE // max(pixels.shape), 1), _LARGEST_PIXEL)
     return (
-        f'<img alt="{html.escape(says)}" width="{width}" '
+        f'<img alt="{html.escape(description)}" width="{width}" '
         f'src="data:image/png;base64,{base64.b64encode(picture).decode()}">\n'
-        f"<p>{html.escape(says)} {html.escape(left_out(side))}</p>"
+        f"<p>{html.escape(description)} {html.escape(describe_omitted(side))}</p>"
     )
 
 
-def numbered(what: str, numbers: Sequence[int]) -> str:
+def count_and_range(what: str, numbers: Sequence[int]) -> str:
     """Return a phrase with the count and range of `numbers`.
 
-    >>> numbered("layer", [0, 1, 2]), numbered("head", [3]), numbered("layer", [0, 4, 8])
-    ('3 layers (0 to 2)', 'head 3', '3 layers (from 0 to 8)')
+    >>> count_and_range("layer", [0, 1, 2]), count_and_range("layer", [0, 4, 8])
+    ('3 layers (0 to 2)', '3 layers (from 0 to 8)')
+    >>> count_and_range("head", [3])
+    'head 3'
     """
     if len(numbers) == 1:
         return f"{what} {numbers[0]}"
@@ -265,35 +268,35 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
     return f"{len(numbers)} {what}s ({gaps}{first} to {last})"
 
 
-def scale_in_words(stack: AttentionStack, largest: float) -> str:
+def describe_scale(stack: AttentionStack, largest: float) -> str:
     """Describe the color scale of a picture."""
     if stack.signed:
         return f"Blue is above zero and orange below, up to {format_small(largest)}."
     return f"Darker is more, up to {format_small(largest)}."
 
 
-def pooled_maps(
+def pool_maps(
     weights: NDArray[np.float32], side: int | tuple[int, int], *, signed: bool
 ) -> NDArray[np.float32]:
     """Pool maps, (..., rows, columns), to at most `side` rows and columns."""
     parts = split_signs(weights, signed=signed)
     flat = pool_max(parts.reshape(-1, *parts.shape[-2:]), side)
-    found: NDArray[np.float32] = join_signs(flat.reshape(*parts.shape[:-2], *flat.shape[-2:]))
-    return found
+    pooled: NDArray[np.float32] = join_signs(flat.reshape(*parts.shape[:-2], *flat.shape[-2:]))
+    return pooled
 
 
 @cache
-def level_palette(*, signed: bool) -> NDArray[np.float64]:
-    """Return the palette of `color_levels`. The ground is its first color."""
+def make_palette(*, signed: bool) -> NDArray[np.float64]:
+    """Return the palette of `to_color_levels`. The ground is its first color."""
     if not signed:
         levels = np.arange(1, _LEVELS + 1) / _LEVELS
-        return np.vstack([_BACKGROUND, _colored(levels.astype(np.float32), 1.0, signed=False)])
+        return np.vstack([_BACKGROUND, _to_colors(levels.astype(np.float32), 1.0, signed=False)])
     levels = np.arange(1, _LEVELS // 2 + 1) / (_LEVELS // 2)
     both = np.concatenate([levels, -levels]).astype(np.float32)
-    return np.vstack([_BACKGROUND, _colored(both, 1.0, signed=True)])
+    return np.vstack([_BACKGROUND, _to_colors(both, 1.0, signed=True)])
 
 
-def color_levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cells:
+def to_color_levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cells:
     """Return color indices for `values`. Only zero has the ground's index."""
     sizes = np.abs(values) / (largest or 1.0)
     if not signed:
@@ -303,12 +306,14 @@ def color_levels(values: NDArray[np.float32], largest: float, *, signed: bool) -
     return np.where(values < 0, levels + half, levels).astype(np.uint8)
 
 
-def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
+def _join_maps(cells: Sequence[Sequence[Cells | None]]) -> Cells:
     """Join maps to one grid, with lines of the palette's last color around each map."""
-    found = [each for row in cells for each in row if each is not None]
-    height, width = found[0].shape if found else (1, 1)
-    ground = np.full((height, width), _GROUND, np.uint8)
-    maps = np.array([[ground if each is None else each for each in row] for row in cells])
+    present_maps = [head_map for row in cells for head_map in row if head_map is not None]
+    height, width = present_maps[0].shape if present_maps else (1, 1)
+    blank = np.full((height, width), _GROUND, np.uint8)
+    maps = np.array(
+        [[blank if head_map is None else head_map for head_map in row] for row in cells]
+    )
     rows, columns = maps.shape[:2]
     grid = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), 255, np.uint8)
     inside = grid[1:, 1:].reshape(rows, height + 1, columns, width + 1)
@@ -317,12 +322,12 @@ def _grid(cells: Sequence[Sequence[Cells | None]]) -> Cells:
     return grid
 
 
-def palette_png(
-    pixels: Cells, palette: NDArray[np.float64], *, most: int = _MAX_PNG_BYTES
+def encode_png(
+    pixels: Cells, palette: NDArray[np.float64], *, max_bytes: int = _MAX_PNG_BYTES
 ) -> bytes:
     """Return a PNG with 4 bits per pixel. Index 255 is the last color of the palette.
 
-    A file that is far larger than `most` bytes is not compressed well.
+    A file that is far larger than `max_bytes` is not compressed well.
     """
     height, width = pixels.shape
     numbers = np.minimum(pixels, len(palette) - 1).astype(np.uint8)
@@ -332,13 +337,13 @@ def palette_png(
     rows[:, 1 : 1 + width // 2] |= numbers[:, 1::2]
     data = rows.tobytes()
     # The best level saves a tenth of the size, and takes ten times as long.
-    packed = zlib.compress(data, 1)
-    if most < len(packed) <= _FAR * most:
-        packed = zlib.compress(data, 9)
+    deflated = zlib.compress(data, 1)
+    if max_bytes < len(deflated) <= _FAR * max_bytes:
+        deflated = zlib.compress(data, 9)
     parts = {
         b"IHDR": struct.pack(">IIBBBBB", width, height, 4, 3, 0, 0, 0),
         b"PLTE": np.rint(palette).astype(np.uint8).tobytes(),
-        b"IDAT": packed,
+        b"IDAT": deflated,
         b"IEND": b"",
     }
     return b"\x89PNG\r\n\x1a\n" + b"".join(

@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
 from attnviz.pages.picture import (
-    color_levels,
-    level_palette,
-    palette_png,
-    pooled_maps,
-    scale_in_words,
-    titled,
+    add_title,
+    describe_scale,
+    encode_png,
+    make_palette,
+    pool_maps,
+    to_color_levels,
 )
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quoted
 from attnviz.utils.numbers import format_small
 
-__all__ = ["MAX_WEIGHTS", "heads_still", "saved_still"]
+__all__ = ["MAX_WEIGHTS", "draw_heads_still", "make_saved_still"]
 
 #: Maximum number of weights that a picture is drawn from, which takes about 0.1 s on one core.
 MAX_WEIGHTS = 1 << 23
@@ -82,16 +82,16 @@ class _Layout(NamedTuple):
     columns: list[str]
 
 
-def saved_still(model: str, view: str, figure: str) -> str:
+def make_saved_still(model: str, view: str, figure: str) -> str:
     """Return a figure with the view's name above it and a note below it."""
     note = (
         "This picture was saved with a live view. Run its cell to use the view, with all layers, "
         "heads, tokens and numbers."
     )
-    return f"{titled(model, view, figure)}\n<p><small>{note}</small></p>"
+    return f"{add_title(model, view, figure)}\n<p><small>{note}</small></p>"
 
 
-def heads_still(
+def draw_heads_still(
     stack: AttentionStack, layer: int, heads: Sequence[int], token: int | None = None
 ) -> str:
     """Draw heads of a layer as heatmaps. Return HTML with a description.
@@ -113,32 +113,32 @@ def heads_still(
     layout = _layout(queries, keys)
     room = (_MAX_WIDTH - layout.left - _MARGIN + _GAP) // (layout.width + _GAP)
     # A view may show no head until the user selects one.
-    offered = list(heads) or list(range(stack.num_heads(layer)))
-    drawn = offered[: max(1, min(_MAX_HEADS, room))]
+    available = list(heads) or list(range(stack.num_heads(layer)))
+    drawn = available[: max(1, min(_MAX_HEADS, room))]
     cells, num_rows = _cells(stack, layer, drawn)
     largest = float(np.abs(cells).max(initial=0))
     svg = _svg(stack, drawn, cells, layout, token)
-    of_heads = _in_words("head", drawn)
-    more = len(offered) - len(drawn)
+    heads_in_words = _list_in_words("head", drawn)
+    num_omitted = len(available) - len(drawn)
     chosen = " chosen" if heads else ""
-    rest = f" (of {len(offered)}{chosen})" if more else ""
-    says = (
-        f"{stack.measure.capitalize()}s of layer {layer}, {of_heads}{rest}, stack {stack.name}. "
-        f"Queries go down and keys across. {scale_in_words(stack, largest)}"
+    of_total = f" (of {len(available)}{chosen})" if num_omitted else ""
+    description = (
+        f"{stack.measure.capitalize()}s of layer {layer}, {heads_in_words}{of_total}, stack "
+        f"{stack.name}. Queries go down and keys across. {describe_scale(stack, largest)}"
     )
     if labelled and token is not None:
-        says += f" The pinned query is {quoted(queries.text[token])}, token {token}."
+        description += f" The pinned query is {quoted(queries.text[token])}, token {token}."
     if not labelled:
-        some = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
-        wide = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
-        says += (
-            f" A map has a row for {some} {len(queries):,} queries, and a cell shows {wide} the "
-            f"{len(keys):,} keys."
+        row_count = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
+        cell_content = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
+        description += (
+            f" A map has a row for {row_count} {len(queries):,} queries, and a cell shows "
+            f"{cell_content} the {len(keys):,} keys."
         )
     picture = base64.b64encode(svg.encode()).decode()
     return (
-        f'<img alt="{html.escape(says)}" style="max-width: 100%" '
-        f'src="data:image/svg+xml;base64,{picture}">\n<p>{html.escape(says)}</p>'
+        f'<img alt="{html.escape(description)}" style="max-width: 100%" '
+        f'src="data:image/svg+xml;base64,{picture}">\n<p>{html.escape(description)}</p>'
     )
 
 
@@ -163,15 +163,13 @@ def _cells(
     pooled = max(num_queries, num_keys) > _MAX_LABELLED
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))
     rows = sampled_queries(num_queries, min(_MAX_CELLS, affordable))
-    found = []
+    maps = []
     for _, weights, _ in weights_of_some(stack, layer, heads, rows):
         numbers = np.nan_to_num(weights)
-        found.append(
-            pooled_maps(numbers, (len(rows), _MAX_CELLS), signed=stack.signed)
-            if pooled
-            else numbers
+        maps.append(
+            pool_maps(numbers, (len(rows), _MAX_CELLS), signed=stack.signed) if pooled else numbers
         )
-    return np.concatenate(found), len(rows)
+    return np.concatenate(maps), len(rows)
 
 
 def _svg(
@@ -183,23 +181,23 @@ def _svg(
 ) -> str:
     height, width, cell, left, rows, columns = layout
     largest = float(np.abs(cells).max(initial=0))
-    palette = level_palette(signed=stack.signed)
-    levels = color_levels(cells, largest, signed=stack.signed)
-    slope = _label_width(columns)
+    palette = make_palette(signed=stack.signed)
+    levels = to_color_levels(cells, largest, signed=stack.signed)
+    label_width = _label_width(columns)
     head_line = _LINE if len(heads) > 1 else 0
-    top = _MARGIN + head_line + round(slope * np.sin(np.radians(_ANGLE)))
+    top = _MARGIN + head_line + round(label_width * np.sin(np.radians(_ANGLE)))
     # Leave room for the label of the last column, which ends to the right of the map.
-    right = _MARGIN + round(slope * np.cos(np.radians(_ANGLE)))
+    right = _MARGIN + round(label_width * np.cos(np.radians(_ANGLE)))
     parts = []
-    for place, head in enumerate(heads):
-        x = left + place * (width + _GAP)
+    for index, head in enumerate(heads):
+        x = left + index * (width + _GAP)
         if len(heads) > 1:
             parts.append(_text(x, _MARGIN + _FONT_SIZE, f"head {head}", bold=True))
         for column, label in enumerate(columns):
-            at = f"{x + (column + 0.6) * cell:g} {top - 4}"
-            turned = f' transform="translate({at}) rotate(-{_ANGLE})"'
-            parts.append(_text(0, 0, label, extra=turned))
-        parts.append(_image(levels[place], palette, (x, top, width, height)))
+            position = f"{x + (column + 0.6) * cell:g} {top - 4}"
+            rotation = f' transform="translate({position}) rotate(-{_ANGLE})"'
+            parts.append(_text(0, 0, label, extra=rotation))
+        parts.append(_image(levels[index], palette, (x, top, width, height)))
     parts += [
         _text(
             left - 5,
@@ -222,16 +220,17 @@ def _svg(
         _image(np.array([list(order)], np.uint8), palette, (x, legend, 120, 10)),
         _text(x + 126, legend + 9, f"{format_small(largest)} {stack.measure}", color=_MUTED),
     ]
-    whole = max(
+    total_width = max(
         left + len(heads) * (width + _GAP) - _GAP + right,
         x + 126 + _text_width(f"{format_small(largest)} {stack.measure}") + _MARGIN,
     )
-    tall = legend + 10 + _MARGIN
+    total_height = legend + 10 + _MARGIN
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="{tall}" '
-        f'viewBox="0 0 {whole} {tall}" font-size="{_FONT_SIZE}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total_width}" height="{total_height}" '
+        f'viewBox="0 0 {total_width} {total_height}" font-size="{_FONT_SIZE}" '
         'font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace">'
-        f'<rect width="{whole}" height="{tall}" rx="6" fill="#ffffff"/>{"".join(parts)}</svg>'
+        f'<rect width="{total_width}" height="{total_height}" rx="6" fill="#ffffff"/>'
+        f"{''.join(parts)}</svg>"
     )
 
 
@@ -240,7 +239,7 @@ def _image(
 ) -> str:
     """Return an SVG image of color indices that fills `box`, with a frame."""
     x, y, width, height = box
-    png = base64.b64encode(palette_png(levels, palette)).decode()
+    png = base64.b64encode(encode_png(levels, palette)).decode()
     return (
         f'<image x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
         'preserveAspectRatio="none" style="image-rendering: pixelated" '
@@ -262,10 +261,10 @@ def _text(
 
 def _labels(tokens: Tokens) -> list[str]:
     """Return labels of tokens. Replace characters that XML forbids, and cut long tokens."""
-    found = (_NOT_IN_XML.sub("�", text) for text in tokens.text)
+    texts = (_NOT_IN_XML.sub("�", text) for text in tokens.text)
     return [
         text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
-        for text in found
+        for text in texts
     ]
 
 
@@ -274,14 +273,16 @@ def _label_width(labels: Sequence[str]) -> int:
 
 
 def _text_width(text: str) -> int:
-    wide = sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
-    return round(wide * _FONT_SIZE * _CHARACTER)
+    num_cells = sum(
+        2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text
+    )
+    return round(num_cells * _FONT_SIZE * _CHARACTER)
 
 
-def _in_words(what: str, numbers: Sequence[int]) -> str:
+def _list_in_words(what: str, numbers: Sequence[int]) -> str:
     """Return a phrase that lists numbers.
 
-    >>> _in_words("head", [3]), _in_words("head", [0, 2, 5])
+    >>> _list_in_words("head", [3]), _list_in_words("head", [0, 2, 5])
     ('head 3', 'heads 0, 2 and 5')
     """
     if len(numbers) == 1:

@@ -25,8 +25,8 @@ from attnviz.utils.progress import Pace, Progress, Steps, scale_progress
 __all__ = [
     "MAX_EXACT_BYTES",
     "MAX_VECTOR_BYTES",
+    "encode_vectors_in_steps",
     "size_of_vectors",
-    "vectors_in_steps",
 ]
 
 Encoding = Literal["float32", "float16", "bfloat16"]
@@ -36,17 +36,17 @@ MAX_EXACT_BYTES = 4_000_000
 #: Maximum size in bytes of embedded vectors: more slow down a browser tab.
 MAX_VECTOR_BYTES = 100_000_000
 
-_WEIGHTS_AT_ONCE = 1 << 20
+_MAX_WEIGHTS = 1 << 20
 # Bytes per compression step. The limit is checked after each step.
 _PIECE = 1 << 18
-_LARGEST_HALF = float(torch.finfo(torch.float16).max)
+_MAX_HALF = float(torch.finfo(torch.float16).max)
 
 
-def vectors_in_steps(
+def encode_vectors_in_steps(
     stacks: Iterable[AttentionStack],
     *,
     exact: bool = False,
-    most_queries: int | None = None,
+    max_queries: int | None = None,
     max_bytes: int | None = None,
 ) -> Steps[dict[str, Any]]:
     """Encode queries, keys and all other inputs of the logits of every layer, in steps.
@@ -61,7 +61,7 @@ def vectors_in_steps(
         Stacks to embed. Stacks with only weights are skipped.
     exact : bool, default False
         Whether vectors of any size are embedded without rounding.
-    most_queries : int, optional
+    max_queries : int, optional
         Number of queries per head on which errors are measured, sampled from the text. By default
         all queries, which computes every weight.
     max_bytes : int, optional
@@ -77,7 +77,7 @@ def vectors_in_steps(
     """
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
-    size = sum(_size(each, unrounded) for *_, each in layers)
+    size = sum(_size(attention, unrounded) for *_, attention in layers)
     if size > MAX_VECTOR_BYTES:
         raise ValueError(
             f"a page with the queries and keys of all layers ({size:,} bytes) would be too large "
@@ -86,27 +86,27 @@ def vectors_in_steps(
         )
     arrays = _Arrays(max_bytes, size)
     embedded = []
-    for name, number, each in layers:
-        made = yield from _embedded_layer(each, unrounded, arrays)
-        embedded.append({"stack": name, "layer": number} | made)
-    for place, (*_, each) in enumerate(layers):
-        yield Progress("rounding errors", place, len(layers), "layer")
-        steps = _measured(each, _rounded(each, unrounded)[1], most_queries)
-        embedded[place] |= yield from scale_progress(steps, "rounding errors", place, len(layers))
+    for stack_name, layer, attention in layers:
+        entry = yield from _embed_layer(attention, unrounded, arrays)
+        embedded.append({"stack": stack_name, "layer": layer} | entry)
+    for index, (*_, attention) in enumerate(layers):
+        yield Progress("rounding errors", index, len(layers), "layer")
+        steps = _measure_errors(attention, _round(attention, unrounded)[1], max_queries)
+        embedded[index] |= yield from scale_progress(steps, "rounding errors", index, len(layers))
     return {"layers": embedded, "arrays": arrays.texts}
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Return the number of bytes that `vectors_in_steps` compresses."""
+    """Return the number of bytes that `encode_vectors_in_steps` compresses."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
-    return sum(_size(each, unrounded) for *_, each in layers)
+    return sum(_size(attention, unrounded) for *_, attention in layers)
 
 
-_Known = tuple[str, int, QueryKeyAttention]
+_Layer = tuple[str, int, QueryKeyAttention]
 
 
-def _layers(stacks: Iterable[AttentionStack]) -> list[_Known]:
+def _layers(stacks: Iterable[AttentionStack]) -> list[_Layer]:
     return [
         (stack.name, number, vectors)
         for stack in stacks
@@ -116,11 +116,11 @@ def _layers(stacks: Iterable[AttentionStack]) -> list[_Known]:
     ]
 
 
-def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
+def _unrounded_bytes(layers: Iterable[_Layer], *, exact: bool) -> int:
     """Return the size of all vectors in float32, or 0 if they must not be rounded (`exact`)."""
     if exact:
         return 0
-    return sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
+    return sum(4 * (attention.queries.numel() + attention.keys.numel()) for *_, attention in layers)
 
 
 class _Arrays:
@@ -132,10 +132,10 @@ class _Arrays:
     def __init__(self, max_bytes: int | None, size: int) -> None:
         self.texts: list[str] = []
         self._room = float("inf") if max_bytes is None else max_bytes * 3 // 4
-        self._places: dict[bytes, int] = {}
+        self._indices: dict[bytes, int] = {}
         self._size, self._done = size, 0
 
-    def place(self, values: torch.Tensor) -> Steps[int]:
+    def add(self, values: torch.Tensor) -> Steps[int]:
         """Return the index of an array in `texts`. Encode the array if it is new."""
         values = values.detach().cpu().contiguous()
         if values.dtype == torch.bfloat16:
@@ -144,12 +144,12 @@ class _Arrays:
         array = values.numpy()
         data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
         # Use digests as keys, which need less memory than the bytes.
-        known = hashlib.sha256(data).digest()
-        if known not in self._places:
+        digest = hashlib.sha256(data).digest()
+        if digest not in self._indices:
             deflated = yield from self._deflated(data)
-            self._places[known] = len(self.texts)
+            self._indices[digest] = len(self.texts)
             self.texts.append(base64.b64encode(deflated).decode("ascii"))
-        return self._places[known]
+        return self._indices[digest]
 
     def _deflated(self, data: bytes) -> Steps[bytes]:
         packer = zlib.compressobj(6)
@@ -177,12 +177,12 @@ def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
     if exact_bytes <= MAX_EXACT_BYTES:
         return "float32"
     largest = max(float(side.abs().max()) for side in (attention.queries, attention.keys))
-    return "float16" if largest <= _LARGEST_HALF else "float32"
+    return "float16" if largest <= _MAX_HALF else "float32"
 
 
 def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
-    each = 4 if _encoding(attention, exact_bytes) == "float32" else 2
-    size = each * (attention.queries.numel() + attention.keys.numel())
+    item_size = 4 if _encoding(attention, exact_bytes) == "float32" else 2
+    size = item_size * (attention.queries.numel() + attention.keys.numel())
     pairs = attention.num_queries, attention.num_keys
     if attention.mask is not None:
         size += attention.mask.bytes_without_windows(*pairs)
@@ -191,15 +191,15 @@ def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
     return size
 
 
-def _embedded_layer(
+def _embed_layer(
     attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays
 ) -> Steps[dict[str, Any]]:
-    encoding, embedded = _rounded(attention, exact_bytes)
+    encoding, embedded = _round(attention, exact_bytes)
     sinks = attention.sinks
-    queries = yield from arrays.place(embedded.queries)
-    keys = yield from arrays.place(embedded.keys)
-    mask = yield from _embedded_mask(attention, arrays)
-    bias = yield from _embedded_bias(attention, arrays)
+    queries = yield from arrays.add(embedded.queries)
+    keys = yield from arrays.add(embedded.keys)
+    mask = yield from _embed_mask(attention, arrays)
+    bias = yield from _embed_bias(attention, arrays)
     return {
         "num_heads": attention.num_heads,
         "num_key_heads": attention.keys.shape[0],
@@ -217,7 +217,7 @@ def _embedded_layer(
     }
 
 
-def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
+def _round(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
     """Return the encoding of a layer, and the layer rounded to it."""
     encoding = _encoding(attention, exact_bytes)
     kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -228,27 +228,27 @@ def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, 
     )
 
 
-def _embedded_mask(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
+def _embed_mask(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
     if attention.mask is None:
         return None
     mask = attention.mask.without_windows(attention.num_queries, attention.num_keys)
-    return (yield from _embedded_part(mask, arrays))
+    return (yield from _embed_part(mask, arrays))
 
 
-def _embedded_bias(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
+def _embed_bias(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
     if attention.bias is None:
         return None
     sizes = attention.num_heads, attention.num_queries, attention.num_keys
-    return (yield from _embedded_part(attention.bias.without_windows(*sizes), arrays))
+    return (yield from _embed_part(attention.bias.without_windows(*sizes), arrays))
 
 
-def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
+def _embed_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
     if isinstance(part, InsertedMask | InsertedBias):
-        queries = yield from arrays.place(_places(part.query_units, part.num_query_units))
-        keys = yield from arrays.place(_places(part.key_units, part.num_key_units))
+        queries = yield from arrays.add(_unit_indices(part.query_units, part.num_query_units))
+        keys = yield from arrays.add(_unit_indices(part.key_units, part.num_key_units))
         base = None
         if part.base is not None:
-            base = yield from _embedded_part(part.base, arrays)
+            base = yield from _embed_part(part.base, arrays)
         return {
             "kind": "inserted",
             "num_queries": len(part.query_units),
@@ -259,56 +259,58 @@ def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
         }
     numbers, tensors = part.to_parts()
     # The entry of the layer has the numbers of queries and keys.
-    described = {name: each for name, each in numbers.items() if not name.startswith("num_")}
+    part_data = {name: number for name, number in numbers.items() if not name.startswith("num_")}
     for name, tensor in tensors.items():
-        described |= dict(zip(part.shared_axes, tensor.shape, strict=False))
+        part_data |= dict(zip(part.shared_axes, tensor.shape, strict=False))
         values = tensor.float() if tensor.is_floating_point() else tensor
-        described[name] = yield from arrays.place(values)
-    return described
+        part_data[name] = yield from arrays.add(values)
+    return part_data
 
 
-def _places(units: torch.Tensor, count: int) -> torch.Tensor:
+def _unit_indices(units: torch.Tensor, count: int) -> torch.Tensor:
     """Return the index in `units` of each of `count` units, or -1 if it is not in `units`."""
-    places = torch.full((count,), -1, dtype=torch.int32)
-    places[units] = torch.arange(len(units), dtype=torch.int32)
-    return places
+    indices = torch.full((count,), -1, dtype=torch.int32)
+    indices[units] = torch.arange(len(units), dtype=torch.int32)
+    return indices
 
 
-def _same(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:
+def _are_equal(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:
     return torch.equal(attention.queries.float(), embedded.queries.float()) and torch.equal(
         attention.keys.float(), embedded.keys.float()
     )
 
 
-def _measured(
-    attention: QueryKeyAttention, embedded: QueryKeyAttention, most_queries: int | None
+def _measure_errors(
+    attention: QueryKeyAttention, embedded: QueryKeyAttention, max_queries: int | None
 ) -> Steps[dict[str, Any]]:
     """Measure the largest absolute errors of a weight and of a logit, in steps."""
-    if _same(attention, embedded):
+    if _are_equal(attention, embedded):
         return {"error": 0.0, "logit_error": 0.0}
     count = attention.num_queries
-    measured = count if most_queries is None else min(count, most_queries)
+    measured = count if max_queries is None else min(count, max_queries)
     weight_error = logit_error = 0.0
     # Each pair has a logit and a weight, for both attentions.
     pace = Pace("rounding errors", 4 * attention.num_heads * measured * attention.num_keys)
     for part in _parts(sampled_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
-            logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, embedded)]
+            logits = [side.logits(head, torch.from_numpy(part)) for side in (attention, embedded)]
             # Both are minus infinity if a key is not allowed, and their difference is NaN.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
-            one, other = (each.weights_of_rows(head, part)[0] for each in (attention, embedded))
-            weight_error = max(weight_error, float(np.abs(other - one).max()))
+            exact, rounded = (side.weights_of_rows(head, part)[0] for side in (attention, embedded))
+            weight_error = max(weight_error, float(np.abs(rounded - exact).max()))
             if attention.sinks is not None:
                 # The error of the sink's weight is the sum of the other errors.
-                lost = other.sum(axis=1, dtype=np.float64) - one.sum(axis=1, dtype=np.float64)
-                weight_error = max(weight_error, float(np.abs(lost).max()))
+                sink_error = rounded.sum(axis=1, dtype=np.float64) - exact.sum(
+                    axis=1, dtype=np.float64
+                )
+                weight_error = max(weight_error, float(np.abs(sink_error).max()))
             yield from pace.advance(4 * len(part) * attention.num_keys)
-    said = {} if measured == count else {"measured": measured}
-    return {"error": weight_error, "logit_error": logit_error} | said
+    sampling = {} if measured == count else {"measured": measured}
+    return {"error": weight_error, "logit_error": logit_error} | sampling
 
 
 def _parts(queries: NDArray[np.int64], num_keys: int) -> list[NDArray[np.int64]]:
     """Split queries into parts whose weights are in memory together."""
-    rows = max(1, _WEIGHTS_AT_ONCE // num_keys)
+    rows = max(1, _MAX_WEIGHTS // num_keys)
     return [queries[start : start + rows] for start in range(0, len(queries), rows)]

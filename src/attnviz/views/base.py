@@ -15,7 +15,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from attnviz.pages.figure import FigureArguments, figure_options
+from attnviz.pages.figure import FigureArguments, parse_figure_options
 from attnviz.pages.html import widget_code, widget_loader
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
@@ -350,7 +350,7 @@ class View(anywidget.AnyWidget):
         file = as_path("path", path, "file")
         if not file.suffix:
             file = file.with_suffix(".html")
-        figure_options(figure, self.theme)
+        parse_figure_options(figure, self.theme)
         if figure:
             raise ValueError(
                 f"{next(iter(figure))}= is of pictures, and path={str(path)!r} is a page: end it "
@@ -367,7 +367,7 @@ class View(anywidget.AnyWidget):
         """A picture of the page of this view's state."""
         from attnviz.pages.image import check_browser, draw
 
-        options = figure_options(figure, self.theme)
+        options = parse_figure_options(figure, self.theme)
         # What is missing is said before anything is computed.
         check_browser()
         state = self.state if options.theme is None else self.state | {"theme": options.theme}
@@ -375,9 +375,9 @@ class View(anywidget.AnyWidget):
 
     def _estimated_height(self) -> float:
         """About how high the view is in a usual column, in pixels, where it cannot be measured."""
-        from attnviz.pages.iframe import estimated_height
+        from attnviz.pages.iframe import estimate_height
 
-        return estimated_height(self.name, self.record, self.state)
+        return estimate_height(self.name, self.record, self.state)
 
     def _show_static(self, page: Callable[[], str]) -> None:
         from attnviz.pages.notebook import show_snapshot
@@ -456,7 +456,7 @@ class View(anywidget.AnyWidget):
 
         What anywidget needs is in it also where defaults are dropped.
         """
-        from attnviz.pages.iframe import module_of
+        from attnviz.pages.iframe import make_module
 
         del options, named
         try:
@@ -466,7 +466,7 @@ class View(anywidget.AnyWidget):
             warn_caller(f"a view is not embedded: {error}")
             shown = f"<p>This view was not embedded: {escape(str(error))}</p>"
         names = [*_EMBEDDED_TRAITS, "_esm", "_anywidget_id"]
-        state = self.get_state(names) | {"_esm": module_of(shown)}
+        state = self.get_state(names) | {"_esm": make_module(shown)}
         model = ("_model_name", "_model_module", "_model_module_version")
         return {name[1:]: state[name] for name in model} | {"state": state}
 

@@ -13,8 +13,8 @@ import traitlets
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.html import Embedded, make_page, page_steps
 from attnviz.pages.limits import PagePrecision
-from attnviz.pages.picture import SIDES, all_heads_figure, shown_stack
-from attnviz.pages.saved_picture import MAX_WEIGHTS, heads_still, saved_still
+from attnviz.pages.picture import SIDES, displayed_stack, draw_all_heads
+from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import KernelChannel, Server
@@ -325,7 +325,7 @@ class RecordView(PositionedView):
     @property
     def pictured_stack(self) -> AttentionStack:
         """The stack of which a picture has all heads."""
-        return shown_stack(self.served_record, self._page_state(self.state))
+        return displayed_stack(self.served_record, self._page_state(self.state))
 
     def _still(self) -> str:
         stack = self.pictured_stack
@@ -333,10 +333,10 @@ class RecordView(PositionedView):
         # The picture of all heads reads as many rows of each, too many of a very long text.
         all_heads = SIDES[0] * sum(stack.heads_per_layer) * len(stack.key_tokens) <= MAX_WEIGHTS
         if self.saves_chosen_heads or not all_heads:
-            figures.append(heads_still(stack, self.layer, self.heads, self.token))
+            figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
         if self.saves_all_heads and all_heads:
-            figures.append(run_steps(all_heads_figure(self.served_record, stack)))
-        return saved_still(self.served_record.model, self.name, "\n".join(figures))
+            figures.append(run_steps(draw_all_heads(self.served_record, stack)))
+        return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """A page's state, with what the view knows beside its traits."""

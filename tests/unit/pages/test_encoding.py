@@ -14,7 +14,7 @@ import torch
 import attnviz as av
 from attnviz.pages import encoding as choice
 from attnviz.pages import limits
-from attnviz.pages.vectors import vectors_in_steps
+from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -169,7 +169,8 @@ def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert kinds == {"auto": {"float16"}, "exact": {"float32"}}
     assert (
-        run_steps(vectors_in_steps(record.stacks.values(), exact=True))["layers"][0]["error"] == 0.0
+        run_steps(encode_vectors_in_steps(record.stacks.values(), exact=True))["layers"][0]["error"]
+        == 0.0
     )
 
 

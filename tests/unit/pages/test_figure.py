@@ -12,7 +12,7 @@ from PIL import Image
 
 import attnviz as av
 from attnviz.pages import image
-from attnviz.pages.figure import figure_options
+from attnviz.pages.figure import parse_figure_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def view() -> av.HeadView:
     ],
 )
 def test_widths_have_units_and_bare_numbers_are_css_pixels(given: Any, inches: float) -> None:
-    width = figure_options({"width": given}).width
+    width = parse_figure_options({"width": given}).width
     assert width is not None
     # CSS has 96 pixels to the inch.
     assert math.isclose(width, 96 * inches, rel_tol=1e-6)
@@ -45,21 +45,21 @@ def test_widths_have_units_and_bare_numbers_are_css_pixels(given: Any, inches: f
 
 def test_sizes_of_text_are_points() -> None:
     # 72 points and 96 pixels to the inch.
-    assert figure_options({"font_size": 9}).font_size == pytest.approx(12)
-    assert figure_options({"font_size": "9pt"}).font_size == pytest.approx(12)
-    assert figure_options({"font_size": "12px"}).font_size == pytest.approx(12)
+    assert parse_figure_options({"font_size": 9}).font_size == pytest.approx(12)
+    assert parse_figure_options({"font_size": "9pt"}).font_size == pytest.approx(12)
+    assert parse_figure_options({"font_size": "12px"}).font_size == pytest.approx(12)
 
 
 def test_nothing_given_is_as_on_the_screen() -> None:
-    assert figure_options({}).request() == {"caption": True, "legend": True}
+    assert parse_figure_options({}).request() == {"caption": True, "legend": True}
     none: dict[str, Any] = dict.fromkeys(
         ["width", "font_size", "font", "dpi", "title", "theme", "background", "colors"]
     )
-    assert figure_options(none) == figure_options({})
+    assert parse_figure_options(none) == parse_figure_options({})
 
 
 def test_dots_per_inch_stand_in_for_the_scale() -> None:
-    assert figure_options({"dpi": 300, "scale": 7}).scale == pytest.approx(300 / 96)
+    assert parse_figure_options({"dpi": 300, "scale": 7}).scale == pytest.approx(300 / 96)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_refusals_name_the_argument_and_what_would_work(
     given: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error) as refused:
-        figure_options(given)
+        parse_figure_options(given)
     assert words in str(refused.value)
     assert next(iter(given)) in str(refused.value)
 
 
 def test_a_dark_theme_takes_what_a_light_one_does_not() -> None:
-    assert figure_options({"background": "#000000"}, "dark").background == "#000000"
-    assert figure_options({"colors": ["#ffff00"], "theme": "dark"}).colors == ("#ffff00",)
+    assert parse_figure_options({"background": "#000000"}, "dark").background == "#000000"
+    assert parse_figure_options({"colors": ["#ffff00"], "theme": "dark"}).colors == ("#ffff00",)
 
 
 def test_a_page_takes_no_options_of_pictures(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_missing_browser_is_told_before_the_page_is_made(
 def test_a_png_says_how_dense_it_is(dpi: int) -> None:
     plain = io.BytesIO()
     Image.new("RGB", (3, 2), "red").save(plain, "PNG")
-    png = image._with_density(plain.getvalue(), dpi)
+    png = image._set_density(plain.getvalue(), dpi)
     with Image.open(io.BytesIO(png)) as picture:
         # Checks the sums of all chunks.
         picture.verify()

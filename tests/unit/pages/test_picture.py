@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import attnviz as av
-from attnviz.pages.picture import MAX_PICTURE_BYTES, heads_figure, heads_picture
+from attnviz.pages.picture import MAX_PICTURE_BYTES, draw_heads, draw_heads_picture
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import run_steps
@@ -34,7 +34,7 @@ def record() -> av.AttentionRecord:
 
 
 def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
-    picture = heads_picture(record().stack(), cell=8)
+    picture = draw_heads_picture(record().stack(), cell=8)
     assert picture.dtype == np.uint8
     # Two heads of 8 x 8 pixels, each with a frame of one and four around.
     assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
@@ -58,7 +58,7 @@ def test_every_query_of_an_answer_is_in_the_picture_beside_a_long_text() -> None
         encoder_tokens=[f"k{i}" for i in range(48)],
         decoder_tokens=[f"q{i}" for i in range(24)],
     )
-    inside = heads_picture(record.stack(), cell=8)[5:-5, 5:-5]
+    inside = draw_heads_picture(record.stack(), cell=8)[5:-5, 5:-5]
     assert inside.shape == (4, 8, 3)
     dark = np.array([[tuple(each) == DARKEST for each in row] for row in inside])
     assert np.argwhere(dark).tolist() == [[0, 0], [0, 7], [1, 0], [2, 0], [3, 0]]
@@ -118,7 +118,7 @@ def test_layers_with_fewer_heads_leave_room() -> None:
 @pytest.mark.parametrize(("layers", "tokens"), [(12, 16), (12, 64), (12, 256)])
 def test_a_picture_of_noise_is_small(layers: int, tokens: int) -> None:
     noise = av.AttentionRecord.from_weights(weights(layers, 12, tokens), texts(tokens))
-    assert len(run_steps(heads_figure(noise, "head", {}))) <= MAX_PICTURE_BYTES
+    assert len(run_steps(draw_heads(noise, "head", {}))) <= MAX_PICTURE_BYTES
 
 
 def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
     # No tile of weights is computed either.
     monkeypatch.setattr(QueryKeyAttention, "weights", None)
-    still = run_steps(heads_figure(long, "head", {}))
+    still = run_steps(draw_heads(long, "head", {}))
     assert rows == [16] * 6
     assert len(still) <= MAX_PICTURE_BYTES
     assert (
@@ -141,7 +141,7 @@ def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPat
         "16 by 16 cells." in still
     )
     # A second page computes nothing.
-    assert run_steps(heads_figure(long, "model", {})).endswith(still.split("</p>", 1)[1])
+    assert run_steps(draw_heads(long, "model", {})).endswith(still.split("</p>", 1)[1])
     assert rows == [16] * 6
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import attnviz as av
 from attnviz.pages.encoding import embed_weights
 from attnviz.pages.strongest import concatenate_rows, encode_sparse, sparse_rows, strongest_rows
-from attnviz.pages.vectors import vectors_in_steps
+from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps, run_with_bar
 from rounding import UNIT
@@ -93,7 +93,7 @@ def test_errors_of_queries_and_keys_are_those_of_the_fixture(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
-    vectors = run_steps(vectors_in_steps(record_of(case).stacks.values()))
+    vectors = run_steps(encode_vectors_in_steps(record_of(case).stacks.values()))
     [layer], [expected] = vectors["layers"], case["vectors"]["layers"]
     for name in ("error", "logit_error"):
         assert layer[name] == pytest.approx(expected[name], rel=1e-2)
@@ -111,7 +111,7 @@ def test_a_sinks_weight_is_off_by_all_that_the_others_are(monkeypatch: pytest.Mo
         scale=1.0,
         sinks=[[6.0]],
     )
-    [layer] = run_steps(vectors_in_steps(record.stacks.values()))["layers"]
+    [layer] = run_steps(encode_vectors_in_steps(record.stacks.values()))["layers"]
 
     def sink(query: np.floating, key: np.floating) -> float:
         powers = 40 * np.exp(float(query) * float(key))

@@ -17,8 +17,8 @@ from nbclient import NotebookClient
 from numpy.typing import NDArray
 
 import attnviz as av
-from attnviz.pages.picture import color_levels
-from attnviz.pages.saved_picture import MAX_WEIGHTS, heads_still
+from attnviz.pages.picture import to_color_levels
+from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.options import Options
 from unit.records import given_record
@@ -57,10 +57,10 @@ def random_record(tokens: int, layers: int = 2, heads: int = 3) -> av.AttentionR
 
 def test_cells_are_the_weights_and_labels_the_tokens() -> None:
     stack = random_record(5).stack()
-    svg = svg_of(heads_still(stack, 1, [2, 0], token=3))
+    svg = svg_of(draw_heads_still(stack, 1, [2, 0], token=3))
     maps = [levels_of(image) for image in svg.iter(f"{SVG}image")][:2]
     weights = np.stack([weights_of(stack, 1, head) for head in (2, 0)])
-    assert np.array_equal(maps, color_levels(weights, float(weights.max()), signed=False))
+    assert np.array_equal(maps, to_color_levels(weights, float(weights.max()), signed=False))
     texts = [each.text for each in svg.iter(f"{SVG}text")]
     # Columns of both maps, and rows once.
     assert [texts.count(f"t{n}") for n in range(5)] == [3] * 5
@@ -85,7 +85,7 @@ def test_it_says_what_it_shows() -> None:
 def test_signed_numbers_have_a_scale_to_both_sides() -> None:
     weights = np.array([[[[0.5, -0.25], [0.0, 0.1]]]], np.float32)
     record = av.AttentionRecord.from_weights(weights, ["a", "b"], signed=True, measure="difference")
-    still = heads_still(record.stack(), 0, [0])
+    still = draw_heads_still(record.stack(), 0, [0])
     assert "Differences of layer 0, head 0" in still
     assert "Blue is above zero and orange below, up to 0.5." in still
     cells, scale = (levels_of(image) for image in svg_of(still).iter(f"{SVG}image"))
@@ -97,7 +97,7 @@ def test_signed_numbers_have_a_scale_to_both_sides() -> None:
 def test_any_token_is_a_text() -> None:
     tokens = ["<script>", "a&b", "\x00\x1b", "\ud800", "字" * 40]
     weights = np.full((1, 1, 5, 5), 0.2, np.float32)
-    svg = svg_of(heads_still(av.AttentionRecord.from_weights(weights, tokens).stack(), 0, [0]))
+    svg = svg_of(draw_heads_still(av.AttentionRecord.from_weights(weights, tokens).stack(), 0, [0]))
     texts = {each.text for each in svg.iter(f"{SVG}text")}
     assert {"<script>", "a&b", "字" * 13 + "…"} <= texts
 

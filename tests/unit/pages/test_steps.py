@@ -42,7 +42,7 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
         (packing, "_PIECE"),
         (packing, "_TRIED"),
         (vectors, "_PIECE"),
-        (vectors, "_WEIGHTS_AT_ONCE"),
+        (vectors, "_MAX_WEIGHTS"),
         (strongest, "_PART_KEYS"),
     ):
         monkeypatch.setattr(module, name, MOMENT)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.extraction.capture.collector import joined_windows
-from attnviz.pages.vectors import vectors_in_steps
+from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, WindowBias, WindowMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
@@ -84,7 +84,7 @@ def test_windows_are_saved_and_come_back(tmp_path: Path) -> None:
 
 
 def test_a_page_contains_windows_as_the_pairs_that_they_allow() -> None:
-    layer = run_steps(vectors_in_steps(record().stacks.values()))["layers"][0]
+    layer = run_steps(encode_vectors_in_steps(record().stacks.values()))["layers"][0]
     assert layer["mask"]["kind"] == "packed"
     assert layer["bias"]["kind"] == "dense"
     assert layer["bias"]["heads"] == HEADS

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.pages import vectors as embedded
-from attnviz.pages.vectors import vectors_in_steps
+from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
@@ -146,7 +146,7 @@ def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]
 
 @each_case
 def test_a_page_contains_the_smallest_form(case: dict[str, Any]) -> None:
-    data = run_steps(vectors_in_steps(record_of(layer_of(case)).stacks.values()))
+    data = run_steps(encode_vectors_in_steps(record_of(layer_of(case)).stacks.values()))
     (layer,) = data["layers"]
     expected = case["layer"]
     fields = ["queries", "keys", "mask", "bias"]
@@ -196,7 +196,7 @@ def test_short_texts_and_half_precision_are_carried_as_they_are(
     dtype: torch.dtype, encoding: str
 ) -> None:
     attention = random_layer(dtype=dtype)
-    data = run_steps(vectors_in_steps(record_of(attention).stacks.values()))
+    data = run_steps(encode_vectors_in_steps(record_of(attention).stacks.values()))
     (layer,) = data["layers"]
     assert (layer["encoding"], layer["error"], layer["logit_error"]) == (encoding, 0.0, 0.0)
     found = inflated(data["arrays"][layer["keys"]], "<f4" if encoding == "float32" else "<u2")
@@ -209,7 +209,7 @@ def test_numbers_beyond_half_precision_are_carried_whole(monkeypatch: pytest.Mon
     monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
     attention.keys[0, 3, 2] = 1e5
-    (layer,) = run_steps(vectors_in_steps(record_of(attention).stacks.values()))["layers"]
+    (layer,) = run_steps(encode_vectors_in_steps(record_of(attention).stacks.values()))["layers"]
     assert (layer["encoding"], layer["error"]) == ("float32", 0.0)
 
 
@@ -222,7 +222,7 @@ def test_what_layers_share_is_carried_once() -> None:
         for number in range(3)
     }
     stack = AttentionStack("self", layers, Tokens.of(words(40)))
-    data = run_steps(vectors_in_steps([stack]))
+    data = run_steps(encode_vectors_in_steps([stack]))
     assert len(data["arrays"]) == 3 * 2 + 1
     assert len({layer["bias"]["values"] for layer in data["layers"]}) == 1
 
