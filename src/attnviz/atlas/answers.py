@@ -97,8 +97,8 @@ def _describe_stack(stack: StackStatistics, sent: StackStatistics) -> AtlasStack
         "statistics": [
             {
                 "name": name,
-                "unit": _of_statistic(name)[0],
-                "definition": _of_statistic(name)[1],
+                "unit": _unit_and_definition(name)[0],
+                "definition": _unit_and_definition(name)[1],
                 "baseline": stack.baseline(name) is not None,
             }
             for name in stack.score_names
@@ -127,7 +127,7 @@ def max_edges_per_head(stack: StackStatistics, *, sampled: bool) -> int:
     return int(max(counts, default=0))
 
 
-def _of_statistic(name: str) -> tuple[str, str]:
+def _unit_and_definition(name: str) -> tuple[str, str]:
     if name in _STATISTICS:
         return _STATISTICS[name]
     # A syntactic relation.

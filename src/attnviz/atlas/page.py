@@ -48,9 +48,9 @@ MAX_CLASSES = 24
 
 # Maximum number of attempts to make a page that fits, each with fewer edges.
 _MAX_TRIES = 12
-_ROWS_IN_TABLE = 12
+_MAX_ROWS = 12
 _STATIC_NOTE = (
-    f"\n<p>This table shows at most {_ROWS_IN_TABLE} roles. All heads, their scores and their "
+    f"\n<p>This table shows at most {_MAX_ROWS} roles. All heads, their scores and their "
     "strongest edges are in the interactive view.</p>"
 )
 
@@ -202,7 +202,7 @@ def roles_table(statistics: HeadStatistics, stack: str) -> str:
             if (head_roles := roles.of(layer, head))
         ),
         key=lambda row: -row[2].difference,
-    )[:_ROWS_IN_TABLE]
+    )[:_MAX_ROWS]
     cells = [
         (
             f"{layer}.{head}",

@@ -50,7 +50,7 @@ class AtlasServer:
         # Parts of exported pages are cached as for any view.
         self.pages = Pages()
         self.pending_replies = PendingReplies()
-        self._packed: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)
+        self._replies: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer a request."""
@@ -82,12 +82,12 @@ class AtlasServer:
             )
         return statistics, layer
 
-    def packed(self, key: object, make: Callable[[], bytes]) -> bytes:
+    def cached_reply(self, key: object, make: Callable[[], bytes]) -> bytes:
         """Return a compressed reply from the cache, or make and cache it."""
-        data = self._packed.get(key)
+        data = self._replies.get(key)
         if data is None:
             data = make()
-            self._packed[key] = data
+            self._replies[key] = data
         return data
 
     @staticmethod
@@ -121,7 +121,9 @@ class StatisticsRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Return one part."""
         stack = server.stack(self.stack)
-        data = server.packed(("statistics", self.stack), lambda: compressed_json(table_of(stack)))
+        data = server.cached_reply(
+            ("statistics", self.stack), lambda: compressed_json(table_of(stack))
+        )
         return _part(data, self.part, "statistics")
 
 
@@ -180,7 +182,7 @@ class TextsRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Return one part."""
         stack = server.stack(self.stack)
-        data = server.packed(("texts", self.stack), lambda: compressed_json(texts_of(stack)))
+        data = server.cached_reply(("texts", self.stack), lambda: compressed_json(texts_of(stack)))
         return _part(data, self.part, "texts")
 
 
@@ -196,7 +198,7 @@ class EdgesRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Return one part."""
         stack, layer = server.layer(self.stack, self.layer)
-        data = server.packed(
+        data = server.cached_reply(
             ("edges", self.stack, layer), lambda: compressed_json(edges_of(stack, layer))
         )
         return _part(data, self.part, "edges")

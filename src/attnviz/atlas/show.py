@@ -106,7 +106,7 @@ def show_atlas_view(
         "engine": engine,
     }
     if isinstance(model, HeadStatistics):
-        _leave_out(measuring)
+        _check_no_arguments(measuring)
         return show(AtlasView(model, **traits))
     if texts is None:
         raise TypeError(
@@ -139,7 +139,7 @@ _DEFAULTS: Mapping[str, Any] = {
 _ARGUMENTS = {"edges": "keep_edges"}
 
 
-def _leave_out(arguments: Mapping[str, Any]) -> None:
+def _check_no_arguments(arguments: Mapping[str, Any]) -> None:
     """Raise TypeError for arguments of `head_statistics` if statistics were passed."""
     unused = [
         _ARGUMENTS.get(name, name)

@@ -113,7 +113,7 @@ def read_columns(
         )
     check_column_names(columns)
     return {
-        name: _numbered(name, _entries_by_text(name, values, lengths, num_texts))
+        name: _to_column(name, _entries_by_text(name, values, lengths, num_texts))
         for name, values in columns.items()
     }
 
@@ -134,7 +134,7 @@ def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) 
     `counts` are the possible numbers of tokens of the text, empty if they are not known yet.
     """
     several = _is_sequence(entry)
-    values = [_plain(value) for value in entry] if several else [_plain(entry)]
+    values = [_to_python(value) for value in entry] if several else [_to_python(entry)]
     _check_kinds(name, values)
     if several and counts and len(values) not in counts:
         raise ValueError(
@@ -149,7 +149,7 @@ def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
     return not unlike and hasattr(value, "__len__") and hasattr(value, "__iter__")
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """Convert a numpy or torch scalar to a Python value."""
     # A time stays a time: `item` may turn it into a number of nanoseconds.
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
@@ -172,8 +172,8 @@ def _entries_by_text(
             if not _is_sequence(entry):
                 continue
             check_entry(name, text, entry, {counts[text] for counts in lengths.values()})
-            entries[text] = [_plain(value) for value in entry]
-        return [entry if isinstance(entry, list) else _plain(entry) for entry in entries]
+            entries[text] = [_to_python(value) for value in entry]
+        return [entry if isinstance(entry, list) else _to_python(entry) for entry in entries]
     totals = {sum(counts) for counts in lengths.values()}
     fitting = next((counts for counts in lengths.values() if sum(counts) == len(entries)), None)
     if fitting is None:
@@ -184,7 +184,7 @@ def _entries_by_text(
             "texts."
         )
     ends = np.cumsum(fitting).tolist()
-    values = [_plain(value) for value in entries]
+    values = [_to_python(value) for value in entries]
     return [values[end - count : end] for end, count in zip(ends, fitting, strict=True)]
 
 
@@ -205,7 +205,7 @@ def _check_kinds(name: str, values: Iterable[Any]) -> None:
             )
 
 
-def _numbered(name: str, entries: Sequence[Any]) -> GivenColumn:
+def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
     """Convert entries to numbers, or to indices into the sorted distinct values."""
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     _check_kinds(name, flat)

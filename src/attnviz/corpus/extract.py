@@ -21,7 +21,7 @@ from attnviz.utils.arguments import whole_number
 __all__ = ["extract_corpus", "read_corpus"]
 
 # Reading ends after this many texts in a row that have more points than may still be added.
-_MISFITS = 3
+_MAX_MISFITS = 3
 
 
 def extract_corpus(
@@ -160,7 +160,7 @@ def read_corpus(
             batch_size=batch_size,
             ahead=_ReadAhead(reading).add,
             # An estimate until the records arrive: a query and a key for each token.
-            done=lambda count: _show(bar, bar.n + 2 * count, reading),
+            done=lambda count: _advance_bar(bar, bar.n + 2 * count, reading),
             **options,
         )
         return _corpus_of(read_texts, all_texts, reading, text_columns, check=check, bar=bar)
@@ -189,14 +189,14 @@ def _corpus_of(
             if check is not None:
                 check(first)
         reading.take(index, record)
-        _show(bar, reading.in_all, reading)
+        _advance_bar(bar, reading.in_all, reading)
         if reading.enough:
             break
     bar.n = bar.total = min(reading.in_all, reading.points)
     indices = sorted(reading.records)
     if not indices:
         raise ValueError(
-            f"texts: all {len(texts)} are empty or too long for the model. {reading.last_words}"
+            f"texts: all {len(texts)} are empty or too long for the model. {reading.advice}"
         )
     corpus = Corpus(
         [reading.records[index] for index in indices],
@@ -226,7 +226,7 @@ class _Reading:
     misfits: int = 0
     empty: int = 0
     too_long: int = 0
-    last_words: str = "Pass texts that contain words."
+    advice: str = "Pass texts that contain words."
     stack: str = ""
 
     def take(self, index: int, record: AttentionRecord) -> int:
@@ -248,12 +248,12 @@ class _Reading:
             self.empty += 1
         else:
             self.too_long += 1
-            self.last_words = text.reason
+            self.advice = text.reason
 
     @property
     def enough(self) -> bool:
         """Whether a further text would most likely not fit."""
-        return self.in_all + self.smallest > self.points or self.misfits == _MISFITS
+        return self.in_all + self.smallest > self.points or self.misfits == _MAX_MISFITS
 
     def notes(self) -> list[str]:
         """Return sentences on the texts that were left out."""
@@ -265,7 +265,7 @@ class _Reading:
         return notes
 
 
-def _show(bar: Any, points: float, reading: _Reading) -> None:
+def _advance_bar(bar: Any, points: float, reading: _Reading) -> None:
     """Advance the progress bar to `points`. It never moves back."""
     bar.update(max(0, min(points, reading.points) - bar.n))
 
@@ -279,14 +279,14 @@ class _ReadAhead:
 
     def __init__(self, reading: _Reading) -> None:
         self._reading = reading
-        self._known = (-1, -1)
+        self._progress = (-1, -1)
         self._expected = reading
 
     def add(self, num_tokens: int) -> bool:
         """Add a text of `num_tokens` tokens to the estimate. Return whether more are needed."""
         progress = (self._reading.in_all, self._reading.misfits)
-        if progress != self._known:
-            self._known, self._expected = progress, replace(self._reading)
+        if progress != self._progress:
+            self._progress, self._expected = progress, replace(self._reading)
         expected, size = self._expected, 2 * num_tokens
         expected.smallest = min(expected.smallest or size, size)
         if expected.in_all + size > expected.points:

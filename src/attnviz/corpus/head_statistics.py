@@ -231,7 +231,7 @@ def head_statistics(
         "texts": all_texts,
         "parse": parses,
         "target": target,
-        "columns": _Rows(text_columns),
+        "columns": _ColumnRows(text_columns),
     }
     arguments = {
         "column": column,
@@ -241,7 +241,7 @@ def head_statistics(
     }
     saver = _Checkpoint.at(checkpoint, arguments, by_text, len(all_texts), resume=resume)
     if saver is not None:
-        statistics = saver.resumed(statistics)
+        statistics = saver.load_or_create(statistics)
     read_ranges = statistics.text_numbers
     part_texts = _part_indices(part, len(all_texts))
     indices = [
@@ -287,17 +287,17 @@ def head_statistics(
     try:
         with bar:
             for text in reading:
-                _fold(statistics, text, text_columns, parses)
+                _add_text(statistics, text, text_columns, parses)
                 bar.update()
                 if saver is not None:
                     saver.write_if_due(statistics)
     finally:
         if saver is not None:
             saver.write(statistics)
-    return _not_empty(statistics, len(all_texts))
+    return _check_not_empty(statistics, len(all_texts))
 
 
-def _not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
+def _check_not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
     if not statistics.texts:
         raise ValueError(
             f"texts: all {count} are empty or too long for the model. Pass texts that contain "
@@ -370,7 +370,7 @@ def _make_work(shared: _Shared) -> Work:
             layers=shared.layers,
             name=statistics.model,
         ):
-            _fold(statistics, text, shared.columns, shared.parses)
+            _add_text(statistics, text, shared.columns, shared.parses)
         # Equal in all parts: not worth sending back with each.
         statistics._frequencies = {}
         return to_bytes(lambda path: write_statistics(path, statistics))
@@ -405,10 +405,10 @@ def _read_on_ray(
         finally:
             if saver is not None:
                 saver.write(statistics)
-    return _not_empty(statistics, len(shared.texts))
+    return _check_not_empty(statistics, len(shared.texts))
 
 
-def _fold(
+def _add_text(
     statistics: HeadStatistics,
     text: ReadText,
     text_columns: TextColumns,
@@ -594,7 +594,7 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     return dict(counted)
 
 
-class _Rows:
+class _ColumnRows:
     """View of the columns as a sequence with one mapping for each text."""
 
     def __init__(self, columns: TextColumns) -> None:
@@ -647,7 +647,7 @@ class _Checkpoint:
             )
         return cls(file, arguments, by_text, count, time.monotonic())
 
-    def resumed(self, new: HeadStatistics) -> HeadStatistics:
+    def load_or_create(self, new: HeadStatistics) -> HeadStatistics:
         """Load the statistics of the file. If it does not exist, write and return `new`."""
         if not self.path.exists():
             self.write(new)

@@ -131,10 +131,10 @@ class TokenFacts:
         elif score == "delimiter":
             flags = (kinds == _KIND["punctuation"]) | ((kinds == _KIND["special"]) & ~first)
         else:
-            flags = self._rarest()
+            flags = self._rarest_tokens()
         return flags
 
-    def _rarest(self) -> Flags:
+    def _rarest_tokens(self) -> Flags:
         """Flag the rarest token: by count in the corpus, then in the text.
 
         No token is flagged if more than half are equally rare.
@@ -237,10 +237,10 @@ class _Measuring:
         numbers = np.array([layer << 32 | head for layer, head in heads], np.uint64)
         self._hashes = hashed(start, numbers)
         self._on_keys = {name: keys.on_keys(name) for name in ("first token", *TOKEN_SCORES[3:])}
-        self._names = tuple(self._possible())
+        self._names = tuple(self._defined_scores())
         self._codes = self._token_codes() if self._one_text else np.zeros(0, np.int64)
         count = len(self._names)
-        self._mass = np.zeros((self._num_heads, count))
+        self._pair_weights = np.zeros((self._num_heads, count))
         self._shuffled = np.zeros((self._num_heads, count))
         self._counts = np.zeros((self._num_heads, count), np.int64)
         self._squares = np.zeros(self._num_heads)
@@ -257,8 +257,10 @@ class _Measuring:
         self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
         # Weight and number of the pairs of token scores, by offset up to `self._max_offset`.
         self._max_offset = min(self._num_queries, _MAX_PAIR_OFFSET)
-        self._of_tokens = [n for n, name in enumerate(self._names) if name not in POSITION_SCORES]
-        bins = len(self._of_tokens) * (2 * self._max_offset + 1) if self._one_text else 0
+        self._token_score_columns = [
+            n for n, name in enumerate(self._names) if name not in POSITION_SCORES
+        ]
+        bins = len(self._token_score_columns) * (2 * self._max_offset + 1) if self._one_text else 0
         self._on_pairs = np.zeros((self._num_heads, bins))
         self._pair_counts = np.zeros((self._num_heads, bins))
         self._one_hot = {
@@ -279,7 +281,7 @@ class _Measuring:
         self._strongest: list[EdgeColumns] = []
         self._sampled: list[EdgeColumns] = []
 
-    def _possible(self) -> Iterator[str]:
+    def _defined_scores(self) -> Iterator[str]:
         for name in (*POSITION_SCORES, *TOKEN_SCORES):
             if name in _SELF_ATTENTION_SCORES and not self._one_text:
                 continue
@@ -323,15 +325,15 @@ class _Measuring:
         for start in range(0, self._num_queries, step):
             rows = slice(start, min(start + step, self._num_queries))
             allowed = group.allowed(rows)
-            pairs = self._pairs(rows) & allowed
+            pairs = self._find_pairs(rows) & allowed
             block = _Block(rows, allowed, pairs)
             if self._one_text:
-                block.sort_pairs(pairs[self._of_tokens], self._max_offset)
+                block.sort_pairs(pairs[self._token_score_columns], self._max_offset)
             for first in range(0, len(group), heads_per_step):
                 subset = slice(first, first + heads_per_step)
-                self._add(group.heads[subset], group.weights(subset, rows), block)
+                self._add_weights(group.heads[subset], group.weights(subset, rows), block)
 
-    def _pairs(self, rows: slice) -> Flags:
+    def _find_pairs(self, rows: slice) -> Flags:
         """Flag the pairs of every score, (scores, rows, keys)."""
         pairs = np.zeros((len(self._names), rows.stop - rows.start, self._num_keys), np.bool_)
         for row_of_score, name in enumerate(self._names):
@@ -351,10 +353,10 @@ class _Measuring:
                 pairs[row_of_score] = pairs_of(name, rows, self._num_keys, self._codes)
         return pairs
 
-    def _add(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
+    def _add_weights(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
         flat = weights.reshape(len(weights), -1)
         sums = weights.sum(axis=2)
-        self._mass[heads] += flat @ block.flat_pairs.T
+        self._pair_weights[heads] += flat @ block.flat_pairs.T
         # Expected weight on the pairs if the allowed keys of each query are shuffled.
         self._shuffled[heads] += sums @ block.expected.T
         self._counts[heads] += block.queries
@@ -392,7 +394,7 @@ class _Measuring:
             self._offset_counts[heads, _REST] += np.count_nonzero(other_keys)
             return
         flat = weights.reshape(len(weights), -1)
-        at_offsets = self._at_offsets(block.rows)
+        at_offsets = self._offset_slice(block.rows)
         diagonals = np.zeros((len(heads), self._diagonals.shape[1]))
         diagonals[:, at_offsets] = _shift_rows(weights).sum(axis=1)
         counts = np.zeros(self._diagonals.shape[1])
@@ -427,7 +429,7 @@ class _Measuring:
             distant[:, 0] = False
             self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
-    def _at_offsets(self, rows: slice) -> slice:
+    def _offset_slice(self, rows: slice) -> slice:
         """Return the slice of all offsets to which the columns of `_shift_rows` belong."""
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
@@ -490,8 +492,8 @@ class _Measuring:
         nothing = np.full(self._num_heads, np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             counts = np.where(self._counts > 0, self._counts, np.nan)
-            mass, shuffled = self._mass / counts, self._shuffled / counts
-            alone = self._position_alone() / counts
+            mass, shuffled = self._pair_weights / counts, self._shuffled / counts
+            alone = self._expected_from_position() / counts
             for column, name in enumerate(self._names):
                 if np.isnan(counts[:, column]).all():
                     continue
@@ -503,7 +505,7 @@ class _Measuring:
             scores["entropy"] = np.stack([np.maximum(entropy, 0), nothing, nothing])
         return scores
 
-    def _position_alone(self) -> Numbers:
+    def _expected_from_position(self) -> Numbers:
         """Return the weight on the pairs of each score that their offsets alone predict.
 
         Each pair gets the mean weight of the other pairs at its offset, or its own mean if there
@@ -512,7 +514,7 @@ class _Measuring:
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        shape = (self._num_heads, len(self._of_tokens), -1)
+        shape = (self._num_heads, len(self._token_score_columns), -1)
         counts = self._pair_counts.reshape(shape)
         on_pairs = self._on_pairs.reshape(shape)
         sums, pairs = (
@@ -523,7 +525,7 @@ class _Measuring:
         has_others = others > 0
         means = np.where(has_others, (sums - on_pairs) / np.where(has_others, others, 1), 0)
         means = np.where(has_others, np.maximum(means, 0), on_pairs / np.maximum(counts, 1))
-        alone[:, self._of_tokens] = (means * counts).sum(axis=2)
+        alone[:, self._token_score_columns] = (means * counts).sum(axis=2)
         return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:

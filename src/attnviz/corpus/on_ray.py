@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 # Column with the index of a text.
-_NUMBER = "attnviz_number"
+_INDEX = "attnviz_number"
 # Number of results that are merged in one task.
 _RESULTS_PER_MERGE = 16
 # Columns of the rows that actors return: result, number of texts, type and text of an error.
@@ -205,7 +205,7 @@ def actor_results(
         # The reference is kept while actors run: a restarted actor reads the object again.
         reference = ray.put((make, shared))
         blocks = math.ceil(len(numbers) / engine.texts_per_batch)
-        items = [{_NUMBER: number} for number in numbers]
+        items = [{_INDEX: number} for number in numbers]
         rows = ray.data.from_items(items, override_num_blocks=blocks).materialize()
         options: dict[str, Any] = {"num_cpus": engine.num_cpus}
         if engine.num_gpus:
@@ -287,7 +287,7 @@ class _Actor:
     def __init__(self, reference: list[Any], num_cpus: float) -> None:
         # By default torch uses all cores in each actor.
         torch.set_num_threads(max(1, int(num_cpus)))
-        self._held = reference
+        self._reference = reference
         self._work: Work | None = None
 
     def __call__(self, table: Any) -> dict[str, list[Any]]:
@@ -295,9 +295,9 @@ class _Actor:
         data, kind, words = b"", "", ""
         try:
             if self._work is None:
-                make, shared = importlib.import_module("ray").get(self._held[0])
+                make, shared = importlib.import_module("ray").get(self._reference[0])
                 self._work = make(shared)
-            data = self._work(table[_NUMBER].to_pylist())
+            data = self._work(table[_INDEX].to_pylist())
         except tuple(_ERRORS.values()) as error:
             kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
             words = str(error)

@@ -119,12 +119,12 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
 
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
     """Match words and tokens by their letters, whatever is between them."""
-    letters = "".join(_plain(word) for word in words)
-    owner = [number for number, word in enumerate(words) for _ in _plain(word)]
+    letters = "".join(_normalize(word) for word in words)
+    owner = [number for number, word in enumerate(words) for _ in _normalize(word)]
     word_tokens: list[list[int]] = [[] for _ in words]
     start = 0
     for position, (text, special) in enumerate(zip(tokens.text, tokens.special, strict=True)):
-        part = "" if special else _plain(text.removeprefix("##"))
+        part = "" if special else _normalize(text.removeprefix("##"))
         if not letters.startswith(part, start):
             raise ValueError(
                 f"parse: the words do not match the text. At token {position}, {text!r}, the words "
@@ -140,7 +140,7 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
     return word_tokens
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """Remove spaces, accents and capital letters: tokenizers may remove them too."""
     decomposed = unicodedata.normalize("NFD", text.replace("·", "").lower())
     return "".join(

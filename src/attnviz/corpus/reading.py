@@ -241,8 +241,8 @@ class _Reader:
         self._encoder = Encoder(self._loaded, truncation=truncation)
         self._max_texts = math.inf if batch_size == "auto" else batch_size
         self._auto = batch_size == "auto"
-        self._together = batch_size != 1 and options.get("generate") is None
-        self._longest = max_batched_length(self._model.config)
+        self._can_batch = batch_size != 1 and options.get("generate") is None
+        self._max_length = max_batched_length(self._model.config)
         self._checked = CheckedCalls()
         # Number of batches of several texts so far, without padding and with it.
         self._forwards = Counter[bool]()
@@ -275,11 +275,11 @@ class _Reader:
         tokens = 0
         enough = self._max_tokens * _BATCHES_PER_WINDOW
         for index in indices:
-            entry = self._entry(index)
+            entry = self._make_entry(index)
             window.append(entry)
             tokens += entry.length
             # A text of unknown length ends the window: its memory use is unknown too.
-            has_length = self._together and (entry.num_tokens or entry.left_out)
+            has_length = self._can_batch and (entry.num_tokens or entry.left_out)
             if entry.error or alone or not has_length:
                 break
             several = math.isinf(self._max_texts) or len(window) >= self._max_texts
@@ -291,7 +291,7 @@ class _Reader:
                 break
         return window
 
-    def _entry(self, index: int) -> _Entry:
+    def _make_entry(self, index: int) -> _Entry:
         entry = _Entry(index, self._texts[index])
         if _is_empty(entry.text):
             entry.left_out = "empty"
@@ -302,14 +302,14 @@ class _Reader:
         try:
             examples, several = examples_of(entry.text)
             if several:
-                raise TypeError(_several(index, len(examples)))  # noqa: TRY301 - handled like the others
+                raise TypeError(_several_examples(index, len(examples)))  # noqa: TRY301 - handled like the others
             entry.batch = self._encoder.encode(examples[0], entry.target)
         except TooManyTokensError as error:
             entry.left_out, entry.reason = "too long", f"texts[{index}]: {error}"
         except (TypeError, ValueError, MemoryError, OSError, NotImplementedError) as error:
-            entry.error = self._named(index, error)
+            entry.error = self._with_text_number(index, error)
         else:
-            if entry.length <= self._longest:
+            if entry.length <= self._max_length:
                 entry.kind = kind_of_example(entry.batch, self._encoder.accepted)
         return entry
 
@@ -360,7 +360,7 @@ class _Reader:
         kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
         for entry in window:
             if not entry.is_read:
-                kinds.setdefault(entry.kind if self._together else None, []).append(entry)
+                kinds.setdefault(entry.kind if self._can_batch else None, []).append(entry)
         free = free_memory(self._model.device)
         room = math.inf if free is None else _MAX_SHARE_OF_MEMORY * free
         for kind, entries in kinds.items():
@@ -392,7 +392,7 @@ class _Reader:
 
     def _read(self, batch: Sequence[_Entry]) -> None:
         """Read a batch, in one forward pass if that works. Store an error in the entry."""
-        if len(batch) == 1 or not self._together:
+        if len(batch) == 1 or not self._can_batch:
             for entry in batch:
                 self._read_alone(entry)
             return
@@ -419,7 +419,7 @@ class _Reader:
         for entry in batch:
             self._read_alone(entry)
         # If a text failed alone too, batches still work. Otherwise this model reads texts alone.
-        self._together = any(entry.error for entry in batch)
+        self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
         """Read a batch in one forward pass. Return False if its weights differ from those alone.
@@ -456,14 +456,14 @@ class _Reader:
 
     def _read_alone(self, entry: _Entry) -> None:
         try:
-            entry.record = self._alone(entry)
+            entry.record = self._record_alone(entry)
         except TooManyTokensError as error:
             entry.left_out, entry.reason = "too long", f"texts[{entry.index}]: {error}"
         except Exception as error:  # noqa: BLE001 - raised after all texts before it are yielded
-            entry.error = self._named(entry.index, error)
+            entry.error = self._with_text_number(entry.index, error)
         entry.batch = None
 
-    def _alone(self, entry: _Entry) -> AttentionRecord:
+    def _record_alone(self, entry: _Entry) -> AttentionRecord:
         if entry.batch is not None and entry.batch.size == 1:
             return self._records(entry.batch)[0]
         record = extract(
@@ -474,7 +474,7 @@ class _Reader:
             **self._options,
         )
         if not isinstance(record, AttentionRecord):
-            raise TypeError(_several(entry.index, len(record)))
+            raise TypeError(_several_examples(entry.index, len(record)))
         return record
 
     def _records(self, batch: Batch) -> list[AttentionRecord]:
@@ -494,7 +494,7 @@ class _Reader:
             options=self._capture,
         )
 
-    def _named(self, index: int, error: Exception) -> Exception:
+    def _with_text_number(self, index: int, error: Exception) -> Exception:
         """Return `error` with the number of the text in its message."""
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
         kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
@@ -503,11 +503,11 @@ class _Reader:
             return error
         words = str(error)
         # A new error: a subclass may compute its message from several arguments.
-        named = kind(f"{self._whose(index, words)}{words}")
+        named = kind(f"{self._text_prefix(index, words)}{words}")
         named.__cause__ = error
         return named
 
-    def _whose(self, index: int, words: str) -> str:
+    def _text_prefix(self, index: int, words: str) -> str:
         """Return the number of the text as a prefix, or "" if the argument belongs to all texts."""
         argument = re.split(r"\W", words, maxsplit=1)[0]
         # A target, if there is one, belongs to a text.
@@ -551,7 +551,7 @@ def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -
     return math.inf if math.isnan(worst) else worst
 
 
-def _several(index: int, count: int) -> str:
+def _several_examples(index: int, count: int) -> str:
     return f"texts[{index}] contains {count} examples. Pass each one as a separate text."
 
 

@@ -222,7 +222,7 @@ class Roles:
         IndexError
             If the head does not exist.
         """
-        return [role for role, holds in self._of(layer, head) if holds]
+        return [role for role, holds in self._tests_of_head(layer, head) if holds]
 
     def tested(self, layer: int, head: int) -> list[Role]:
         """Return all roles that were tested for a head, including those that it does not have.
@@ -242,7 +242,7 @@ class Roles:
         IndexError
             If the head does not exist.
         """
-        return [role for role, _ in self._of(layer, head)]
+        return [role for role, _ in self._tests_of_head(layer, head)]
 
     def label(self, layer: int, head: int) -> str:
         """Return the main role of a head with its score, for example ``induction 0.98 ± 0.01``.
@@ -296,7 +296,7 @@ class Roles:
         ]
         return pd.DataFrame(rows, columns=columns)
 
-    def _of(self, layer: int, head: int) -> list[tuple[Role, bool]]:
+    def _tests_of_head(self, layer: int, head: int) -> list[tuple[Role, bool]]:
         number = resolve_negative(layer, self.layers)
         if number not in self.layers:
             raise IndexError(

@@ -61,7 +61,7 @@ Numbers = NDArray[np.float64]
 KIND = "kind"
 _FIELD = {name: index for index, name in enumerate(FIELDS)}
 # Maximum number of cached roles, one for each pair of margin and level.
-_ROLES_CACHED = 4
+_MAX_CACHED_ROLES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class _State:
     model: str | None
 
     @property
-    def seen(self) -> int:
+    def num_texts(self) -> int:
         return sum(stop - start for start, stop in self.texts)
 
 
@@ -147,7 +147,7 @@ class HeadStatistics:
     @property
     def texts(self) -> int:
         """Number of texts that were read."""
-        return self._state.seen - self.left_out
+        return self._state.num_texts - self.left_out
 
     @property
     def tokens(self) -> int:
@@ -294,7 +294,7 @@ class HeadStatistics:
         self._check_columns(classes, {len(tokens) for tokens in sides})
         for tokens in sides:
             if id(tokens) not in facts:
-                facts[id(tokens)] = self._facts(tokens, classes)
+                facts[id(tokens)] = self._token_facts(tokens, classes)
         stacks = {
             name: self._totals(stack, facts, number, parse) for name, stack in record.stacks.items()
         }
@@ -333,12 +333,12 @@ class HeadStatistics:
         if not isinstance(other, HeadStatistics):
             return NotImplemented
         self._check_same(other)
-        total = self._like(_sum_of_states(self._state, other._state))
+        total = self._with_state(_sum_of_states(self._state, other._state))
         total.weights = self.weights or other.weights
         total.remarks = tuple(dict.fromkeys([*self.remarks, *other.remarks]))
         return total
 
-    def _like(self, state: _State) -> HeadStatistics:
+    def _with_state(self, state: _State) -> HeadStatistics:
         statistics = HeadStatistics(
             weights=self.weights,
             edges=self.edges,
@@ -468,7 +468,7 @@ class HeadStatistics:
                     "tokens. Pass one value for each token or one for the whole text."
                 )
 
-    def _facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
+    def _token_facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
         classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
         names: dict[str, tuple[str, ...]] = {KIND: KINDS}
         for column in self._columns:
@@ -695,7 +695,7 @@ class StackStatistics:
         IndexError
             If the layer does not exist.
         """
-        heads = self._heads_of(layer)
+        heads = self._head_slice(layer)
         sums = to_floats(self._totals.offsets[heads], pairs=True)
         counts = self._totals.offset_counts[heads]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -745,7 +745,7 @@ class StackStatistics:
         IndexError, KeyError
             If the layer or the system does not exist.
         """
-        table, heads = self._table(system), self._heads_of(layer)
+        table, heads = self._table(system), self._head_slice(layer)
         sums = to_floats(table.sums[heads], pairs=True)
         counts = table.counts[heads][:, :, None]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -811,9 +811,9 @@ class StackStatistics:
         IndexError
             If the layer does not exist.
         """
-        heads = self._heads_of(layer)
+        heads = self._head_slice(layer)
         edges = (self._totals.sampled if sampled else self._totals.strongest).kept
-        of_layer = _of_heads(edges, heads.start, heads.stop)
+        of_layer = _edges_of_heads(edges, heads.start, heads.stop)
         return replace(of_layer, head=of_layer.head - np.int32(heads.start))
 
     def with_edges(self, most: int) -> StackStatistics:
@@ -927,12 +927,12 @@ class StackStatistics:
         # Cached: testing thousands of heads takes a second, and views call this often.
         roles = self._roles.get((margin, level))
         if roles is None:
-            if len(self._roles) == _ROLES_CACHED:
+            if len(self._roles) == _MAX_CACHED_ROLES:
                 self._roles.clear()
-            roles = self._roles[margin, level] = self._tested(margin, level)
+            roles = self._roles[margin, level] = self._make_roles(margin, level)
         return roles
 
-    def _tested(self, margin: float, level: float) -> Roles:
+    def _make_roles(self, margin: float, level: float) -> Roles:
         score_of_role = {role: score for role, score in ROLES.items() if score in self.score_names}
         score_of_role |= {name: name for name in self.score_names if name.startswith(SYNTACTIC)}
         evidence = {role: self._evidence(score) for role, score in score_of_role.items()}
@@ -973,7 +973,7 @@ class StackStatistics:
         return score in with_baseline or score.startswith(SYNTACTIC)
 
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
-        heads_of_layer = self._heads_of(layer)
+        heads_of_layer = self._head_slice(layer)
         heads = range(heads_of_layer.stop - heads_of_layer.start)
         number = resolve_negative(head, heads)
         if number not in heads:
@@ -981,7 +981,7 @@ class StackStatistics:
                 f"head={short_repr(head)}: layer {layer} has heads {format_numbers(heads)}"
             )
         index = heads_of_layer.start + number
-        of_head = _of_heads(edges, index, index + 1)
+        of_head = _edges_of_heads(edges, index, index + 1)
         columns = (of_head.weight, of_head.text, of_head.query, of_head.key)
         return [
             self._edge(*row) for row in zip(*(column.tolist() for column in columns), strict=True)
@@ -1060,7 +1060,7 @@ class StackStatistics:
         """
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
-    def _heads_of(self, layer: int) -> slice:
+    def _head_slice(self, layer: int) -> slice:
         """Return the slice of the heads of a layer among the heads of all layers."""
         index = self.layers.index(self.layer_number(layer))
         start = sum(self.heads_per_layer[:index])
@@ -1098,7 +1098,7 @@ def _sum_of_states(first: _State, second: _State) -> _State:
             )
         stacks[name] = total.plus(totals)
     return _State(
-        _joined_runs(first.texts, second.texts),
+        _join_ranges(first.texts, second.texts),
         first.tokens + second.tokens,
         first.empty + second.empty,
         first.too_long + second.too_long,
@@ -1107,7 +1107,7 @@ def _sum_of_states(first: _State, second: _State) -> _State:
     )
 
 
-def _joined_runs(
+def _join_ranges(
     first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
     """Return the union of two lists of ranges. Raise ValueError if a number is in both."""
@@ -1134,7 +1134,7 @@ def _mean_and_error(
     return mean, np.where(counts > 1, error, np.nan)
 
 
-def _of_heads(edges: EdgeColumns, start: int, stop: int) -> EdgeColumns:
+def _edges_of_heads(edges: EdgeColumns, start: int, stop: int) -> EdgeColumns:
     """Return the edges of the heads from `start` to below `stop`. `edges` are sorted by head."""
     first, last = np.searchsorted(edges.head, [start, stop])
     return edges[first:last]

@@ -215,7 +215,7 @@ def _statistics(
         MappingProxyType(stacks),
         None if header["model"] is None else _text(header["model"]),
     )
-    _check(state.empty + state.too_long <= state.seen, "more texts are left out than exist")
+    _check(state.empty + state.too_long <= state.num_texts, "more texts are left out than exist")
     statistics._state = state
     return statistics
 

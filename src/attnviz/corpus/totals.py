@@ -41,8 +41,8 @@ _SCALE = 1 << 32
 _PAIR_SCALE = 1 << 28
 # Number of tokens on either side of a query and a key that are kept with an edge.
 _WINDOW = 6
-# Number of waiting edges above which the first of each head are selected.
-_MAX_WAITING = 1 << 14
+# Number of candidates above which the kept edges of each head are selected.
+_MAX_CANDIDATES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Pool:
         Number of heads.
     kept : EdgeColumns
         The kept edges, sorted by head and order.
-    waiting : tuple of EdgeColumns
+    candidates : tuple of EdgeColumns
         Candidates that were not compared with the kept edges yet.
     """
 
     max_edges: int
     num_heads: int
     kept: EdgeColumns
-    waiting: tuple[EdgeColumns, ...] = ()
+    candidates: tuple[EdgeColumns, ...] = ()
 
     @cached_property
     def min_orders(self) -> NDArray[np.uint64]:
@@ -109,21 +109,21 @@ class Pool:
         return least
 
     @property
-    def num_waiting(self) -> int:
+    def num_candidates(self) -> int:
         """Number of candidates."""
-        return sum(map(len, self.waiting))
+        return sum(map(len, self.candidates))
 
     def plus(self, other: Pool) -> Pool:
         """Return this pool with all edges of `other` as candidates."""
-        waiting = [*self.waiting, *other.waiting]
-        waiting += [other.kept] if len(other.kept) else []
-        return replace(self, waiting=tuple(waiting))
+        candidates = [*self.candidates, *other.candidates]
+        candidates += [other.kept] if len(other.kept) else []
+        return replace(self, candidates=tuple(candidates))
 
     def settled(self) -> Pool:
         """Return a pool with the best of all edges and without candidates."""
-        if not self.waiting:
+        if not self.candidates:
             return self
-        best = largest_per_head([self.kept, *self.waiting], self.max_edges, self.num_heads)
+        best = largest_per_head([self.kept, *self.candidates], self.max_edges, self.num_heads)
         return Pool(self.max_edges, self.num_heads, best)
 
 
@@ -154,12 +154,12 @@ class Tables:
                 add_exactly(self.counts, other.counts),
             )
         names = tuple(sorted({*self.names, *other.names}))
-        first, second = self._under(names), other._under(names)
+        first, second = self._with_names(names), other._with_names(names)
         return Tables(
             names, add_exactly(first.sums, second.sums), add_exactly(first.counts, second.counts)
         )
 
-    def _under(self, names: tuple[str, ...]) -> Tables:
+    def _with_names(self, names: tuple[str, ...]) -> Tables:
         indices = np.array([names.index(name) for name in self.names], np.int64)
         sums = np.zeros((len(self.sums), len(names), len(names)), np.int64)
         counts = np.zeros((len(self.sums), len(names)), np.int64)
@@ -236,14 +236,14 @@ class StackTotals:
                 for own_tokens, other_tokens in zip(self.tokens, other.tokens, strict=True)
             ),
         )
-        waiting = total.strongest.num_waiting + total.sampled.num_waiting
-        many = _MAX_WAITING + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
+        candidates = total.strongest.num_candidates + total.sampled.num_candidates
+        many = _MAX_CANDIDATES + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
         # Selecting early fills the pools. Full pools reject weak edges before they are candidates.
-        return total.settled() if waiting > many or len(total.tokens[0]) > 64 else total
+        return total.settled() if candidates > many or len(total.tokens[0]) > 64 else total
 
     def settled(self) -> StackTotals:
         """Return totals without candidate edges. Tokens far from kept edges may be dropped."""
-        if not (self.strongest.waiting or self.sampled.waiting) and len(self.tokens[0]) <= 1:
+        if not (self.strongest.candidates or self.sampled.candidates) and len(self.tokens[0]) <= 1:
             return self
         strongest, sampled = self.strongest.settled(), self.sampled.settled()
         edges = EdgeColumns.joined([strongest.kept, sampled.kept])
@@ -321,7 +321,7 @@ def totals_of_text(
     pools = []
     for candidates in (numbers.strongest, numbers.sampled):
         empty = Pool(edges, num_heads, EdgeColumns.empty())
-        pools.append(replace(empty, waiting=(candidates,) if len(candidates) else ()))
+        pools.append(replace(empty, candidates=(candidates,) if len(candidates) else ()))
     near = EdgeColumns.joined([numbers.strongest, numbers.sampled])
     return StackTotals(
         layers=layers,
