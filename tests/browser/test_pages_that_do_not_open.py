@@ -147,7 +147,7 @@ def test_a_policy_that_forbids_scripts_leaves_a_sentence(
     frame = page.frame_locator("iframe").locator("#attnviz-note")
     expect(frame).to_be_visible()
     expect(frame).to_contain_text("forbidden by the website around the page: open the file itself")
-    expect(page.frame_locator("iframe").get_by_text("Weights of 2 layers (0 to 1)")).to_be_visible()
+    expect(page.frame_locator("iframe").get_by_text("Weights of layers 0, 1")).to_be_visible()
     # Where styles are allowed, the sentence waits for scripts that may still come.
     page = opened(in_a_host("script-src 'none'", text))
     frame = page.frame_locator("iframe").locator("#attnviz-note")
@@ -226,7 +226,7 @@ def test_a_frame_without_scripts_shows_the_picture(
     page.emulate_media(color_scheme=scheme)
     frame = page.frame_locator("iframe")
     expect(frame.locator("#attnviz-still img")).to_be_visible()
-    expect(frame.get_by_text("Weights of 2 layers (0 to 1)")).to_be_visible()
+    expect(frame.get_by_text("Weights of layers 0, 1")).to_be_visible()
     expect(frame.locator("#attnviz-note")).to_be_visible()
 
 

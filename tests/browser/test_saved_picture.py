@@ -46,7 +46,7 @@ def test_a_reopened_notebook_shows_pictures(lab: JupyterLab) -> None:
     made = lab.open([RECORD, HEAD, MODEL], own_kernel=True)
     made.run_all()
     reopened = lab.reopen(made)
-    for cell, says in ((1, "Weights of layer 1, "), (2, "Weights of 2 layers (0 to 1)")):
+    for cell, says in ((1, "Weights of layer 1, "), (2, "Weights of layers 0, 1")):
         output = reopened.output(cell)
         output.scroll_into_view_if_needed()
         picture = output.locator(".attnviz-saved img")

@@ -159,7 +159,7 @@ def test_without_a_browser_a_small_picture_stands_in(
     NotebookClient(notebook, kernel_name="python3").execute()
     outputs = notebook.cells[0]["outputs"]
     picture, frame = (output["data"]["text/html"] for output in outputs if "data" in output)
-    assert 'alt="Weights of 2 layers (0 to 1) from top to bottom' in picture
+    assert 'alt="Weights of layers 0, 1 from top to bottom' in picture
     # The page in the frame has the same picture, for a website that forbids its scripts.
     assert frame.count(escape(picture)) == 1
     said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")

@@ -194,7 +194,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
     "qwen 3 next": (
         *KINDS["qwen 3 next"],
         (3, 7),
-        ["Layers 0 to 2 and 4 to 6 " + _LINEAR.format("Qwen3NextGatedDeltaNet")],
+        ["Layers 0 to 2, 4 to 6 " + _LINEAR.format("Qwen3NextGatedDeltaNet")],
     ),
     "nemotron h": (
         "NemotronHForCausalLM",
@@ -210,8 +210,8 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
         },
         (2,),
         [
-            "Layers 0 and 3 " + _STATES.format("NemotronHMamba2Mixer"),
-            "Layers 1 and 4 mix no tokens (NemotronHMLP) and are not shown.",
+            "Layers 0, 3 " + _STATES.format("NemotronHMamba2Mixer"),
+            "Layers 1, 4 mix no tokens (NemotronHMLP) and are not shown.",
         ],
     ),
     "falcon h1": (
@@ -226,7 +226,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
         },
         (0, 1),
         [
-            "Layers 0 and 1 each hold a state-space layer beside attention (FalconH1Mixer), which "
+            "Layers 0, 1 each hold a state-space layer beside attention (FalconH1Mixer), which "
             "is not shown."
         ],
     ),
@@ -244,13 +244,13 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
     "jamba": (
         *KINDS["jamba"],
         (1, 4),
-        ["Layers 0, 2, 3 and 5 " + _STATES.format("JambaMambaMixer")],
+        ["Layers 0, 2, 3, 5 " + _STATES.format("JambaMambaMixer")],
     ),
     "lfm 2": (
         "Lfm2ForCausalLM",
         {"num_hidden_layers": 4, "layer_types": ["conv", "conv", _FULL, "conv"]},
         (2,),
-        ["Layers 0, 1 and 3 are convolutions (Lfm2ShortConv) and are not shown."],
+        ["Layers 0, 1, 3 are convolutions (Lfm2ShortConv) and are not shown."],
     ),
     "recurrent gemma": (
         "RecurrentGemmaForCausalLM",
@@ -262,7 +262,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
             "block_types": ["recurrent", "recurrent", "attention"],
         },
         (2,),
-        ["Layers 0 and 1 are recurrent layers (RecurrentGemmaRecurrentBlock) and are not shown."],
+        ["Layers 0, 1 are recurrent layers (RecurrentGemmaRecurrentBlock) and are not shown."],
     ),
     "llama": ("LlamaForCausalLM", {}, (0, 1), []),
 }
@@ -293,7 +293,7 @@ def test_layers_that_did_not_run_are_named() -> None:
     record = extract(built("MllamaForCausalLM", {**text, "rope_parameters": None}), IDS)
     assert record.stacks["self"].layers == (0, 2)
     assert about_layers(record) == [
-        "Layers 1 and 3 did not run on this input (MllamaTextCrossAttention) and are not shown."
+        "Layers 1, 3 did not run on this input (MllamaTextCrossAttention) and are not shown."
     ]
 
 

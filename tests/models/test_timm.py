@@ -68,6 +68,6 @@ def test_cait_says_which_of_its_modules_are_left_out(wrapped: Callable[..., Any]
         record = extract(model, {"pixel_values": pixels})
     assert [stack.num_layers for stack in record.stacks.values()] == [2]
     assert (
-        "timm_model.blocks.*.attn (TalkingHeadAttn) attend in layers 0 to 3, too. The weights "
+        "timm_model.blocks.*.attn (TalkingHeadAttn) also attend in layers 0 to 3. The weights "
         "cannot be read and are not shown."
     ) in record.notes

@@ -205,8 +205,8 @@ def test_led_is_shown_without_its_encoder_or_refused() -> None:
         record = extract(model, given)
     assert list(record.stacks) == ["decoder", "cross"]
     assert (
-        "led.encoder.layers.*.self_attn.longformer_self_attn (LEDEncoderSelfAttention) attend in "
-        "layers 0 and 1, too. The weights cannot be read and are not shown."
+        "led.encoder.layers.*.self_attn.longformer_self_attn (LEDEncoderSelfAttention) also attend "
+        "in layers 0, 1. The weights cannot be read and are not shown."
     ) in record.notes
     given["global_attention_mask"] = torch.eye(1, IDS.shape[1], dtype=torch.long)
     with pytest.raises(NotImplementedError, match=r"LEDEncoderSelfAttention.* 1 of the 9 tokens"):

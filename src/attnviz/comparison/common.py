@@ -14,7 +14,7 @@ from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens,
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quoted
-from attnviz.utils.arguments import format_numbers
+from attnviz.utils.arguments import format_named, format_numbers
 
 __all__ = ["Common", "Sides", "align_records", "common_heads"]
 
@@ -223,12 +223,10 @@ def _stack_notes(
     for one, other, name in ((a, b, names[0]), (b, a, names[1])):
         rest = [number for number in one.layers if number not in other.layers]
         if rest:
-            notes.append(f"Only {name} has layer{'s' if rest[1:] else ''} {format_numbers(rest)}.")
+            notes.append(f"Only {name} has {format_named('layer', rest)}.")
     apart = [number for number in a.layers if number in b.layers and number not in layers]
     if apart:
-        notes.append(
-            f"Layer{'s' if apart[1:] else ''} {format_numbers(apart)} left out: no head in common."
-        )
+        notes.append(f"{format_named('Layer', apart)} left out: no head in common.")
     for number in layers:
         its, others = (each.attention(number).num_heads for each in (a, b))
         if its != others:

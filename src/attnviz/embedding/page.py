@@ -31,12 +31,12 @@ from attnviz.pages.picture import (
     SIDES,
     Cells,
     add_title,
-    count_and_range,
     draw_grid,
 )
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
+from attnviz.utils.arguments import format_named
 from attnviz.utils.progress import Progress, Steps, run_with_bar, scale_progress
 from attnviz.utils.threads import torch_threads
 
@@ -440,10 +440,10 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
             for layer in layers
         ]
 
-    of_layers = count_and_range("layer", layers)
+    of_layers = format_named("layer", layers)
     says = (
         f"Queries (brown) and keys (blue) of {of_layers} from top to bottom and "
-        f"{count_and_range('head', heads)} from left to right (stack {name}), "
+        f"{format_named('head', heads)} from left to right (stack {name}), "
         f"{len(points):,} points of each head on its two principal components."
     )
     return draw_grid(

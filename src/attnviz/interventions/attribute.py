@@ -33,7 +33,7 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quoted
-from attnviz.utils.arguments import format_numbers, short_repr, whole_number
+from attnviz.utils.arguments import format_named, short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
@@ -485,8 +485,7 @@ def _record(
             continue
         rest = [number for number in stack.layers if number not in layers]
         if rest:
-            several = "layers" if rest[1:] else "layer"
-            left.append(f"{several} {format_numbers(rest)} of stack {quoted(name)}")
+            left.append(f"{format_named('layer', rest)} of stack {quoted(name)}")
         same = stack.key_tokens is stack.query_tokens
         stacks[name] = AttentionStack(
             name,

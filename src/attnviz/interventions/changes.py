@@ -32,6 +32,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quoted
 from attnviz.utils.arguments import (
     as_list,
+    format_named,
     format_numbers,
     resolve_negative,
     short_repr,
@@ -124,15 +125,11 @@ class Change(ABC):
     def _where(self, stack: AttentionStack) -> str:
         """Which heads of which layers, in words."""
         layers = self._layers_of(stack)
-        several = "layers" if len(layers) > 1 else "layer"
         of = f" of the {stack.name} stack" if stack.name != "self" else ""
         if self.heads is None:
-            return f"{several} {format_numbers(layers)}{of}, all heads"
+            return f"{format_named('layer', layers)}{of}, all heads"
         heads = self._heads_of(stack, layers[0])
-        return (
-            f"{several} {format_numbers(layers)}{of}, head{'s' if heads[1:] else ''} "
-            f"{format_numbers(heads)}"
-        )
+        return f"{format_named('layer', layers)}{of}, {format_named('head', heads)}"
 
 
 def _numbers(name: str, given: Numbers, there: Sequence[int], has: str) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encode_maps
 from attnviz.server.pooling import join_signs, split_signs
+from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace, Steps, run_steps
 
@@ -32,7 +33,6 @@ __all__ = [
     "SIDES",
     "Cells",
     "add_title",
-    "count_and_range",
     "describe_scale",
     "displayed_stack",
     "draw_all_heads",
@@ -196,8 +196,8 @@ def _draw_heads(stack: AttentionStack) -> Steps[str]:
         return grid
 
     description = (
-        f"{stack.measure.capitalize()}s of {count_and_range('layer', stack.layers)} from top to "
-        f"bottom and {count_and_range('head', range(columns))} from left to right (stack "
+        f"{stack.measure.capitalize()}s of {format_named('layer', stack.layers)} from top to "
+        f"bottom and {format_named('head', range(columns))} from left to right (stack "
         f"{stack.name}). In each map, queries go down and keys across. "
         f"{describe_scale(stack, largest)}"
     )
@@ -251,21 +251,6 @@ def draw_grid(
         f'src="data:image/png;base64,{base64.b64encode(picture).decode()}">\n'
         f"<p>{html.escape(description)} {html.escape(describe_omitted(side))}</p>"
     )
-
-
-def count_and_range(what: str, numbers: Sequence[int]) -> str:
-    """Return a phrase with the count and range of `numbers`.
-
-    >>> count_and_range("layer", [0, 1, 2]), count_and_range("layer", [0, 4, 8])
-    ('3 layers (0 to 2)', '3 layers (from 0 to 8)')
-    >>> count_and_range("head", [3])
-    'head 3'
-    """
-    if len(numbers) == 1:
-        return f"{what} {numbers[0]}"
-    first, last = numbers[0], numbers[-1]
-    gaps = "" if last - first + 1 == len(numbers) else "from "
-    return f"{len(numbers)} {what}s ({gaps}{first} to {last})"
 
 
 def describe_scale(stack: AttentionStack, largest: float) -> str:

@@ -29,6 +29,7 @@ from attnviz.pages.picture import (
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quoted
+from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 
 __all__ = ["MAX_WEIGHTS", "draw_heads_still", "make_saved_still"]
@@ -118,7 +119,7 @@ def draw_heads_still(
     cells, num_rows = _cells(stack, layer, drawn)
     largest = float(np.abs(cells).max(initial=0))
     svg = _svg(stack, drawn, cells, layout, token)
-    heads_in_words = _list_in_words("head", drawn)
+    heads_in_words = format_named("head", drawn)
     num_omitted = len(available) - len(drawn)
     chosen = " chosen" if heads else ""
     of_total = f" (of {len(available)}{chosen})" if num_omitted else ""
@@ -277,14 +278,3 @@ def _text_width(text: str) -> int:
         2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text
     )
     return round(num_cells * _FONT_SIZE * _CHARACTER)
-
-
-def _list_in_words(what: str, numbers: Sequence[int]) -> str:
-    """Return a phrase that lists numbers.
-
-    >>> _list_in_words("head", [3]), _list_in_words("head", [0, 2, 5])
-    ('head 3', 'heads 0, 2 and 5')
-    """
-    if len(numbers) == 1:
-        return f"{what} {numbers[0]}"
-    return f"{what}s {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

@@ -16,6 +16,7 @@ __all__ = [
     "as_list",
     "as_path",
     "did_you_mean",
+    "format_named",
     "format_numbers",
     "function_name",
     "resolve_negative",
@@ -172,10 +173,28 @@ def resolve_slice(argument: str, value: slice | None, size: int) -> slice:
 
 
 def format_numbers(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as text: ``"0 to 5"`` or ``"0, 4, 8"``."""
-    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(map(str, numbers))
+    """Return numbers as text, with runs of ascending ones shortened.
+
+    >>> format_numbers([0, 1, 2, 4, 5]), format_numbers([0, 4, 8])
+    ('0 to 2, 4, 5', '0, 4, 8')
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run) for run in runs)
+    return ", ".join(word for each in words for word in each)
+
+
+def format_named(name: str, numbers: Sequence[int]) -> str:
+    """Return the name of what is numbered, and which.
+
+    >>> format_named("head", [3]), format_named("layer", [0, 1, 2])
+    ('head 3', 'layers 0 to 2')
+    """
+    return f"{name}{'s' if len(numbers) > 1 else ''} {format_numbers(numbers)}"
 
 
 def as_path(argument: str, value: Any, kind: str) -> Path:

@@ -84,7 +84,7 @@ def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
     assert [tuple(each) for each in second[1]] == [DARKEST, WHITE]
     light, dark = (int(first[1, key].sum()) for key in (0, 1))
     assert sum(DARKEST) < dark < light < sum(WHITE)
-    assert "Weights of layer 0 from top to bottom and 2 heads (0 to 1) from left to right" in still
+    assert "Weights of layer 0 from top to bottom and heads 0, 1 from left to right" in still
     assert "Darker is more, up to 1." in still
     assert "tiny · head view" in still
 
@@ -112,7 +112,7 @@ def test_layers_with_fewer_heads_leave_room() -> None:
     assert pixels.shape == (13, 13, 3)
     assert (pixels[7:12, 1:6] != 255).any()
     assert (pixels[7:12, 7:12] == 255).all()
-    assert "2 layers (from 0 to 4) from top to bottom and 2 heads (0 to 1) from left" in still
+    assert "layers 0, 4 from top to bottom and heads 0, 1 from left" in still
 
 
 @pytest.mark.parametrize(("layers", "tokens"), [(12, 16), (12, 64), (12, 256)])
@@ -171,7 +171,7 @@ def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
             assert "<table><caption>" in still
             continue
         [alt] = re.findall(r'<img alt="([^"]+)"', still)
-        assert "from top to bottom and 3 heads (0 to 2) from left to right" in html.unescape(alt)
+        assert "from top to bottom and heads 0 to 2 from left to right" in html.unescape(alt)
         # Two rows of three maps, with lines of their own around them.
         pixels = pixels_of(still)
         line = tuple(pixels[0, 0])

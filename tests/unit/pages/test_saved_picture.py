@@ -136,7 +136,7 @@ def test_long_texts_read_few_weights(monkeypatch: pytest.MonkeyPatch, heads: int
 
 def test_a_view_of_no_heads_shows_those_of_its_layer() -> None:
     view = av.HeadView(random_record(5, heads=12), layer=1, heads=[])
-    assert "layer 1, heads 0, 1, 2 and 3 (of 12), stack self" in view._still()
+    assert "layer 1, heads 0 to 3 (of 12), stack self" in view._still()
     view.close()
 
 

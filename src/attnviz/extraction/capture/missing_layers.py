@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import class_prefixes
 from attnviz.extraction.modules import AttentionModule, attention_modules, layer_numbers
+from attnviz.utils.arguments import format_named
 
 __all__ = ["notes_on_layers", "notes_on_modules"]
 
@@ -116,12 +117,12 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
     for (path, kind), names in kinds.items():
         numbers = layer_numbers(names)
         if len(names) == 1:
-            subject = f"{names[0]} ({kind}) attends"
+            subject = f"{names[0]} ({kind}) also attends"
         elif numbers is None:
-            subject = f"{len(names)} modules {path} ({kind}) attend"
+            subject = f"{len(names)} modules {path} ({kind}) also attend"
         else:
-            subject = f"{path} ({kind}) attend in layers {_in_words(sorted(numbers))}"
-        sentences.append(f"{subject}, too. The weights cannot be read and are not shown.")
+            subject = f"{path} ({kind}) also attend in {format_named('layer', sorted(numbers))}"
+        sentences.append(f"{subject}. The weights cannot be read and are not shown.")
     return sentences
 
 
@@ -194,23 +195,7 @@ def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
     where = f" of stack {layers.stack}" if several else ""
     if layers.in_call_order:
         where = " of the model"
-    return f"{'Layers' if len(numbers) > 1 else 'Layer'} {_in_words(numbers)}{where}"
-
-
-def _in_words(numbers: Sequence[int]) -> str:
-    """Return ascending numbers in words: ``"0 to 2 and 4 to 6"``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    words = [
-        word
-        for run in runs
-        for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))
-    ]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+    return f"{format_named('Layer', numbers)}{where}"
 
 
 def _sentence(reason: tuple[str, ...], subject: str, *, several: bool) -> str:
