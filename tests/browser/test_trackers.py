@@ -35,7 +35,7 @@ import mlflow, trackio
 from torch.utils.tensorboard import SummaryWriter
 import attnviz as av
 from attnviz.integrations import log
-from attnviz.integrations.log import Entry, runs_of, write
+from attnviz.integrations.log import Entry, resolve_targets, write_entry
 
 weights = [[[[1.0, 0.0], [0.25, 0.75]], [[1.0, 0.0], [1.0, 0.0]]]]
 view = av.HeadView(av.AttentionRecord.from_weights(weights, ["<b>a", "b"], model="tiny"))
@@ -44,7 +44,8 @@ trackio.init(project="project", name="run")
 mlflow.set_tracking_uri("file:mlruns")
 mlflow.start_run()
 log(view, name="attention/text 0", step=3)
-write(Entry("scores", step=3, metrics={"attention/previous token": 0.25}), runs_of(None))
+scores = Entry("scores", step=3, metrics={"attention/previous token": 0.25})
+write_entry(scores, resolve_targets(None))
 mlflow.end_run()
 trackio.finish()
 with SummaryWriter("tensorboard") as writer:
@@ -60,7 +61,8 @@ experiment = comet_ml.OfflineExperiment(
 )
 for number in range(2):
     log(view, name=f"attention/text {number}", step=3)
-write(Entry("scores", step=3, metrics={"attention/previous token": 0.25}), runs_of(None))
+scores = Entry("scores", step=3, metrics={"attention/previous token": 0.25})
+write_entry(scores, resolve_targets(None))
 experiment.end()
 for refused in (None, experiment, comet_ml):
     try:

@@ -11,7 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from attnviz.analysis.heads import all_head_scores
 from attnviz.comparison.compare import compare
 from attnviz.extraction import extract
-from attnviz.integrations.log import Entry, runs_of, write
+from attnviz.integrations.log import Entry, resolve_targets, write_entry
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.host import warn_caller
@@ -83,55 +83,55 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         tokenizer: Any = None,
         **options: Any,
     ) -> None:
-        given: list[Any] = [texts] if isinstance(texts, str) else list(texts)
-        if not given or not all(isinstance(text, str) and text.strip() for text in given):
+        text_list: list[Any] = [texts] if isinstance(texts, str) else list(texts)
+        if not text_list or not all(isinstance(text, str) and text.strip() for text in text_list):
             raise ValueError(
                 f"texts must be one or more non-empty strings; got {short_repr(texts)}"
             )
-        made: Any = view
-        if not (isinstance(made, type) and issubclass(made, RecordView)):
+        view_class: Any = view
+        if not (isinstance(view_class, type) and issubclass(view_class, RecordView)):
             raise TypeError(
                 f"view must be a class such as attnviz.ModelView; got {short_repr(view)}"
             )
-        self._texts: list[str] = given
+        self._texts: list[str] = text_list
         self._every = every if every == "evaluate" else whole_number("every", every, 1)
         # Raise an error for invalid targets before the training.
         if to is not None:
-            runs_of(to)
+            resolve_targets(to)
         self._view, self._to, self._name, self._max_mb = view, to, name, max_mb
         self._tokenizer, self._options = tokenizer, {"progress": False} | options
         self.records: dict[int, list[AttentionRecord]] = {}
-        self._told = False
+        self._has_warned = False
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Log the attention at the first step, or at the step of a checkpoint.
 
         Parameters
         ----------
-        args, state, control, **given
+        args, state, control, **kwargs
             Arguments from the Trainer.
         """
         del args, control
-        self._look(state, given)
+        self._log_attention(state, kwargs)
 
     def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Log the attention after an evaluation.
 
         Parameters
         ----------
-        args, state, control, **given
+        args, state, control, **kwargs
             Arguments from the Trainer.
         """
         del args, control
         if self._every == "evaluate" and state.global_step not in self.records:
-            self._try(state, given)
+            self._try_log(state, kwargs)
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Log the attention if it is due at this step, and at the last step.
 
@@ -139,50 +139,56 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
         Parameters
         ----------
-        args, state, control, **given
+        args, state, control, **kwargs
             Arguments from the Trainer.
         """
         del args
         last = state.global_step >= state.max_steps or control.should_training_stop
         due = self._every != "evaluate" and state.global_step % self._every == 0
         if (due or last) and state.global_step not in self.records:
-            self._try(state, given, last=last)
+            self._try_log(state, kwargs, last=last)
 
-    def _try(self, state: TrainerState, given: dict[str, Any], *, last: bool = False) -> None:
+    def _try_log(
+        self, state: TrainerState, arguments: dict[str, Any], *, last: bool = False
+    ) -> None:
         try:
-            self._look(state, given, last=last)
+            self._log_attention(state, arguments, last=last)
         except Exception as error:  # noqa: BLE001 - an error in logging must not end the training
             warn_caller(f"AttentionCallback, step {state.global_step}: {error}")
 
-    def _look(self, state: TrainerState, given: dict[str, Any], *, last: bool = False) -> None:
-        tokenizer = self._tokenizer or given.get("processing_class")
+    def _log_attention(
+        self, state: TrainerState, arguments: dict[str, Any], *, last: bool = False
+    ) -> None:
+        tokenizer = self._tokenizer or arguments.get("processing_class")
         step = state.global_step
-        records = extract(given["model"], self._texts, tokenizer=tokenizer, **self._options)
+        records = extract(arguments["model"], self._texts, tokenizer=tokenizer, **self._options)
         if not state.is_world_process_zero:
             # Only the main process writes the pages of all steps.
             self.records = {step: records}
             return
         self.records[step] = records
-        runs = runs_of(self._to)
+        runs = resolve_targets(self._to)
         if not runs:
-            if not self._told:
+            if not self._has_warned:
                 warn_caller(
                     "AttentionCallback: no tracker has an active run, so nothing is logged. Pass a "
                     "folder as to=, or read callback.records."
                 )
-                self._told = True
+                self._has_warned = True
             return
-        metrics = {f"{self._name}/{name}": value for name, value in _scores(records).items()}
-        write(Entry(self._name, step=step, metrics=metrics), runs)
+        metrics = {
+            f"{self._name}/{name}": value for name, value in _largest_scores(records).items()
+        }
+        write_entry(Entry(self._name, step=step, metrics=metrics), runs)
         for number, record in enumerate(records):
             view = self._view(record)
-            write(Entry(f"{self._name}/text {number}", view, step, self._max_mb), runs)
+            write_entry(Entry(f"{self._name}/text {number}", view, step, self._max_mb), runs)
             view.close()
         if last and len(self.records) > 1:
             for number in range(len(records)):
                 steps = self._steps(number)
                 # The page has all steps, so it gets the default limit instead of max_mb.
-                write(Entry(f"{self._name}/text {number}, all steps", steps, step), runs)
+                write_entry(Entry(f"{self._name}/text {number}, all steps", steps, step), runs)
                 steps.close()
 
     def _steps(self, number: int) -> CompareView:
@@ -194,14 +200,14 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         return view
 
 
-def _scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
+def _largest_scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
     """Return the largest score of each pattern among the heads, averaged over the texts."""
-    found: dict[str, list[float]] = {}
+    scores_by_name: dict[str, list[float]] = {}
     for record in records:
         for stack in record.stacks.values():
             for pattern, layers in all_head_scores(stack).items():
                 scores = np.concatenate(layers)
                 if not np.isnan(scores).all():
                     name = pattern if len(record.stacks) == 1 else f"{stack.name} {pattern}"
-                    found.setdefault(name, []).append(float(np.nanmax(scores)))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+                    scores_by_name.setdefault(name, []).append(float(np.nanmax(scores)))
+    return {name: float(np.mean(values)) for name, values in scores_by_name.items()}

@@ -22,7 +22,7 @@ from attnviz.utils.files import write_atomic
 from attnviz.views.base import View
 from attnviz.views.record_view import RecordView
 
-__all__ = ["Entry", "log", "runs_of", "write"]
+__all__ = ["Entry", "log", "resolve_targets", "write_entry"]
 
 # Height of a frame in Comet's HTML tab, in pixels.
 _FRAME_HEIGHT = 700
@@ -128,7 +128,7 @@ def log(
         raise TypeError(f"name must be a string; got {short_repr(name)}")
     if step is not None:
         step = whole_number("step", step, 0)
-    targets = runs_of(to)
+    targets = resolve_targets(to)
     if not targets:
         raise ValueError(
             "to: no run of MLflow, Weights & Biases, Trackio or Comet is active. Start one, or "
@@ -137,49 +137,49 @@ def log(
     entry = Entry(view.file_name if name is None else name, view, step, max_mb)
     if not entry.path:
         raise ValueError(f"name={name!r} has no characters for a file name")
-    write(entry, targets)
+    write_entry(entry, targets)
 
 
-def write(entry: Entry, targets: Sequence[Any]) -> None:
-    """Write an entry to the runs and folders from `runs_of`."""
+def write_entry(entry: Entry, targets: Sequence[Any]) -> None:
+    """Write an entry to the runs and folders from `resolve_targets`."""
     for target in targets:
         if isinstance(target, Path):
-            _folder(target, entry)
+            _write_folder(target, entry)
         else:
-            _TRACKERS[_package(target)].add(target, entry)
+            _TRACKERS[_package(target)].log(target, entry)
 
 
-def runs_of(to: Any) -> list[Any]:
+def resolve_targets(to: Any) -> list[Any]:
     """Return the runs and folders (as Path) of the argument `to`.
 
     Raise TypeError if it is neither a run nor a folder, and ValueError if a run has ended.
     """
     if to is None:
-        return _under_way()
+        return _active_runs()
     if isinstance(to, list | tuple):
-        return [run for each in to for run in runs_of(each)]
+        return [run for target in to for run in resolve_targets(target)]
     if isinstance(to, str | os.PathLike):
-        return [_as_folder(to)]
+        return [_parse_folder(to)]
     tracker = _TRACKERS.get(_package(to))
     if isinstance(to, ModuleType) and tracker is not None:
         return [_run_of_module(to, tracker)]
-    if tracker is None or not any(hasattr(to, name) for name in tracker.does):
-        kind = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
-        names = ", ".join(dict.fromkeys(each.name for each in _TRACKERS.values()))
-        made = f" ({tracker.starts} creates a run)" if tracker else ""
+    if tracker is None or not any(hasattr(to, name) for name in tracker.run_attributes):
+        type_name = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
+        names = ", ".join(dict.fromkeys(known.name for known in _TRACKERS.values()))
+        hint = f" ({tracker.start_code} creates a run)" if tracker else ""
         raise TypeError(
-            f"to must be a run of {names}, one of their modules, or a folder; got {kind} of the "
-            f"package {_package(to)!r}{made}"
+            f"to must be a run of {names}, one of their modules, or a folder; got {type_name} of "
+            f"the package {_package(to)!r}{hint}"
         )
     if tracker.has_ended(to):
         raise ValueError(
             f"to: this run of {tracker.name} has ended, and would lose the entry. Log before its "
-            f"end, start a run with {tracker.starts}, or pass a folder."
+            f"end, start a run with {tracker.start_code}, or pass a folder."
         )
     return [to]
 
 
-def _as_folder(to: str | os.PathLike[str]) -> Path:
+def _parse_folder(to: str | os.PathLike[str]) -> Path:
     named = os.fspath(to)
     if not named.strip():
         raise ValueError(
@@ -190,17 +190,17 @@ def _as_folder(to: str | os.PathLike[str]) -> Path:
 
 def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
     """Return the active run of a tracker whose module was passed."""
-    named = f"to={module.__name__}"
-    if tracker.under_way is None:
+    label = f"to={module.__name__}"
+    if tracker.get_active_run is None:
         raise TypeError(
-            f"{named}: {tracker.name} has no active run. Pass the run that "
-            f"{tracker.starts} creates."
+            f"{label}: {tracker.name} has no active run. Pass the run that "
+            f"{tracker.start_code} creates."
         )
     # `module` may be a submodule of the package.
-    run = _found(tracker, _package(module))
+    run = _active_run(tracker, _package(module))
     if run is None:
         raise ValueError(
-            f"{named}: no run is active. Start one with {tracker.starts}, or pass a folder."
+            f"{label}: no run is active. Start one with {tracker.start_code}, or pass a folder."
         )
     return run
 
@@ -211,24 +211,24 @@ def _package(run: Any) -> str:
     return name.partition(".")[0]
 
 
-def _under_way() -> list[Any]:
-    found = [_found(tracker, package) for package, tracker in _TRACKERS.items()]
-    return [run for run in found if run is not None]
+def _active_runs() -> list[Any]:
+    runs = [_active_run(tracker, package) for package, tracker in _TRACKERS.items()]
+    return [run for run in runs if run is not None]
 
 
-def _found(tracker: _Tracker, package: str) -> Any:
+def _active_run(tracker: _Tracker, package: str) -> Any:
     """Return the active run, or None if there is none or the package is not loaded."""
-    if tracker.under_way is None or package not in sys.modules:
+    if tracker.get_active_run is None or package not in sys.modules:
         return None
     try:
-        run = tracker.under_way(sys.modules[package])
+        run = tracker.get_active_run(sys.modules[package])
     # A folder named "wandb" is imported as an empty namespace package.
     except AttributeError:
         return None
     return None if run is None or tracker.has_ended(run) else run
 
 
-def _folder(folder: Path, entry: Entry) -> None:
+def _write_folder(folder: Path, entry: Entry) -> None:
     page = None if entry.view is None else entry.page
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -237,13 +237,15 @@ def _folder(folder: Path, entry: Entry) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, page.encode())
         if entry.metrics:
-            _append(folder / "metrics.csv", entry)
+            _append_metrics(folder / "metrics.csv", entry)
     except OSError as error:
-        said = f"to={str(folder)!r} cannot be written to ({error.strerror}). Pass another folder."
-        raise type(error)(error.errno, said, error.filename) from error
+        message = (
+            f"to={str(folder)!r} cannot be written to ({error.strerror}). Pass another folder."
+        )
+        raise type(error)(error.errno, message, error.filename) from error
 
 
-def _append(table: Path, entry: Entry) -> None:
+def _append_metrics(table: Path, entry: Entry) -> None:
     is_new = not table.exists()
     with table.open("a", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
@@ -252,19 +254,19 @@ def _append(table: Path, entry: Entry) -> None:
         rows.writerows((entry.step, name, value) for name, value in entry.metrics.items())
 
 
-def _mlflow(run: Any, entry: Entry) -> None:
+def _log_to_mlflow(run: Any, entry: Entry) -> None:
     client = sys.modules["mlflow"].MlflowClient()
-    number = run.info.run_id
+    run_id = run.info.run_id
     if entry.view is not None:
-        client.log_text(number, entry.page, f"{entry.path}.html")
+        client.log_text(run_id, entry.page, f"{entry.path}.html")
     for name, value in entry.metrics.items():
-        client.log_metric(number, name, value, step=entry.step)
+        client.log_metric(run_id, name, value, step=entry.step)
 
 
-def _by_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
+def _logs_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
     """Return a function that logs a dict, with pages as `Html` of `package`."""
 
-    def add(run: Any, entry: Entry) -> None:
+    def log_entry(run: Any, entry: Entry) -> None:
         values: dict[str, Any] = dict(entry.metrics)
         if entry.view is not None:
             values[entry.name] = sys.modules[package].Html(entry.page, **arguments)
@@ -273,10 +275,10 @@ def _by_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
             values["train/global_step"] = entry.step
         run.log(values)
 
-    return add
+    return log_entry
 
 
-def _comet(run: Any, entry: Entry) -> None:
+def _log_to_comet(run: Any, entry: Entry) -> None:
     if entry.view is not None:
         run.log_asset_data(entry.page, name=f"{entry.path}.html", step=entry.step)
         # Comet joins all HTML of a run to one page, so each page needs a frame.
@@ -293,7 +295,7 @@ def _comet(run: Any, entry: Entry) -> None:
         run.log_metrics(dict(entry.metrics), step=entry.step)
 
 
-def _tensorboard(run: Any, entry: Entry) -> None:
+def _log_to_tensorboard(run: Any, entry: Entry) -> None:
     if entry.view is not None:
         run.add_image(entry.name, entry.picture, entry.step, dataformats="HWC")
     for name, value in entry.metrics.items():
@@ -306,24 +308,24 @@ class _Tracker:
 
     Attributes
     ----------
-    starts : str
+    start_code : str
         Code that creates a run, for error messages.
-    does : tuple of str
+    run_attributes : tuple of str
         Attributes of which a run has at least one, unlike other objects of the package.
-    under_way : callable or None
+    get_active_run : callable or None
         Function of the package that returns the active run. None if the package has no such run.
     """
 
     name: str
-    starts: str
-    does: tuple[str, ...]
-    add: Callable[[Any, Entry], None]
-    under_way: Callable[[Any], Any] | None = None
+    start_code: str
+    run_attributes: tuple[str, ...]
+    log: Callable[[Any, Entry], None]
+    get_active_run: Callable[[Any], Any] | None = None
     has_ended: Callable[[Any], bool] = lambda _: False
 
 
-_SUMMARIES = _Tracker(
-    "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", ("add_image",), _tensorboard
+_TENSORBOARD = _Tracker(
+    "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", ("add_image",), _log_to_tensorboard
 )
 # Trackers by the package of a run's class, which is torch for `torch.utils.tensorboard`.
 _TRACKERS: dict[str, _Tracker] = {
@@ -331,20 +333,24 @@ _TRACKERS: dict[str, _Tracker] = {
         "Comet",
         "comet_ml.start()",
         ("log_asset_data",),
-        _comet,
+        _log_to_comet,
         lambda comet: comet.get_running_experiment(),
         # Comet returns ended experiments as running, and drops what is logged to them.
         lambda run: bool(getattr(run, "ended", False)),
     ),
     "mlflow": _Tracker(
-        "MLflow", "mlflow.start_run()", ("info",), _mlflow, lambda mlflow: mlflow.active_run()
+        "MLflow",
+        "mlflow.start_run()",
+        ("info",),
+        _log_to_mlflow,
+        lambda mlflow: mlflow.active_run(),
     ),
     "wandb": _Tracker(
         "Weights & Biases",
         "wandb.init()",
         ("log",),
         # The style sheet that `inject` adds needs the network.
-        _by_dict("wandb", inject=False),
+        _logs_dict("wandb", inject=False),
         lambda wandb: wandb.run,
         lambda run: bool(getattr(run, "_is_finished", False)),
     ),
@@ -352,9 +358,9 @@ _TRACKERS: dict[str, _Tracker] = {
         "Trackio",
         "trackio.init()",
         ("log",),
-        _by_dict("trackio", inject=False),
+        _logs_dict("trackio", inject=False),
         lambda trackio: trackio.context_vars.current_run.get(),
     ),
-    "torch": _SUMMARIES,
-    "tensorboardX": _SUMMARIES,
+    "torch": _TENSORBOARD,
+    "tensorboardX": _TENSORBOARD,
 }

@@ -809,7 +809,7 @@ def _encode_layer(
         runs.append(_runs(sparse, row, reach))
         error = max(error, part_error)
         yield Progress("compressing", 0, 1, "layer")
-    joined_runs = [b"".join(each) for each in zip(*runs, strict=True)]
+    joined_runs = [b"".join(run_parts) for run_parts in zip(*runs, strict=True)]
     total = float(rows.sums.sum())
     header = _header(sparse, reach, [len(run) for run in joined_runs])
     covered = min(1.0, mass / total) if total > 0 else 1.0

@@ -14,7 +14,7 @@ import torch
 
 import attnviz as av
 from attnviz.integrations import log
-from attnviz.integrations.log import Entry, write
+from attnviz.integrations.log import Entry, write_entry
 
 
 def record() -> av.AttentionRecord:
@@ -46,7 +46,7 @@ def test_a_picture_of_a_comparison_shows_what_differs_from_the_member_that_is_sh
 
 def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
     for step in (0, 10):
-        write(Entry("x", step=step, metrics={'a,"b"': 0.5}), [tmp_path])
+        write_entry(Entry("x", step=step, metrics={'a,"b"': 0.5}), [tmp_path])
     with (tmp_path / "metrics.csv").open(encoding="utf-8", newline="") as file:
         assert list(csv.reader(file)) == [
             ["step", "metric", "value"],
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, inside: str) -
         log(av.HeadView(record()), folder)
     assert f"to={str(folder)!r}" in str(caught.value)
     with pytest.raises(OSError, match="cannot be written to"):
-        write(Entry("x", metrics={"a": 1.0}), [folder])
+        write_entry(Entry("x", metrics={"a": 1.0}), [folder])
 
 
 def test_a_page_larger_than_allowed_is_refused_before_anything_is_written(tmp_path: Path) -> None:
