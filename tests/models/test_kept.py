@@ -68,14 +68,14 @@ def assert_keeps(
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each tensor that extraction copies."""
     sizes: list[int] = []
-    copy = Copier._copied
+    copy = Copier._copies_of
 
     def counted(self: Copier, parts: Any, written: Any) -> dict[str, torch.Tensor]:
         made = copy(self, parts, written)
         sizes.extend(each.untyped_storage().nbytes() for each in made.values())
         return made
 
-    monkeypatch.setattr(Copier, "_copied", counted)
+    monkeypatch.setattr(Copier, "_copies_of", counted)
     return sizes
 
 

@@ -255,7 +255,7 @@ class _Reader:
     @cached_property
     def _padding(self) -> int:
         """Token id for padding. Its value does not matter, but the model must have it."""
-        tokenizer = self._encoder.tokenizer(needed=False)
+        tokenizer = self._encoder.tokenizer(required=False)
         table = None
         with suppress(NotImplementedError):
             table = self._model.get_input_embeddings()

@@ -358,9 +358,9 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:
         return None
-    own = getattr(tower, "get_window_index", None)
-    if own is not None:
-        return torch.as_tensor(own(grid)[0]).cpu()
+    get_index = getattr(tower, "get_window_index", None)
+    if get_index is not None:
+        return torch.as_tensor(get_index(grid)[0]).cpu()
     try:
         from transformers.vision_utils import get_vision_window_index
     except ImportError:
@@ -398,6 +398,8 @@ def max_batched_length(config: PreTrainedConfig) -> float:
     ropes = getattr(text, "rope_parameters", None) or {}
     for rope in (ropes, *(rope for rope in ropes.values() if isinstance(rope, dict))):
         if rope.get("rope_type") in _ROPES_OF_LENGTH:
-            own = rope.get("original_max_position_embeddings")
-            bound = min(bound, float(own or getattr(text, "max_position_embeddings", 0) or 0))
+            original_length = rope.get("original_max_position_embeddings")
+            bound = min(
+                bound, float(original_length or getattr(text, "max_position_embeddings", 0) or 0)
+            )
     return bound

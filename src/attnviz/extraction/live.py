@@ -91,16 +91,19 @@ def extract_live(
         return record
 
     latest: tuple[torch.Tensor, AttentionRecord] | None = None
-    started = shown = time.monotonic()
+    started = last_shown = time.monotonic()
     extracting = last_duration = 0.0
 
     def on_token(generated: Generated) -> bool:
-        nonlocal latest, shown, extracting, last_duration
+        nonlocal latest, last_shown, extracting, last_duration
         now = time.monotonic()
         generating = now - started - extracting
         # The first estimate is the time of the first token, which includes the prompt's forward.
         last_duration = last_duration or generating
-        if now - shown >= _MIN_PAUSE and extracting + 2 * last_duration <= _MAX_SHARE * generating:
+        if (
+            now - last_shown >= _MIN_PAUSE
+            and extracting + 2 * last_duration <= _MAX_SHARE * generating
+        ):
             latest = generated.ids, record_of(generated)
             show(latest[1], max_new_tokens)
             shown = time.monotonic()

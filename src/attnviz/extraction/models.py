@@ -79,11 +79,11 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             tokenizer = _tokenizer_inside(wrapper)
     check_parallel(model)
     if isinstance(processor, str | PathLike):
-        processor = _read(
+        processor = _load_pretrained(
             transformers.AutoProcessor.from_pretrained, "processor", _source("processor", processor)
         )
     if isinstance(tokenizer, str | PathLike):
-        tokenizer = _read(
+        tokenizer = _load_pretrained(
             transformers.AutoTokenizer.from_pretrained, "tokenizer", _source("tokenizer", tokenizer)
         )
     if tokenizer is None:
@@ -105,19 +105,19 @@ def _unwrapped(model: Any) -> Any:
     An adapter with virtual tokens is kept, because the model inside runs without them.
     """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
-        inside = getattr(model, "_orig_mod", None)
+        inner = getattr(model, "_orig_mod", None)
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            inside = model.module
+            inner = model.module
         check_adapter(model)
         if virtual_tokens(model) is not None:
             return model
         # The layers of other adapters (PEFT) are inside of the adapted model.
         adapted = getattr(model, "get_base_model", None)
-        if inside is None and adapted is not None:
-            inside = adapted()
-        if inside is None or inside is model:
+        if inner is None and adapted is not None:
+            inner = adapted()
+        if inner is None or inner is model:
             return model
-        model = inside
+        model = inner
     # In some versions PEFT's models are PreTrainedModels.
     return getattr(model, "_orig_mod", model)
 
@@ -148,11 +148,11 @@ def _models_inside(wrapper: Any) -> Iterator[PreTrainedModel]:
     modules = isinstance(wrapper, nn.Module)
     parts = wrapper.children() if modules else getattr(wrapper, "__dict__", {}).values()
     for part in parts:
-        inside = _unwrapped(part)
-        if isinstance(base_of(inside), PreTrainedModel):
-            yield inside
-        elif isinstance(inside, nn.Module):
-            yield from _models_inside(inside)
+        inner = _unwrapped(part)
+        if isinstance(base_of(inner), PreTrainedModel):
+            yield inner
+        elif isinstance(inner, nn.Module):
+            yield from _models_inside(inner)
 
 
 def _tokenizer_inside(wrapper: Any) -> PreTrainedTokenizerBase | None:
@@ -191,14 +191,14 @@ def _source(argument: str, value: str | PathLike[str]) -> str:
     return text
 
 
-def _read(reader: Callable[..., Any], argument: str, source: str) -> Any:
+def _load_pretrained(reader: Callable[..., Any], argument: str, source: str) -> Any:
     try:
         # Only the caller may run remote code. False also keeps transformers from asking on stdin.
         return reader(source, trust_remote_code=False)
     except OSError as error:
-        where = "folder" if Path(source).is_dir() else "hub id"
+        kind = "folder" if Path(source).is_dir() else "hub id"
         raise OSError(
-            f"{argument}: nothing can be loaded from the {where} {source!r} "
+            f"{argument}: nothing can be loaded from the {kind} {source!r} "
             f"({_first_line(error)}). Pass a folder with the saved {argument}, a hub id that "
             f"can be reached, or the loaded {argument}."
         ) from error
@@ -214,14 +214,14 @@ def _first_line(error: BaseException) -> str:
 
 
 def _load_model(source: str) -> PreTrainedModel:
-    config = _read(transformers.AutoConfig.from_pretrained, "model", source)
+    config = _load_pretrained(transformers.AutoConfig.from_pretrained, "model", source)
     architectures = getattr(config, "architectures", None) or []
     kind = next(
         (getattr(transformers, name) for name in architectures if hasattr(transformers, name)),
         transformers.AutoModel,
     )
     with without_loading_bar():
-        model: PreTrainedModel = _read(kind.from_pretrained, "model", source)
+        model: PreTrainedModel = _load_pretrained(kind.from_pretrained, "model", source)
     return model
 
 
@@ -235,16 +235,16 @@ def without_loading_bar() -> Iterator[None]:
     )
 
     logging = transformers.utils.logging
-    shown, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    had_bar, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
     logging.disable_progress_bar()
     if downloads:
         enable_progress_bars()
     try:
         yield
     finally:
-        if shown:
+        if had_bar:
             logging.enable_progress_bar()
-        if shown and not downloads:
+        if had_bar and not downloads:
             disable_progress_bars()
 
 

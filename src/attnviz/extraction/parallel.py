@@ -75,9 +75,11 @@ def _processes_of_heads(model: nn.Module) -> int:
                     if not placement.is_replicate()
                 ]
                 # FSDP splits parameters along a separate first axis, and gathers them before use.
-                left = [axis for axis in divided[id(parameter) in by_fsdp :] if mesh.size(axis) > 1]
-                if left:
-                    return mesh.size(left[-1])
+                split_axes = [
+                    axis for axis in divided[id(parameter) in by_fsdp :] if mesh.size(axis) > 1
+                ]
+                if split_axes:
+                    return mesh.size(split_axes[-1])
     # Older versions of transformers have plain tensors in each process.
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
         return 1

@@ -99,7 +99,7 @@ class _Probabilities:
 def _probabilities_of(
     produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]
 ) -> _Probabilities | None:
-    read = _Probabilities([], [])
+    result = _Probabilities([], [])
     for start in range(0, len(positions), _ROWS):
         part = slice(start, start + _ROWS)
         # In float32, because half precision has at most three digits.
@@ -108,26 +108,28 @@ def _probabilities_of(
         if not bool(torch.isfinite(probabilities).all()):
             return None
         best, ids = probabilities.topk(min(_NUM_CANDIDATES, probabilities.shape[-1]), dim=-1)
-        read.candidates += [
+        result.candidates += [
             list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), best.tolist(), strict=True)
         ]
         produced_ids = torch.tensor(produced.ids[part])
-        read.of_produced += probabilities.gather(1, produced_ids[:, None])[:, 0].tolist()
+        result.of_produced += probabilities.gather(1, produced_ids[:, None])[:, 0].tolist()
         for row, (identifier, before) in zip(
             probabilities, produced.most_probable[part], strict=False
         ):
-            read.difference = max(read.difference, abs(float(row[identifier]) - before))
-    return read
+            result.difference = max(result.difference, abs(float(row[identifier]) - before))
+    return result
 
 
 def _predictions(
-    produced: ProducedText, read: _Probabilities, tokens: Tokens, tokenizer: Any
+    produced: ProducedText, probabilities: _Probabilities, tokens: Tokens, tokenizer: Any
 ) -> tuple[Prediction, ...]:
-    identifiers = sorted({other for row in read.candidates for other, _ in row} | set(produced.ids))
+    identifiers = sorted(
+        {other for row in probabilities.candidates for other, _ in row} | set(produced.ids)
+    )
     texts = dict(zip(identifiers, token_texts(identifiers, tokenizer), strict=True))
     predictions = []
     for step, (produced_id, probability) in enumerate(
-        zip(produced.ids, read.of_produced, strict=True)
+        zip(produced.ids, probabilities.of_produced, strict=True)
     ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
@@ -135,7 +137,7 @@ def _predictions(
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)
-            for other, value in read.candidates[step]
+            for other, value in probabilities.candidates[step]
         )
         predictions.append(
             Prediction(query, Candidate(text, produced_id, probability), candidates, row)

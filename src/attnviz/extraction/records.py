@@ -48,7 +48,7 @@ def records_of_forward(
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
-    add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(needed=False))
+    add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(required=False))
     # The encoder and the decoder may give the same note.
     notes = [
         *dict.fromkeys(batch.notes),
@@ -65,7 +65,7 @@ def records_of_forward(
     notes += notes_on_layers(loaded.model, forward.stacks, missing)
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
-    if not all(layers.whole for layers in stacks.values()):
+    if not all(layers.has_all_logits for layers in stacks.values()):
         notes.append(
             "Query · key is only a part of the logits: this model adds products with "
             "positions, which the neuron view shows as bias."
@@ -162,21 +162,23 @@ class _RecordMaker:
                 query_tokens=queries,
                 key_tokens=None if keys is queries else keys,
             )
-        used = any(
+        has_grids = any(
             stack.query_tokens.grids or stack.key_tokens.grids for stack in record_stacks.values()
         )
-        own = self._batch.example_notes[index] if self._batch.example_notes else []
+        example_notes = self._batch.example_notes[index] if self._batch.example_notes else []
         return AttentionRecord(
             record_stacks,
             model=title,
-            notes=[*own, *notes, *(self._notes if used else [])],
-            images=self._pictures(index) if used else [],
+            notes=[*example_notes, *notes, *(self._notes if has_grids else [])],
+            images=self._pictures(index) if has_grids else [],
         )
 
     def _pictures(self, index: int) -> list[NDArray[np.uint8]]:
         """Return an example's pictures without their padding."""
-        own = self._images[index * self._num_pictures : (index + 1) * self._num_pictures]
+        images = self._images[index * self._num_pictures : (index + 1) * self._num_pictures]
         sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
         if sizes is None:
-            return own
-        return [image[:height, :width] for image, (height, width) in zip(own, sizes, strict=True)]
+            return images
+        return [
+            image[:height, :width] for image, (height, width) in zip(images, sizes, strict=True)
+        ]

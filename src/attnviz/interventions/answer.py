@@ -235,7 +235,7 @@ def answer_of(
         raise ValueError("model: its logits are NaN; look at its weights and its precision")
     best = row.topk(2).indices.tolist()
     classes = position is None
-    tokenizer = runs.encoder.tokenizer(needed=False)
+    tokenizer = runs.encoder.tokenizer(required=False)
     if wanted is None:
         ids = (best[0], _likeliest_other(exact_row(changed, position), best))
     else:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import laid_out
+from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.masks import Positions
@@ -387,7 +387,7 @@ def _gradients(
             torch.set_grad_enabled(True)
         if place not in wanted:
             return
-        output = laid_out(call, place[0])
+        output = output_by_head(call, place[0])
         if not output.requires_grad:
             output.requires_grad_()
         calls[place] = call
@@ -431,7 +431,7 @@ def _integrated(
         ) -> None:
             if here != place:
                 return
-            output = laid_out(call, here[0])
+            output = output_by_head(call, here[0])
             own = output[:1].detach().clone()
             output *= factors.to(output)[:, None, None, None]
             output.requires_grad_()

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import laid_out
+from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.answer import Answer
@@ -60,7 +60,7 @@ def direct_slopes(
     def take(call: AttentionCall, place: Place) -> None:
         torch.set_grad_enabled(True)
         if place in projections:
-            output = laid_out(call, place[0])
+            output = output_by_head(call, place[0])
             if output.requires_grad:
                 raise NotImplementedError(
                     f'method="direct": the stream reaches {place[0]} past its projections, so that '

@@ -123,6 +123,6 @@ def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effec
 
 def _candidates(row: torch.Tensor, runs: Runs, *, classes: bool) -> tuple[Candidate, ...]:
     best, ids = torch.softmax(row, dim=-1).topk(min(_CANDIDATES, len(row)))
-    tokenizer = runs.encoder.tokenizer(needed=False)
+    tokenizer = runs.encoder.tokenizer(required=False)
     texts = texts_of(ids.tolist(), runs.loaded.model, tokenizer, classes=classes)
     return tuple(map(Candidate, texts, ids.tolist(), best.tolist()))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.change import laid_out
+from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import RecordOptions
@@ -330,7 +330,7 @@ class _Text:
         def ablate(call: AttentionCall, here: Place) -> None:
             if here != place:
                 return
-            output = laid_out(call, place[0], len(copies))
+            output = output_by_head(call, place[0], len(copies))
             for copy, head in enumerate(copies):
                 if head is None:
                     continue

@@ -248,7 +248,7 @@ class _Intervention:
         self._kept = kept
         self._means = means
         self._model = run.loaded.model
-        self._tokenizer = run.encoder.tokenizer(needed=False)
+        self._tokenizer = run.encoder.tokenizer(required=False)
 
     def record(self, answer: Any, position: int | str | None) -> ChangedRecord:
         """The record of the changed run over the example as it is."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from attnviz.extraction.capture.change import laid_out
+from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.inputs.batch import Batch
@@ -28,7 +28,7 @@ def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
 
     def take(call: AttentionCall, place: Place) -> None:
         try:
-            output = laid_out(call, place[0], 1)
+            output = output_by_head(call, place[0], 1)
         except NotImplementedError:
             return
         found[place] = output.detach().double().sum(dim=(0, 1)), output.shape[1]

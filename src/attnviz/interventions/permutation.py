@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.change import laid_out
+from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.answer import Reading, answer_of, exact_row, reading_of
@@ -175,7 +175,7 @@ def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[
     def attend(call: AttentionCall, here: Place) -> None:
         if here != place or call.value is None:
             return
-        output = laid_out(call, place[0])
+        output = output_by_head(call, place[0])
         group = call.num_heads // call.value.shape[1]
         values = call.value[0, head // group].float()
         if values.shape[0] != rows.shape[1] or output.shape[1] <= token:

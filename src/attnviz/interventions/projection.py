@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import laid_out
+from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall, observe
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.copies import Copies, Place
@@ -165,7 +165,7 @@ def _followed(runs: Runs) -> dict[Place, ProjectedValues]:
     following = FollowedOutputs(model)
 
     def check(call: AttentionCall, place: Place) -> None:
-        laid_out(call, place[0])
+        output_by_head(call, place[0])
 
     copies = Copies(model, runs.batch, 1)
     with Cleanup() as undo, undo:

@@ -222,7 +222,7 @@ class RepeatedInterventions:
 
     @property
     def _tokenizer(self) -> Any:
-        return self._reader.encoder.tokenizer(needed=False)
+        return self._reader.encoder.tokenizer(required=False)
 
     @property
     def _reader(self) -> Runs:

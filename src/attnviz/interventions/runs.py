@@ -202,7 +202,7 @@ class Runs:
             self.loaded, self.batch, encoder_decoder=self.encoder.encoder_decoder
         )
         eager = getattr(self.loaded.model.config, "_attn_implementation", None) == "eager"
-        check_runs(sizes, doing, copies=copies, kept=kept, eager=eager)
+        check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
         """The record of the last forward."""

@@ -86,18 +86,20 @@ def capture(
     cannot be written.
     """
     heads = range(call.num_heads)
-    read = read_attention(call, unpadded, masks, check, heads=heads, name=name)
-    if not all(map(_is_finite, read)):
+    attentions = read_attention(call, unpadded, masks, check, heads=heads, name=name)
+    if not all(map(_is_finite, attentions)):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
         )
     # One of possibly hundreds of windows per layer is enough to measure rounding.
-    measured = [read[turn % len(read)]] if windows else read
+    measured = [attentions[turn % len(attentions)]] if windows else attentions
     errors = [error for attention in measured if (error := copier.error(attention)) is not None]
     # Windows are joined before they are written.
-    slots = [None if windows else (index, name) for index in range(len(read))]
-    copies = [copier.copy(attention, slot) for attention, slot in zip(read, slots, strict=True)]
+    slots = [None if windows else (index, name) for index in range(len(attentions))]
+    copies = [
+        copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)
+    ]
     return copies, max(errors, default=None)
 
 
@@ -118,22 +120,24 @@ def read_attention(
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     try:
-        read = masks.read(call, unpadded)
+        masks_and_biases = masks.read(call, unpadded)
     except NotImplementedError:
         if call.weights is None:
             raise
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     attentions = [
         QueryKeyAttention(
-            queries=_part(call.query, index, positions.queries),
-            keys=_part(call.key, index, positions.keys),
+            queries=_without_padding(call.query, index, positions.queries),
+            keys=_without_padding(call.key, index, positions.keys),
             scale=_scale(call),
             mask=mask,
             bias=bias,
             softcap=_softcap(call),
             sinks=None if uses_sink_as_gate(call.module) else sinks_of(call),
         )
-        for index, (positions, (mask, bias)) in enumerate(zip(unpadded, read, strict=True))
+        for index, (positions, (mask, bias)) in enumerate(
+            zip(unpadded, masks_and_biases, strict=True)
+        )
     ]
     if call.weights is None:
         if heads:
@@ -148,17 +152,19 @@ def _is_finite(attention: Captured) -> bool:
     # The sum of finite numbers is finite unless it overflows. It is cheaper than testing each
     # number.
     return all(
-        math.isfinite(float(tensor.sum(dtype=_wide(tensor.dtype))))
+        math.isfinite(float(tensor.sum(dtype=_sum_dtype(tensor.dtype))))
         or bool(torch.isfinite(tensor).all())
         for tensor in attention.tensors
     )
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> torch.Tensor:
+def _without_padding(
+    tensor: torch.Tensor, index: int, positions: torch.Tensor | None
+) -> torch.Tensor:
     block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
     if positions is None:
         return block
@@ -172,7 +178,7 @@ def _known_weights(call: AttentionCall, index: int, positions: Positions) -> Giv
     weights = call.weights
     if weights is None:
         raise TypeError("a call without queries and keys must have weights")
-    block = _part(weights, index, positions.queries)
+    block = _without_padding(weights, index, positions.queries)
     if positions.keys is not None:
         block = block[..., positions.keys.to(block.device)]
     return GivenWeights(block.float())

@@ -28,7 +28,7 @@ __all__ = [
     "apply_change",
     "check_changeable",
     "edit_weights",
-    "laid_out",
+    "output_by_head",
     "replace_outputs",
 ]
 
@@ -87,12 +87,12 @@ class Block:
     num_queries: int
     num_keys: int
 
-    def whole(self, attention: Captured) -> LayerAttention:
+    def in_text(self, attention: Captured) -> LayerAttention:
         """Return a call's attention over all queries and keys.
 
         Those outside of the call are hidden.
         """
-        attention = _without_unfilled(attention, self.num_keys)
+        attention = _filled_keys(attention, self.num_keys)
         rows, columns = attention.num_queries, attention.num_keys
         if (rows, columns) == (self.num_queries, self.num_keys):
             return attention
@@ -101,7 +101,7 @@ class Block:
         return Insertion(queries, keys, self.num_queries, self.num_keys).into(attention)
 
 
-def _without_unfilled(attention: Captured, num_keys: int) -> Captured:
+def _filled_keys(attention: Captured, num_keys: int) -> Captured:
     """Drop the keys of a static cache that are not filled yet."""
     if attention.num_keys <= num_keys:
         return attention
@@ -128,7 +128,7 @@ def check_changeable(
         reason = f"attends for {call.num_examples} examples at once"
     elif uses_sink_as_gate(call.module):
         reason = "multiplies its output by a gate that depends on the sink"
-    elif call.value is None or not _is_laid_out(call):
+    elif call.value is None or not _has_head_axis(call):
         reason = "returns an output that is not (batch, queries, heads, value_dim)"
     if reason is not None:
         raise NotImplementedError(
@@ -137,7 +137,7 @@ def check_changeable(
         )
 
 
-def _is_laid_out(call: AttentionCall) -> bool:
+def _has_head_axis(call: AttentionCall) -> bool:
     value, output = call.value, call.output
     return (
         isinstance(output, torch.Tensor)
@@ -183,23 +183,23 @@ def apply_change(
     value = value[example if len(value) > 1 else 0]
     last = block.first_query + attention.num_queries
     columns = slice(block.first_key, min(block.num_keys, block.first_key + attention.num_keys))
-    attending = change.attend(block.whole(attention))
+    attending = change.attend(block.in_text(attention))
     with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
         for heads, changed_rows in _heads_by_rows(change.rows):
             rows = changed_rows[(changed_rows >= block.first_query) & (changed_rows < last)]
-            own = value[[attention.key_head(head) for head in heads]]
+            head_values = value[[attention.key_head(head) for head in heads]]
             if positions.keys is not None:
-                own = own[:, positions.keys.to(own.device)]
-            values = own[:, : columns.stop - columns.start].float()
-            placed = torch.from_numpy(rows - block.first_query)
+                head_values = head_values[:, positions.keys.to(head_values.device)]
+            values = head_values[:, : columns.stop - columns.start].float()
+            query_positions = torch.from_numpy(rows - block.first_query)
             if positions.queries is not None:
-                placed = positions.queries.cpu()[placed]
-            chosen = torch.tensor(heads, device=output.device)
+                query_positions = positions.queries.cpu()[query_positions]
+            head_indices = torch.tensor(heads, device=output.device)
             for tile in tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
                 weights = _weights_of(attending, heads, rows[tile])[:, :, columns]
                 replacement = torch.from_numpy(weights).to(values.device) @ values
-                at = placed[tile].to(output.device)[:, None]
-                output[at, chosen] = replacement.transpose(0, 1).to(output.dtype)
+                query_indices = query_positions[tile].to(output.device)[:, None]
+                output[query_indices, head_indices] = replacement.transpose(0, 1).to(output.dtype)
         for head, vector in change.outputs.items():
             output[:, head] = vector.to(output)
         for head, factor in change.factors.items():
@@ -273,21 +273,21 @@ def _edit_example(
         for size, indices in zip(heads.shape[1:], (positions.queries, positions.keys), strict=True)
     )
     with torch.no_grad():
-        own = GivenWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
+        attention = GivenWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
         if block is None:
-            _check_whole(own, change, name)
-            block = Block(0, 0, own.num_queries, own.num_keys)
-        last = block.first_query + own.num_queries
-        columns = slice(block.first_key, min(block.num_keys, block.first_key + own.num_keys))
+            _check_whole(attention, change, name)
+            block = Block(0, 0, attention.num_queries, attention.num_keys)
+        last = block.first_query + attention.num_queries
+        columns = slice(block.first_key, min(block.num_keys, block.first_key + attention.num_keys))
         keys = keys[: columns.stop - columns.start]
-        attending = change.attend(block.whole(own))
+        attending = change.attend(block.in_text(attention))
         for head, changed_rows in change.rows.items():
             rows = changed_rows[(changed_rows >= block.first_query) & (changed_rows < last)]
             for tile in tiles(slice(0, len(rows)), attending.num_keys):
                 replacement, _ = attending.weights_of_rows(head, rows[tile])
-                placed = queries[torch.from_numpy(rows[tile] - block.first_query)]
+                query_positions = queries[torch.from_numpy(rows[tile] - block.first_query)]
                 part = torch.from_numpy(replacement[:, columns]).to(heads)
-                heads[head, placed[:, None].to(heads.device), keys.to(heads.device)] = part
+                heads[head, query_positions[:, None].to(heads.device), keys.to(heads.device)] = part
         for head, factor in change.factors.items():
             # A replaced output is scaled in `replace_outputs`.
             if head not in change.outputs:
@@ -300,13 +300,13 @@ def replace_outputs(call: AttentionCall, change: LayerChange, name: str, example
     The other heads keep the outputs of the weights that `edit_weights` wrote.
     """
     if change.outputs:
-        output = laid_out(call, name, examples)
+        output = output_by_head(call, name, examples)
         with torch.no_grad():
             for head, vector in change.outputs.items():
                 output[:, :, head] = vector.to(output) * change.factors.get(head, 1.0)
 
 
-def laid_out(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
+def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
     """Return a view of a call's output as (examples, queries, heads, value_dim).
 
     `examples` is needed only for modules that do not use the dispatcher. Raise NotImplementedError
@@ -315,9 +315,9 @@ def laid_out(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
     output, has_known_axes = call.output, call.value is not None
     if isinstance(output, torch.Tensor) and call.weights is not None:
         # Batch and heads may be one axis, or heads two.
-        own = output.data_ptr()
+        address = output.data_ptr()
         output = output.reshape(examples, -1, *output.shape[-2:]).transpose(1, 2)
-        has_known_axes = output.data_ptr() == own
+        has_known_axes = output.data_ptr() == address
     if not isinstance(output, torch.Tensor) or output.dim() != 4 or not has_known_axes:
         raise NotImplementedError(
             f"model: {name} ({type(call.module).__name__}) returns an output that is not "

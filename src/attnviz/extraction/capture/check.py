@@ -44,7 +44,7 @@ from attnviz.record.softmax import powers
 __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
 
 # Minimum number of compared rows per head: for one example, for each of several, and one row for
-# each `_WIDTH_OF_A_ROW` entries of the layer's width. The cost of a layer grows with the square of
+# each `_WIDTH_PER_ROW` entries of the layer's width. The cost of a layer grows with the square of
 # its width, the cost of the comparison with rows times width.
 _MIN_ROWS = 32
 _MIN_ROWS_OF_SEVERAL = 8
@@ -58,9 +58,9 @@ _MAX_ENTRIES_AT_ONCE = 1 << 18
 # One projection shows less than a fifth of a difference with probability 0.16, all with 4e-7.
 _PROJECTIONS = 8
 
-# Largest difference that rounding explains, in units u of the coarsest dtype (`_unit`). A model
-# rounds the logits of a row by a few u |l|, and its weights w and its output o by a few u each. So
-# with projected values p, and rms and std over the keys weighted by w,
+# Largest difference that rounding explains, in units u of the coarsest dtype (`_rounding_unit`). A
+# model rounds the logits of a row by a few u |l|, and its weights w and its output o by a few u
+# each. So with projected values p, and rms and std over the keys weighted by w,
 #
 #     |error of o p| <= c u (|o| + rms(p) + |l| std(p))       |error of w| <= c u (1 + |l|)
 #
@@ -100,10 +100,10 @@ class _Sample:
         """Yield slices of examples, heads and rows whose weights fit into memory at once."""
         count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
         steps = []
-        left = _MAX_ENTRIES_AT_ONCE // num_keys
+        remaining = _MAX_ENTRIES_AT_ONCE // num_keys
         for size in (count, len(self.heads), len(self.examples)):
-            steps.append(max(1, min(size, left)))
-            left //= max(1, size)
+            steps.append(max(1, min(size, remaining)))
+            remaining //= max(1, size)
         for example in range(0, len(self.examples), steps[2]):
             for head in range(0, len(self.heads), steps[1]):
                 for row in range(0, count, steps[0]):
@@ -202,7 +202,7 @@ class SelfCheck:
         a term in an unknown keyword argument. Raise ValueError if the output is NaN.
         """
         foreign = foreign_name(call)
-        output = _output(call)
+        output = _checkable_output(call)
         if output is None or call.value is None:
             if foreign is not None:
                 self.foreign[foreign] = None
@@ -210,7 +210,7 @@ class SelfCheck:
         chosen = None
         if self._checked is not None:
             chosen = self._checked.examples(call, unpadded, name)
-        samples = list(self._samples(call, attentions, unpadded, heads, chosen))
+        samples = list(self._draw_samples(call, attentions, unpadded, heads, chosen))
         ratios = [self._output_errors(call, output, call.value, sample) for sample in samples]
         for sample, sample_ratios, (row_error, head_error) in zip(
             samples, ratios, _worst_errors(ratios), strict=True
@@ -221,7 +221,7 @@ class SelfCheck:
                     "NaN. Check its weights and its dtype."
                 )
             if not (row_error <= _MAX_ROW_ERROR and head_error <= _MAX_HEAD_ERROR):
-                _refuse(
+                _raise_difference(
                     call,
                     output,
                     sample,
@@ -230,7 +230,7 @@ class SelfCheck:
                     whole_head=row_error <= _MAX_ROW_ERROR,
                 )
             if foreign is not None:
-                self._count(foreign, sample)
+                self._record_foreign(foreign, sample)
 
     def agrees_with_weights(
         self,
@@ -240,18 +240,18 @@ class SelfCheck:
         heads: Sequence[int],
     ) -> bool:
         """Whether the weights of traced queries and keys agree with `call.weights`."""
-        own = call.weights
-        if own is None:
+        model_weights = call.weights
+        if model_weights is None:
             return False
         first = attentions[0]
         expected = (call.num_heads, call.num_queries, call.num_keys)
-        if tuple(own.shape[1:]) != expected or first.num_heads != call.num_heads:
+        if tuple(model_weights.shape[1:]) != expected or first.num_heads != call.num_heads:
             return False
-        samples = self._samples(call, attentions, unpadded, heads)
-        ratios = [_weight_errors(call, own, sample) for sample in samples]
+        samples = self._draw_samples(call, attentions, unpadded, heads)
+        ratios = [_weight_errors(call, model_weights, sample) for sample in samples]
         return all(row_error <= _MAX_WEIGHT_ERROR for row_error, _ in _worst_errors(ratios))
 
-    def _samples(
+    def _draw_samples(
         self,
         call: AttentionCall,
         attentions: Sequence[QueryKeyAttention],
@@ -274,11 +274,11 @@ class SelfCheck:
             attention, positions = attentions[examples[0]], unpadded[examples[0]]
             if not attention.num_queries or not attention.num_keys:
                 continue
-            rows = self._rows(call, attention, len(heads), len(examples))
+            rows = self._draw_rows(call, attention, len(heads), len(examples))
             placed = rows if positions.queries is None else positions.queries.cpu()[rows]
             yield _Sample(examples, attention, positions, heads, rows, placed)
 
-    def _rows(
+    def _draw_rows(
         self, call: AttentionCall, attention: QueryKeyAttention, heads: int, examples: int
     ) -> torch.Tensor:
         num_queries = attention.num_queries
@@ -300,7 +300,7 @@ class SelfCheck:
         self, call: AttentionCall, output: torch.Tensor, value: torch.Tensor, sample: _Sample
     ) -> torch.Tensor:
         """Return the errors of the output in units of rounding: (examples, heads, rows)."""
-        unit, device = _unit(call), value.device
+        unit, device = _rounding_unit(call), value.device
         directions = self._directions_of(value.shape[-1], device)
         ratios = sample.infinite_errors(device)
         limits = torch.finfo(output.dtype)
@@ -308,7 +308,7 @@ class SelfCheck:
         for part in sample.parts():
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
                 exponentials, top = _exponentials(call, sample, part)
-                projected = _values(sample, part, value).float() @ directions
+                projected = _values_of_heads(sample, part, value).float() @ directions
                 # Values of masked keys may be anything.
                 projected.masked_fill_(~projected.isfinite(), 0.0)
                 largest = projected.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
@@ -317,8 +317,8 @@ class SelfCheck:
                 sums = exponentials @ torch.cat([projected, projected.square(), ones], dim=-1)
                 total = sums[..., -1:]
                 if sinks is not None:
-                    own = sinks[list(sample.heads[part[1]])].to(device).float()
-                    total = total + torch.exp(own[None, :, None, None] - top[..., None])
+                    sink_logits = sinks[list(sample.heads[part[1]])].to(device).float()
+                    total = total + torch.exp(sink_logits[None, :, None, None] - top[..., None])
                 expected, square = (sums[..., :-1] / total).chunk(2, dim=-1)
                 spread = (square - expected.square()).clamp_min(1e-12).sqrt()
                 examples, heads, rows = sample.index(part, output, sample.positions)
@@ -334,11 +334,11 @@ class SelfCheck:
 
     def _directions_of(self, width: int, device: torch.device) -> torch.Tensor:
         if (width, device) not in self._directions:
-            made = torch.randn(width, _PROJECTIONS, generator=self._generator)
-            self._directions[width, device] = made.to(device)
+            directions = torch.randn(width, _PROJECTIONS, generator=self._generator)
+            self._directions[width, device] = directions.to(device)
         return self._directions[width, device]
 
-    def _count(self, foreign: str, sample: _Sample) -> None:
+    def _record_foreign(self, foreign: str, sample: _Sample) -> None:
         size = (sample.rows.shape[1], sample.attention.num_queries)
         previous = self.foreign.get(foreign, size)
         if previous is not None:
@@ -355,8 +355,8 @@ def foreign_name(call: AttentionCall) -> str | None:
     if function is None:
         return None
     while isinstance(function, functools.partial) or _is_decorated(function):
-        inside = "func" if isinstance(function, functools.partial) else "__wrapped__"
-        function = getattr(function, inside)
+        attribute = "func" if isinstance(function, functools.partial) else "__wrapped__"
+        function = getattr(function, attribute)
     code = getattr(function, "__code__", None)
     shipped = (
         code.co_filename.startswith(_SHIPPED)
@@ -405,7 +405,7 @@ def sinks_of(call: AttentionCall) -> torch.Tensor | None:
     return sinks.detach().flatten()
 
 
-def _output(call: AttentionCall) -> torch.Tensor | None:
+def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
     """Return the output as (batch, queries, heads, value_dim), or None if it has another size."""
     output, value = call.output, call.value
     if not isinstance(output, torch.Tensor) or value is None or not output.is_floating_point():
@@ -427,12 +427,12 @@ def _exponentials(
     attention, heads = sample.attention, sample.heads[part[1]]
     examples, own_heads, rows = sample.index(part, call.query, sample.positions)
     queries = call.query.detach()[examples, own_heads, rows].float() * attention.scale
-    read = [attention.key_head(head) for head in heads]
+    key_heads = [attention.key_head(head) for head in heads]
     # Complete groups use each key head equally often: its keys are read once.
-    distinct = sorted(set(read))
-    if read == [head for head in distinct for _ in range(len(read) // len(distinct))]:
-        read = distinct
-    keys = _heads_of_examples(call.key, sample, part, read, attention.keys).float()
+    distinct = sorted(set(key_heads))
+    if key_heads == [head for head in distinct for _ in range(len(key_heads) // len(distinct))]:
+        key_heads = distinct
+    keys = _heads_of_examples(call.key, sample, part, key_heads, attention.keys).float()
     grouped = queries.reshape(*queries.shape[:1], keys.shape[1], -1, queries.shape[-1])
     products = (grouped @ keys.mT).view(*queries.shape[:3], -1)
     of_heads = sample.rows[part[1] if len(sample.rows) > 1 else slice(None), part[2]]
@@ -442,7 +442,9 @@ def _exponentials(
     return powers(logits), top
 
 
-def _values(sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor) -> torch.Tensor:
+def _values_of_heads(
+    sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor
+) -> torch.Tensor:
     """Return the values of each head, (examples, heads, keys, value_dim)."""
     size = sample.attention.num_heads // value.shape[1]
     chosen = [head // size for head in sample.heads[part[1]]]
@@ -470,27 +472,29 @@ def _heads_of_examples(
     elif tensor.shape[0] == 1:
         block = tensor.detach()
     else:
-        block = tensor.detach()[_neighbours(examples)]
-    return block[:, _neighbours(heads)]
+        block = tensor.detach()[_as_slice(examples)]
+    return block[:, _as_slice(heads)]
 
 
-def _neighbours(numbers: Sequence[int]) -> slice | list[int]:
+def _as_slice(numbers: Sequence[int]) -> slice | list[int]:
     first, stop = numbers[0], numbers[-1] + 1
     same = list(numbers) == list(range(first, stop))
     return slice(first, stop) if same else list(numbers)
 
 
-def _weight_errors(call: AttentionCall, own: torch.Tensor, sample: _Sample) -> torch.Tensor:
+def _weight_errors(
+    call: AttentionCall, model_weights: torch.Tensor, sample: _Sample
+) -> torch.Tensor:
     """Return the errors of weights in units of rounding: (examples, heads, rows)."""
-    unit = _unit(call)
-    ratios = sample.infinite_errors(own.device)
+    unit = _rounding_unit(call)
+    ratios = sample.infinite_errors(model_weights.device)
     for part in sample.parts():
-        with torch.no_grad(), torch.autocast(own.device.type, enabled=False):
+        with torch.no_grad(), torch.autocast(model_weights.device.type, enabled=False):
             weights, top = _exponentials(call, sample, part)
             total = weights.sum(dim=-1, keepdim=True)
             weights /= total
-            examples, heads, rows = sample.index(part, own, sample.positions)
-            actual = own.detach()[examples, heads, rows].float()
+            examples, heads, rows = sample.index(part, model_weights, sample.positions)
+            actual = model_weights.detach()[examples, heads, rows].float()
             if sample.unpadded.keys is not None:
                 actual = actual[..., sample.unpadded.keys.to(actual.device)]
             logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
@@ -518,7 +522,7 @@ def _worst_errors(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
     return worst
 
 
-def _unit(call: AttentionCall) -> float:
+def _rounding_unit(call: AttentionCall) -> float:
     """Return the relative rounding error of the least precise tensor of a call."""
     tensors = [call.query, call.key, call.value, call.output, call.weights]
     dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
@@ -537,7 +541,7 @@ def _unit(call: AttentionCall) -> float:
     return max(unit, bits[precision], bits.get(torch.get_float32_matmul_precision(), 0.0))
 
 
-def _refuse(
+def _raise_difference(
     call: AttentionCall,
     output: torch.Tensor,
     sample: _Sample,
@@ -564,7 +568,7 @@ def _refuse(
     if sinks is not None:
         total = total + torch.exp(sinks[sample.heads[head]].float().to(top.device) - top[..., None])
     assert call.value is not None  # noqa: S101
-    expected = exponentials / total @ _values(sample, part, call.value).float()
+    expected = exponentials / total @ _values_of_heads(sample, part, call.value).float()
     examples, heads, rows = sample.index(part, output, sample.positions)
     error = float((output[examples, rows, heads].float() - expected).abs().max())
     limit = _MAX_HEAD_ERROR if whole_head else _MAX_ROW_ERROR

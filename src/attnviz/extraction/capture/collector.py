@@ -67,15 +67,15 @@ class Run:
         For each attention that it computed the examples. Each window counts as one attention.
     num_calls : int
         Number of attentions that it computed.
-    received : tuple of int
+    total_shape : tuple of int
         Total number of queries and keys of these attentions, with padding.
     dtype : dtype or None
         The dtype of its queries and keys, or None if they are not known.
-    whole : bool
+    has_all_logits : bool
         Whether queries and keys account for all of its logits.
     dispatched : bool
         Whether all of its attentions used the dispatcher or torch's own function.
-    kept : bool
+    is_copied : bool
         Whether its attention is kept. If not, `calls` have only shapes.
     num_heads : int
         Number of its heads.
@@ -92,11 +92,11 @@ class Run:
     num_tokens: frozenset[int] = frozenset()
     calls: list[list[Captured]] = field(default_factory=list)
     num_calls: int = 0
-    received: tuple[int, int] = (0, 0)
+    total_shape: tuple[int, int] = (0, 0)
     dtype: torch.dtype | None = None
-    whole: bool = True
+    has_all_logits: bool = True
     dispatched: bool = True
-    kept: bool = False
+    is_copied: bool = False
     num_heads: int = 0
     error: float | None = None
     positions: Positions | None = None
@@ -205,20 +205,22 @@ class Collector:
         """Attention modules of the model."""
         return self._modules
 
-    def watch(self, undo: Cleanup, instead: Callable[[AttentionCall], bool] | None = None) -> None:
+    def watch(
+        self, undo: Cleanup, intercept: Callable[[AttentionCall], bool] | None = None
+    ) -> None:
         """Watch the attention of this thread until the block of `undo` ends.
 
-        A call for which `instead` returns True is not collected.
+        A call for which `intercept` returns True is not collected.
         """
 
         def receive(call: AttentionCall) -> None:
-            if instead is None or not instead(call):
+            if intercept is None or not intercept(call):
                 self._receive(call)
 
         self._running.watch(
             receive,
             undo,
-            edit=self._edit if self._change else None,
+            edit=self._edit_weights if self._change else None,
             outputs=any(layer_change.outputs for layer_change in self._change.values()),
             begun=self._begin,
             ended=self._end,
@@ -282,23 +284,24 @@ class Collector:
         if same_weights:
             run.positions = None
             if change is not None:
-                self._apply(change, call, unpadded, run, windows)
+                self._apply_change(change, call, unpadded, run, windows)
             return
-        self._keep(call, unpadded, run, windows)
+        self._capture_call(call, unpadded, run, windows)
 
-    def _keep(
+    def _capture_call(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int
     ) -> None:
         """Copy a call's attention, and change its output if requested."""
         change = self._change.get((run.name, run.turn))
         if not run.num_calls:
             run.num_heads = call.num_heads
-            run.kept = self._is_kept(run, _size(call, unpadded[0], windows))
+            run.is_copied = self._is_requested(run, _unpadded_size(call, unpadded[0], windows))
         attentions: list[Captured]
         error = None
-        if not run.kept:
+        if not run.is_copied:
             attentions = [
-                GivenWeights(torch.empty(0, *_size(call, positions))) for positions in unpadded
+                GivenWeights(torch.empty(0, *_unpadded_size(call, positions)))
+                for positions in unpadded
             ]
         else:
             attentions, error = capture(
@@ -313,22 +316,22 @@ class Collector:
             )
         # The change comes after the comparison with the model's output.
         if change is not None:
-            self._apply(change, call, unpadded, run, windows)
+            self._apply_change(change, call, unpadded, run, windows)
         if error is not None:
             run.error = max(error, run.error or 0.0)
         run.num_calls += 1
         run.positions = unpadded[0] if call.num_examples == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype
-        run.received = (
-            run.received[0] + windows * call.num_queries,
-            run.received[1] + windows * call.num_keys,
+        run.total_shape = (
+            run.total_shape[0] + windows * call.num_queries,
+            run.total_shape[1] + windows * call.num_keys,
         )
-        run.whole = run.whole and call.whole
+        run.has_all_logits = run.has_all_logits and call.has_all_logits
         run.dispatched = run.dispatched and call.weights is None
         for window in range(windows):
             run.calls.append(attentions[window::windows])
 
-    def _apply(
+    def _apply_change(
         self,
         change: LayerChange,
         call: AttentionCall,
@@ -344,7 +347,7 @@ class Collector:
         check_changeable(call, run.name, windows)
         heads, masks, check = change.heads, self._masks, self.check
         if heads:
-            if call.weights is None and run.kept:
+            if call.weights is None and run.is_copied:
                 # The call was already compared with the output.
                 heads = ()
             [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
@@ -353,7 +356,7 @@ class Collector:
             apply_change(call, attention.vectors, unpadded[0], change, run.name)
         self.changed.add((run.name, run.turn))
 
-    def _edit(self, weights: torch.Tensor) -> bool:
+    def _edit_weights(self, weights: torch.Tensor) -> bool:
         """Change the weights of the running module right after its softmax."""
         entry = self._running.innermost
         if entry is None:
@@ -373,7 +376,7 @@ class Collector:
         self.changed.add((run.name, run.turn))
         return True
 
-    def _is_kept(self, run: Run, shape: tuple[int, int]) -> bool:
+    def _is_requested(self, run: Run, shape: tuple[int, int]) -> bool:
         """Whether a run that computes its first attention will be kept."""
         before = [
             earlier.name
@@ -401,7 +404,7 @@ class Collector:
         ]
 
     @property
-    def overlooked(self) -> bool:
+    def has_untraced_attention(self) -> bool:
         """Whether attention ran in modules that were not traced. Tracing them may capture it."""
         return any(
             id(entry.module) not in self._names or not self._running.is_traced(entry)
@@ -448,7 +451,7 @@ class Collector:
         return name if sequence is not None and sequence.length == length else None
 
 
-def _size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[int, int]:
+def _unpadded_size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[int, int]:
     """Return the number of queries and keys without padding."""
     num_queries = call.num_queries if unpadded.queries is None else len(unpadded.queries)
     num_keys = call.num_keys if unpadded.keys is None else len(unpadded.keys)
@@ -506,9 +509,9 @@ class PredictedLayers:
         if self._options.outline:
             return False
         options = self._of_stack.get(stack, self._options)
-        return any(map(options.keeps, self._possible(stack, name, before)))
+        return any(map(options.keeps, self._possible_numbers(stack, name, before)))
 
-    def _possible(self, stack: str, name: str, before: Sequence[str]) -> set[int]:
+    def _possible_numbers(self, stack: str, name: str, before: Sequence[str]) -> set[int]:
         if len({*before, name}) <= len(before):
             # A module that runs again (ALBERT): layers are counted.
             return {len(before)}
@@ -534,8 +537,8 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
             [part.given_weights for part in parts if part.given_weights is not None], name
         )
     first = vectors[0]
-    query_windows, query_positions = _numbered([part.num_queries for part in vectors])
-    key_windows, key_positions = _numbered([part.num_keys for part in vectors])
+    query_windows, query_positions = _window_indices([part.num_queries for part in vectors])
+    key_windows, key_positions = _window_indices([part.num_keys for part in vectors])
     windows = (query_windows, key_windows)
     return replace(
         first,
@@ -548,7 +551,7 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
     )
 
 
-def _numbered(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def _window_indices(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each token's window number and its index in the window."""
     windows = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     return windows, torch.cat([torch.arange(length) for length in lengths])
@@ -566,9 +569,9 @@ def _joined_mask(
     for mask, part in zip(masks, parts, strict=True):
         stop, last_key = start + part.num_queries, first_key + part.num_keys
         if mask is not None:
-            inside = slice(0, part.num_queries), slice(0, part.num_keys)
+            window_part = slice(0, part.num_queries), slice(0, part.num_keys)
             for head, block in enumerate(flags):
-                block[start:stop, first_key:last_key] &= mask.allowed(head, *inside)
+                block[start:stop, first_key:last_key] &= mask.allowed(head, *window_part)
         start, first_key = stop, last_key
     return PackedMask.pack(flags)
 
@@ -581,7 +584,7 @@ def _joined_bias(
     if all(bias is None for bias in biases):
         return None
     size = [int(indices.max()) + 1 for indices in positions]
-    inside = slice(0, size[0]), slice(0, size[1])
+    window_part = slice(0, size[0]), slice(0, size[1])
     distinct = biases[:1] if all(bias is biases[0] for bias in biases) else biases
     values = []
     for bias in distinct:
@@ -589,7 +592,9 @@ def _joined_bias(
         values.append(
             torch.stack(
                 [
-                    torch.zeros(*size) if bias is None else bias.added(head, *inside).expand(*size)
+                    torch.zeros(*size)
+                    if bias is None
+                    else bias.added(head, *window_part).expand(*size)
                     for head in range(heads)
                 ]
             )

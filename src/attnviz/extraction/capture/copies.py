@@ -49,19 +49,21 @@ class Copier:
         numbers are too large for the dtype, and OSError if the spool cannot be written.
         """
         if isinstance(attention, GivenWeights):
-            made = self._copied({"weights": (attention.values, self._weights)}, written)
-            return GivenWeights(made["weights"])
-        made = self._copied(
+            copies = self._copies_of(
+                {"weights": (attention.values, self._convert_weights)}, written
+            )
+            return GivenWeights(copies["weights"])
+        copies = self._copies_of(
             {
-                "queries": (attention.queries, partial(self._vectors, what="queries")),
-                "keys": (attention.keys, partial(self._vectors, what="keys")),
+                "queries": (attention.queries, partial(self._convert_vectors, what="queries")),
+                "keys": (attention.keys, partial(self._convert_vectors, what="keys")),
             },
             written,
         )
         sinks = attention.sinks
         if sinks is not None:
             sinks = sinks.to(self._options.device or sinks.device, copy=True)
-        return replace(attention, queries=made["queries"], keys=made["keys"], sinks=sinks)
+        return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
     def error(self, attention: QueryKeyAttention | GivenWeights) -> float | None:
         """Return the largest change of a weight due to rounded copies, or None without rounding.
@@ -79,7 +81,7 @@ class Copier:
         heads = range(attention.num_heads)
         return max(_vector_error(attention, head, dtype) for head in heads)
 
-    def _copied(
+    def _copies_of(
         self, parts: Mapping[str, _Source], written: tuple[int, str] | None
     ) -> dict[str, torch.Tensor]:
         if written is None or not self._spools:
@@ -99,8 +101,8 @@ class Copier:
         }
         return self._spools[example].write(name, blocks)
 
-    def _vectors(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
-        copied = self._moved(tensor)
+    def _convert_vectors(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        copied = self._convert(tensor)
         largest = torch.finfo(copied.dtype).max
         if torch.finfo(tensor.dtype).max > largest and bool(torch.isinf(copied).any()):
             raise ValueError(
@@ -110,22 +112,22 @@ class Copier:
             )
         return copied
 
-    def _weights(self, values: torch.Tensor) -> torch.Tensor:
-        copied = self._moved(values)
+    def _convert_weights(self, values: torch.Tensor) -> torch.Tensor:
+        copied = self._convert(values)
         if narrows(values.dtype, self._options.dtype):
             return _without_new_zeros(copied, values)
         return copied
 
-    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _convert(self, tensor: torch.Tensor) -> torch.Tensor:
         device = self._options.device or tensor.device
         dtype = self._options.dtype or tensor.dtype
         return tensor.detach().to(device, dtype).contiguous()
 
 
-def _independent(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return `made`, or a copy of it if it shares memory with `tensor`."""
-    same = made.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
-    return made.clone(memory_format=torch.contiguous_format) if same else made
+def _independent(copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return `copy`, or a copy of it if it shares memory with `tensor`."""
+    same = copy.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    return copy.clone(memory_format=torch.contiguous_format) if same else copy
 
 
 def sampled_rows(num_queries: int) -> list[int]:

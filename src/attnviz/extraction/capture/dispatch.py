@@ -50,7 +50,7 @@ class AttentionCall:
     weights : Tensor or None
         Result of the softmax, (batch, heads, queries, keys) or with batch and heads as one axis, if
         it was observed.
-    whole : bool
+    has_all_logits : bool
         Whether queries and keys account for all logits that depend on the input. False if further
         products were added (disentangled attention).
     function : callable or None
@@ -67,7 +67,7 @@ class AttentionCall:
     output: Any
     added: tuple[torch.Tensor, ...] = ()
     weights: torch.Tensor | None = None
-    whole: bool = True
+    has_all_logits: bool = True
     function: Callable[..., Any] | None = None
 
     @property

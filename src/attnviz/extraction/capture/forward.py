@@ -83,7 +83,7 @@ class _Watch:
 class _Rerun:
     """Reason to run a model again, and the settings of that run."""
 
-    needed: Callable[[Forward, CaptureOptions], bool]
+    is_needed: Callable[[Forward, CaptureOptions], bool]
     change: Callable[[_Watch], _Watch]
 
 
@@ -92,12 +92,12 @@ _RERUNS = (
     # Some module calls the dispatcher but computes some attention in its own code, or the forward
     # replaced a module: then all modules are traced.
     _Rerun(
-        needed=lambda forward, _: forward.collector.overlooked,
+        is_needed=lambda forward, _: forward.collector.has_untraced_attention,
         change=lambda watch: replace(watch, trace_all=True),
     ),
     # Layer numbers differ from the prediction: then all layers are copied.
     _Rerun(
-        needed=lambda forward, options: not is_copied(forward.stacks, options),
+        is_needed=lambda forward, options: not is_copied(forward.stacks, options),
         change=lambda watch: replace(watch, options=replace(watch.options, layers=None)),
     ),
 )
@@ -133,7 +133,7 @@ def run_forward(
             spools=spools,
             logits=logits or 1,
         )
-        rerun = next((reason for reason in reruns if reason.needed(forward, options)), None)
+        rerun = next((reason for reason in reruns if reason.is_needed(forward, options)), None)
         if rerun is None:
             return forward
         reruns.remove(rerun)
@@ -414,7 +414,7 @@ def _half_precision_note(
     if not rounded:
         return None
     worst = max(
-        _difference(attention, number % attention.num_heads)
+        _rounding_difference(attention, number % attention.num_heads)
         for number, attention in rounded.items()
     )
     name = _NAMES[next(iter(rounded.values())).queries.dtype]
@@ -426,7 +426,7 @@ def _half_precision_note(
     )
 
 
-def _difference(attention: QueryKeyAttention, head: int) -> float:
+def _rounding_difference(attention: QueryKeyAttention, head: int) -> float:
     """Return the largest difference of a weight if each step is rounded to the queries' dtype."""
     rows = slice(max(0, attention.num_queries - _ROWS), attention.num_queries)
     queries, keys = attention.queries[head, rows], attention.keys[attention.key_head(head)]

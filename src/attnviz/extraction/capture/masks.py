@@ -66,7 +66,7 @@ class MaskReader:
         causal = _is_causal(call)
         window = call.options.get("sliding_window") if _is_flash(call) else None
         key = (
-            *map(_identity, arguments),
+            *map(_cache_key, arguments),
             causal,
             window,
             num_queries,
@@ -77,13 +77,13 @@ class MaskReader:
             if cached_key == key:
                 return result
         result = [
-            self._example(call, arguments, index, positions, causal=causal, window=window)
+            self._read_example(call, arguments, index, positions, causal=causal, window=window)
             for index, positions in enumerate(unpadded)
         ]
         self._read.append(((arguments, unpadded), key, result))
         return result
 
-    def _example(
+    def _read_example(
         self,
         call: AttentionCall,
         arguments: Sequence[torch.Tensor | BlockMask | None],
@@ -102,9 +102,11 @@ class MaskReader:
         for tensor in arguments:
             if tensor is None:
                 continue
-            whole = _flags(tensor, call) if isinstance(tensor, BlockMask) else tensor
-            block = _of_example(whole, index, num_queries, num_keys, unpadded)
-            flags, values = _split(block)
+            tensor_of_batch = (
+                _flags_of_block_mask(tensor, call) if isinstance(tensor, BlockMask) else tensor
+            )
+            block = _block_of_example(tensor_of_batch, index, num_queries, num_keys, unpadded)
+            flags, values = _split_allowed(block)
             if flags is not None:
                 allowed = flags if allowed is None else allowed & flags
             if values is not None:
@@ -116,7 +118,7 @@ class MaskReader:
         else:
             if causal:
                 flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys))[None]
-                flags = _select(flags, unpadded)
+                flags = _without_padding(flags, unpadded)
                 allowed = flags if allowed is None else allowed.cpu() & flags
             if allowed is not None:
                 rows = num_queries if unpadded.queries is None else len(unpadded.queries)
@@ -159,7 +161,7 @@ def _is_causal(call: AttentionCall) -> bool:
     return causal and call.mask is None and call.num_queries > 1
 
 
-def _flags(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
+def _flags_of_block_mask(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
     """Return the flags of a mask that flex attention stores as a function of positions."""
     examples, heads = mask.shape[:2]
     device = call.query.device if call.query is not None else torch.device("cpu")
@@ -168,7 +170,7 @@ def _flags(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
     )
 
 
-def _identity(tensor: object) -> tuple[object, ...] | None:
+def _cache_key(tensor: object) -> tuple[object, ...] | None:
     if tensor is None:
         return None
     if not isinstance(tensor, torch.Tensor):
@@ -185,7 +187,7 @@ def _identity(tensor: object) -> tuple[object, ...] | None:
     )
 
 
-def _of_example(
+def _block_of_example(
     tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, unpadded: Positions
 ) -> torch.Tensor:
     """Return one example of a mask or bias: (heads or 1, queries or 1, keys)."""
@@ -206,10 +208,10 @@ def _of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} does not fit {num_queries} queries "
             f"and {num_keys} keys"
         )
-    return _select(block.expand(-1, -1, num_keys), unpadded)
+    return _without_padding(block.expand(-1, -1, num_keys), unpadded)
 
 
-def _select(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
+def _without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
     if unpadded.queries is not None and block.shape[1] > 1:
         block = block[:, unpadded.queries.to(block.device)]
     if unpadded.keys is not None:
@@ -224,7 +226,7 @@ def _same_positions(unpadded: Positions) -> bool:
     return torch.equal(unpadded.queries, unpadded.keys)
 
 
-def _split(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def _split_allowed(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Split a block into flags of allowed pairs and finite added values."""
     if not block.is_floating_point():
         return block.bool(), None

@@ -63,12 +63,12 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0]) + unused
     if device.type != "cpu":
         return None
-    sizes = [*_available(root), *_left_in_groups(root)]
+    sizes = [*_free_in_system(root), *_free_in_groups(root)]
     return max(0, min(sizes)) if sizes else None
 
 
-def _available(root: Path) -> Iterator[int]:
-    for line in _lines(root / "proc/meminfo"):
+def _free_in_system(root: Path) -> Iterator[int]:
+    for line in _read_lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) * 1024
             return
@@ -79,43 +79,43 @@ def _available(root: Path) -> Iterator[int]:
         return
 
 
-def _left_in_groups(root: Path) -> Iterator[int]:
+def _free_in_groups(root: Path) -> Iterator[int]:
     """Yield the remaining memory of each cgroup of this process."""
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in _read_lines(root / "proc/self/cgroup"):
         _, kinds, path = line.split(":", 2)
         if kinds == "":
             names = ("memory.max", "memory.current", "inactive_file")
-            yield from _left(root / "sys/fs/cgroup", path, names)
+            yield from _free_in_group(root / "sys/fs/cgroup", path, names)
         elif "memory" in kinds.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _left(root / "sys/fs/cgroup/memory", path, names)
+            yield from _free_in_group(root / "sys/fs/cgroup/memory", path, names)
 
 
-def _left(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
+def _free_in_group(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
     folder = top / path.strip().lstrip("/")
     # The limits of all parent groups apply. In a container the path may be the host's.
     for group in [folder, *folder.parents]:
         if group == top.parent:
             return
-        limit, used = (_number(group / name) for name in names[:2])
-        if limit is None or used is None:
+        limit, num_used = (_read_number(group / name) for name in names[:2])
+        if limit is None or num_used is None:
             continue
         # Cached files are dropped when their memory is needed.
         cached = [
             int(line.split()[1])
-            for line in _lines(group / "memory.stat")
+            for line in _read_lines(group / "memory.stat")
             if line.startswith(f"{names[2]} ")
         ]
-        yield limit - used + sum(cached)
+        yield limit - num_used + sum(cached)
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     # The text is "max" if there is no limit.
-    text = "".join(_lines(path)).strip()
+    text = "".join(_read_lines(path)).strip()
     return int(text) if text.isdigit() else None
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -280,7 +280,7 @@ def check_runs(
     doing: str,
     *,
     copies: Callable[[int], int],
-    kept: Callable[[int], int],
+    num_kept: Callable[[int], int],
     eager: bool,
     free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
@@ -299,7 +299,7 @@ def check_runs(
     num_free = (free or free_memory)(device)
 
     def needed(length: int) -> int:
-        vectors = copies(length) * _MIN_VECTORS_AT_ONCE + len(sizes) * kept(length)
+        vectors = copies(length) * _MIN_VECTORS_AT_ONCE + len(sizes) * num_kept(length)
         weights = copies(length) * heads * length if eager else 0
         return length * (vectors * width + weights) * itemsize
 
@@ -322,14 +322,14 @@ def check_memory(
 
     `free` returns the free bytes of a device (None: unknown). Default: `free_memory`.
     """
-    lacking = {}
+    shortages = {}
     for device, needed in needed_memory(sizes, options).items():
         num_free = (free or free_memory)(device)
         if num_free is not None and needed > num_free:
-            lacking[device] = needed, num_free
-    if not lacking:
+            shortages[device] = needed, num_free
+    if not shortages:
         return
-    device, (needed, num_free) = max(lacking.items(), key=lambda item: item[1][0] - item[1][1])
+    device, (needed, num_free) = max(shortages.items(), key=lambda item: item[1][0] - item[1][1])
     raise MemoryError(
         f"inputs: keeping {_describe(sizes, options)} takes {in_words(needed)} on {device}, and "
         f"{in_words(num_free)} are free. Pass fewer layers (layers=) or a shorter text, or pass "
@@ -362,8 +362,8 @@ def check_disk(
 
 def free_disk(folder: Path) -> int | None:
     """Return the free bytes on the disk of a folder that may not exist yet, or None if unknown."""
-    whole = folder.expanduser().absolute()
-    existing = next((path for path in (whole, *whole.parents) if path.exists()), whole)
+    absolute = folder.expanduser().absolute()
+    existing = next((path for path in (absolute, *absolute.parents) if path.exists()), absolute)
     try:
         return shutil.disk_usage(existing).free
     except OSError:

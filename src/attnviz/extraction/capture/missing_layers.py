@@ -87,12 +87,14 @@ def notes_on_layers(
     sentences = []
     for layers in _layer_lists(model, stacks).values():
         container = model.get_submodule(layers.path)
-        attending = [child for child in container.children() if _holds(child, captured | unread)]
+        attending = [
+            child for child in container.children() if _contains_any(child, captured | unread)
+        ]
         usual = {type(part) for child in attending for part in child.children()}
         for number, child in enumerate(container.children()):
             if child in attending:
                 reason = _beside_attention(child, families)
-            elif _holds(child, softmax):
+            elif _contains_any(child, softmax):
                 names = [
                     type(module).__name__ for module in child.modules() if id(module) in softmax
                 ]
@@ -141,7 +143,7 @@ def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[st
     return lists
 
 
-def _holds(layer: nn.Module, modules: set[int]) -> bool:
+def _contains_any(layer: nn.Module, modules: set[int]) -> bool:
     return any(id(module) in modules for module in layer.modules())
 
 
@@ -192,29 +194,29 @@ def _without_attention(
 
 def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
     """Return the beginning of a sentence that names layers."""
-    where = f" of stack {layers.stack}" if several else ""
+    scope = f" of stack {layers.stack}" if several else ""
     if layers.in_call_order:
-        where = " of the model"
-    return f"{format_named('Layer', numbers)}{where}"
+        scope = " of the model"
+    return f"{format_named('Layer', numbers)}{scope}"
 
 
 def _sentence(reason: tuple[str, ...], subject: str, *, several: bool) -> str:
-    case, *rest = reason
+    case, *arguments = reason
     are = "are" if several else "is"
     if case == "beside":
-        one, *names = rest
+        one, *names = arguments
         holds = "each hold" if several else "holds"
         return f"{subject} {holds} {one} beside attention ({_listed(names)}), which is not shown."
     if case == "instead":
-        one, many, *names = rest
+        one, many, *names = arguments
         return f"{subject} {are} {many if several else one} ({_listed(names)}) and {are} not shown."
     if case == "did not run":
-        return f"{subject} did not run on this input ({_listed(rest)}) and {are} not shown."
+        return f"{subject} did not run on this input ({_listed(arguments)}) and {are} not shown."
     have = "have" if several else "has"
     if case == "unknown":
-        return f"{subject} {have} no softmax attention ({_listed(rest)}) and {are} not shown."
+        return f"{subject} {have} no softmax attention ({_listed(arguments)}) and {are} not shown."
     mixes = "mix" if several else "mixes"
-    return f"{subject} {mixes} no tokens ({_listed(rest)}) and {are} not shown."
+    return f"{subject} {mixes} no tokens ({_listed(arguments)}) and {are} not shown."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ class StackLayers:
         For each example the attention of each layer, under the model's number.
     in_call_order : bool
         Whether layers had to be numbered in the order in which they ran.
-    whole : bool
+    has_all_logits : bool
         Whether queries and keys account for all of the logits.
     windows : list of tuple of int
         For each layer the number of tokens of each window. Empty if attention was not in windows.
@@ -51,7 +51,7 @@ class StackLayers:
     names: list[str]
     examples: list[dict[int, Captured]]
     in_call_order: bool = False
-    whole: bool = True
+    has_all_logits: bool = True
     windows: list[tuple[int, ...]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
 
@@ -82,13 +82,13 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()
         by_name.setdefault(name, {}).setdefault(shape, []).append((run, examples))
-    made = {}
+    stacks = {}
     for name in sorted(by_name, key=_order_of):
         stages = by_name[name].values()
         for number, entries in enumerate(stages, 1):
             stage = f"{name} stage {number}" if len(stages) > 1 else name
-            made[stage] = _numbered(name.partition(" ")[0], entries)
-    return made
+            stacks[stage] = _number_layers(name.partition(" ")[0], entries)
+    return stacks
 
 
 def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
@@ -106,7 +106,7 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
         numbers = [layer_numbers(names) for names in families.values()]
         flat = [number for family_numbers in numbers for number in family_numbers or ()]
         collide = len(set(flat)) < len(flat)
-        parts[stack] = _distinct(list(families)) if collide else dict.fromkeys(families, "")
+        parts[stack] = _distinct_parts(list(families)) if collide else dict.fromkeys(families, "")
     named = []
     for run in runs:
         path = tuple("*" if part.isdigit() else part for part in run.name.split("."))
@@ -114,7 +114,7 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
     return named
 
 
-def _distinct(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """Return a piece of each path that distinguishes it from the others.
 
     The first path needs none.
@@ -159,7 +159,7 @@ def _check_covers_input(run: Run) -> None:
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
     # Queries may be pooled. Then the keys cover all tokens.
-    if not set(run.received) & run.num_tokens:
+    if not set(run.total_shape) & run.num_tokens:
         raise NotImplementedError(
             f"model: {run.name} attends to parts of its input that overlap or do not cover it "
             "(local, chunked or hashed attention), which cannot be shown yet. Show the "
@@ -167,7 +167,7 @@ def _check_covers_input(run: Run) -> None:
         )
 
 
-def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> StackLayers:
+def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> StackLayers:
     names = [run.name for run, _ in entries]
     once = max(Counter(names).values()) == 1
     numbers = layer_numbers(names) if once else None
@@ -186,7 +186,7 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
             for index in range(len(entries[0][1]))
         ],
         in_call_order,
-        all(run.whole for run, _ in entries),
+        all(run.has_all_logits for run, _ in entries),
         parts,
         [run for _, (run, _) in ordered],
     )
@@ -198,10 +198,10 @@ def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> boo
     False if layers have other numbers than predicted.
     """
     return options.outline or all(
-        run.kept
+        run.is_copied
         for layers in stacks.values()
-        for run, kept in zip(layers.runs, _kept(layers, options), strict=True)
-        if kept
+        for run, is_kept in zip(layers.runs, _kept_flags(layers, options), strict=True)
+        if is_kept
     )
 
 
@@ -215,11 +215,13 @@ def select_layers(
     if options.layers is None:
         return dict(stacks)
     _check_layers(stacks, options)
-    selected = {name: _select(layers, _kept(layers, options)) for name, layers in stacks.items()}
+    selected = {
+        name: _select(layers, _kept_flags(layers, options)) for name, layers in stacks.items()
+    }
     return {name: layers for name, layers in selected.items() if layers.runs}
 
 
-def _kept(layers: StackLayers, options: CaptureOptions) -> list[bool]:
+def _kept_flags(layers: StackLayers, options: CaptureOptions) -> list[bool]:
     """Return whether each layer of a stack is kept."""
     numbers = list(layers.examples[0])
     return list(map(options.of_stack(numbers).keeps, numbers))
@@ -267,17 +269,18 @@ def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -
     if errors[False]:
         notes.append(
             f"Queries and keys were kept in {dtype}: weights differ by up to "
-            f"{_upwards(max(errors[False]))}, measured on {SAMPLED_QUERIES} queries of each head."
+            f"{_rounded_up(max(errors[False]))}, measured on {SAMPLED_QUERIES} queries of each "
+            "head."
         )
     if errors[True]:
         notes.append(
             f"Weights without known queries and keys were kept in {dtype}: they and the sums "
-            f"of their rows differ by up to {_upwards(max(errors[True]))}."
+            f"of their rows differ by up to {_rounded_up(max(errors[True]))}."
         )
     return notes
 
 
-def _upwards(error: float) -> str:
+def _rounded_up(error: float) -> str:
     """Return two digits of a number, rounded up so that "up to" is true."""
     if not error:
         return "0"

@@ -95,12 +95,12 @@ class ChangedSteps:
     def watch(self, undo: Cleanup) -> None:
         """Change the attention of this thread until the block of `undo` ends."""
         begin = self._model.register_forward_pre_hook
-        hook((begin(in_this_thread(step), with_kwargs=True) for step in [self._step]), undo)
+        hook((begin(in_this_thread(step), with_kwargs=True) for step in [self._begin_step]), undo)
         self._running.watch(
-            self._receive, undo, edit=self._edit, begun=self._begin, ended=self._end
+            self._receive, undo, edit=self._edit_weights, begun=self._begin, ended=self._end
         )
 
-    def _step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
+    def _begin_step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
         cache = kwargs.get("past_key_values")
         length = getattr(cache, "get_seq_length", None)
         if cache is not None and length is None:
@@ -138,7 +138,7 @@ class ChangedSteps:
             return
         if run_key in self._changed and call.weights is not None:
             step_change = self._changes[run_key]
-            call = with_four_axes(call, _examples(step_change, call.weights))
+            call = with_four_axes(call, _num_examples(step_change, call.weights))
             block = self._block(step_change.stack, call.num_queries, call.num_keys)
             change = step_change.change_for(block.num_queries, block.num_keys)
             replace_outputs(call, change, name, call.num_examples)
@@ -161,7 +161,7 @@ class ChangedSteps:
             positions = unpadded[example]
             apply_change(call, attention, positions, change, name, example=example, block=block)
 
-    def _edit(self, weights: torch.Tensor) -> bool:
+    def _edit_weights(self, weights: torch.Tensor) -> bool:
         entry = self._running.innermost
         if entry is None or not self._open or self._open[-1] not in self._changes:
             return False
@@ -169,12 +169,12 @@ class ChangedSteps:
         step_change = self._changes[self._open[-1]]
         block = self._block(step_change.stack, *weights.shape[-2:])
         change = step_change.change_for(block.num_queries, block.num_keys)
-        examples = _examples(step_change, weights)
+        examples = _num_examples(step_change, weights)
         edit_weights(weights, Positions(None, None), change, name, examples=examples, block=block)
         self._changed.add(self._open[-1])
         return True
 
 
-def _examples(step_change: StepChange, weights: torch.Tensor) -> int:
+def _num_examples(step_change: StepChange, weights: torch.Tensor) -> int:
     """Return the number of continuations. Batch and heads of the weights may be one axis."""
     return len(weights) if weights.dim() == 4 else max(1, len(weights) // step_change.num_heads)

@@ -46,7 +46,7 @@ _SAME = {
 }
 _BOUNDED = {"max", "maximum", "clamp", "clamp_"}
 # Functions between the softmax and the values. Factors of one, and zeros on zero weights, change
-# nothing: `_is_changed` tests it.
+# nothing: `_changes_weights` tests it.
 _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
 # Largest fill value that blocks a key: models use the lowest value of a dtype, or -1e4 and similar,
 # beside which every logit vanishes.
@@ -78,10 +78,10 @@ class _Logits:
     product: Product
     scale: float = 1.0
     softcap: float | None = None
-    capped: bool = False
+    is_bounded: bool = False
     added: tuple[torch.Tensor, ...] = ()
     blocked: tuple[torch.Tensor, ...] = ()
-    whole: bool = True
+    has_all_logits: bool = True
 
 
 @dataclass
@@ -94,10 +94,10 @@ class _ModuleTrace:
     # Functions that changed weights between the softmax and the values, by the weights' ids.
     changed: dict[int, str] = field(default_factory=dict)
     # Weights that were already multiplied with values.
-    met: set[int] = field(default_factory=set)
+    multiplied: set[int] = field(default_factory=set)
     # All tensors derived from a product. They reveal sums of two products.
     from_products: set[int] = field(default_factory=set)
-    alive: list[Any] = field(default_factory=list)
+    kept_alive: list[Any] = field(default_factory=list)
 
 
 class FunctionWatch(TorchFunctionMode):
@@ -152,9 +152,9 @@ class FunctionWatch(TorchFunctionMode):
             self._run, self._trace = run, _ModuleTrace(module)
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
-            self._sink(_of_sdpa(module, args, kwargs, result))
+            self._sink(_call_of_sdpa(module, args, kwargs, result))
         elif name == "multi_head_attention_forward":
-            self._sink(_of_multi_head(module, func, args, kwargs))
+            self._sink(_call_of_multi_head(module, func, args, kwargs))
         else:
             self._read(name, args, kwargs, result)
         return result
@@ -171,16 +171,16 @@ class FunctionWatch(TorchFunctionMode):
             return
         before = next((arg for arg in args if id(arg) in trace.weights), None)
         if before is not None and name in _CARRIED:
-            carried = trace.weights[id(before)]
-            if name in _TIMES | _FILL and _is_changed(before, args, kwargs, result):
-                trace.changed[id(carried[0])] = name
-            trace.weights[id(result)] = carried
-            trace.alive.append(result)
+            traced = trace.weights[id(before)]
+            if name in _TIMES | _FILL and _changes_weights(before, args, kwargs, result):
+                trace.changed[id(traced[0])] = name
+            trace.weights[id(result)] = traced
+            trace.kept_alive.append(result)
             return
         if any(id(arg) in trace.from_products for arg in args):
             trace.from_products.add(id(result))
-            trace.alive.append(result)
-        logits = _step(trace, name, args, kwargs, result)
+            trace.kept_alive.append(result)
+        logits = _follow(trace, name, args, kwargs, result)
         if logits is not None:
             trace.logits[id(result)] = logits
         else:
@@ -198,14 +198,14 @@ class FunctionWatch(TorchFunctionMode):
         if result.dim() < 3 or dim not in (-1, result.dim() - 1):
             return
         scores = kwargs.get("input", args[0] if args else None)
-        logits, own = trace.logits.get(id(scores)), result
+        logits, unedited = trace.logits.get(id(scores)), result
         # A softmax counts as attention only if its input derives from a product of two stacks of
         # vectors.
         if self._edit is not None and id(scores) in trace.from_products:
             before = result.clone()
-            own = before if self._edit(result) else result
-        trace.weights[id(result)] = (own, logits)
-        trace.alive.append(result)
+            unedited = before if self._edit(result) else result
+        trace.weights[id(result)] = (unedited, logits)
+        trace.kept_alive.append(result)
 
     def _product(
         self,
@@ -228,11 +228,11 @@ class FunctionWatch(TorchFunctionMode):
             # Report weights once, even if they are multiplied with several values.
             for key in [key for key, (other, _) in trace.weights.items() if other is weights]:
                 del trace.weights[key]
-                trace.met.add(key)
-            call = _of_softmax(trace.module, weights, logits)
-            self._sink(replace(call, output=_output_of(name, args, trace.met, result)))
+                trace.multiplied.add(key)
+            call = _call_of_softmax(trace.module, weights, logits)
+            self._sink(replace(call, output=_output_of(name, args, trace.multiplied, result)))
             return
-        if self._outputs and any(id(arg) in trace.met for arg in args):
+        if self._outputs and any(id(arg) in trace.multiplied for arg in args):
             raise NotImplementedError(
                 f"model: the attention weights of {type(trace.module).__name__} are multiplied "
                 "by several values, so its outputs cannot be changed yet"
@@ -246,10 +246,10 @@ class FunctionWatch(TorchFunctionMode):
         trace.logits[id(result)] = logits
         trace.from_products.add(id(result))
         # Keep the operands alive too: their memory must not be reused before the softmax.
-        trace.alive += [result, *args]
+        trace.kept_alive += [result, *args]
 
 
-def _is_changed(
+def _changes_weights(
     before: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
 ) -> bool:
     """Whether a factor or a mask has changed weights after their softmax.
@@ -268,7 +268,7 @@ def _is_changed(
     return isinstance(factor, int | float) and factor != 1
 
 
-def _step(
+def _follow(
     trace: _ModuleTrace,
     name: str,
     args: Sequence[Any],
@@ -289,29 +289,29 @@ def _step(
     others = [arg for index, arg in enumerate(args) if index != position]
     other = others[0] if others else kwargs.get("other")
     if name in _SAME | _RESHAPED:
-        return _reshaped(logits, args[position].shape, result.shape)
+        return _reshape_terms(logits, args[position].shape, result.shape)
     if name in _TIMES or (name in _OVER and position == 0):
-        return _scaled(logits, other, over=name in _OVER)
+        return _scale(logits, other, over=name in _OVER)
     if name in _PLUS or (name in _MINUS and position == 0):
         terms = id(other) in trace.from_products
-        return _plus(logits, other, minus=name in _MINUS, terms=terms)
+        return _add_term(logits, other, minus=name in _MINUS, terms=terms)
     if name == "tanh":
-        changed = logits.added or logits.blocked or logits.capped
-        return None if changed else replace(logits, capped=True)
-    return None if logits.capped else _masked(logits, name, position, args, kwargs)
+        has_terms = logits.added or logits.blocked or logits.is_bounded
+        return None if has_terms else replace(logits, is_bounded=True)
+    return None if logits.is_bounded else _mask(logits, name, position, args, kwargs)
 
 
-def _reshaped(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
+def _reshape_terms(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
     if old == new:
         return logits
     return replace(
         logits,
-        added=tuple(_as_reshaped(term, old, new) for term in logits.added),
-        blocked=tuple(_as_reshaped(mask, old, new) for mask in logits.blocked),
+        added=tuple(_reshape_term(term, old, new) for term in logits.added),
+        blocked=tuple(_reshape_term(mask, old, new) for mask in logits.blocked),
     )
 
 
-def _as_reshaped(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torch.Tensor:
+def _reshape_term(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torch.Tensor:
     """Reshape a term of logits as the logits were reshaped."""
     if old[-2:] == new[-2:] and tensor.dim() == len(old):
         # Only the axes of examples and heads change: return a view, which other layers' masks can
@@ -323,72 +323,80 @@ def _as_reshaped(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torc
     return tensor.expand(old).reshape(new)
 
 
-def _plus(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
+def _add_term(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
     if not isinstance(other, torch.Tensor):
         # A constant for all keys does not change the softmax.
         return logits
-    if logits.capped:
+    if logits.is_bounded:
         return None
     added = (*logits.added, -other if minus else other)
-    return replace(logits, added=added, whole=logits.whole and not terms)
+    return replace(logits, added=added, has_all_logits=logits.has_all_logits and not terms)
 
 
-def _masked(
+def _mask(
     logits: _Logits, name: str, position: int, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> _Logits | None:
     if name in _FILL and position == 0:
         mask = args[1] if len(args) > 1 else kwargs.get("mask")
         value = args[2] if len(args) > 2 else kwargs.get("value")
-        if isinstance(mask, torch.Tensor) and _blocks(value):
+        if isinstance(mask, torch.Tensor) and _is_blocking(value):
             return replace(logits, blocked=(*logits.blocked, mask.bool()))
     if name == "where" and len(args) == 3 and isinstance(args[0], torch.Tensor):
         fill = args[2] if position == 1 else args[1]
-        if _blocks(fill):
+        if _is_blocking(fill):
             blocked = ~args[0] if position == 1 else args[0]
             return replace(logits, blocked=(*logits.blocked, blocked))
     if name in _BOUNDED:
         bounds = [*args[1:], *kwargs.values()]
-        if all(bound is None or abs(_number(bound) or 0.0) >= -_MAX_BLOCKING for bound in bounds):
+        if all(
+            bound is None or abs(_as_number(bound) or 0.0) >= -_MAX_BLOCKING for bound in bounds
+        ):
             return logits
     return None
 
 
-def _scaled(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
-    number = _number(factor)
+def _scale(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
+    number = _as_number(factor)
     if number is None:
-        return _scaled_by_head(logits, factor, over=over)
+        return _scale_heads(logits, factor, over=over)
     number = 1 / number if over else number
-    if logits.capped:
+    if logits.is_bounded:
         # c * tanh(s q k): a cap of c on the logits c * s q k.
-        return replace(logits, capped=False, softcap=number, scale=logits.scale * number)
+        return replace(logits, is_bounded=False, softcap=number, scale=logits.scale * number)
     if logits.blocked or logits.softcap is not None:
         return None
     added = tuple(term * number for term in logits.added)
     return replace(logits, scale=logits.scale * number, added=added)
 
 
-def _scaled_by_head(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
+def _scale_heads(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
     """Multiply the queries by a factor for each head (Swin 2)."""
     fits = isinstance(factor, torch.Tensor) and factor.dim() >= 3 and factor.shape[-2:] == (1, 1)
-    if not fits or logits.added or logits.blocked or logits.capped or logits.softcap is not None:
+    if (
+        not fits
+        or logits.added
+        or logits.blocked
+        or logits.is_bounded
+        or logits.softcap is not None
+    ):
         return None
     queries = logits.product.queries
     queries = queries / factor if over else queries * factor
     return replace(logits, product=replace(logits.product, queries=queries))
 
 
-def _number(value: Any) -> float | None:
+def _as_number(value: Any) -> float | None:
     if isinstance(value, torch.Tensor):
         return float(value) if value.numel() == 1 else None
     return float(value) if isinstance(value, int | float) else None
 
 
-def _blocks(value: Any) -> bool:
-    number = _number(value)
+def _is_blocking(value: Any) -> bool:
+    number = _as_number(value)
     return number is not None and number <= _MAX_BLOCKING
 
 
-def _of_sdpa(
+def _call_of_sdpa(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: torch.Tensor
 ) -> AttentionCall:
     """Return the call of torch's scaled_dot_product_attention."""
@@ -410,7 +418,7 @@ def _of_sdpa(
     )
 
 
-def _of_multi_head(
+def _call_of_multi_head(
     module: nn.Module, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AttentionCall:
     """Return the call of torch's nn.MultiheadAttention, run again to get its weights."""
@@ -423,9 +431,11 @@ def _of_multi_head(
     return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
 
 
-def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None) -> AttentionCall:
+def _call_of_softmax(
+    module: nn.Module, weights: torch.Tensor, logits: _Logits | None
+) -> AttentionCall:
     """Return the call of an attention observed from its softmax to the values."""
-    if logits is None or logits.capped:
+    if logits is None or logits.is_bounded:
         return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
     shape = weights.shape
     queries, keys = logits.product.queries, logits.product.keys
@@ -438,17 +448,17 @@ def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None
         queries,
         keys,
         None,
-        None if blocked is None else ~_like(blocked, shape),
+        None if blocked is None else ~_with_leading_axes(blocked, shape),
         {"scaling": logits.scale, "softcap": logits.softcap},
         None,
-        added=tuple(_like(term, shape) for term in logits.added),
+        added=tuple(_with_leading_axes(term, shape) for term in logits.added),
         weights=weights,
-        whole=logits.whole,
+        has_all_logits=logits.has_all_logits,
     )
 
 
 def _output_of(
-    name: str, args: Sequence[Any], met: Collection[int], result: torch.Tensor
+    name: str, args: Sequence[Any], multiplied: Collection[int], result: torch.Tensor
 ) -> torch.Tensor | None:
     """Return the product of weights and values, (..., queries, value_dim), in the weights' order.
 
@@ -460,17 +470,17 @@ def _output_of(
         if equation is None or len(operands) != 2:
             return None
         *letters, of_result = equation.groups()
-        weights, values = letters if id(operands[0]) in met else reversed(letters)
+        weights, values = letters if id(operands[0]) in multiplied else reversed(letters)
         added = [letter for letter in of_result if letter not in weights]
         order = [*(letter for letter in weights if letter in of_result), *added]
         if len(added) != 1 or added[0] not in values or len(order) != len(weights):
             return None
         return result.permute([of_result.index(letter) for letter in order])
     left = args[1] if name == "baddbmm" and len(args) > 1 else args[0] if args else None
-    return result if id(left) in met else None
+    return result if id(left) in multiplied else None
 
 
-def _like(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _with_leading_axes(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """Add leading axes until a tensor has as many as the weights, without expanding it."""
     return tensor.reshape((1,) * (len(shape) - tensor.dim()) + tuple(tensor.shape))
 
@@ -510,7 +520,7 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pro
     torch.Size([2, 5, 4])
     """
     if name == "einsum":
-        return _of_einsum(args)
+        return _product_of_einsum(args)
     if name == "baddbmm":
         arguments = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | dict(kwargs)
         beta, left, right = arguments.get("beta", 1), arguments["batch1"], arguments["batch2"]
@@ -526,7 +536,7 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pro
     return Product(left, right.transpose(-1, -2))
 
 
-def _of_einsum(args: Sequence[Any]) -> Product | None:
+def _product_of_einsum(args: Sequence[Any]) -> Product | None:
     operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
     equation = _EQUATION.match(str(args[0]).replace(" ", ""))
     if equation is None or len(operands) != 2:
@@ -549,12 +559,12 @@ def _of_einsum(args: Sequence[Any]) -> Product | None:
     if of_query is None or of_key is None:
         return None
     (dimension,) = summed
-    queries = _ordered(operand[of_query], of_query, result[:-2], query + dimension)
-    keys = _ordered(operand[of_key], of_key, result[:-2], key + dimension)
+    queries = _permuted(operand[of_query], of_query, result[:-2], query + dimension)
+    keys = _permuted(operand[of_key], of_key, result[:-2], key + dimension)
     return None if queries is None or keys is None else Product(queries, keys)
 
 
-def _ordered(tensor: torch.Tensor, letters: str, batch: str, last: str) -> torch.Tensor | None:
+def _permuted(tensor: torch.Tensor, letters: str, batch: str, last: str) -> torch.Tensor | None:
     """Permute a tensor's axes into the order of the result, with size 1 for missing axes."""
     if set(letters) - set(batch) - set(last):
         return None

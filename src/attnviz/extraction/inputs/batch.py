@@ -217,8 +217,8 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
             ]
             value = padding if filler is None else filler
             joined = rows[0].new_full((len(rows), longest), value)
-            for row, own in zip(joined, rows, strict=True):
-                row[: own.shape[1]] = own[0]
+            for row, source in zip(joined, rows, strict=True):
+                row[: source.shape[1]] = source[0]
             arguments[argument] = joined
         sequences[name] = TokenSequence(
             longest, [None if length == longest else torch.arange(length) for length in lengths]
@@ -296,13 +296,13 @@ def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int 
 
 def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
     """Return the tokens at ascending positions, int64, without grids and predictions."""
-    chosen = positions.tolist()
+    indices = positions.tolist()
     return Tokens(
-        text=tuple(tokens.text[position] for position in chosen),
-        special=tuple(tokens.special[position] for position in chosen),
-        sequence=tuple(tokens.sequence[position] for position in chosen),
-        ids=None if tokens.ids is None else tuple(tokens.ids[position] for position in chosen),
+        text=tuple(tokens.text[position] for position in indices),
+        special=tuple(tokens.special[position] for position in indices),
+        sequence=tuple(tokens.sequence[position] for position in indices),
+        ids=None if tokens.ids is None else tuple(tokens.ids[position] for position in indices),
         words=None
         if tokens.words is None
-        else tuple(tokens.words[position] for position in chosen),
+        else tuple(tokens.words[position] for position in indices),
     )

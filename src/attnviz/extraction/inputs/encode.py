@@ -99,14 +99,14 @@ class Encoder:
         if self.encoder_decoder:
             to_come = 0
         elif self._truncation and isinstance(target, str):
-            tokenizer = self.tokenizer(needed=True)
+            tokenizer = self.tokenizer(required=True)
             encoded = call_reader(tokenizer, target, add_special_tokens=False)
             to_come = len(encoded["input_ids"])
         batch = self._encode(example, ends_open=ends_open, to_come=to_come)
         if self.encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
         elif target is not None:
-            append_target(self._model, batch, target, self.tokenizer(needed=True))
+            append_target(self._model, batch, target, self.tokenizer(required=True))
         for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
             if name not in self._positions:
@@ -125,7 +125,7 @@ class Encoder:
             )
         processed = encode_media(self._model, example, self._processor, ends_open=ends_open)
         if processed is not None:
-            return self._processed(processed)
+            return self._batch_of_processed(processed)
         if isinstance(example, str | tuple):
             return self._encode_text(example, to_come=to_come)
         if _is_message(example) or (isinstance(example, list) and _kind(example) == "chat"):
@@ -141,7 +141,7 @@ class Encoder:
         `method` describes the generation in words.
         """
         added = generated.ids[generated.prefix :]
-        tokenizer = self.tokenizer(needed=False)
+        tokenizer = self.tokenizer(required=False)
         if self.encoder_decoder:
             # The last token is predicted but not read.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
@@ -152,21 +152,21 @@ class Encoder:
             note = f"The decoder's text, {count}, was generated {method}."
         else:
             append_ids(self._model, batch, added[None], tokenizer)
-            which = "token was" if len(added) == 1 else f"{len(added)} tokens were"
-            note = f"The last {which} generated {method}."
+            subject = "token was" if len(added) == 1 else f"{len(added)} tokens were"
+            note = f"The last {subject} generated {method}."
         batch.produced = [
             text and replace(text, most_probable=tuple(generated.most_probable))
             for text in batch.produced
         ]
         batch.notes.append(note)
 
-    def tokenizer(self, *, needed: bool) -> Any:
+    def tokenizer(self, *, required: bool) -> Any:
         """Return the tokenizer. Raise ValueError if it is needed and none is found."""
-        where = "hub" if needed else "here"
-        if self._tokenizer is None and where not in self._searched:
-            self._tokenizer = find_tokenizer(self._loaded, from_hub=needed)
-            self._searched.add(where)
-        if self._tokenizer is None and needed:
+        scope = "hub" if required else "here"
+        if self._tokenizer is None and scope not in self._searched:
+            self._tokenizer = find_tokenizer(self._loaded, from_hub=required)
+            self._searched.add(scope)
+        if self._tokenizer is None and required:
             source = getattr(self._model, "name_or_path", "")
             reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
             raise ValueError(
@@ -177,14 +177,14 @@ class Encoder:
 
     def _encode_text(self, text: str | tuple[str, str], *, to_come: int) -> Batch:
         parts = (text,) if isinstance(text, str) else text
-        for part, which in zip(parts, ("the text", "the second text"), strict=False):
+        for part, label in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
-                raise ValueError(f"inputs: {which} is empty. Pass at least one word.")
-            _check_characters(f"inputs: {which}", part)
+                raise ValueError(f"inputs: {label} is empty. Pass at least one word.")
+            _check_characters(f"inputs: {label}", part)
         capabilities = capabilities_of(self._model)
         if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
             raise capabilities.refuse("a text")
-        tokenizer = self.tokenizer(needed=True)
+        tokenizer = self.tokenizer(required=True)
         return self._truncated_batch(
             lambda **options: call_reader(tokenizer, *parts, return_tensors="pt", **options),
             to_come=to_come,
@@ -194,11 +194,11 @@ class Encoder:
         if has_media(messages):
             processor = self._processor("of both")
             encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
-            return self._processed(Processed(encoded, processor))
+            return self._batch_of_processed(Processed(encoded, processor))
         for message in messages:
             if isinstance(message, Mapping) and isinstance(message.get("content"), str):
                 _check_characters("inputs: a message", message["content"])
-        tokenizer = self.tokenizer(needed=True)
+        tokenizer = self.tokenizer(required=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
                 "inputs: chat messages were passed, but the tokenizer has no chat template. "
@@ -222,15 +222,15 @@ class Encoder:
 
     def _truncated_batch(self, encode: Callable[..., Any], *, to_come: int) -> Batch:
         """Return the batch of a text, truncated if requested and too long."""
-        tokenizer = self.tokenizer(needed=True)
+        tokenizer = self.tokenizer(required=True)
         encoded, note = self._truncation.encode_truncated(
             encode, tokenizer, "inputs", to_come=to_come
         )
-        batch = self._tokenized(encoded)
+        batch = self._batch_of_tokenized(encoded)
         batch.notes += [note] if note else []
         return batch
 
-    def _tokenized(self, encoded: Any) -> Batch:
+    def _batch_of_tokenized(self, encoded: Any) -> Batch:
         """Return the batch of a tokenizer's output, without arguments that the model ignores."""
         for name in list(encoded):
             if name not in ("input_ids", "attention_mask") and name not in self.accepted:
@@ -239,7 +239,9 @@ class Encoder:
 
     def _encode_mapping(self, mapping: Mapping[str, Any]) -> Batch:
         arguments = {
-            name: _ids(name, tensor_of(name, value)) if name in _IDS else tensor_of(name, value)
+            name: _integer_ids(name, tensor_of(name, value))
+            if name in _IDS
+            else tensor_of(name, value)
             for name, value in mapping.items()
             if not _replaces_tokens(name, value)
         }
@@ -311,7 +313,7 @@ class Encoder:
         """Return the processor of images or sounds, or None if none is found."""
         return find_processor(self._loaded, of)
 
-    def _processed(self, processed: Processed) -> Batch:
+    def _batch_of_processed(self, processed: Processed) -> Batch:
         batch = self._encode_mapping(processed.encoded)
         batch.processor = processed.processor
         note = length_note(
@@ -326,8 +328,8 @@ class Encoder:
         """Add a list of tokens to a batch: its padding, and the texts of its tokens."""
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
-        apart = ids.dim() == 3 or ids.shape[0] != batch.size
-        if apart and has_codebooks(self._model.config):
+        has_several_ids = ids.dim() == 3 or ids.shape[0] != batch.size
+        if has_several_ids and has_codebooks(self._model.config):
             # Audio codecs: a token has several ids, along an axis or in several rows.
             batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
@@ -338,7 +340,7 @@ class Encoder:
         check_ids(self._model, ids, argument)
         mask = batch.arguments.get(f"{prefix}attention_mask")
         unpadded = unpadded_positions(ids, mask, f"{prefix}attention_mask")
-        tokenizer = self.tokenizer(needed=False)
+        tokenizer = self.tokenizer(required=False)
         if tokenizer is None and not encodings:
             batch.notes.append("No tokenizer was passed: tokens are shown as #id.")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
@@ -366,7 +368,7 @@ class Encoder:
             batch.arguments["decoder_input_ids"] = ids
         elif target is not None:
             texts = target_texts(target, batch.size)
-            tokenizer = self.tokenizer(needed=True)
+            tokenizer = self.tokenizer(required=True)
             encoded, note = self._truncation.encode_truncated(
                 lambda **options: call_reader(
                     tokenizer,
@@ -489,7 +491,7 @@ def _kind(entry: object) -> str | None:
     return next((name for name, holds in is_kind.items() if holds), None)
 
 
-def _ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def _integer_ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Return ids as integers that models can look up. Raise TypeError unless they are integers."""
     if tensor.layout != torch.strided or tensor.dtype == torch.bool or tensor.is_floating_point():
         kind = str(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout)

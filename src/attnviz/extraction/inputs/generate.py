@@ -220,7 +220,7 @@ def generate_text(
         evaluate(model, undo)
         if settings.quiet:
             options |= _min_length(model, batch, settings)
-            _quieten(undo)
+            _suppress_warnings(undo)
         if watch is not None:
             # Compiled code does not call the dispatcher.
             options |= {"disable_compile": True}
@@ -318,14 +318,14 @@ def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
     """Return the option that limits the model's minimum length to the requested length."""
-    own = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
+    min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
     max_length = before + (settings.max_new_tokens or 0)
-    return {"min_length": max_length} if own > max_length else {}
+    return {"min_length": max_length} if min_length > max_length else {}
 
 
-def _quieten(undo: Cleanup) -> None:
+def _suppress_warnings(undo: Cleanup) -> None:
     """Suppress this thread's warnings of transformers about settings until `undo` ends."""
     current_thread = threading.get_ident()
 

@@ -108,25 +108,27 @@ def encode_media(
             kind = "a sound with a text" if sound else "an image with a text"
             raise capabilities.refuse(kind)
         processor = find("of both")
-        return Processed(_with_text(model, example, processor, ends_open=ends_open), processor)
+        return Processed(
+            _encode_with_text(model, example, processor, ends_open=ends_open), processor
+        )
     array = isinstance(example, np.ndarray | torch.Tensor)
     if is_sound(example) or (array and capabilities.takes_sounds and not capabilities.takes_text):
         if not capabilities.takes_sounds:
             raise capabilities.refuse("a sound (an array of floating point)")
         processor = find("of sounds")
         samples = example["array"] if isinstance(example, Mapping) else example
-        return Processed(_sound(model, example, processor), processor, len(samples))
+        return Processed(_encode_sound(model, example, processor), processor, len(samples))
     only = (
         capabilities.takes_images
         and not capabilities.takes_text
         and not isinstance(example, list | Mapping | str | tuple)
     )
     if only or is_image(example) or (capabilities.takes_images and array and example.ndim == 3):
-        return _image(model, capabilities, example, find)
+        return _encode_image(model, capabilities, example, find)
     return None
 
 
-def _image(
+def _encode_image(
     model: PreTrainedModel,
     capabilities: Capabilities,
     image: Any,
@@ -150,15 +152,17 @@ def _image(
     return Processed(call_reader(processor, images=image, return_tensors="pt"), processor)
 
 
-def _with_text(
+def _encode_with_text(
     model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, ends_open: bool
 ) -> Mapping[str, Any]:
     """Encode a text with an image or a sound, as a chat message if the processor has a template."""
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     sound = is_sound(media_input)
     kind = "audio" if sound else "image"
-    _need_both(model, processor, f"inputs contain {'a sound' if sound else 'an image'} and a text")
-    rate = _rate(processor)
+    _check_processor(
+        model, processor, f"inputs contain {'a sound' if sound else 'an image'} and a text"
+    )
+    rate = _sampling_rate(processor)
     media_input = checked_sound(media_input, rate) if sound else checked_image(model, media_input)
     marks = [getattr(processor, name, None) for name in (f"{kind}_token", "boi_token")]
     marked = any(isinstance(mark, str) and mark in text for mark in marks)
@@ -174,7 +178,7 @@ def _with_text(
     return encoded
 
 
-def _rate(processor: Any) -> int | None:
+def _sampling_rate(processor: Any) -> int | None:
     """Return the sampling rate of the sounds that a processor takes."""
     rate = getattr(getattr(processor, "feature_extractor", processor), "sampling_rate", None)
     return None if rate is None else int(rate)
@@ -191,7 +195,7 @@ def encode_chat(
     capabilities = capabilities_of(model)
     if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
         raise capabilities.refuse("a chat with images or sounds")
-    _need_both(model, processor, "inputs contain chat messages with images or sounds")
+    _check_processor(model, processor, "inputs contain chat messages with images or sounds")
     if not getattr(processor, "chat_template", None):
         raise ValueError(
             "processor: inputs contain chat messages, and the processor has no chat template. "
@@ -208,7 +212,7 @@ def encode_chat(
     return encoded
 
 
-def _need_both(model: PreTrainedModel, processor: Any, contents: str) -> None:
+def _check_processor(model: PreTrainedModel, processor: Any, contents: str) -> None:
     if processor is None or not hasattr(processor, "apply_chat_template"):
         raise ValueError(
             f"processor: {contents}, and the model has no processor for both. Pass "
@@ -217,8 +221,8 @@ def _need_both(model: PreTrainedModel, processor: Any, contents: str) -> None:
         )
 
 
-def _sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, Any]:
-    samples = checked_sound(sound, _rate(processor))
+def _encode_sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, Any]:
+    samples = checked_sound(sound, _sampling_rate(processor))
     extractor = getattr(processor, "feature_extractor", processor)
     if extractor is None:
         raise ValueError(
@@ -252,7 +256,7 @@ def checked_image(model: PreTrainedModel, image: Any) -> Any:
         )
     if not array.size:
         raise ValueError(f"inputs: the image is empty, {array.shape}")
-    array = _colours(array)
+    array = _as_uint8(array)
     if array.ndim == 2:
         array = array[..., None]
     elif array.shape[-1] not in (1, 3, 4):
@@ -262,7 +266,7 @@ def checked_image(model: PreTrainedModel, image: Any) -> Any:
     return np.repeat(array, 3, axis=-1) if array.shape[-1] == 1 else array[..., :3]
 
 
-def _colours(array: NDArray[Any]) -> NDArray[np.uint8]:
+def _as_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.dtype == np.uint8:
         return array
     if array.dtype.kind not in "iuf":
@@ -321,11 +325,11 @@ def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) 
     frames = getattr(model, "_get_feat_extract_output_lengths", None)
     if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
         try:
-            left = int(frames(torch.tensor(values.shape[1])))
+            num_frames = int(frames(torch.tensor(values.shape[1])))
         except AttributeError:
             # transformers' method reads attributes that some encoders' configurations lack.
             return
-        if left < 1:
+        if num_frames < 1:
             raise ValueError(
                 f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
                 f"{type(model).__name__}. Pass a longer sound."

@@ -143,9 +143,9 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
     The first id is the decoder's start token. Raise ValueError if the model does not define it.
     """
     # Some models start differently (mBART with the language) and have a method for it.
-    own: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
-    if own is not None:
-        ids: torch.Tensor = own(labels=labels.to(model.device)).cpu()
+    prepare: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if prepare is not None:
+        ids: torch.Tensor = prepare(labels=labels.to(model.device)).cpu()
         return ids
     start = getattr(model.config, "decoder_start_token_id", None)
     if start is None:
@@ -184,8 +184,8 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
     check_ids(model, added, "target")
     append_ids(model, batch, added, tokenizer)
     count = added.shape[1]
-    which = "token is" if count == 1 else f"{count} tokens are"
-    batch.notes.append(f"The last {which} the target.")
+    subject = "token is" if count == 1 else f"{count} tokens are"
+    batch.notes.append(f"The last {subject} the target.")
 
 
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:

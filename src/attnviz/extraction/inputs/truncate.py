@@ -72,11 +72,11 @@ class Truncation:
                 "smaller number of new tokens."
             )
         encoded = encode(verbose=False, truncation=True, max_length=max_tokens)
-        which = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
-        left = len(encoded["input_ids"][0])
+        side = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
+        num_left = len(encoded["input_ids"][0])
         name = {"inputs": "text"}.get(argument, argument)
         return encoded, (
-            f"The {name} was truncated to the {which} {left:,} of its {num_tokens:,} tokens, "
+            f"The {name} was truncated to the {side} {num_left:,} of its {num_tokens:,} tokens, "
             "including special ones."
         )
 
@@ -90,8 +90,12 @@ class Truncation:
         room = None if table is None else table - to_come
         if self._limit is not True and not decoder:
             return self._limit if room is None else min(self._limit, room)
-        own = getattr(tokenizer, "model_max_length", None)
-        limits = [own - to_come] if own is not None and own < _NO_LIMIT else []
+        tokenizer_limit = getattr(tokenizer, "model_max_length", None)
+        limits = (
+            [tokenizer_limit - to_come]
+            if tokenizer_limit is not None and tokenizer_limit < _NO_LIMIT
+            else []
+        )
         if room is not None:
             limits.append(room)
         elif not limits:

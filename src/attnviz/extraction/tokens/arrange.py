@@ -56,22 +56,22 @@ def arrange_patches(
     """
     grid = grid_of(arguments)
     if grid is not None:
-        return _in_blocks(model, layers, grid, _given_block_size(arguments))
+        return _arrange_blocks(model, layers, grid, _given_block_size(arguments))
     pixels = arguments.get("pixel_values")
     if not isinstance(pixels, torch.Tensor):
         return None
     shapes = arguments.get("spatial_shapes")
     if isinstance(shapes, torch.Tensor) and pixels.dim() == 3:
-        return _padded(layers, shapes, pixels.shape[1])
+        return _padded_layout(layers, shapes, pixels.shape[1])
     if pixels.dim() != 4:
         return None
     if any(layers.windows):
-        return _in_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
+        return _arrange_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
     sizes = arguments.get("image_sizes")
-    return _side_by_side(model, layers, pixels, sizes)
+    return _layout_in_pages(model, layers, pixels, sizes)
 
 
-def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
+def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
     """Return the layout of one image, padded to a fixed number of patches (SigLIP 2)."""
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
@@ -79,7 +79,7 @@ def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayo
     return ImageLayout([(rows, columns)], padding=length - rows * columns)
 
 
-def _side_by_side(
+def _layout_in_pages(
     model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
 ) -> ImageLayout | None:
     """Return the layout of images of any shape, each in the corner of a padded page (Pixtral)."""
@@ -87,15 +87,18 @@ def _side_by_side(
         return None
     has_sizes = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
     pages = [(pixels.shape[-2], pixels.shape[-1])] * len(pixels)
-    inside = [(int(row), int(column)) for row, column in sizes.tolist()] if has_sizes else pages
+    content_sizes = (
+        [(int(row), int(column)) for row, column in sizes.tolist()] if has_sizes else pages
+    )
     if any(
-        row > page[0] or column > page[1] for (row, column), page in zip(inside, pages, strict=True)
+        row > page[0] or column > page[1]
+        for (row, column), page in zip(content_sizes, pages, strict=True)
     ):
         return None
     for patch in patch_sizes(model.config):
-        grids = [(height // patch[0], width // patch[1]) for height, width in inside]
+        grids = [(height // patch[0], width // patch[1]) for height, width in content_sizes]
         if sum(rows * columns for rows, columns in grids) == layers.shape()[0]:
-            return ImageLayout(grids, sizes=inside)
+            return ImageLayout(grids, sizes=content_sizes)
     return None
 
 
@@ -113,7 +116,7 @@ def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _in_blocks(
+def _arrange_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
 ) -> ImageLayout | None:
     """Sort patches that are kept in blocks, each of which becomes a text token (Qwen2-VL)."""
@@ -148,7 +151,9 @@ def _block_order(height: int, width: int, size: int) -> torch.Tensor:
     return blocks.transpose(1, 2).flatten()
 
 
-def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> ImageLayout | None:
+def _arrange_windows(
+    model: Any, layers: StackLayers, image_size: tuple[int, int]
+) -> ImageLayout | None:
     """Sort patches of square windows, which some models shift in every other layer (Swin, SAM)."""
     queries, keys = layers.shape()
     if queries != keys:
@@ -158,14 +163,16 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
         layers.names, list(layers.examples[0]), layers.windows, strict=True
     ):
         side = math.isqrt(windows[0]) if windows else 0
-        stage = _stage(model.config, side, image_size, queries)
-        own = shifted_windows(model, name)
+        stage = _stage_shape(model.config, side, image_size, queries)
+        module_windows = shifted_windows(model, name)
         # Require that the module defines these windows: other models cut differently.
-        if stage is None or (windows and own.size not in (side, (side, side), [side, side])):
+        if stage is None or (
+            windows and module_windows.size not in (side, (side, side), [side, side])
+        ):
             return None
         layout = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
         if windows:
-            orders[number] = _window_order(*stage, side, own.shift)
+            orders[number] = _window_order(*stage, side, module_windows.shift)
     for number, order in orders.items():
         _reorder(layers, number, order)
     return layout
@@ -180,12 +187,12 @@ def _window_order(
     shifted = torch.roll(numbers, (-shift[0], -shift[1]), (0, 1))
     cut = shifted.reshape(rows // side, side, columns // side, side)
     in_windows = cut.transpose(1, 2).flatten().argsort()
-    inside = torch.zeros_like(numbers, dtype=torch.bool)
-    inside[: shape[0], : shape[1]] = True
-    return in_windows[torch.cat([numbers[inside], numbers[~inside]])]
+    is_patch = torch.zeros_like(numbers, dtype=torch.bool)
+    is_patch[: shape[0], : shape[1]] = True
+    return in_windows[torch.cat([numbers[is_patch], numbers[~is_patch]])]
 
 
-def _stage(
+def _stage_shape(
     config: Any, side: int, image_size: tuple[int, int], count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """Return the rows and columns of a stage's patches, and those of its padded windows."""

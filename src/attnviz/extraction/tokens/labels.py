@@ -68,14 +68,14 @@ class TokenNames:
             self._stacks, key=lambda stack: self._own_text(stack, index) is not None
         ):
             queries[name] = self._queries(name, index, queries)
-        made = {}
+        stack_tokens = {}
         for name, layers in self._stacks.items():
             num_queries, num_keys = layers.shape(index)
             keys = queries[name]
             if layers.stack == "cross" or num_keys != num_queries:
                 keys = self._keys(name, index, queries)
-            made[name] = (queries[name], keys)
-        return made
+            stack_tokens[name] = (queries[name], keys)
+        return stack_tokens
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
         """Return the text that a stack's queries are, or None if they are anything else."""
@@ -100,7 +100,7 @@ class TokenNames:
         count = layers.shape(index)[0]
         text = self._own_text(name, index)
         if text is not None:
-            return self._read(text, index, named)
+            return self._named_tokens(text, index, named)
         tokens = None
         if layers.stack in _SEEING:
             tokens = self._with_image(name, index) or self._media_tokens(name, count)
@@ -131,23 +131,27 @@ class TokenNames:
             return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
-        text, read = self._text(side, index), self._text("input", index)
+        text, input_text = self._text(side, index), self._text("input", index)
         if text is not None and layers.stack in _READING:
             if len(text) == count:
-                return self._read(text, index, named)
+                return self._named_tokens(text, index, named)
             virtual = self._virtual
             if side == "input" and virtual is not None and len(text) + virtual.count == count:
-                return _after_virtual(virtual, self._read(text, index, named))
-            if layers.stack == "decoder" and read is not None and len(text) + len(read) == count:
+                return _after_virtual(virtual, self._named_tokens(text, index, named))
+            if (
+                layers.stack == "decoder"
+                and input_text is not None
+                and len(text) + len(input_text) == count
+            ):
                 # The decoder attends to its own tokens and the input's in one attention.
-                return joined_tokens(text, self._read(read, index, named))
+                return joined_tokens(text, self._named_tokens(input_text, index, named))
         towers = [named[stack] for stack in named if self._stacks[stack].stack in _SEEING]
         fitting = next((tokens for tokens in towers if len(tokens) == count), None)
         if fitting is None and layers.stack in _SEEING:
             fitting = self._media_tokens(name, count)
         return _numbered_tokens(count) if fitting is None else fitting
 
-    def _read(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
+    def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
         """Name the tokens of a text that stand for patches or frames by their position or time."""
         config = self._model.config
         runs = image_positions(tokens, config)
@@ -186,14 +190,14 @@ class TokenNames:
         """Return tokens of pictures or of a sound, or None if the kind is unknown."""
         layers = self._stacks[name]
         arguments = self._batch.arguments
-        own = layers.shape()[0] == count
-        if own and name in self._layouts:
+        are_queries = layers.shape()[0] == count
+        if are_queries and name in self._layouts:
             layout = self._layouts[name]
             are_known = len(layout.grids) == self._num_pictures
             images = range(self._num_pictures) if are_known else [None] * len(layout.grids)
             return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
-        if own and windows != {()}:
+        if are_queries and windows != {()}:
             # Layers with different orders of tokens have no common names for them.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
@@ -218,9 +222,9 @@ class TokenNames:
         """Return the index of each run's picture: one picture, or each shown frame of a film."""
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
-        shown = range(0, frames, step) if frames % step == 0 else range(frames)
+        frame_numbers = range(0, frames, step) if frames % step == 0 else range(frames)
         are_known = self._num_pictures == frames
-        return [number if are_known else None for number in shown]
+        return [number if are_known else None for number in frame_numbers]
 
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
         """Name tokens in windows, which are whole pictures, or have a known order only."""

@@ -116,14 +116,14 @@ def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[s
     if not counts:
         return (), ()
     before = [
-        shown
+        label
         for parameter_name, mark in TOKENS_BEFORE_PATCHES.items()
-        for shown in _numbered(mark, counts.get(parameter_name))
+        for label in _numbered(mark, counts.get(parameter_name))
     ]
     after = [
-        shown
+        label
         for parameter_name, mark in TOKENS_AFTER_PATCHES.items()
-        for shown in _numbered(mark, counts.get(parameter_name))
+        for label in _numbered(mark, counts.get(parameter_name))
     ]
     if family.class_token_last:
         before, after = [], before
@@ -337,7 +337,7 @@ def pictures(
         return [], []
     colours = _Colours.of(getattr(processor, "image_processor", processor))
     if colours is None:
-        return [_scaled(image) for image in images], [_SCALED_NOTE]
+        return [_scaled_image(image) for image in images], [_SCALED_NOTE]
     return [colours.to_colours(image) for image in images], []
 
 
@@ -373,15 +373,15 @@ class _Colours:
         if self.factor == 1.0 and float(colours.max()) <= 1.0:
             # The picture was between 0 and 1 already, so it was not rescaled.
             colours = colours * 255
-        return _image(colours)
+        return _as_uint8(colours)
 
 
-def _scaled(pixels: torch.Tensor) -> NDArray[np.uint8]:
+def _scaled_image(pixels: torch.Tensor) -> NDArray[np.uint8]:
     lowest, highest = pixels.min(), pixels.max()
-    return _image((pixels - lowest) / (highest - lowest).clamp(min=1e-12) * 255)
+    return _as_uint8((pixels - lowest) / (highest - lowest).clamp(min=1e-12) * 255)
 
 
-def _image(colours: torch.Tensor) -> NDArray[np.uint8]:
+def _as_uint8(colours: torch.Tensor) -> NDArray[np.uint8]:
     rounded = colours.nan_to_num(0.0).clamp(0, 255).round().to(torch.uint8)
     image: NDArray[np.uint8] = rounded.permute(1, 2, 0).contiguous().numpy()
     return image
@@ -423,6 +423,6 @@ def _from_patches(
         start = stop
         # Frames that share a patch are copies of a picture, or similar frames of a film: use the
         # first.
-        laid = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
-        images += list(laid.reshape(frames, 3, rows * side, columns * side))
+        laid_out = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
+        images += list(laid_out.reshape(frames, 3, rows * side, columns * side))
     return images

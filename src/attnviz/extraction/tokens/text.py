@@ -87,10 +87,12 @@ def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
     >>> token_texts([5, 17], None)
     ['#5', '#17']
     """
-    return _texts(ids, tokenizer, None, apart=True)
+    return _texts(ids, tokenizer, None, separate=True)
 
 
-def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any, *, apart: bool = False) -> list[str]:
+def _texts(
+    ids: Sequence[int], tokenizer: Any, encoding: Any, *, separate: bool = False
+) -> list[str]:
     if tokenizer is None and encoding is None:
         return [f"#{identifier}" for identifier in ids]
     if tokenizer is None:
@@ -101,16 +103,16 @@ def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any, *, apart: bool = F
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
     alphabet = alphabet_of(tokenizer)
-    if apart:
-        shown = [
+    if separate:
+        texts = [
             display_text([entry], alphabet=alphabet, literal=[flag])[0]
             for entry, flag in zip(entries, literal, strict=True)
         ]
     else:
-        shown = display_text(entries, alphabet=alphabet, literal=literal)
+        texts = display_text(entries, alphabet=alphabet, literal=literal)
     return [
         f"#{identifier}" if entry is None else text
-        for identifier, entry, text in zip(ids, entries, shown, strict=True)
+        for identifier, entry, text in zip(ids, entries, texts, strict=True)
     ]
 
 
