@@ -1,8 +1,8 @@
 /** The one scale that all bars of a text's numbers have: its end, its axis, and longer bars. Pure functions. */
 
 import type { Mark } from "../../draw/marks";
-import { niceMaximum } from "../colors/color-scales";
 import type { Palette } from "../colors/palette";
+import { roundedUp } from "../exports/csv";
 import { plainNumber } from "../text/captions";
 
 /** Keys up to which bars end at the largest number that there can be. */
@@ -18,12 +18,12 @@ const LEAST_CENTRED = 17;
 /**
  * The number that a full bar stands for. It depends on the text alone, so that bars of all layers, heads and
  * tokens compare. A query's weight is shared among its keys: of many keys a bar ends at a hundred
- * times an even share, and the few that would be longer are broken.
+ * times an even share, and the few that would be longer are broken. Ends are rounded up to one digit.
  *
  * @param maximum the largest number of the stack: 1 for weights.
  */
 export function barEnd(maximum: number, numKeys: number): number {
-  return niceMaximum(maximum * Math.min(1, MANY_KEYS / Math.max(1, numKeys)));
+  return roundedUp(maximum * Math.min(1, MANY_KEYS / Math.max(1, numKeys))) || 1;
 }
 
 /** The pixels of a bar, of which a full one has `full`. What is not zero is seen. */

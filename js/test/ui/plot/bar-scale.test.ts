@@ -9,8 +9,8 @@ describe("the scale of bars", () => {
     expect([1, 16, 100, 200, 1000, 100_000].map((keys) => barEnd(1, keys))).toEqual([
       1, 1, 1, 0.5, 0.1, 0.001,
     ]);
-    // Of signed numbers the largest of a stack is rounded up.
-    expect(barEnd(0.47, 16)).toBe(0.5);
+    // The largest difference of a stack is rounded up; of nothing there is none.
+    expect([barEnd(0.21, 16), barEnd(0, 16)]).toEqual([0.3, 1]);
   });
 
   it("breaks bars that would be longer, and no others", () => {
