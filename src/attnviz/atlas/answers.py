@@ -34,7 +34,7 @@ __all__ = [
     "texts_of",
 ]
 
-# Significant digits of statistics, and of the weights of edges, which are many.
+# Significant digits of statistics and of weights of edges. Edges have fewer: there are many.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
 
 # Unit and definition of each statistic.

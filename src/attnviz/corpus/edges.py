@@ -1,7 +1,7 @@
 """Edges of many texts: pairs of a query and a key. Each head keeps those with the largest order.
 
-The order of an edge is a number that depends only on the edge: pseudorandom, or made from the
-weight. So the edges that are kept of two corpora together do not depend on which one came first.
+The order of an edge is a number that depends only on the edge: a pseudorandom number, or one that
+increases with the weight. Adding corpora in any sequence keeps the same edges.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class EdgeColumns:
 
 
 def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: int) -> EdgeColumns:
-    """Return the `max_edges` edges of each head with the largest orders, sorted by head, order."""
+    """Return the edges of each head with the `max_edges` largest orders, by head and order."""
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges

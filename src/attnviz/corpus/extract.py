@@ -189,10 +189,10 @@ def _corpus_of(
             if check is not None:
                 check(first)
         reading.take(index, record)
-        _advance_bar(bar, reading.in_all, reading)
+        _advance_bar(bar, reading.num_points, reading)
         if reading.enough:
             break
-    bar.n = bar.total = min(reading.in_all, reading.points)
+    bar.n = bar.total = min(reading.num_points, reading.points)
     indices = sorted(reading.records)
     if not indices:
         raise ValueError(
@@ -215,13 +215,13 @@ def _corpus_of(
 class _Reading:
     """Progress of the reading: records, their points, and counts of texts that were left out.
 
-    `in_all` is the number of points so far, and `smallest` that of the text with the fewest.
+    `num_points` is the number of points so far, and `smallest` that of the text with the fewest.
     """
 
     points: int
     seed: int
     records: dict[int, AttentionRecord] = field(default_factory=dict)
-    in_all: int = 0
+    num_points: int = 0
     smallest: int = 0
     misfits: int = 0
     empty: int = 0
@@ -234,11 +234,11 @@ class _Reading:
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         self.smallest = min(self.smallest or size, size)
-        if self.records and self.in_all + size > self.points:
+        if self.records and self.num_points + size > self.points:
             self.misfits += 1
             return 0
         self.records[index] = record
-        self.in_all += size
+        self.num_points += size
         self.misfits = 0
         return size
 
@@ -253,7 +253,7 @@ class _Reading:
     @property
     def enough(self) -> bool:
         """Whether a further text would most likely not fit."""
-        return self.in_all + self.smallest > self.points or self.misfits == _MAX_MISFITS
+        return self.num_points + self.smallest > self.points or self.misfits == _MAX_MISFITS
 
     def notes(self) -> list[str]:
         """Return sentences on the texts that were left out."""
@@ -284,15 +284,15 @@ class _ReadAhead:
 
     def add(self, num_tokens: int) -> bool:
         """Add a text of `num_tokens` tokens to the estimate. Return whether more are needed."""
-        progress = (self._reading.in_all, self._reading.misfits)
+        progress = (self._reading.num_points, self._reading.misfits)
         if progress != self._progress:
             self._progress, self._expected = progress, replace(self._reading)
         expected, size = self._expected, 2 * num_tokens
         expected.smallest = min(expected.smallest or size, size)
-        if expected.in_all + size > expected.points:
+        if expected.num_points + size > expected.points:
             expected.misfits += 1
         else:
-            expected.in_all, expected.misfits = expected.in_all + size, 0
+            expected.num_points, expected.misfits = expected.num_points + size, 0
         return not expected.enough
 
 
@@ -302,7 +302,7 @@ def _with_advice(read_texts: Iterator[ReadText], reading: _Reading) -> Iterator[
         yield from read_texts
     except MemoryError as error:
         raise MemoryError(
-            f"{error}. {len(reading.records)} texts with {reading.in_all:,} of "
+            f"{error}. {len(reading.records)} texts with {reading.num_points:,} of "
             f"points={reading.points:,} were read before. Pass fewer points to need less memory."
         ) from error
 

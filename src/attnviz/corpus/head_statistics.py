@@ -239,7 +239,7 @@ def head_statistics(
         "layers": short_repr(layers),
         "part": None if part is None else str(part),
     }
-    saver = _Checkpoint.at(checkpoint, arguments, by_text, len(all_texts), resume=resume)
+    saver = _Checkpoint.open(checkpoint, arguments, by_text, len(all_texts), resume=resume)
     if saver is not None:
         statistics = saver.load_or_create(statistics)
     read_ranges = statistics.text_numbers
@@ -348,7 +348,7 @@ def _make_work(shared: _Shared) -> Work:
     loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
     frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
 
-    def fold(indices: list[int]) -> bytes:
+    def measure(indices: list[int]) -> bytes:
         statistics = HeadStatistics(
             shared.name or name_of(loaded.model),
             weights=weights,
@@ -375,13 +375,13 @@ def _make_work(shared: _Shared) -> Work:
         statistics._frequencies = {}
         return to_bytes(lambda path: write_statistics(path, statistics))
 
-    return fold
+    return measure
 
 
 def _merge(parts: list[bytes]) -> bytes:
     """Add the statistics of several parts."""
-    parts_statistics = [from_bytes(part, HeadStatistics.load) for part in parts]
-    total = functools.reduce(operator.add, parts_statistics)
+    statistics = [from_bytes(part, HeadStatistics.load) for part in parts]
+    total = functools.reduce(operator.add, statistics)
     return to_bytes(lambda path: write_statistics(path, total))
 
 
@@ -627,7 +627,7 @@ class _Checkpoint:
     written: float = 0.0
 
     @classmethod
-    def at(
+    def open(
         cls,
         path: Any,
         arguments: Mapping[str, Any],
@@ -658,14 +658,14 @@ class _Checkpoint:
                 f"checkpoint={str(self.path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        before = {
+        saved_values = {
             **saved_arguments,
             "model": saved.model,
             "model's weights": saved.weights,
             "edges": saved.edges,
             "seed": saved.seed,
         }
-        now = {
+        values = {
             **self.arguments,
             "model": new.model,
             "model's weights": new.weights,
@@ -674,8 +674,8 @@ class _Checkpoint:
         }
         if not new.weights:
             # Ray actors load the model later: `HeadStatistics.__add__` compares name and weights.
-            now = {name: now[name] for name in now if not name.startswith("model")}
-        check_same(self.path, before, now)
+            values = {name: values[name] for name in values if not name.startswith("model")}
+        check_same(self.path, saved_values, values)
         self._check_texts(saved, saved_arguments)
         return saved
 

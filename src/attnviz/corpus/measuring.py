@@ -228,9 +228,9 @@ class _Measuring:
             len(stack.query_tokens),
             len(stack.key_tokens),
         )
-        none = np.zeros(len(heads), np.uint64)
+        zeros = np.zeros(len(heads), np.uint64)
         self._min_strong_orders, self._min_sampled_orders = (
-            (none, none) if min_orders is None else min_orders
+            (zeros, zeros) if min_orders is None else min_orders
         )
         start = hashed(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), np.uint64(text))
         start = hashed(start, np.uint64(zlib.crc32(stack.name.encode())))
@@ -406,7 +406,7 @@ class _Measuring:
         self._shuffled_means[heads, at_offsets] += means @ block.by_offset
         self._shuffled_variances[heads, at_offsets] += variances @ block.by_offset
         if len(block.bins):
-            on_pairs = flat[:, block.flat_places].astype(np.float64)
+            on_pairs = flat[:, block.flat_indices].astype(np.float64)
             sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=1)
             self._on_pairs[heads[:, None], block.bins] += sums_of_bins
             self._pair_counts[heads[:, None], block.bins] += block.in_bins
@@ -444,46 +444,46 @@ class _Measuring:
         queries = np.arange(block.rows.start, block.rows.stop)
         hashes = hashed(self._hashes[heads, None], queries.astype(np.uint64))
         keys = weights.argmax(axis=2)
-        strong = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
+        strongest = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
         # A query with a single allowed key always has weight 1.
-        strong[:, block.allowed.sum(axis=1) < 2] = 0
-        order = (strong.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
+        strongest[:, block.allowed.sum(axis=1) < 2] = 0
+        order = (strongest.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
             hashes >> np.uint64(32)
         )
         num_best = min(_MAX_STRONGEST_PER_TEXT, len(queries))
         best = np.argpartition(order, len(queries) - num_best, axis=1)[:, -num_best:]
         head = np.arange(len(heads))[:, None]
         is_candidate = (order[head, best] >= self._min_strong_orders[heads, None]) & (
-            strong[head, best] > 0
+            strongest[head, best] > 0
         )
-        which, column = np.nonzero(is_candidate)
-        row = best[which, column]
+        index, column = np.nonzero(is_candidate)
+        row = best[index, column]
         self._strongest.append(
             EdgeColumns.of(
                 self._text,
-                order=order[which, row],
-                head=heads[which],
+                order=order[index, row],
+                head=heads[index],
                 query=queries[row],
-                key=keys[which, row],
-                weight=strong[which, row],
+                key=keys[index, row],
+                weight=strongest[index, row],
             )
         )
         order = ~hashes
-        which, row = np.nonzero((order >= self._min_sampled_orders[heads, None]) & (sums > 0))
-        if not len(which):
+        index, row = np.nonzero((order >= self._min_sampled_orders[heads, None]) & (sums > 0))
+        if not len(index):
             return
-        drawn = _to_unit_interval(hashed(hashes[which, row], np.uint64(1)))
-        running = np.cumsum(weights[which, row], axis=1, dtype=np.float64)
+        drawn = _to_unit_interval(hashed(hashes[index, row], np.uint64(1)))
+        running = np.cumsum(weights[index, row], axis=1, dtype=np.float64)
         key = (running <= (drawn * running[:, -1])[:, None]).sum(axis=1)
         key = np.minimum(key, self._num_keys - 1)
         self._sampled.append(
             EdgeColumns.of(
                 self._text,
-                order=order[which, row],
-                head=heads[which],
+                order=order[index, row],
+                head=heads[index],
                 query=queries[row],
                 key=key,
-                weight=weights[which, row, key],
+                weight=weights[index, row, key],
             )
         )
 
@@ -636,7 +636,7 @@ class _Block:
         offset = np.clip(key - row - self.rows.start, -max_offset, max_offset) + max_offset
         bins = score * (2 * max_offset + 1) + offset
         order = np.argsort(bins, kind="stable")
-        self.flat_places = row[order] * pairs.shape[2] + key[order]
+        self.flat_indices = row[order] * pairs.shape[2] + key[order]
         self.bins, self.starts, self.in_bins = np.unique(
             bins[order], return_index=True, return_counts=True
         )

@@ -44,7 +44,7 @@ _INDEX = "attnviz_number"
 _RESULTS_PER_MERGE = 16
 # Columns of the rows that actors return: result, number of texts, type and text of an error.
 _DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
-#: Function of an actor that computes a result from the indices of texts.
+#: Function that computes a result from the indices of texts. It runs in an actor.
 Work = Callable[[list[int]], bytes]
 
 _ERRORS: dict[str, type[Exception]] = {

@@ -79,14 +79,14 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
         )
     numbers = []
     for index, head in enumerate(heads):
-        number = _ROOT if head is None else head
-        is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        if not is_whole or not -1 <= number < len(heads):
+        head_index = _ROOT if head is None else head
+        is_whole = isinstance(head_index, int | np.integer) and not isinstance(head_index, bool)
+        if not is_whole or not -1 <= head_index < len(heads):
             raise ValueError(
                 f"parse: heads[{index}]={short_repr(head)} must be the index of a word, from 0 to "
                 f"{len(heads) - 1}, or -1 for the root"
             )
-        numbers.append(int(number))
+        numbers.append(int(head_index))
     for index, relation in enumerate(relations):
         if not isinstance(relation, str) or not relation:
             raise TypeError(

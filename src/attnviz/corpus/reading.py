@@ -319,39 +319,35 @@ class _Reader:
         """Read the texts of a window. Raise an error after all texts before it are yielded."""
         order = {entry: number for number, entry in enumerate(window)}
         # Index of the first text of the window that has an error so far.
-        wrong = min(
-            (order[entry_with_error] for entry_with_error in window if entry_with_error.error),
+        first_failed = min(
+            (order[failed] for failed in window if failed.error),
             default=len(window),
         )
-        num_given = 0
+        num_yielded = 0
         # Texts that were left out need no forward pass.
         at_once = [entry for entry in window if entry.is_read]
-        for batch in self._batches(window[:wrong]):
-            if all(order[entry] > wrong for entry in batch):
+        for batch in self._batches(window[:first_failed]):
+            if all(order[entry] > first_failed for entry in batch):
                 continue
             count = sum(entry.num_tokens for entry in batch)
             self._read(batch)
             if done is not None:
                 done(count)
-            wrong = min(
+            first_failed = min(
                 [
-                    wrong,
-                    *(
-                        order[entry_with_error]
-                        for entry_with_error in batch
-                        if entry_with_error.error
-                    ),
+                    first_failed,
+                    *(order[failed] for failed in batch if failed.error),
                 ]
             )
             if not ordered:
                 yield from (entry.read() for entry in batch if not entry.error)
-            while ordered and num_given < wrong and window[num_given].is_read:
-                yield window[num_given].read()
-                num_given += 1
-        remaining = window[num_given:wrong] if ordered else at_once
+            while ordered and num_yielded < first_failed and window[num_yielded].is_read:
+                yield window[num_yielded].read()
+                num_yielded += 1
+        remaining = window[num_yielded:first_failed] if ordered else at_once
         yield from (entry.read() for entry in remaining if entry.is_read)
-        if wrong < len(window):
-            error = window[wrong].error
+        if first_failed < len(window):
+            error = window[first_failed].error
             if error is not None:
                 raise error
 
