@@ -104,6 +104,21 @@ def test_heads_are_ablated_as_by_hand(asked: tuple[Any, str, Any]) -> None:
     assert several.errors[1] == pytest.approx(np.abs(one[1] - effects[1]) / 2, abs=1e-5)
 
 
+def test_a_reranker_is_measured_by_its_one_logit() -> None:
+    model = built("BertForSequenceClassification", {**SIZE, "num_labels": 1})
+    projection = KINDS["pretraining"][1].format(1)
+
+    def score(output: Any) -> Any:
+        return output.logits[0, 0]
+
+    expected = [by_hand(model, score, projection, head) for head in range(4)]
+    effects = av.head_effects(model, GIVEN)
+    assert effects.measure == "value of score"
+    assert effects[1] == pytest.approx(np.array(expected) - by_hand(model, score), abs=1e-5)
+    moved = av.permutation_effect(model, GIVEN, layer=1, head=0, query=0)
+    assert (moved.measure, moved.median > 0) == ("value of score", True)
+
+
 @pytest.mark.parametrize("leave_out", ["mask", "delete"])
 def test_tokens_are_left_out_as_by_hand(leave_out: Any) -> None:
     model = built("BertForQuestionAnswering", SIZE)

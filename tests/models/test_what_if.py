@@ -568,6 +568,10 @@ def test_a_second_change_waits_for_the_first(
     assert next(under_way).header["pending"]["doing"] == "the unchanged run"
     with pytest.raises(RuntimeError, match="another change is being computed"):
         whole_reply(server, "intervene", other)
+    # Where the unchanged run is known, another answer is checked without waiting.
+    next(under_way), next(under_way)
+    view.answer = "animal"
+    view.answer = None
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
     # Given up, it blocks nothing.
     next(replies(server, "intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]}))

@@ -151,9 +151,14 @@ class Answer:
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
-    """Logits of an answer, float64 on the CPU; None where the model has none."""
+    """Logits to choose an answer from, float64 on the CPU; None where there are not two."""
     row = _row(outputs, position, example)
-    return None if row is None else row.detach().double().cpu()
+    return None if row is None or len(row) < 2 else row.detach().double().cpu()
+
+
+def score(output: Any) -> Any:
+    """The one logit of a reranker, a reward model or a regression."""
+    return output.logits[0, 0]
 
 
 def _row(outputs: Any, position: int | None, example: int) -> torch.Tensor | None:
@@ -215,9 +220,12 @@ def answer_of(
 
     The default is the likeliest token of `outputs` minus the likeliest other token of `changed`,
     the outputs of the changed run. It is below 0 exactly if the change makes another token win.
-    Without `changed`, as for effects of many changes, both are the likeliest of `outputs`.
+    Without `changed`, as for effects of many changes, both are the likeliest of `outputs`. Of a
+    model with one logit for the whole input it is that logit.
     """
     model, position = runs.loaded.model, reading.row
+    if wanted is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):
+        wanted = score
     if callable(wanted):
         measure = f"value of {function_name(wanted)}"
         answer = Answer(measure, outputs, position, function=wanted)
@@ -264,7 +272,7 @@ def _without_logits(model: Any, outputs: Any, wanted: Any) -> Answer:
     given = "" if wanted is None else f"={short_repr(wanted)}"
     raise ValueError(
         f"answer{given}: {type(model).__name__} has no logits to choose from; "
-        + ("load it with its head, leave answer out to compare hidden states, or " * has_hidden)
+        + ("leave answer out, load the model with its head, or " * has_hidden)
         + function_instead(outputs)
     )
 
