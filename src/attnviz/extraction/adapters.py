@@ -1,4 +1,4 @@
-"""Virtual tokens or virtual keys before a text: of PEFT's adapters, and of CPM-Ant."""
+"""Virtual tokens, or only virtual keys, that PEFT's adapters and CPM-Ant put before a text."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _code(modules: Iterable[tuple[str, nn.Module]]) -> dict[type[nn.Module], obj
     return {kind: getattr(kind.forward, "__code__", None) for kind in kinds}
 
 
-# Weak keys and references, so that no module is kept alive.
+# Results by model. Keys and references are weak, so that no module is kept alive.
 _scans: weakref.WeakKeyDictionary[nn.Module, _Scan] = weakref.WeakKeyDictionary()
 
 
@@ -197,8 +197,8 @@ def stack_of(
     The result is ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``,
     ``"connector"`` (from patches or frames to tokens of a text), ``"pooling"`` (an attention beside
     the layers of a tower) or ``"self"``. `vision` says that the model's main input is an image.
-    `beside_text` is the stack of modules outside of a contained language model whose names do not
-    say what they are.
+    If the model contains a language model, `beside_text` is the stack of the modules outside of it
+    whose names do not show their stack.
 
     Examples
     --------

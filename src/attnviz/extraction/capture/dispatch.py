@@ -86,13 +86,13 @@ class AttentionCall:
 
     @property
     def num_queries(self) -> int:
-        """Number of rows."""
+        """Number of queries."""
         tensor = self.query if self.query is not None else self.weights
         return 0 if tensor is None else tensor.shape[2]
 
     @property
     def num_keys(self) -> int:
-        """Number of columns."""
+        """Number of keys."""
         if self.key is not None:
             return self.key.shape[2]
         return 0 if self.weights is None else self.weights.shape[3]

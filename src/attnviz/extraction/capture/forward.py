@@ -332,7 +332,10 @@ def _check_free_space(
 
 
 def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:
-    """Raise ValueError if a mask of four axes has a dtype that the model does not read as mask."""
+    """Raise ValueError if a mask of four axes has an unsuitable dtype.
+
+    The model adds such a mask to the logits and does not read it as a mask.
+    """
     mask = arguments.get("attention_mask")
     implementation = getattr(model.config, "_attn_implementation", None)
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():

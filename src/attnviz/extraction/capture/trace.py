@@ -45,8 +45,8 @@ _SAME = {
     "nan_to_num",
 }
 _BOUNDED = {"max", "maximum", "clamp", "clamp_"}
-# Functions between the softmax and the values. Factors of one, and zeros on zero weights, change
-# nothing: `_changes_weights` tests it.
+# Functions that may follow between the softmax and the product with the values. Factors of one, and
+# zeros where weights are zero, change nothing: `_changes_weights` tests it.
 _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
 # Largest fill value that blocks a key: models use the lowest value of a dtype, or -1e4 and similar,
 # beside which every logit vanishes.

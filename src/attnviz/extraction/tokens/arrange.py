@@ -119,7 +119,7 @@ def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
 def _arrange_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
 ) -> ImageLayout | None:
-    """Sort patches that are kept in blocks, each of which becomes a text token (Qwen2-VL)."""
+    """Sort patches that the model keeps in blocks, one block per token of the text (Qwen2-VL)."""
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
     if queries != keys or queries != sum(height * width for height, width in images):
@@ -181,7 +181,7 @@ def _arrange_windows(
 def _window_order(
     shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
-    """Return the indices, in windows, of patches row by row, followed by those of padding."""
+    """Return the index in the windows of each patch, row by row, then of the padding."""
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)
     shifted = torch.roll(numbers, (-shift[0], -shift[1]), (0, 1))

@@ -216,7 +216,7 @@ def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the runs of tokens whose ids a configuration has under `names`, as positions."""
+    """Return runs of tokens whose ids `config` has under `names`. A run is a list of positions."""
     identifiers = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
     for position, identifier in enumerate(tokens.ids or ()):
@@ -297,7 +297,7 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
 
 
 def _sequence_near(tokens: Tokens, position: int) -> int:
-    """Return the text of a token: that of the nearest token up to `position` which has one."""
+    """Return the text number of a token, or of the nearest token before it that has one."""
     before = (tokens.sequence[index] for index in range(position, -1, -1))
     return next((number for number in before if number is not None), 0)
 
