@@ -324,7 +324,7 @@ def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
 def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyway(
     view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
-    nothing: dict[str, Any] = {"share": None, "why": "", "cuts": [], "noise": ""}
+    nothing: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
     with forwards(decoder[0]) as count:
         # Before the reader asks, no model runs.
         assert asked_of(view) == {"model": "waits", **nothing}
@@ -355,7 +355,7 @@ def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
     assert asked_of(view)["cuts"] == []
     before = ask(view, EDGE)
     cut = {
-        "words": "cut before the softmax 17.0 to −15.5",
+        "description": "cut before the softmax 17.0 to −15.5",
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert asked_of(view)["cuts"] == [cut]
@@ -364,13 +364,13 @@ def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
     assert written == pytest.approx(before["noise"], rel=1 / 20)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
     [_, other] = asked_of(view)["cuts"]
-    assert other["words"].startswith("cut after the softmax in all layers ")
+    assert other["description"].startswith("cut after the softmax in all layers ")
     assert asked_of(view, key=7)["cuts"] == []
     # Of another head it is the cut in all of them.
     assert asked_of(view, head=1)["cuts"] == [other]
     page = view.to_html()
     assert page.count('"share"') == 3
-    assert cut["words"] in page
+    assert cut["description"] in page
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:

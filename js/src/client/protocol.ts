@@ -441,8 +441,8 @@ export interface TileHeader {
   encoding: Encoding;
   maximum: number;
   error: number;
-  /** Sampling interval: one of `every` queries was used. Omitted if all queries were used. */
-  every?: number;
+  /** Number of queries of which one was sampled. Omitted if all queries were used. */
+  sampling_interval?: number;
 }
 
 /**
@@ -508,7 +508,7 @@ export interface ImageRequest {
 }
 
 /** Change of the attention: cut a pair of query and key, ablate a head, or hide a token. */
-export interface WantedChange {
+export interface RequestedChange {
   kind: "knockout" | "ablate" | "hide";
   stack: string;
   /** null means all. */
@@ -523,7 +523,7 @@ export interface WantedChange {
 
 /** Run of the view's model with changed attention, or unchanged if `changes` is empty. */
 export interface InterveneRequest {
-  changes: WantedChange[];
+  changes: RequestedChange[];
   /**
    * Answer to measure: a token or two tokens, or empty for the default. By default the view's
    * `answer`, which may be a function.
@@ -532,7 +532,7 @@ export interface InterveneRequest {
 }
 
 /** Token among the most probable answers, with its id and probability. */
-export interface Likely {
+export interface AnswerToken {
   text: string;
   id: number;
   probability: number;
@@ -551,13 +551,13 @@ export interface OutcomeHeader {
   after: number;
   noise: number;
   divergence: number | null;
-  likeliest_before: Likely[];
-  likeliest_after: Likely[];
+  likeliest_before: AnswerToken[];
+  likeliest_after: AnswerToken[];
 }
 
 /** Stacks of the run with the given changes. */
 export interface ChangedRequest {
-  changes: WantedChange[];
+  changes: RequestedChange[];
 }
 
 /** One stack of attention layers, without its tokens. */
@@ -617,7 +617,7 @@ export interface EdgeRequest {
 /** Effect on the answer of cutting a pair of query and key. */
 export interface Cut {
   /** Description of the cut, and the answer before and after. */
-  words: string;
+  description: string;
   /** Answer that was measured, in words. */
   measure: string;
 }
@@ -629,7 +629,7 @@ export interface EdgeHeader {
   /** Norm of what the pair adds to the output, as a share of the norms of the row. */
   share: number | null;
   /** Reason why `share` is null. "" if it is not null, or if the model has not run. */
-  why: string;
+  share_problem: string;
   /** Cuts of this pair that were run. */
   cuts: Cut[];
   /** Largest noise of the cuts. "" if there are none. */

@@ -112,7 +112,7 @@ async function readPiece(reply: Reply): Promise<Piece> {
   const matrices = Array.from({ length: count }, (_, i) =>
     values.subarray(i * rows * columns, (i + 1) * rows * columns),
   );
-  const { maximum, error, sampled, largest, every } = header;
+  const { maximum, error, sampled, largest, sampling_interval: every } = header;
   const more = {
     ...(sampled && { sampled }),
     ...(largest && { largest }),

@@ -165,7 +165,7 @@ def resolve_targets(to: Any) -> list[Any]:
         return [_run_of_module(to, tracker)]
     if tracker is None or not any(hasattr(to, name) for name in tracker.run_attributes):
         type_name = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
-        names = ", ".join(dict.fromkeys(known.name for known in _TRACKERS.values()))
+        names = ", ".join(dict.fromkeys(tracker_type.name for tracker_type in _TRACKERS.values()))
         hint = f" ({tracker.start_code} creates a run)" if tracker else ""
         raise TypeError(
             f"to must be a run of {names}, one of their modules, or a folder; got {type_name} of "

@@ -62,17 +62,17 @@ from attnviz.utils.progress import Pace, Steps
 
 __all__ = [
     "RECORD_REQUESTS",
+    "AnswerToken",
     "ChangedHeader",
     "ChangedStack",
     "Cut",
     "EdgeHeader",
     "EdgeRequest",
     "Interventions",
-    "Likely",
     "OutcomeHeader",
     "Pages",
     "RecordServer",
-    "WantedChange",
+    "RequestedChange",
     "finite_scores",
 ]
 
@@ -320,7 +320,7 @@ class TileRequest:
     pooled: Pooled
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        cells, every = yield from encode_tile(
+        cells, interval = yield from encode_tile(
             server.stack(self.stack),
             server.row_normalizers,
             layer=self.layer,
@@ -330,7 +330,9 @@ class TileRequest:
             pooled=self.pooled,
         )
         header = cells.header()
-        return Reply(header if every is None else {**header, "every": every}, cells.data)
+        return Reply(
+            header if interval is None else {**header, "sampling_interval": interval}, cells.data
+        )
 
 
 class ScoresHeader(TypedDict):
@@ -414,7 +416,7 @@ class ImageRequest:
 
 
 @dataclass(frozen=True)
-class WantedChange:
+class RequestedChange:
     """Change of the attention: cut a pair of query and key, ablate a head, or hide a token.
 
     Attributes
@@ -436,7 +438,7 @@ class WantedChange:
     renormalize: bool = True
 
 
-class Likely(TypedDict):
+class AnswerToken(TypedDict):
     """Token among the most probable answers, with its id and probability."""
 
     text: str
@@ -465,8 +467,8 @@ class OutcomeHeader(TypedDict):
     after: float
     noise: float
     divergence: float | None
-    likeliest_before: list[Likely]
-    likeliest_after: list[Likely]
+    likeliest_before: list[AnswerToken]
+    likeliest_after: list[AnswerToken]
 
 
 class ChangedStack(TypedDict):
@@ -499,13 +501,13 @@ class Cut(TypedDict):
 
     Attributes
     ----------
-    words : str
+    description : str
         Description of the cut, and the answer before and after.
     measure : str
         Answer that was measured, in words.
     """
 
-    words: str
+    description: str
     measure: str
 
 
@@ -518,7 +520,7 @@ class EdgeHeader(TypedDict):
         "waits" if the model has not run yet, "ready" if it has.
     share : float or None
         Norm of what the pair adds to the output, as a share of the norms of the row.
-    why : str
+    share_problem : str
         Reason why `share` is None. "" if it is not None, or if the model has not run.
     cuts : list of Cut
         Cuts of this pair that were run.
@@ -528,7 +530,7 @@ class EdgeHeader(TypedDict):
 
     model: Literal["waits", "ready"]
     share: float | None
-    why: str
+    share_problem: str
     cuts: list[Cut]
     noise: str
 
@@ -537,12 +539,12 @@ class Interventions(Protocol):
     """Interface of an object that runs the view's model with changed attention."""
 
     def outcome(
-        self, changes: tuple[WantedChange, ...], measured: tuple[int | str, ...] | None
+        self, changes: tuple[RequestedChange, ...], measured: tuple[int | str, ...] | None
     ) -> Steps[OutcomeHeader]:
         """Return the joint effect of changes on an answer. Raise ValueError without a model."""
         ...
 
-    def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
+    def changed(self, changes: tuple[RequestedChange, ...]) -> Steps[ChangedHeader]:
         """Describe the stacks of the changed run, and store them for `stack`."""
         ...
 
@@ -570,7 +572,7 @@ class InterveneRequest:
         `answer`, which may be a function.
     """
 
-    changes: tuple[WantedChange, ...]
+    changes: tuple[RequestedChange, ...]
     measured: tuple[int | str, ...] | None = None
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
@@ -584,7 +586,7 @@ class InterveneRequest:
 class ChangedRequest:
     """Stacks of the run with the given changes."""
 
-    changes: tuple[WantedChange, ...]
+    changes: tuple[RequestedChange, ...]
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
         """Describe the stacks. Run the model if the run is not stored."""

@@ -48,11 +48,11 @@ class TileHeader(PieceHeader):
 
     Attributes
     ----------
-    every : int
-        Sampling interval: one of `every` queries was used. Omitted if all queries were used.
+    sampling_interval : int
+        Number of queries of which one was sampled. Omitted if all queries were used.
     """
 
-    every: NotRequired[int]
+    sampling_interval: NotRequired[int]
 
 
 def encode_tile(
@@ -91,8 +91,8 @@ def encode_tile(
     -------
     cells : Encoded
         Cells of the tile, as one matrix.
-    every : int or None
-        Sampling interval: one of `every` queries is used, with all its keys in the tile. None if
+    interval : int or None
+        Sampling interval: one of `interval` queries is used, with all its keys in the tile. None if
         all queries are used. It depends only on the level and the numbers of tokens and heads.
     """
     layer, heads = check_heads(stack, layer, heads)
@@ -101,14 +101,14 @@ def encode_tile(
     maximum = yield from find_maximum(stack)
     attention = stack.attention(layer)
     cell = 2**level
-    every = _sampling_interval(stack, layer, heads, cell)
+    interval = _sampling_interval(stack, layer, heads, cell)
     queries: Rows = rows
     numbers = np.arange(rows.start, rows.stop)
-    if every is not None:
-        numbers = _sample_queries(rows, every)
+    if interval is not None:
+        numbers = _sample_queries(rows, interval)
         queries = torch.from_numpy(numbers)
     # With less than one sampled query per row of cells, several rows share a query.
-    row_height = max(cell, every or 1)
+    row_height = max(cell, interval or 1)
     row = (numbers - rows.start) // row_height
     pace = Pace("weights", len(heads) * len(row) * attention.num_keys)
     starts = np.arange(0, columns.stop - columns.start, cell)
@@ -140,7 +140,7 @@ def encode_tile(
     shown = join_signs(cells.repeat(row_height // cell, axis=1)[:, :num_rows]).astype(np.float32)
     if _is_large(stack, layer, heads):
         maximum = float(np.abs(shown).max())
-    return encode(shown[None], "float32", maximum, signed=stack.signed, label=label), every
+    return encode(shown[None], "float32", maximum, signed=stack.signed, label=label), interval
 
 
 def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
@@ -161,16 +161,16 @@ def _sampling_interval(
     matrices, side = _num_matrices(stack, layer, heads), TILE * cell
     if not _is_large(stack, layer, heads) or matrices * side**2 <= MAX_EXACT_PAIRS:
         return None
-    too_many = matrices * side * len(stack.key_tokens) // _MAX_SAMPLED_PAIRS
-    every = 1 << max(0, too_many - 1).bit_length()
-    every = max(min(every, side // _MIN_QUERIES_PER_TILE), cell // _MAX_QUERIES_PER_ROW)
-    return None if every <= 1 else every
+    excess = matrices * side * len(stack.key_tokens) // _MAX_SAMPLED_PAIRS
+    interval = 1 << max(0, excess - 1).bit_length()
+    interval = max(min(interval, side // _MIN_QUERIES_PER_TILE), cell // _MAX_QUERIES_PER_ROW)
+    return None if interval <= 1 else interval
 
 
-def _sample_queries(rows: slice, every: int) -> NDArray[np.int64]:
-    """Return one query from each interval of `every` queries, in ascending order."""
-    count = -(-(rows.stop - rows.start) // every)
-    numbers = rows.start + sampled_queries(count * every, count)
+def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
+    """Return one query from each group of `interval` queries, in ascending order."""
+    count = -(-(rows.stop - rows.start) // interval)
+    numbers = rows.start + sampled_queries(count * interval, count)
     queries: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
     return queries
 

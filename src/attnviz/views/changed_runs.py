@@ -13,14 +13,14 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate
 from attnviz.server.description import describe_numbers
 from attnviz.server.server import (
+    AnswerToken,
     ChangedHeader,
     ChangedStack,
     Cut,
     EdgeHeader,
     EdgeRequest,
-    Likely,
     OutcomeHeader,
-    WantedChange,
+    RequestedChange,
 )
 from attnviz.utils.numbers import format_change, format_small
 from attnviz.utils.progress import Steps, run_steps
@@ -69,7 +69,7 @@ class _Run:
 class _Known:
     """What was answered to some changes."""
 
-    changes: tuple[WantedChange, ...]
+    changes: tuple[RequestedChange, ...]
     described: tuple[str, ...]
     sentence: str
     effect: Effect
@@ -108,7 +108,7 @@ class ChangedRuns:
         self._edges: dict[EdgeRequest, EdgeHeader] = {}
 
     def outcome(
-        self, changes: tuple[WantedChange, ...], measured: Measured | None = ()
+        self, changes: tuple[RequestedChange, ...], measured: Measured | None = ()
     ) -> Steps[OutcomeHeader]:
         """What changes do together to the answer that is measured."""
         measured = self.measured if measured is None else measured
@@ -143,7 +143,7 @@ class ChangedRuns:
             )
         return self._interventions
 
-    def _answered(self, changes: tuple[WantedChange, ...], measured: Measured) -> Steps[Outcome]:
+    def _answered(self, changes: tuple[RequestedChange, ...], measured: Measured) -> Steps[Outcome]:
         interventions = self._made()
         check_count(len(changes))
         made = [change_of(each) for each in changes]
@@ -161,7 +161,7 @@ class ChangedRuns:
         return found
 
     def run(
-        self, changes: tuple[WantedChange, ...], measured: Measured | None = None
+        self, changes: tuple[RequestedChange, ...], measured: Measured | None = None
     ) -> Steps[_Run]:
         """A changed run, by default whatever it was asked; the model runs if it is not kept.
 
@@ -178,7 +178,7 @@ class ChangedRuns:
             )
         return self._runs[key]
 
-    def changed(self, changes: tuple[WantedChange, ...]) -> Steps[ChangedHeader]:
+    def changed(self, changes: tuple[RequestedChange, ...]) -> Steps[ChangedHeader]:
         """Describe the stacks of a changed run."""
         if not changes:
             raise ValueError("changes is empty: nothing was changed")
@@ -211,7 +211,7 @@ class ChangedRuns:
         """What is known of a pair beside its weight."""
         interventions = self._made()
         if not interventions.ready:
-            return EdgeHeader(model="waits", share=None, why="", cuts=[], noise="")
+            return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
         share, why = None, ""
         try:
             share = yield from interventions.norm_share(
@@ -220,7 +220,7 @@ class ChangedRuns:
         except LookupError as error:
             why = str(error.args[0])
         cuts, noise = self._cuts_of(asked)
-        found = EdgeHeader(model="ready", share=share, why=why, cuts=cuts, noise=noise)
+        found = EdgeHeader(model="ready", share=share, share_problem=why, cuts=cuts, noise=noise)
         self._edges.pop(asked, None)
         self._edges[asked] = found
         _shorten(self._edges, _MOST_OUTCOMES)
@@ -240,7 +240,7 @@ class ChangedRuns:
             nothing = ", no more than the noise" if abs(effect.change) <= effect.noise else ""
             numbers = format_change(effect.before, effect.after)
             words = f"cut {when} the softmax{where} {numbers}{nothing}"
-            cuts.append(Cut(words=words, measure=effect.measure))
+            cuts.append(Cut(description=words, measure=effect.measure))
             noise = max(noise, effect.noise)
         return cuts, format_small(noise) if cuts else ""
 
@@ -322,7 +322,7 @@ def check_count(count: int) -> None:
         raise ValueError(f"changes has {count} entries; at most {_MOST_CHANGES} are made together")
 
 
-def _key(changes: Iterable[WantedChange]) -> str:
+def _key(changes: Iterable[RequestedChange]) -> str:
     return json.dumps([asdict(each) for each in changes])
 
 
@@ -332,7 +332,7 @@ def _shorten(kept: dict[Any, Any], most: int) -> None:
         kept.pop(next(iter(kept)))
 
 
-def _cuts(change: WantedChange, asked: EdgeRequest) -> bool:
+def _cuts(change: RequestedChange, asked: EdgeRequest) -> bool:
     """Whether a change cuts a pair in its head, alone or with others."""
     return (
         change.kind == "knockout"
@@ -342,11 +342,13 @@ def _cuts(change: WantedChange, asked: EdgeRequest) -> bool:
     )
 
 
-def _likely(candidates: Iterable[Candidate]) -> list[Likely]:
-    return [Likely(text=each.text, id=each.id, probability=each.probability) for each in candidates]
+def _likely(candidates: Iterable[Candidate]) -> list[AnswerToken]:
+    return [
+        AnswerToken(text=each.text, id=each.id, probability=each.probability) for each in candidates
+    ]
 
 
-def change_of(wanted: WantedChange) -> Change:
+def change_of(wanted: RequestedChange) -> Change:
     """The change of `attnviz.interventions` that a reader asks for."""
     from attnviz.interventions.changes import Ablate, HideTokens, Knockout
 

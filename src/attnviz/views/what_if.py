@@ -12,7 +12,7 @@ import traitlets
 from attnviz.record.record import AttentionRecord, derived_record
 from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import parse_dataclass
-from attnviz.server.server import RecordServer, WantedChange
+from attnviz.server.server import RecordServer, RequestedChange
 from attnviz.utils.arguments import function_name, short_repr
 from attnviz.utils.progress import Steps, run_steps
 from attnviz.views.changed_runs import ChangedRuns, Measured, change_of, check_count
@@ -245,14 +245,14 @@ class WhatIf(RecordView):
                 f"{name}={short_repr(given)} must be a dict such as "
                 '{"kind": "knockout", "layer": 1, "head": 0, "query": 5, "key": 2}'
             )
-        unknown = sorted(set(map(str, given)) - set(WantedChange.__dataclass_fields__))
+        unknown = sorted(set(map(str, given)) - set(RequestedChange.__dataclass_fields__))
         if unknown:
             raise traitlets.TraitError(
                 f"{name} has no {unknown[0]!r}; it takes "
-                f"{', '.join(WantedChange.__dataclass_fields__)}"
+                f"{', '.join(RequestedChange.__dataclass_fields__)}"
             )
         try:
-            wanted = parse_dataclass(WantedChange, {"stack": self.stack, **given}, f"{name}.")
+            wanted = parse_dataclass(RequestedChange, {"stack": self.stack, **given}, f"{name}.")
             change = change_of(wanted)
             from attnviz.interventions.changes import check_change
 
@@ -297,6 +297,6 @@ def _has_weights(record: Any) -> bool:
     return all(each.measure == "weight" and not each.signed for each in stacks)
 
 
-def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[WantedChange, ...]:
+def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[RequestedChange, ...]:
     """Changes as a trait has them."""
-    return tuple(parse_dataclass(WantedChange, each) for each in changes)
+    return tuple(parse_dataclass(RequestedChange, each) for each in changes)

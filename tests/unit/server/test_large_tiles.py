@@ -251,5 +251,5 @@ def test_a_server_says_how_many_queries_one_stands_for(monkeypatch: pytest.Monke
     server = RecordServer(long_record(64, heads=2, key_heads=1))
     asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
     asked |= {"pooled": "mean"}
-    assert server.reply("tile", asked | {"level": 3}).header["every"] == 4
-    assert "every" not in server.reply("tile", asked | {"level": 1}).header
+    assert server.reply("tile", asked | {"level": 3}).header["sampling_interval"] == 4
+    assert "sampling_interval" not in server.reply("tile", asked | {"level": 1}).header

@@ -479,7 +479,7 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
         )
     assert estimate.header["encoding"] == "float32-deflated"
     # Two sides take twice the work of one.
-    assert estimate.header["every"] == 512
+    assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
     # By hand, of the last query.
     keys = sides[0].keys[0].double()

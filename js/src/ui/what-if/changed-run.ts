@@ -12,9 +12,9 @@ import type {
   EdgeHeader,
   EdgeRequest,
   OutcomeHeader,
+  RequestedChange,
   StackDescription,
   StackNumbers,
-  WantedChange,
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
 import type { Source } from "../../client/source";
@@ -25,7 +25,7 @@ export type ShownRun = "before" | "after" | "difference";
 
 /** What changes did, as a page carries it. */
 export interface CarriedOutcome {
-  changes: WantedChange[];
+  changes: RequestedChange[];
   described: string[];
   sentence: string;
 }
@@ -45,13 +45,13 @@ export interface ChangedRunState {
   runs_model: boolean;
   /** What is measured: a token, one against another, or a function; null is the default. */
   answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
-  changes: WantedChange[];
+  changes: RequestedChange[];
   shown_run: ShownRun;
   outcomes: CarriedOutcome[];
   known_edges: (EdgeRequest & EdgeHeader)[];
   /** The names of the stacks of a changed run, by those of the unchanged one. */
   changed_run: {
-    changes: WantedChange[];
+    changes: RequestedChange[];
     stacks: Record<string, { after: string; difference: string }>;
   } | null;
 }
@@ -66,13 +66,13 @@ export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
   changed_run: null,
 };
 
-const KINDS: readonly WantedChange["kind"][] = ["knockout", "ablate", "hide"];
+const KINDS: readonly RequestedChange["kind"][] = ["knockout", "ablate", "hide"];
 
 /** Changes in a page's address; undefined for nonsense. */
 export const readChanges = Object.assign(
-  (text: string): WantedChange[] | undefined => {
+  (text: string): RequestedChange[] | undefined => {
     if (text === "") return [];
-    const changes = text.split(",").map((each): WantedChange | null => {
+    const changes = text.split(",").map((each): RequestedChange | null => {
       const fields = each.split(".");
       const [kind, stack = "", layer, head, query, key, renormalize] = fields;
       const found = KINDS.find((one) => one === kind);
@@ -89,9 +89,9 @@ export const readChanges = Object.assign(
         renormalize: renormalize === "true",
       };
     });
-    return changes.includes(null) ? undefined : (changes as WantedChange[]);
+    return changes.includes(null) ? undefined : (changes as RequestedChange[]);
   },
-  { off: [] as WantedChange[] },
+  { off: [] as RequestedChange[] },
 );
 
 function decoded(text: string): string {
@@ -110,7 +110,7 @@ export const readShownRun = Object.assign(
 
 /** What is known of the changes and the answer that were asked for. */
 export interface Known {
-  changes: WantedChange[];
+  changes: RequestedChange[];
   measured: AnswerToken[] | null;
   outcome: OutcomeHeader | null;
   problem: string | null;
@@ -194,7 +194,7 @@ export function createChangedRun(
   const answers = signal(0);
   const attempt = signal(0);
   const problem = signal<string | null>(null);
-  const arrived = signal<{ changes: WantedChange[]; stacks: Stacks } | null>(null);
+  const arrived = signal<{ changes: RequestedChange[]; stacks: Stacks } | null>(null);
   const text = computed(() => JSON.stringify(state.changes.value));
   const asks = computed(
     () => wanted.value || (state.changes.value.length > 0 && state.shown_run.value !== "before"),
@@ -202,7 +202,7 @@ export function createChangedRun(
   const reasonOf = (reason: unknown): string =>
     reason instanceof Error ? reason.message : String(reason);
   const ask = (
-    changes: WantedChange[],
+    changes: RequestedChange[],
     measured: AnswerToken[] | null,
     signal?: AbortSignal,
   ): Promise<OutcomeHeader> => {
@@ -280,7 +280,7 @@ export function createChangedRun(
   }
 
   /** The changed run: that of these changes, and until it comes the one before it. */
-  const run = computed<{ changes: WantedChange[]; stacks: Stacks } | null>(() => {
+  const run = computed<{ changes: RequestedChange[]; stacks: Stacks } | null>(() => {
     const carried = state.changed_run.value;
     const changes = state.changes.value;
     if (changes.length === 0) return null;

@@ -47,13 +47,13 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
         ? "share of the value norm and effect of cutting it: on their way"
         : "share of the value norm and effect of cutting it: not in this page",
     ];
-  const { model, share, why, cuts, noise } = header;
+  const { model, share, share_problem: why, cuts, noise } = header;
   if (model === "waits")
     return [
       "share of the value norm and effect of cutting it: open “What if the attention were changed?”",
     ];
   const norm = share === null ? `not known: ${why}` : formatWeight(share);
-  const effects = cuts.map(({ words, measure }) =>
+  const effects = cuts.map(({ description: words, measure }) =>
     measure === named ? words : `${words} (${measure})`,
   );
   return [

@@ -1,6 +1,6 @@
 /** Changes of the attention that a reader makes, and their words. */
 
-import type { WantedChange } from "../../client/protocol";
+import type { RequestedChange } from "../../client/protocol";
 import { quoted } from "../text/captions";
 import type { Place } from "../view/record";
 import { same } from "../view/state";
@@ -11,11 +11,11 @@ export type Reach = "head" | "layer" | "all";
 
 /** What can be changed where a view is; each is null where it cannot. */
 export interface Offered {
-  edge: ((reach: Reach, renormalize: boolean) => WantedChange) | null;
+  edge: ((reach: Reach, renormalize: boolean) => RequestedChange) | null;
   /** Of an edge, the narrowest first. */
   reaches: Reach[];
-  head: WantedChange | null;
-  token: WantedChange | null;
+  head: RequestedChange | null;
+  token: RequestedChange | null;
 }
 
 /** What the pins and the chosen heads offer. */
@@ -24,10 +24,10 @@ export function offeredAt(place: Place): Offered {
   const head = heads.length === 1 ? (heads[0] as number) : null;
   // In the order in which Python writes them: both sides compare them as JSON.
   const change = (
-    kind: WantedChange["kind"],
-    where: Partial<Pick<WantedChange, "layer" | "head" | "query" | "key">>,
+    kind: RequestedChange["kind"],
+    where: Partial<Pick<RequestedChange, "layer" | "head" | "query" | "key">>,
     renormalize = true,
-  ): WantedChange => ({
+  ): RequestedChange => ({
     kind,
     stack: baseName(place.stack),
     layer: where.layer ?? null,
@@ -36,7 +36,7 @@ export function offeredAt(place: Place): Offered {
     key: where.key ?? null,
     renormalize,
   });
-  const edge = (reach: Reach, renormalize: boolean): WantedChange =>
+  const edge = (reach: Reach, renormalize: boolean): RequestedChange =>
     change(
       "knockout",
       {
@@ -56,22 +56,25 @@ export function offeredAt(place: Place): Offered {
 }
 
 /** The changes with one more; a cut takes the place of the other cut of the same edge. */
-export function withChange(changes: readonly WantedChange[], one: WantedChange): WantedChange[] {
-  const edge = ({ renormalize, ...where }: WantedChange): typeof where => where;
+export function withChange(
+  changes: readonly RequestedChange[],
+  one: RequestedChange,
+): RequestedChange[] {
+  const edge = ({ renormalize, ...where }: RequestedChange): typeof where => where;
   return [...changes.filter((each) => !same(edge(each), edge(one))), one];
 }
 
 /** Why the heads that are shown have the same weights as before; "" if they may differ. */
-export function whyUnchanged(changes: readonly WantedChange[], place: Place): string {
+export function whyUnchanged(changes: readonly RequestedChange[], place: Place): string {
   const { layer, heads } = place;
   const { layers } = place.stack;
   const own = baseName(place.stack);
   // The order in which layers of several stacks run is not known here.
   if (changes.length === 0 || changes.some(({ stack }) => stack !== own)) return "";
-  const isHere = (change: WantedChange): boolean =>
+  const isHere = (change: RequestedChange): boolean =>
     (change.layer === null || change.layer === layer) &&
     (change.head === null || heads.includes(change.head));
-  const reaches = (change: WantedChange): boolean =>
+  const reaches = (change: RequestedChange): boolean =>
     (change.layer ?? 0) < layer || (change.kind !== "ablate" && isHere(change));
   if (changes.some(reaches)) return "";
   const why = changes.some(isHere)
@@ -85,7 +88,7 @@ export function whyUnchanged(changes: readonly WantedChange[], place: Place): st
 }
 
 /** A change in few words. */
-export function changeInWords(change: WantedChange, place: Place): string {
+export function changeInWords(change: RequestedChange, place: Place): string {
   const { kind, layer, head, query, key } = change;
   const here = change.stack === baseName(place.stack);
   const name = (texts: readonly string[], token: number | null): string =>

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { OutcomeHeader, WantedChange } from "../../client/protocol";
+import type { OutcomeHeader, RequestedChange } from "../../client/protocol";
 import { Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
@@ -277,12 +277,12 @@ function Offers({ state, place }: { state: Signals<RecordState>; place: Place })
   const before = useSignal(true);
   const { edge, reaches, head, token } = offeredAt(place);
   const reach = reaches.includes(wanted.value) ? wanted.value : (reaches[0] as Reach);
-  const add = (change: WantedChange): void =>
+  const add = (change: RequestedChange): void =>
     assign(state, {
       changes: withChange(state.changes.peek(), change),
       shown_run: state.shown_run.peek() === "before" ? "after" : state.shown_run.peek(),
     });
-  const button = (label: string, change: WantedChange) => (
+  const button = (label: string, change: RequestedChange) => (
     <button type="button" class="av-chip" onClick={() => add(change)}>
       {label}
     </button>

@@ -43,7 +43,7 @@ class Kernel implements Carrier {
     await new Promise((resolve) => setTimeout(resolve, 1));
     this.underWay--;
     if (ended?.aborted) throw new DOMException("given up", "AbortError");
-    const every = request.level > 4 ? { every: 2 ** (request.level - 1) } : {};
+    const every = request.level > 4 ? { sampling_interval: 2 ** (request.level - 1) } : {};
     const shape = [1, TILE, TILE];
     const data = new Float32Array(TILE * TILE).fill(request.level);
     return { header: { shape, encoding: "float32", maximum: 0.01, error: 1e-5, ...every }, data };

@@ -2,15 +2,15 @@ import { render } from "preact";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import type { Reply } from "../../../src/client/carrier";
 import type {
+  AnswerToken,
   BlockRequest,
   ChangedStack,
   EdgeHeader,
   EdgeRequest,
   InterveneRequest,
-  Likely,
   OutcomeHeader,
+  RequestedChange,
   StackDescription,
-  WantedChange,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/view/define-view";
@@ -22,7 +22,7 @@ import { changeInWords, offeredAt, whyUnchanged, withChange } from "../../../src
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 import { carrierOf, stackOf, tokensOf } from "../../builders";
 
-const EDGE: WantedChange = {
+const EDGE: RequestedChange = {
   kind: "knockout",
   stack: "self",
   layer: 2,
@@ -59,7 +59,7 @@ afterEach(() => {
   root.remove();
 });
 
-const READY: EdgeHeader = { model: "ready", share: null, why: "", cuts: [], noise: "" };
+const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts: [], noise: "" };
 const WAITS: EdgeHeader = { ...READY, model: "waits" };
 
 /** A kernel's reply to changes, with two candidates before and two after. */
@@ -68,7 +68,7 @@ function outcomeOf(sentence: string): OutcomeHeader {
     text,
     id,
     probability: 0.5 - id / 10,
-  })) as [Likely, Likely, Likely];
+  })) as [AnswerToken, AnswerToken, AnswerToken];
   return {
     sentence,
     described: [],
@@ -100,7 +100,7 @@ function drawn(options: {
   live?: boolean;
   state?: Partial<RecordState>;
   answer?: (
-    changes: WantedChange[],
+    changes: RequestedChange[],
     signal: AbortSignal | undefined,
     measured: (number | string)[],
   ) => Promise<string>;
@@ -109,7 +109,7 @@ function drawn(options: {
   edge?: (asked: EdgeRequest) => EdgeHeader;
   description?: object;
 }) {
-  const asked: WantedChange[][] = [];
+  const asked: RequestedChange[][] = [];
   const measured: (number | string)[][] = [];
   const blocks: BlockRequest[] = [];
   const named: string[] = [];
@@ -302,7 +302,7 @@ it("says why the weights of a head are those of before", () => {
     heads: [0],
   } as unknown as Parameters<typeof whyUnchanged>[1];
   const ablate = { ...EDGE, kind: "ablate" as const, layer: 1, head: 0, query: null, key: null };
-  const why = (change: Partial<WantedChange>, where: Partial<typeof place> = {}): string =>
+  const why = (change: Partial<RequestedChange>, where: Partial<typeof place> = {}): string =>
     whyUnchanged([{ ...ablate, ...change }], { ...place, ...where });
   expect(why({})).toBe(
     "A head that is left out keeps its weights, and only its output is 0: they are the same as " +
@@ -370,8 +370,8 @@ it("says of a pinned pair weight, norm, effect and noise, in this order", async 
   // The panel says what was measured in its last answer.
   const [one, other] = ["logit of “street” minus logit of “animal”", "logit"];
   const cuts = [
-    { words: "cut before the softmax 1 to 2", measure: one },
-    { words: "cut after the softmax 1 to 3", measure: other },
+    { description: "cut before the softmax 1 to 2", measure: one },
+    { description: "cut after the softmax 1 to 3", measure: other },
   ];
   known = { ...known, cuts, noise: "0.1" };
   await press("What if this edge were cut?");
@@ -386,8 +386,8 @@ it("says of a pinned pair weight, norm, effect and noise, in this order", async 
 });
 
 it("says why a share of the value norm is not known, and on a page what was measured", () => {
-  const cuts = [{ words: "cut before the softmax 1 to 2", measure: "logit" }];
-  expect(edgeInWords({ ...READY, why: "no projection", cuts }, false)).toEqual([
+  const cuts = [{ description: "cut before the softmax 1 to 2", measure: "logit" }];
+  expect(edgeInWords({ ...READY, share_problem: "no projection", cuts }, false)).toEqual([
     "share of the value norm not known: no projection",
     "effect: cut before the softmax 1 to 2 (logit)",
   ]);
@@ -471,7 +471,7 @@ it("offers what the pins and one head allow", () => {
   expect(offered.token).toEqual({ ...EDGE, kind: "hide", layer: null, head: null, query: null });
   const edge = offeredAt({ ...place, token: 1 }).edge;
   expect(edge?.("layer", true)).toEqual({ ...EDGE, head: null });
-  const words = (change: Partial<WantedChange>): string =>
+  const words = (change: Partial<RequestedChange>): string =>
     changeInWords({ ...EDGE, ...change }, place);
   expect(words({ kind: "ablate" })).toBe("Without head 2.1");
   expect(words({ kind: "ablate", head: null })).toBe("Without layer 2");
