@@ -143,7 +143,9 @@ def test_what_checkpoints_do_not_take(tmp_path: Path, capsys: pytest.CaptureFixt
         demos.checkpoints("bert", [0])
     after: Any
     for after in ([], [-1], [0, 481], [0.5], ["2"]):
-        with pytest.raises(ValueError, match="at least one of 0, 100, 200, 300, 480"):
+        with pytest.raises(
+            ValueError, match="training steps of 'induction': 0, 100, 200, 300, 480"
+        ):
             demos.checkpoints("induction", after)
     out = ["--out", str(tmp_path)]
     for arguments, said in (

@@ -130,7 +130,7 @@ def max_edges_per_head(stack: StackStatistics, *, sampled: bool) -> int:
 def _unit_and_definition(name: str) -> tuple[str, str]:
     if name in _STATISTICS:
         return _STATISTICS[name]
-    # A syntactic relation.
+    # A syntactic score.
     return _SHARE, f"Extent to which a head {definition_of(name)}."
 
 

@@ -218,7 +218,7 @@ class AtlasPageRequest:
 
     @property
     def page(self) -> PageRequest:
-        """The equivalent request for the page of any view."""
+        """Request in the form that all views share."""
         return PageRequest(self.part, self.state)
 
 

@@ -83,7 +83,7 @@ class GivenColumn:
 
 
 def check_column_names(names: Iterable[Any]) -> None:
-    """Raise if a name is not a non-empty string, or is one of `COLORINGS`.
+    """Raise unless all names are non-empty strings that are not in `COLORINGS`.
 
     Examples
     --------

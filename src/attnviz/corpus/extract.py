@@ -183,7 +183,7 @@ def _corpus_of(
         index, record = text.index, text.record
         columns.check(index, record)
         if not reading.records:
-            # `Corpus` raises if the record has no queries and keys, before hours of reading.
+            # Raise at once, not after hours of reading, if the record has no queries and keys.
             first = Corpus([record])
             reading.stack = first.stack_names[0]
             if check is not None:

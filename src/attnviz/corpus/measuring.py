@@ -248,7 +248,7 @@ class _Measuring:
         self._rows = np.zeros(self._num_heads, np.int64)
         self._offsets = np.zeros((self._num_heads, len(OFFSET_LABELS)))
         self._offset_counts = np.zeros((self._num_heads, len(OFFSET_LABELS)), np.int64)
-        # Indexed by offset j - i, from -(n - 1).
+        # Sums by offset, key position minus query position, from -(num_queries - 1).
         num_offsets = self._num_queries + self._num_keys - 1 if self._one_text else 0
         self._diagonals = np.zeros((self._num_heads, num_offsets))
         self._diagonal_counts = np.zeros((self._num_heads, num_offsets), np.int64)
@@ -445,7 +445,7 @@ class _Measuring:
         hashes = hashed(self._hashes[heads, None], queries.astype(np.uint64))
         keys = weights.argmax(axis=2)
         strongest = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
-        # A query with a single allowed key always has weight 1.
+        # The weight of a single allowed key is always 1, so it does not count as strong.
         strongest[:, block.allowed.sum(axis=1) < 2] = 0
         order = (strongest.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
             hashes >> np.uint64(32)

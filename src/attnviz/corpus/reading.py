@@ -414,7 +414,7 @@ class _Reader:
             return
         for entry in batch:
             self._read_alone(entry)
-        # If a text failed alone too, batches still work. Otherwise this model reads texts alone.
+        # If a text also failed alone, the batch was not the cause, and batches continue.
         self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:

@@ -166,7 +166,7 @@ class HeadStatistics:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for readers of the numbers, such as on texts that were left out."""
+        """Sentences for readers of the statistics, such as on texts that were left out."""
         sentences = list(self.remarks)
         for count, why in (
             (self._state.empty, "left out: empty."),

@@ -2,7 +2,7 @@
 
 ``"decoder"``
     A GPT-2 (3 layers of 4 heads, one token for each word). It repeats earlier sequences with an
-    induction circuit, which it had at initialisation, and it determines which noun "it" refers to.
+    induction circuit, which was part of its initialisation, and determines which noun "it" means.
 ``"encoder-decoder"``
     A BART (2 + 2 layers of 4 heads, one token for each character) that converts dates from nine
     formats to ISO format. Its cross-attention finds the month and the day.
@@ -145,7 +145,7 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
     steps = [step for step in existing if step in after]
     if not steps or set(after) - set(existing):
         raise ValueError(
-            f"after={after!r} must contain training steps of {name!r}, at least one of "
+            f"after={after!r} must be a non-empty list of training steps of {name!r}: "
             f"{', '.join(map(str, existing))}"
         )
     import transformers
