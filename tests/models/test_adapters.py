@@ -152,7 +152,7 @@ def test_a_token_is_left_out_of_the_text_and_not_of_virtual_tokens(
     tuned: Callable[..., Any],
 ) -> None:
     model = tuned("gpt2", "prefix tuning")
-    effects = av.token_effects(model, IDS, leave_out="delete")
+    effects = av.token_effects(model, IDS, removal="delete")
     whole = own(model, input_ids=IDS).logits[0, -1]
     best, second = whole.topk(2).indices.tolist()
     shorter = own(model, input_ids=torch.cat([IDS[:, :4], IDS[:, 5:]], dim=1)).logits[0, -1]

@@ -119,24 +119,22 @@ def test_a_reranker_is_measured_by_its_one_logit() -> None:
     assert (moved.measure, moved.median > 0) == ("value of score", True)
 
 
-@pytest.mark.parametrize("leave_out", ["mask", "delete"])
-def test_tokens_are_left_out_as_by_hand(leave_out: Any) -> None:
+@pytest.mark.parametrize("removal", ["mask", "delete"])
+def test_tokens_are_left_out_as_by_hand(removal: Any) -> None:
     model = built("BertForQuestionAnswering", SIZE)
     before = by_hand(model, widest)
     expected, rest = [], dict[str, Any]()
     for token in range(COUNT):
         mask = torch.ones_like(IDS)
         mask[0, token] = 0
-        rest = (
-            {"attention_mask": mask} if leave_out == "mask" else {"input_ids": IDS[mask > 0][None]}
-        )
+        rest = {"attention_mask": mask} if removal == "mask" else {"input_ids": IDS[mask > 0][None]}
         expected.append(by_hand(model, widest, **rest))
-    effects = av.token_effects(model, GIVEN, answer=widest, leave_out=leave_out)
+    effects = av.token_effects(model, GIVEN, answer=widest, removal=removal)
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
-    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, leave_out=leave_out, baselines=2)
+    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, baselines=2)
     assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
     # One token stays where the text would be empty.
-    assert len(curve.order) == COUNT - (leave_out == "delete")
+    assert len(curve.order) == COUNT - (removal == "delete")
     assert "value of widest" in repr(curve)
 
 

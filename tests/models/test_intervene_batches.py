@@ -195,9 +195,9 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
     assert_same(found, expected)
     ours, theirs = (av.head_effects(model, each, **options) for each in (padded, alone))
     assert np.allclose(np.stack(ours), np.stack(theirs), atol=1e-6)
-    for leave_out in ("mask", "mean embedding", "delete"):
+    for removal in ("mask", "mean embedding", "delete"):
         own, other = (
-            av.token_effects(model, each, leave_out=leave_out, **options).values
+            av.token_effects(model, each, removal=removal, **options).values
             for each in (padded, alone)
         )
         assert np.allclose(own, other, atol=1e-6, equal_nan=True)

@@ -40,7 +40,7 @@ def test_a_token_is_deleted(kind: str) -> None:
     model = make_model(kind)
     given = {"input_ids": IDS}
     for position, row in ((8, -1), (5, -4)):
-        effects = av.token_effects(model, given, answer=PAIR, position=position, leave_out="delete")
+        effects = av.token_effects(model, given, answer=PAIR, position=position, removal="delete")
         before = difference(model, row, **given)
         for token in (0, 4, 7):
             rest = torch.cat([IDS[:, :token], IDS[:, token + 1 :]], dim=1)
@@ -56,7 +56,7 @@ def test_a_token_is_deleted(kind: str) -> None:
 
 def test_a_token_gets_the_mean_embedding() -> None:
     model = make_model("llama")
-    effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, leave_out="mean embedding")
+    effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal="mean embedding")
     embedded = model.get_input_embeddings()(IDS).detach()
     changed = embedded.clone()
     changed[0, 4] = embedded[0].mean(dim=0)
@@ -67,9 +67,7 @@ def test_a_token_gets_the_mean_embedding() -> None:
 def test_a_patch_gets_the_mean_color() -> None:
     model = make_model("vit")
     pixels = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    effects = av.token_effects(
-        model, {"pixel_values": pixels}, answer=(0, 1), leave_out="mean color"
-    )
+    effects = av.token_effects(model, {"pixel_values": pixels}, answer=(0, 1), removal="mean color")
     assert len(effects.values) == 17
     assert np.isnan(effects.values[0])
     changed = pixels.clone()
@@ -96,21 +94,21 @@ def test_an_encoder_is_read_without_a_token() -> None:
 def test_positions_that_begin_behind_the_padding_id() -> None:
     """RoBERTa counts from 2, and by the ids instead of the mask."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
-    for leave_out in ("mask", "delete"):
-        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, leave_out=leave_out)
+    for removal in ("mask", "delete"):
+        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
         for token in (0, 4):
             mask = torch.ones_like(IDS)
             mask[0, token] = 0
             given: dict[str, Any] = {"input_ids": IDS, "attention_mask": mask}
-            if leave_out == "delete":
+            if removal == "delete":
                 given = {"input_ids": IDS[mask != 0][None]}
             expected = difference(model, **given) - difference(model, input_ids=IDS)
             assert found.values[token] == pytest.approx(expected, abs=1e-6)
             assert abs(expected) > 1e-4
 
 
-@pytest.mark.parametrize("leave_out", ["mask", "mean embedding", "delete"])
-def test_the_noise_is_measured(leave_out: Any) -> None:
+@pytest.mark.parametrize("removal", ["mask", "mean embedding", "delete"])
+def test_the_noise_is_measured(removal: Any) -> None:
     """A model that adds 1e-5 per example of the batch to one of the two logits."""
     model = make_model("gpt2")
     step = torch.zeros(model.config.vocab_size)
@@ -122,7 +120,7 @@ def test_the_noise_is_measured(leave_out: Any) -> None:
 
     hook = model.get_output_embeddings().register_forward_hook(add)
     try:
-        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, leave_out=leave_out)
+        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
     finally:
         hook.remove()
     # Eight tokens can be left out; with the unchanged copy there are nine examples instead of one.
@@ -133,8 +131,8 @@ def test_the_noise_is_measured(leave_out: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"leave_out": "zero"}, "leave_out='zero' must be one of 'mask'"),
-        ({"leave_out": "mean color"}, "one image"),
+        ({"removal": "zero"}, "removal='zero' must be one of 'mask'"),
+        ({"removal": "mean color"}, "one image"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:

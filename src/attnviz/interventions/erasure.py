@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.leave_out import LeaveOut, LeftOut, read_leave_out
+from attnviz.interventions.removal import LeftOut, Removal, read_removal
 from attnviz.interventions.runs import Runs
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
@@ -72,7 +72,7 @@ def erasure_curve(
     inputs: Any,
     ranking: Any,
     *,
-    leave_out: LeaveOut = "mask",
+    removal: Removal = "mask",
     answer: Any = None,
     position: int | str | None = None,
     target: str | None = None,
@@ -94,7 +94,7 @@ def erasure_curve(
     ranking : sequence of float or TokenEffects
         A score for each token; the largest is erased first. Of `TokenEffects` the token whose loss
         costs the answer most is first. Tokens whose score is NaN are kept.
-    leave_out : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`. Erased tokens are left out in all layers.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. When left out, the likeliest answer against the second.
@@ -132,9 +132,9 @@ def erasure_curve(
     >>> effects = av.token_effects(model, "a b c a b", tokenizer=tokenizer)       # doctest: +SKIP
     >>> av.erasure_curve(model, "a b c a b", effects, tokenizer=tokenizer)        # doctest: +SKIP
     """
-    leave_out = read_leave_out(leave_out, options)
+    removal = read_removal(removal, options)
     baselines = whole_number("baselines", baselines, 2, hint="of random orders, 20 or so")
-    text = LeftOut(Runs.one(model, inputs, target, None, options), leave_out, answer, position)
+    text = LeftOut(Runs.one(model, inputs, target, None, options), removal, answer, position)
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
     others = [generator.permutation(order).tolist() for _ in range(baselines)]
@@ -228,7 +228,7 @@ def sufficient_tokens(
     model: Any,
     inputs: Any,
     *,
-    leave_out: LeaveOut = "mask",
+    removal: Removal = "mask",
     answer: Any = None,
     position: int | str | None = None,
     target: str | None = None,
@@ -248,7 +248,7 @@ def sufficient_tokens(
         As for `attnviz.extract`.
     inputs : object
         One example, as for `attnviz.extract`.
-    leave_out : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. When left out, the likeliest answer against the second.
@@ -276,8 +276,8 @@ def sufficient_tokens(
     >>> model, tokenizer = av.demos.load("decoder")                                # doctest: +SKIP
     >>> av.sufficient_tokens(model, "a b c a b", tokenizer=tokenizer).texts        # doctest: +SKIP
     """
-    leave_out = read_leave_out(leave_out, options)
-    text = LeftOut(Runs.one(model, inputs, target, None, options), leave_out, answer, position)
+    removal = read_removal(removal, options)
+    text = LeftOut(Runs.one(model, inputs, target, None, options), removal, answer, position)
     if text.answer.of_hidden_states or text.before <= 0:
         raise ValueError(
             f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}; pass an "

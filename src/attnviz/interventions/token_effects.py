@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.leave_out import LeaveOut, LeftOut, read_leave_out
+from attnviz.interventions.removal import LeftOut, Removal, read_removal
 from attnviz.interventions.runs import Runs
 from attnviz.record.tokens import Tokens, quoted
 from attnviz.utils.progress import Steps, run_steps, run_with_bar
@@ -32,7 +32,7 @@ class TokenEffects:
         says nothing.
     measure : str
         The answer in words.
-    leave_out : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "delete", "mean color"}
         How tokens were left out.
     tokens : Tokens
         The tokens.
@@ -48,7 +48,7 @@ class TokenEffects:
     values: NDArray[np.float64]
     noise: float
     measure: str
-    leave_out: LeaveOut
+    removal: Removal
     tokens: Tokens
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class TokenEffects:
         most = int(np.nanargmax(np.abs(self.values)))
         token = quoted(self.tokens.text[most].strip("·"))
         return (
-            f"<TokenEffects of {len(self.tokens)} tokens ({self.leave_out}): "
+            f"<TokenEffects of {len(self.tokens)} tokens ({self.removal}): "
             f"{token} ({most}) moves the {self.measure} most, by "
             f"{self.values[most]:+.4g} (noise {self.noise:.2g})>"
         )
@@ -67,7 +67,7 @@ def token_effects(
     model: Any,
     inputs: Any,
     *,
-    leave_out: LeaveOut = "mask",
+    removal: Removal = "mask",
     answer: Any = None,
     position: int | str | None = None,
     target: str | None = None,
@@ -82,7 +82,7 @@ def token_effects(
         As for `attnviz.extract`.
     inputs : object
         One example, as for `attnviz.extract`.
-    leave_out : {"mask", "mean embedding", "delete", "mean color"}
+    removal : {"mask", "mean embedding", "delete", "mean color"}
         ``"mask"``: no other token reads it, by the model's attention mask. ``"mean embedding"``:
         its embedding is replaced by the mean of the text's. ``"delete"``: the text goes without it.
         ``"mean color"``: a patch gets the mean colour of its picture.
@@ -124,17 +124,17 @@ def token_effects(
     >>> model, tokenizer = av.demos.load("decoder")                               # doctest: +SKIP
     >>> av.token_effects(model, "a b c a b", tokenizer=tokenizer).values          # doctest: +SKIP
     """
-    leave_out = read_leave_out(leave_out, options)
+    removal = read_removal(removal, options)
     runs = Runs.one(model, inputs, target, None, options)
-    steps = _effects(runs, leave_out, answer, position)
+    steps = _effects(runs, removal, answer, position)
     return run_with_bar(steps, "token effects") if progress else run_steps(steps)
 
 
 def _effects(
-    runs: Runs, leave_out: LeaveOut, wanted: Any, position: int | str | None
+    runs: Runs, removal: Removal, wanted: Any, position: int | str | None
 ) -> Steps[TokenEffects]:
-    text = LeftOut(runs, leave_out, wanted, position)
+    text = LeftOut(runs, removal, wanted, position)
     values = np.full(len(text.tokens), np.nan)
     found = yield from text.answers([(token,) for token in text.choice], "tokens")
     values[text.choice] = np.array(found) - text.before
-    return TokenEffects(values, text.noise, text.answer.measure, leave_out, text.tokens)
+    return TokenEffects(values, text.noise, text.answer.measure, removal, text.tokens)

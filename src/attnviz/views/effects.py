@@ -42,7 +42,7 @@ def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
         return None
     what = "taking a head away"
     if of == "token":
-        what = f"leaving a token out ({getattr(value, 'leave_out', 'mask')})"
+        what = f"leaving a token out ({getattr(value, 'removal', 'mask')})"
     texts = getattr(value, "num_texts", 1)
     mean = f", mean of {texts:,} texts" if texts > 1 else ""
     return f"effect of {what} on: {measure}{mean}; noise {format_small(noise)}"

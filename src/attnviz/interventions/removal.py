@@ -20,22 +20,22 @@ from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Progress, Steps
 
-__all__ = ["LeaveOut", "LeftOut", "read_leave_out"]
+__all__ = ["LeftOut", "Removal", "read_removal"]
 
-LeaveOut = Literal["mask", "mean embedding", "delete", "mean color"]
+Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 Arguments = dict[str, Any]
 
 # Tokens of all copies together: more make a forward no faster on a processor.
 _TOKENS_AT_ONCE = 4096
 
 
-def read_leave_out(given: Any, options: Any) -> LeaveOut:
+def read_removal(given: Any, options: Any) -> Removal:
     """The way to leave tokens out; refuse others, and options that have no meaning here."""
-    if given not in get_args(LeaveOut):
-        known = ", ".join(map(repr, get_args(LeaveOut)))
-        raise ValueError(f"leave_out={short_repr(given)} must be one of {known}")
+    if given not in get_args(Removal):
+        known = ", ".join(map(repr, get_args(Removal)))
+        raise ValueError(f"removal={short_repr(given)} must be one of {known}")
     check_options(options, refused=NOT_KEPT)
-    found: LeaveOut = given
+    found: Removal = given
     return found
 
 
@@ -68,7 +68,7 @@ class LeftOut:
     """
 
     def __init__(
-        self, runs: Runs, leave_out: LeaveOut, wanted: Any, position: int | str | None
+        self, runs: Runs, removal: Removal, wanted: Any, position: int | str | None
     ) -> None:
         self._model = model = runs.loaded.model
         virtual = runs.loaded.virtual
@@ -90,9 +90,9 @@ class LeftOut:
         arguments = arguments_of(model, runs.batch, reading.logits(wanted))
         plain = _run(model, arguments)
         self.answer = answer_of(runs, plain, wanted, reading)
-        if leave_out == "delete" and self.answer.of_hidden_states:
+        if removal == "delete" and self.answer.of_hidden_states:
             raise ValueError(
-                'leave_out="delete": hidden states of texts of different lengths cannot be '
+                'removal="delete": hidden states of texts of different lengths cannot be '
                 'compared; pass "mask", or a function as answer='
             )
         self.before = self.answer.value(plain)
@@ -105,11 +105,11 @@ class LeftOut:
             None if row is None or encoder_decoder else count + row,
             lambda given: self._off(_run(model, given)) <= rounding_of(model, self.before),
         )
-        self._change = _CHANGES[leave_out](model, example)
+        self._change = _CHANGES[removal](model, example)
         #: Tokens that can be left out, not the one after which the answer is read.
         self.choice = [each for each in self._change.tokens() if each != example.read_at]
         #: How many of these must stay: no model reads an empty text.
-        self.num_kept = int(leave_out == "delete" and len(self.choice) == count)
+        self.num_kept = int(removal == "delete" and len(self.choice) == count)
         self._together = _together(count)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
@@ -168,7 +168,7 @@ class LeftOut:
             raise NotImplementedError(
                 f"model: {type(self._model).__name__} gives another answer (by {off:.2g}) when the "
                 "same input comes several times in a batch, or as embeddings; pass another "
-                "leave_out="
+                "removal="
             )
         self.noise = max(self.noise, off)
 
@@ -220,8 +220,8 @@ class _Change:
         ids = self._example.arguments.get("input_ids")
         if ids is None:
             raise ValueError(
-                f"leave_out: {type(self._model).__name__} reads no token ids here; pass "
-                'leave_out="mean color" for an image'
+                f"removal: {type(self._model).__name__} reads no token ids here; pass "
+                'removal="mean color" for an image'
             )
         found: torch.Tensor = ids
         return found
@@ -237,13 +237,12 @@ class _Mask(_Change):
         mask = example.arguments.get("attention_mask")
         if not self._accepts("attention_mask"):
             raise ValueError(
-                f'leave_out="mask": {type(model).__name__} has no attention mask; pass '
+                f'removal="mask": {type(model).__name__} has no attention mask; pass '
                 '"mean embedding" or "delete"'
             )
         if mask is not None and mask.dim() != 2:
             raise ValueError(
-                'leave_out="mask": the attention mask of inputs has four axes; pass '
-                '"mean embedding"'
+                'removal="mask": the attention mask of inputs has four axes; pass "mean embedding"'
             )
         self._mask = torch.ones_like(ids) if mask is None else mask
         self._arguments = {**example.arguments, "attention_mask": self._mask}
@@ -274,7 +273,7 @@ class _MeanEmbedding(_Change):
         ids, table = self._ids(), model.get_input_embeddings()
         if not self._accepts("inputs_embeds"):
             raise ValueError(
-                f'leave_out="mean embedding": {type(model).__name__} takes no embeddings; pass '
+                f'removal="mean embedding": {type(model).__name__} takes no embeddings; pass '
                 '"mask" or "delete"'
             )
         with torch.no_grad():
@@ -304,9 +303,9 @@ class _Delete(_Change):
             and value.shape[1] == ids.shape[1]
         ]
         if any(name.startswith(("pixel_values", "input_features")) for name in example.arguments):
-            raise ValueError('leave_out="delete" is for texts alone; pass "mask"')
+            raise ValueError('removal="delete" is for texts alone; pass "mask"')
         if ids.shape[1] < 2:
-            raise ValueError('leave_out="delete": the text is one token long')
+            raise ValueError('removal="delete": the text is one token long')
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
         if not tokens:
@@ -333,7 +332,7 @@ class _MeanColor(_Change):
         grids = example.tokens.grids
         if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
             raise ValueError(
-                'leave_out="mean color" is for one image whose patches are tokens; pass "mask" for '
+                'removal="mean color" is for one image whose patches are tokens; pass "mask" for '
                 "a text"
             )
         self._pixels, self._grid = pixels, grids[0]
@@ -361,7 +360,7 @@ class _MeanColor(_Change):
         return {**self._example.arguments, "pixel_values": pixels}
 
 
-_CHANGES: dict[LeaveOut, Callable[[Any, _Example], _Change]] = {
+_CHANGES: dict[Removal, Callable[[Any, _Example], _Change]] = {
     "mask": _Mask,
     "mean embedding": _MeanEmbedding,
     "delete": _Delete,
