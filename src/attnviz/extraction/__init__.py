@@ -187,9 +187,9 @@ def extract(
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
     def record_one(example: Any, one_target: Any, ids: Any) -> list[AttentionRecord]:
-        to_come = 0 if settings is None else settings.max_new_tokens or 1
+        num_new_tokens = 0 if settings is None else settings.max_new_tokens or 1
         batch = encoder.encode(
-            example, one_target, ids, generating=settings is not None, to_come=to_come
+            example, one_target, ids, generating=settings is not None, num_new_tokens=num_new_tokens
         )
         spool_folders = folders
         if spool is not None and not is_list:

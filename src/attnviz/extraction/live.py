@@ -61,7 +61,7 @@ def extract_live(
             f"inputs has {len(examples)} prompts, and live=True shows one. Pass one prompt."
         )
     max_new_tokens = settings.max_new_tokens
-    batch = encoder.encode(examples[0], generating=True, to_come=max_new_tokens or 1)
+    batch = encoder.encode(examples[0], generating=True, num_new_tokens=max_new_tokens or 1)
     if batch.size != 1:
         raise ValueError(
             f"inputs has {batch.size} prompts, and live=True shows one. Pass one prompt."

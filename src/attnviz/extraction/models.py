@@ -134,11 +134,11 @@ def _model_inside(wrapper: Any) -> PreTrainedModel:
     if len(models) == 1:
         (model,) = models.values()
         return model
-    inside = "" if not models else f", which contains {len(models)} models. Pass one of them"
+    contents = "" if not models else f", which contains {len(models)} models. Pass one of them"
     raise TypeError(
         "model must be a transformers model (PreTrainedModel), a hub id, a folder, a "
         "pipeline, a model of timm, or an object with one transformers model inside; got "
-        f"{type(wrapper).__name__}{inside}. For other attention use "
+        f"{type(wrapper).__name__}{contents}. For other attention use "
         "AttentionRecord.from_weights(attentions, tokens) or from_qk(queries, keys, tokens)."
     )
 

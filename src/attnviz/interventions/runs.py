@@ -112,11 +112,14 @@ class Runs:
             if many
             else [decoder_input_ids]
         )
-        to_come = 0 if settings is None else settings.max_new_tokens or 1
+        num_new_tokens = 0 if settings is None else settings.max_new_tokens or 1
         found: list[Runs] = []
         for given in zip(examples, targets, ids, strict=True):
             encode = partial(
-                encoder.encode, *given, generating=settings is not None, to_come=to_come
+                encoder.encode,
+                *given,
+                generating=settings is not None,
+                num_new_tokens=num_new_tokens,
             )
             size = encode().size
             many = many or size > 1

@@ -244,15 +244,15 @@ def edit_weights(
     belong to as many continuations of one text. This is for modules that compute their attention
     without the dispatcher: they use only the weights afterwards.
     """
-    whole = weights
+    by_example = weights
     if weights.dim() == 3 and len(weights) % examples == 0:
-        whole = weights.view(examples, -1, *weights.shape[1:])
-    if whole.dim() != 4 or len(whole) != examples:
+        by_example = weights.view(examples, -1, *weights.shape[1:])
+    if by_example.dim() != 4 or len(by_example) != examples:
         raise NotImplementedError(
             f"changes: the weights of {name} have the shape {tuple(weights.shape)} (windows or "
             "groups of heads), which cannot be changed yet. Pass layers= or stack= without it."
         )
-    for heads in whole:
+    for heads in by_example:
         _edit_example(heads, positions, change, name, block)
 
 

@@ -126,10 +126,10 @@ class _Sample:
         They index a tensor whose first axis is examples.
         """
         examples, heads, rows = part
-        chosen = torch.tensor(self.examples[examples]) % tensor.shape[0]
+        example_indices = torch.tensor(self.examples[examples]) % tensor.shape[0]
         own_rows = numbers[heads if len(numbers) > 1 else slice(None), rows]
         return (
-            chosen[:, None, None].to(tensor.device),
+            example_indices[:, None, None].to(tensor.device),
             torch.tensor(self.heads[heads])[None, :, None].to(tensor.device),
             own_rows[None].to(tensor.device),
         )
@@ -207,10 +207,10 @@ class SelfCheck:
             if foreign is not None:
                 self.foreign[foreign] = None
             return
-        chosen = None
+        selected = None
         if self._checked is not None:
-            chosen = self._checked.examples(call, unpadded, name)
-        samples = list(self._draw_samples(call, attentions, unpadded, heads, chosen))
+            selected = self._checked.examples(call, unpadded, name)
+        samples = list(self._draw_samples(call, attentions, unpadded, heads, selected))
         ratios = [self._output_errors(call, output, call.value, sample) for sample in samples]
         for sample, sample_ratios, (row_error, head_error) in zip(
             samples, ratios, _worst_errors(ratios), strict=True
@@ -257,14 +257,14 @@ class SelfCheck:
         attentions: Sequence[QueryKeyAttention],
         unpadded: Sequence[Positions],
         heads: Sequence[int],
-        chosen: Sequence[int] | None = None,
+        selected: Sequence[int] | None = None,
     ) -> Iterator[_Sample]:
         """Draw rows for all examples. Examples that share mask and bias get the same rows.
 
-        `chosen` are the examples to compare, by default all.
+        `selected` are the examples to compare, by default all.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
-        for index in range(len(attentions)) if chosen is None else chosen:
+        for index in range(len(attentions)) if selected is None else selected:
             attention, positions = attentions[index], unpadded[index]
             key: tuple[int, ...] = (id(attention.mask), id(attention.bias))
             if positions.queries is not None or positions.keys is not None:
@@ -447,8 +447,8 @@ def _values_of_heads(
 ) -> torch.Tensor:
     """Return the values of each head, (examples, heads, keys, value_dim)."""
     size = sample.attention.num_heads // value.shape[1]
-    chosen = [head // size for head in sample.heads[part[1]]]
-    values = _heads_of_examples(value, sample, part, chosen, None)
+    value_heads = [head // size for head in sample.heads[part[1]]]
+    values = _heads_of_examples(value, sample, part, value_heads, None)
     keys = sample.unpadded.keys
     return values if keys is None else values[:, :, keys.to(values.device)]
 

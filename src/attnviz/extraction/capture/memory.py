@@ -163,12 +163,12 @@ class LayerSize:
         """Return the number of bytes that the layer takes with these options."""
         stack_options = options.of_stack(self.stack_numbers)
         # Layers whose number only a run shows are counted if all layers are kept.
-        kept = (
+        is_kept = (
             stack_options.layers is None
             if self.number is None
             else stack_options.keeps(self.number)
         )
-        if options.outline or not kept:
+        if options.outline or not is_kept:
             return 0
         if self.as_weights:
             entries = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
@@ -286,7 +286,7 @@ def check_runs(
 ) -> None:
     """Raise MemoryError if runs of several copies of a text would need more memory than is free.
 
-    `copies` returns the number of simultaneous runs for a number of tokens. `kept` returns the
+    `copies` returns the number of simultaneous runs for a number of tokens. `num_kept` returns the
     number of kept vectors, as wide as the model, per token and layer. `eager` says whether a layer
     holds its weights. The check uses a lower bound, so a text that passes may still not fit. `free`
     is as for `check_memory`.

@@ -227,17 +227,17 @@ def _kept_flags(layers: StackLayers, options: CaptureOptions) -> list[bool]:
     return list(map(options.of_stack(numbers).keeps, numbers))
 
 
-def _select(layers: StackLayers, kept: Sequence[bool]) -> StackLayers:
-    numbers = set(compress(layers.examples[0], kept))
+def _select(layers: StackLayers, flags: Sequence[bool]) -> StackLayers:
+    numbers = set(compress(layers.examples[0], flags))
     return replace(
         layers,
-        names=list(compress(layers.names, kept)),
+        names=list(compress(layers.names, flags)),
         examples=[
             {number: attention for number, attention in example.items() if number in numbers}
             for example in layers.examples
         ],
-        windows=list(compress(layers.windows, kept)),
-        runs=list(compress(layers.runs, kept)),
+        windows=list(compress(layers.windows, flags)),
+        runs=list(compress(layers.runs, flags)),
     )
 
 

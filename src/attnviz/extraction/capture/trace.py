@@ -64,8 +64,8 @@ def _end_interrupted(error: BaseException | None) -> None:
         trace = error.__traceback__
         while trace is not None:
             manager = trace.tb_frame.f_locals.get("self")
-            inside = trace.tb_frame.f_code.co_filename == contextlib.__file__
-            if inside and isinstance(manager, contextlib._GeneratorContextManager):
+            is_context_manager = trace.tb_frame.f_code.co_filename == contextlib.__file__
+            if is_context_manager and isinstance(manager, contextlib._GeneratorContextManager):
                 manager.gen.close()
             trace = trace.tb_next
         error = error.__context__

@@ -84,25 +84,25 @@ class Encoder:
         decoder_input_ids: Any = None,
         *,
         generating: bool = False,
-        to_come: int = 0,
+        num_new_tokens: int = 0,
     ) -> Batch:
         """Encode one example of `examples_of`, or one batch that is already encoded.
 
         `target` is a text that the model is forced to produce, and `decoder_input_ids` are the
-        inputs of its decoder. With `generating` the model will produce up to `to_come` tokens.
-        Errors name the argument, its value and a valid one.
+        inputs of its decoder. With `generating` the model will produce up to `num_new_tokens`
+        tokens. Errors name the argument, its value and a valid one.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):
             _check_characters("target", target)
-        ends_open = generating or target is not None
+        expects_answer = generating or target is not None
         if self.encoder_decoder:
-            to_come = 0
+            num_new_tokens = 0
         elif self._truncation and isinstance(target, str):
             tokenizer = self.tokenizer(required=True)
             encoded = call_reader(tokenizer, target, add_special_tokens=False)
-            to_come = len(encoded["input_ids"])
-        batch = self._encode(example, ends_open=ends_open, to_come=to_come)
+            num_new_tokens = len(encoded["input_ids"])
+        batch = self._encode(example, expects_answer=expects_answer, num_new_tokens=num_new_tokens)
         if self.encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
         elif target is not None:
@@ -114,7 +114,7 @@ class Encoder:
             check_length(self._model, sequence.length, argument, self._positions[name])
         return batch
 
-    def _encode(self, example: Any, *, ends_open: bool, to_come: int) -> Batch:
+    def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
         """Encode one example according to its type."""
         is_text = isinstance(example, str) or _kind(example) in ("pair", "chat")
         if self._truncation and not (is_text or _is_message(example)):
@@ -123,14 +123,18 @@ class Encoder:
                 "truncation=, or pass the text (a tokenizer cuts by truncation=True, "
                 "max_length=...)."
             )
-        processed = encode_media(self._model, example, self._processor, ends_open=ends_open)
+        processed = encode_media(
+            self._model, example, self._processor, expects_answer=expects_answer
+        )
         if processed is not None:
             return self._batch_of_processed(processed)
         if isinstance(example, str | tuple):
-            return self._encode_text(example, to_come=to_come)
+            return self._encode_text(example, num_new_tokens=num_new_tokens)
         if _is_message(example) or (isinstance(example, list) and _kind(example) == "chat"):
             messages = example if isinstance(example, list) else [example]
-            return self._encode_chat(messages, ends_open=ends_open, to_come=to_come)
+            return self._encode_chat(
+                messages, expects_answer=expects_answer, num_new_tokens=num_new_tokens
+            )
         if isinstance(example, Mapping):
             return self._encode_mapping(example)
         return self._encode_ids(example)
@@ -175,7 +179,7 @@ class Encoder:
             )
         return self._tokenizer
 
-    def _encode_text(self, text: str | tuple[str, str], *, to_come: int) -> Batch:
+    def _encode_text(self, text: str | tuple[str, str], *, num_new_tokens: int) -> Batch:
         parts = (text,) if isinstance(text, str) else text
         for part, label in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
@@ -187,13 +191,15 @@ class Encoder:
         tokenizer = self.tokenizer(required=True)
         return self._truncated_batch(
             lambda **options: call_reader(tokenizer, *parts, return_tensors="pt", **options),
-            to_come=to_come,
+            num_new_tokens=num_new_tokens,
         )
 
-    def _encode_chat(self, messages: list[Any], *, ends_open: bool, to_come: int) -> Batch:
+    def _encode_chat(
+        self, messages: list[Any], *, expects_answer: bool, num_new_tokens: int
+    ) -> Batch:
         if has_media(messages):
             processor = self._processor("of both")
-            encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
+            encoded = encode_chat(self._model, messages, processor, expects_answer=expects_answer)
             return self._batch_of_processed(Processed(encoded, processor))
         for message in messages:
             if isinstance(message, Mapping) and isinstance(message.get("content"), str):
@@ -210,21 +216,21 @@ class Encoder:
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
                 messages,
-                add_generation_prompt=ends_open,
+                add_generation_prompt=expects_answer,
                 tokenize=True,
                 return_dict=True,
                 return_tensors="pt",
                 tokenizer_kwargs={"verbose": verbose},
                 **options,
             ),
-            to_come=to_come,
+            num_new_tokens=num_new_tokens,
         )
 
-    def _truncated_batch(self, encode: Callable[..., Any], *, to_come: int) -> Batch:
+    def _truncated_batch(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
         """Return the batch of a text, truncated if requested and too long."""
         tokenizer = self.tokenizer(required=True)
         encoded, note = self._truncation.encode_truncated(
-            encode, tokenizer, "inputs", to_come=to_come
+            encode, tokenizer, "inputs", num_new_tokens=num_new_tokens
         )
         batch = self._batch_of_tokenized(encoded)
         batch.notes += [note] if note else []

@@ -90,11 +90,11 @@ def encode_media(
     example: Any,
     find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
     *,
-    ends_open: bool,
+    expects_answer: bool,
 ) -> Processed | None:
     """Encode an image or a sound, alone or with a text. Return None if the example is neither.
 
-    `find` returns the processor for the kind of example, or None. `ends_open` says whether an
+    `find` returns the processor for the kind of example, or None. `expects_answer` says whether an
     answer follows. Raise TypeError if the model does not take such an example, and ValueError if
     the example is empty or no processor is found.
     """
@@ -109,7 +109,7 @@ def encode_media(
             raise capabilities.refuse(kind)
         processor = find("of both")
         return Processed(
-            _encode_with_text(model, example, processor, ends_open=ends_open), processor
+            _encode_with_text(model, example, processor, expects_answer=expects_answer), processor
         )
     array = isinstance(example, np.ndarray | torch.Tensor)
     if is_sound(example) or (array and capabilities.takes_sounds and not capabilities.takes_text):
@@ -153,7 +153,7 @@ def _encode_image(
 
 
 def _encode_with_text(
-    model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, ends_open: bool
+    model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, expects_answer: bool
 ) -> Mapping[str, Any]:
     """Encode a text with an image or a sound, as a chat message if the processor has a template."""
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
@@ -169,7 +169,7 @@ def _encode_with_text(
     if getattr(processor, "chat_template", None) and not marked:
         content = [{"type": kind, kind: media_input}, {"type": "text", "text": text}]
         return encode_chat(
-            model, [{"role": "user", "content": content}], processor, ends_open=ends_open
+            model, [{"role": "user", "content": content}], processor, expects_answer=expects_answer
         )
     if not marked and isinstance(marks[0], str):
         text = marks[0] + text
@@ -185,11 +185,11 @@ def _sampling_rate(processor: Any) -> int | None:
 
 
 def encode_chat(
-    model: PreTrainedModel, messages: Sequence[Any], processor: Any, *, ends_open: bool
+    model: PreTrainedModel, messages: Sequence[Any], processor: Any, *, expects_answer: bool
 ) -> Mapping[str, Any]:
     """Encode chat messages with images or sounds by the processor's chat template.
 
-    `ends_open` says whether an answer follows. Raise TypeError if the model does not take such
+    `expects_answer` says whether an answer follows. Raise TypeError if the model does not take such
     messages, and ValueError if there is no processor or it has no chat template.
     """
     capabilities = capabilities_of(model)
@@ -204,7 +204,7 @@ def encode_chat(
     encoded: Mapping[str, Any] = call_reader(
         processor.apply_chat_template,
         list(messages),
-        add_generation_prompt=ends_open,
+        add_generation_prompt=expects_answer,
         tokenize=True,
         return_dict=True,
         return_tensors="pt",

@@ -51,23 +51,23 @@ class Truncation:
         argument: str,
         *,
         decoder: bool = False,
-        to_come: int = 0,
+        num_new_tokens: int = 0,
     ) -> tuple[Any, str | None]:
         """Encode a text, truncated if it is too long, and return it with a note on the truncation.
 
-        `encode` is called with further arguments for the tokenizer. `to_come` is the number of
-        tokens that will follow. Raise ValueError if nothing of the text would be left.
+        `encode` is called with further arguments for the tokenizer. `num_new_tokens` is the number
+        of tokens that will follow. Raise ValueError if nothing of the text would be left.
         """
         encoded = encode(verbose=False) if self else encode()
         num_tokens = len(encoded["input_ids"][0])
-        max_tokens = self._max_tokens(tokenizer, decoder=decoder, to_come=to_come)
+        max_tokens = self._max_tokens(tokenizer, decoder=decoder, num_new_tokens=num_new_tokens)
         if max_tokens is None or num_tokens <= max_tokens:
             return encoded, None
         special = int(tokenizer.num_special_tokens_to_add(pair=False))
         if max_tokens <= special:
             raise ValueError(
                 f"{argument}: truncation leaves {max(0, max_tokens)} tokens"
-                + (f" before {to_come} new ones" if to_come else "")
+                + (f" before {num_new_tokens} new ones" if num_new_tokens else "")
                 + f", and {special} special tokens are needed. Pass a larger number, or a "
                 "smaller number of new tokens."
             )
@@ -80,19 +80,19 @@ class Truncation:
             "including special ones."
         )
 
-    def _max_tokens(self, tokenizer: Any, *, decoder: bool, to_come: int) -> int | None:
+    def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens, or None without a limit."""
         if not self:
             return None
         if decoder not in self._positions:
             self._positions[decoder] = num_positions(self._model, decoder=decoder)
         table = self._positions[decoder]
-        room = None if table is None else table - to_come
+        room = None if table is None else table - num_new_tokens
         if self._limit is not True and not decoder:
             return self._limit if room is None else min(self._limit, room)
         tokenizer_limit = getattr(tokenizer, "model_max_length", None)
         limits = (
-            [tokenizer_limit - to_come]
+            [tokenizer_limit - num_new_tokens]
             if tokenizer_limit is not None and tokenizer_limit < _NO_LIMIT
             else []
         )
@@ -102,5 +102,5 @@ class Truncation:
             # Rotary positions have no table. Use the length that the model was trained with.
             config: Any = self._model.config.get_text_config()
             trained = getattr(config, "max_position_embeddings", None)
-            limits += [trained - to_come] if isinstance(trained, int) else []
+            limits += [trained - num_new_tokens] if isinstance(trained, int) else []
         return min(limits, default=None)

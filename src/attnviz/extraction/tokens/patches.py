@@ -257,14 +257,14 @@ def with_image_runs(
     grids = []
     starts = [0, *accumulate(rows * columns for rows, columns in coarser)]
     for number, (start, (rows, columns)) in enumerate(zip(starts, coarser, strict=False)):
-        own = positions[start : start + rows * columns]
+        image_run = positions[start : start + rows * columns]
         prefix = f"{number + 1}: " if len(coarser) > 1 else ""
-        for offset, position in enumerate(own):
+        for offset, position in enumerate(image_run):
             row, column = divmod(offset, columns)
             names[position] = f"{prefix}{row},{column}"
         # Some models put a token after each row, so their patches are not one run.
-        if own[-1] - own[0] == len(own) - 1:
-            grids.append(PatchGrid(number, own[0], rows, columns))
+        if image_run[-1] - image_run[0] == len(image_run) - 1:
+            grids.append(PatchGrid(number, image_run[0], rows, columns))
     return replace(renamed(tokens, names), grids=tuple(grids))
 
 
