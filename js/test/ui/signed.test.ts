@@ -289,7 +289,7 @@ function linePlot(matrices: number[][]): LinePlot {
   return {
     layout: layOutLines({
       ...{ orientation: "vertical", width: 800, queryTexts: list.text, keyTexts: list.text },
-      ...{ queryWindow: window, keyWindow: window, barSides: ["key"], keepRoom: true, measure },
+      ...{ queryWindow: window, keyWindow: window, barSides: ["query", "key"], measure },
       signed: true,
     }),
     ...{ palette, queries: list, keys: list, images: [], weights, quantity: quantityOf(stack) },

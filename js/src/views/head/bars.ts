@@ -152,7 +152,8 @@ function standingBars(
   const reach = Math.abs(column.barReach);
   // A column of its own for every head where there is room, so that numbers never collide;
   // else the heads' bars share a row and the longest has the number.
-  const apart = reach / columns.length >= (signed ? LEAST_SIGNED_COLUMN : LEAST_COLUMN);
+  const least = signed ? LEAST_SIGNED_COLUMN : LEAST_COLUMN;
+  const apart = columns.length === 1 || reach / columns.length >= least;
   const named = columns.some(({ places }) => places.length > 1);
   const wide = Math.min(named ? 190 : 150, apart ? reach / columns.length : reach);
   const shortName = signed || wide < LEAST_LONG_NAME;

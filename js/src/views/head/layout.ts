@@ -55,10 +55,8 @@ export interface LayoutInput {
   keyTexts: readonly string[];
   queryWindow: Range;
   keyWindow: Range;
-  /** Sides with bars. */
+  /** Sides with bars: on a screen both, as the pointer may call them up and moves nothing. */
   barSides: readonly Side[];
-  /** Whether the other side keeps room too, for the bars that the pointer may call up. */
-  keepRoom: boolean;
   /** For each side, the token that begins a text of its own. */
   starts?: Record<Side, number | null>;
   /** Tokens that are drawn as image patches. */
@@ -86,6 +84,8 @@ const LEAST_NARROW_LINES = 60;
 /** Bars on both sides are as wide at least; those of a narrower view, such as a pane, as wide. */
 const LEAST_BARS = 72;
 const SMALL_BARS = 60;
+/** Where two columns do not fit, those beside queries are little more than their numbers. */
+const SHORT_BARS = 46;
 const SMALL = 480;
 const LEAST_LABEL_STEP = 11;
 const PRINTED_STEP = 16;
@@ -189,19 +189,28 @@ function vertical(input: LayoutInput): Layout {
   const small = width < SMALL && !input.printed;
   // In a small picture the lines get what bars do not need.
   const side = small ? Math.min(SMALL_BARS, free / 2) : Math.min(300, spare / 2);
-  // Bars on both sides where each gets a readable width, else only where they are needed.
-  const both =
-    (input.keepRoom || input.barSides.length > 1) && side >= (small ? SMALL_BARS : LEAST_BARS);
-  const narrow = Math.min(84, free);
-  const most = small ? narrow : input.keepRoom ? 170 : 300;
-  const room = both ? side : Math.min(most, Math.max(spare, narrow));
+  // Bars on both sides where each gets a readable width.
+  const several = input.barSides.length > 1;
+  const both = several && side >= (small ? SMALL_BARS : LEAST_BARS);
   // Where two do not fit, a query's keys have them, which add up to one.
-  const crowded = !both && input.barSides.length > 1;
-  const barRoom = {
-    query: both || (input.barSides.includes("query") && !crowded) ? room : 0,
-    key: both || input.barSides.includes("key") ? room : 0,
-  };
-  const lines = Math.max(least, Math.min(520, width - fixed - barRoom.query - barRoom.key));
+  const crowded = several && !both;
+  const most = width - fixed - LEAST_NARROW_LINES;
+  const short = crowded && !input.printed && most >= 2 * SHORT_BARS ? SHORT_BARS : 0;
+  const narrow =
+    short > 0
+      ? Math.max(Math.min(84, free - short), Math.min(SMALL_BARS, most - short))
+      : Math.min(84, free);
+  const room = Math.max(narrow, small ? 0 : Math.min(input.printed ? 300 : 170, spare - short));
+  const barRoom = both
+    ? { query: side, key: side }
+    : {
+        query: crowded ? short : input.barSides.includes("query") ? room : 0,
+        key: input.barSides.includes("key") ? room : 0,
+      };
+  const lines = Math.max(
+    short > 0 ? LEAST_NARROW_LINES : least,
+    Math.min(520, width - fixed - barRoom.query - barRoom.key),
+  );
   const used = fixed + lines + barRoom.query + barRoom.key;
   const left = Math.max(0, (width - used) / 2);
   const queryAnchor = left + barRoom.query + 2 * gap + queryWidth;

@@ -128,11 +128,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return at && isInSight(at.side, at.index) ? at : null;
   });
 
-  const barSide = computed(() =>
-    pinsInSight.value.key !== null && pinsInSight.value.token === null ? "query" : "key",
-  );
-
-  const layoutOf = (barSides: readonly Side[], keepRoom: boolean): Layout | null => {
+  const layoutOf = (barSides: readonly Side[]): Layout | null => {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;
     const description = record.description.value;
@@ -149,14 +145,13 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       queryWindow: drawn.queryWindow,
       keyWindow: drawn.keyWindow,
       barSides,
-      keepRoom,
       printed: isPrinted(context.figure),
       signed: drawn.stack.signed,
       effects: record.tokenEffects.value !== null,
       measure: measureText,
     });
   };
-  const layout = computed(() => layoutOf([barSide.value], true));
+  const layout = computed(() => layoutOf(["query", "key"]));
 
   /** The picture without pins and pointer. */
   const ground = computed<LinePlot | null>(() => {
@@ -211,7 +206,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     if (now.token !== null) barSides.push("key");
     if (now.key !== null) barSides.push("query");
     // On the screen there is room for bars that the pointer may call up: lines stay where they are.
-    const layout = isPrinted(context.figure) ? layoutOf(barSides, false) : null;
+    const layout = isPrinted(context.figure) ? layoutOf(barSides) : null;
     return { ...now, layout: layout ?? now.layout };
   };
 

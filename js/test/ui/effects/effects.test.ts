@@ -204,8 +204,8 @@ describe("effects of keys", () => {
         keyTexts: texts,
         queryWindow: [0, 3],
         keyWindow: [0, 3],
-        barSides: ["key"],
-        keepRoom: true,
+        barSides: ["query", "key"],
+
         measure: (text: string) => 7 * text.length,
       } as Parameters<typeof layOut>[0];
       const layout = layOut({ ...input, effects: true });
@@ -233,8 +233,8 @@ describe("effects of keys", () => {
       keyTexts: ["because", "it"],
       queryWindow: [0, 2],
       keyWindow: [0, 2],
-      barSides: [],
-      keepRoom: true,
+      barSides: ["query", "key"],
+
       effects: true,
       measure: (text) => 8.7 * text.length,
     });
@@ -253,7 +253,6 @@ describe("effects of keys", () => {
       queryWindow: [0, 1],
       keyWindow: [0, 1],
       barSides: ["key"],
-      keepRoom: false,
       effects: true,
       printed: true,
       measure: (text) => 8.7 * text.length,

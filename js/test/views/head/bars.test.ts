@@ -69,8 +69,8 @@ function plotOf(asked: Asked): LinePlot {
       keyTexts: text,
       queryWindow: window,
       keyWindow: window,
-      barSides: ["key"],
-      keepRoom: true,
+      barSides: ["query", "key"],
+
       signed: asked.signed,
       measure: (each) => each.length * 7,
     }),

@@ -106,8 +106,8 @@ describe("the layout", () => {
     keyTexts: texts,
     queryWindow: [0, 12] as [number, number],
     keyWindow: [0, 12] as [number, number],
-    barSides: ["key"] as const,
-    keepRoom: true,
+    barSides: ["query", "key"] as const,
+
     measure,
   };
 
