@@ -21,7 +21,7 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, HeadView, ModelView, NeuronView, extract, show_neuron_view
-from attnviz.record.tokens import visible
+from attnviz.record.tokens import make_visible
 from attnviz.views.record_view import RecordView
 from models.bertviz_reference import (
     bundled_classes,
@@ -366,7 +366,7 @@ def compare_weights(
         keys = positions_of(pair[2], stack.key_tokens.sequence)
     sides = {"left_text": (stack.query_tokens, queries), "right_text": (stack.key_tokens, keys)}
     for side, (tokens, positions) in sides.items():
-        expected_texts = [visible(text) for text in texts(entry, side, positions)]
+        expected_texts = [make_visible(text) for text in texts(entry, side, positions)]
         renamed = AS_BERT if "[CLS]" in expected_texts else {}
         assert [renamed.get(tokens[place], tokens[place]) for place in positions] == expected_texts
     for number, theirs in zip(stack.layers, entry["attn"], strict=True):
@@ -402,7 +402,7 @@ def compare_page(drawn: Mapping[str, Any], page: str) -> None:
     assert "https://cdnjs" not in page
     data = data_of(page)
     (stack,) = data["description"]["stacks"]
-    assert stack["query_tokens"]["text"] == [visible(text) for text in entry["left_text"]]
+    assert stack["query_tokens"]["text"] == [make_visible(text) for text in entry["left_text"]]
     if data["view"] == "neuron":
         compare_vectors(entry, data["vectors"])
         return

@@ -154,9 +154,9 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
     """The numbers of the chosen head, from as many queries as views score heads by."""
-    from attnviz.record.rows import scored_queries
+    from attnviz.record.rows import num_scored_queries
 
-    queries = scored_queries(stack)
+    queries = num_scored_queries(stack)
     score = float(run_steps(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
     blocks = _pairs(stack, [pattern], queries)
     [[(_, even, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()

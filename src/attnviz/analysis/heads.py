@@ -99,7 +99,7 @@ def head_scores(
         One of `PATTERNS`.
     queries : int, optional
         Measure so many queries of each head, from all over the text
-        (`attnviz.record.rows.sampled_queries`), instead of all: an estimate, which takes a
+        (`attnviz.record.rows.sample_queries`), instead of all: an estimate, which takes a
         thousandth of the time where there are a thousand times as many.
 
     Returns
@@ -466,10 +466,10 @@ def weights_of_some(
 
 def row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[np.int64]]:
     """Go through so many queries, or all, in blocks whose weights are held at once."""
-    from attnviz.record.rows import sampled_queries
+    from attnviz.record.rows import sample_queries
 
     num_queries = len(stack.query_tokens)
-    rows = np.arange(num_queries) if queries is None else sampled_queries(num_queries, queries)
+    rows = np.arange(num_queries) if queries is None else sample_queries(num_queries, queries)
     step = max(1, _ENTRIES // max(1, len(stack.key_tokens)))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]

@@ -65,11 +65,11 @@ def words_of(tokens: Tokens) -> NDArray[np.int64]:
     The numbers are those of `Tokens.words`; where they are not known, the texts tell.
     """
     # torch comes with a record, and not with measures of arrays.
-    from attnviz.record.words import words_from_text
+    from attnviz.record.words import find_words
 
     words = tokens.words
     if words is None:
-        words = words_from_text(tokens.text, tokens.special, tokens.sequence)
+        words = find_words(tokens.text, tokens.special, tokens.sequence)
     if words is None:
         return np.full(len(tokens), -1, np.int64)
     return np.array([-1 if word is None else word for word in words], np.int64)

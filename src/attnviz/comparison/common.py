@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from attnviz.comparison.aligned import aligned_layers
 from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens, on_common_units
-from attnviz.record.record import AttentionRecord, derived_record
+from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens, quoted
+from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import format_named, format_numbers
 
 __all__ = ["Common", "Sides", "align_records", "common_heads"]
@@ -81,7 +81,7 @@ def align_records(
                 *_alignment_notes(each, pair),
                 *_stack_notes(stacks[0], stack, layers, pair),
             ):
-                notes[note if len(common) == 1 else f"Stack {quoted(name)}: {note}"] = None
+                notes[note if len(common) == 1 else f"Stack {quote(name)}: {note}"] = None
         query_tokens = common_tokens(queries)
         key_tokens = None if one_text else common_tokens(keys)
         for number, (stack, into) in enumerate(zip(stacks, made, strict=True)):
@@ -107,7 +107,7 @@ def align_records(
     for record, its_stacks, name in zip(records, made, names, strict=True):
         model = f"{record.model} ({name})" if record.model else name
         its_notes = list(dict.fromkeys([*record.notes, *notes]))
-        members.append(derived_record(record, its_stacks, model=model, notes=its_notes))
+        members.append(derive_record(record, its_stacks, model=model, notes=its_notes))
     return Common(tuple(members), sides, tuple(notes))
 
 

@@ -17,7 +17,7 @@ from attnviz.comparison.common import Common, Sides, common_heads
 from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distance
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
-from attnviz.record.rows import SAMPLED_QUERIES, affords_maps, sampled_queries
+from attnviz.record.rows import SAMPLED_QUERIES, can_compute_maps, sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import resolve_negative, whole_number
@@ -298,9 +298,9 @@ class Comparison:
           query_token key_token    a     b  difference
         0           b         a  0.5  0.25       -0.25
         """
-        from attnviz.record.table import need_pandas
+        from attnviz.record.table import require_pandas
 
-        need_pandas()
+        require_pandas()
         import pandas as pd
 
         top_k = whole_number("top_k", top_k, 1, hint="the number of pairs")
@@ -432,7 +432,7 @@ class Comparison:
             layers += [stack.attention(layer) for layer in stack.layers]
             heads = max(heads, sum(stack.heads_per_layer))
         cells = len(stack.query_tokens) * len(stack.key_tokens)
-        if affords_maps(layers, max(cells, heads * cells // _HEADS_AT_ONCE)):
+        if can_compute_maps(layers, max(cells, heads * cells // _HEADS_AT_ONCE)):
             return None
         return min(SAMPLED_QUERIES, len(stack.query_tokens))
 
@@ -479,7 +479,7 @@ class Comparison:
     def _common_queries(self, stack: str, queries: int | None) -> NDArray[np.int64]:
         alignment = self._sides(stack).queries
         common = np.flatnonzero(~(alignment.only_a | alignment.only_b))
-        return common if queries is None else common[sampled_queries(len(common), queries)]
+        return common if queries is None else common[sample_queries(len(common), queries)]
 
     def __repr__(self) -> str:
         names = " and ".join([", ".join(self.names[:-1]), self.names[-1]])

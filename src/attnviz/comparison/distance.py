@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 
 __all__ = [
     "MEASURES",
@@ -148,7 +148,7 @@ def rounding_distance(
         keys=_disturbed(alone.keys, relative, generator),
     )
     alone = replace(alone, queries=alone.queries.float(), keys=alone.keys.float())
-    return _SAFETY * head_distance(alone, rounded, (0, 0), sampled_queries(attention.num_queries))
+    return _SAFETY * head_distance(alone, rounded, (0, 0), sample_queries(attention.num_queries))
 
 
 def _disturbed(vectors: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import quoted
+from attnviz.record.tokens import quote
 from attnviz.utils.arguments import format_numbers
 
 __all__ = [
@@ -60,14 +60,14 @@ def stacks_with_vectors(
         without = sum(name not in record.stacks for record in records)
         if without:
             notes.append(
-                f"Stack {quoted(name)} is left out: {without} of {len(records)} texts do not "
+                f"Stack {quote(name)} is left out: {without} of {len(records)} texts do not "
                 "have it."
             )
         elif all(record.stacks[name].has_vectors for record in records):
             common.append(name)
         else:
             notes.append(
-                f"Stack {quoted(name)} is left out: it has weights but no queries and keys."
+                f"Stack {quote(name)} is left out: it has weights but no queries and keys."
             )
     if common:
         return tuple(common), notes

@@ -51,7 +51,7 @@ from attnviz.extraction.options import (
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.safetensors_file import with_suffix
+from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import (
     as_path,
     format_numbers,
@@ -639,7 +639,7 @@ class _Checkpoint:
         """Return the checkpoint at `path`, or None if `path` is None."""
         if path is None:
             return None
-        file = with_suffix(as_path("checkpoint", path, "file"))
+        file = add_suffix(as_path("checkpoint", path, "file"))
         if file.exists() and not resume:
             raise FileExistsError(
                 f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.table import need_pandas
+from attnviz.record.table import require_pandas
 from attnviz.utils.arguments import format_numbers, resolve_negative, short_repr
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Roles:
         ImportError
             If pandas is not installed.
         """
-        need_pandas()
+        require_pandas()
         import pandas as pd
 
         columns = ["layer", "head", "role", "holds", "score", "error", "low", "high"]

@@ -40,7 +40,7 @@ from attnviz.corpus.totals import (
 )
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, check_weights
-from attnviz.record.table import need_pandas
+from attnviz.record.table import require_pandas
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import (
     as_path,
@@ -435,7 +435,7 @@ class HeadStatistics:
         ImportError
             If pandas is not installed.
         """
-        need_pandas()
+        require_pandas()
         import pandas as pd
 
         parts = []

@@ -15,7 +15,7 @@ from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.interventions.runs import Runs, answering_stack
 from attnviz.record.record import AttentionRecord
-from attnviz.record.tokens import quoted
+from attnviz.record.tokens import quote
 from attnviz.utils.arguments import function_name, short_repr
 
 __all__ = [
@@ -258,8 +258,8 @@ def answer_of(
         if ids[0] == ids[1]:
             raise ValueError(f"answer={short_repr(wanted)}: answer and other are the same")
     names = texts_of(ids, model, tokenizer, classes=classes)
-    place = "" if classes else f" after {quoted(reading.after)}"
-    measure = f"logit of {quoted(names[0])} minus logit of {quoted(names[1])}{place}"
+    place = "" if classes else f" after {quote(reading.after)}"
+    measure = f"logit of {quote(names[0])} minus logit of {quote(names[1])}{place}"
     return Answer(measure, outputs, position, ids)
 
 

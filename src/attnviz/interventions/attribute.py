@@ -30,9 +30,9 @@ from attnviz.interventions.direct import direct_slopes
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runs import Runs
 from attnviz.record.attention import LayerAttention
-from attnviz.record.record import AttentionRecord, derived_record
+from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import quoted
+from attnviz.record.tokens import quote
 from attnviz.utils.arguments import format_named, short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_small
@@ -318,7 +318,7 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
         if rollout and stack.causal:
             share = uniform_share_of_first(len(stack.query_tokens), len(layers))
             notes.append(
-                f"In stack {quoted(name)} the first token gets {share:.0%} of the last one where "
+                f"In stack {quote(name)} the first token gets {share:.0%} of the last one where "
                 "all attention is even: a large number there says nothing."
             )
     if not stacks:
@@ -326,7 +326,7 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
             f"method={method!r}: no stack attends from tokens to the same tokens"
         )
     said = [] if _SAID[method] in record.notes else [_SAID[method], *notes]
-    return derived_record(record, stacks, notes=[*record.notes, *said])
+    return derive_record(record, stacks, notes=[*record.notes, *said])
 
 
 def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
@@ -481,11 +481,11 @@ def _record(
             if maker and run.positions is not None and attention.vectors is not None:
                 layers[number] = maker(attention, run.positions)
         if not layers:
-            left.append(f"stack {quoted(name)}")
+            left.append(f"stack {quote(name)}")
             continue
         rest = [number for number in stack.layers if number not in layers]
         if rest:
-            left.append(f"{format_named('layer', rest)} of stack {quoted(name)}")
+            left.append(f"{format_named('layer', rest)} of stack {quote(name)}")
         same = stack.key_tokens is stack.query_tokens
         stacks[name] = AttentionStack(
             name,
@@ -504,4 +504,4 @@ def _record(
         )
     if left:
         notes = [*notes, f"Left out, as they cannot be attributed: {', '.join(left)}."]
-    return derived_record(record, stacks, notes=[*record.notes, _SAID[method], *notes])
+    return derive_record(record, stacks, notes=[*record.notes, _SAID[method], *notes])

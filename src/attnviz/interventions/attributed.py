@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, ScaledAttention
 from attnviz.record.masks import Rows
-from attnviz.record.softmax import tiles
+from attnviz.record.softmax import row_tiles
 
 __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
 
@@ -97,7 +97,7 @@ class GradientAttribution(ScaledAttention):
             # One a row at most.
             places, keys = certain.cpu().nonzero(as_tuple=True)
             numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-            for tile in tiles(slice(0, len(places)), self.num_keys):
+            for tile in row_tiles(slice(0, len(places)), self.num_keys):
                 some = places[tile], keys[tile]
                 found = self._of_certain(head, numbers[some[0]], some[1] + columns.start)
                 by_weights[some] = found.float().to(device)
@@ -197,7 +197,7 @@ class MixedLayers(LayerAttention):
         held[np.arange(len(held)), np.arange(rows.start, rows.stop)] = 1.0
         for layer in reversed(self.layers):
             mixed = self.own * held
-            for part in tiles(slice(0, self.num_queries), self.num_keys):
+            for part in row_tiles(slice(0, self.num_queries), self.num_keys):
                 some = held[:, part]
                 if some.any():
                     mixed += some @ self._mean(layer, part)

@@ -22,14 +22,14 @@ from attnviz.record.edited import (
     CutWeights,
     ReplacedWeights,
     UniformWeights,
+    remove_pairs,
     uniform_attention,
-    without_pairs,
 )
 from attnviz.record.inserted import Insertion
 from attnviz.record.masks import BandMask, CutMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens, quoted
+from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import (
     as_list,
     format_named,
@@ -193,7 +193,7 @@ def _named(flags: Flags, tokens: Tokens) -> str:
         return "all tokens"
     if not places:
         return "a token that did not come"
-    texts = [f"{quoted(tokens.text[place].strip('·'))} ({place})" for place in places[:_NAMED]]
+    texts = [f"{quote(tokens.text[place].strip('·'))} ({place})" for place in places[:_NAMED]]
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
     return ", ".join(texts) + more
 
@@ -344,7 +344,7 @@ class Knockout(Change):
         """The attention without these pairs."""
         heads, (queries, keys) = self._heads_of(stack, layer), self._pairs(stack)
         if self.renormalize:
-            return without_pairs(attention, heads, queries, keys)
+            return remove_pairs(attention, heads, queries, keys)
         pairs = CutMask(torch.tensor([True]), torch.from_numpy(queries), torch.from_numpy(keys))
         return CutWeights(attention, heads, pairs)
 
@@ -423,7 +423,7 @@ class HideTokens(Change):
         keys = self._keys(stack)
         queries = np.ones(len(stack.query_tokens), np.bool_)
         same = stack.key_tokens is stack.query_tokens
-        return without_pairs(attention, self._heads_of(stack, layer), queries, keys, keep_own=same)
+        return remove_pairs(attention, self._heads_of(stack, layer), queries, keys, keep_own=same)
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
         """All queries, and where none looks ahead those behind a hidden token."""

@@ -10,7 +10,7 @@ import torch
 
 from attnviz.interventions.answer import Answer, exact_row, texts_of
 from attnviz.interventions.runs import Runs
-from attnviz.record.tokens import Candidate, quoted
+from attnviz.record.tokens import Candidate, quote
 from attnviz.utils.numbers import format_signed, format_small
 
 __all__ = ["Effect", "effect_of", "share_of"]
@@ -73,8 +73,8 @@ class Effect:
             return ""
         rest = "as before"
         if self.text_before != self.text_after:
-            rest = f"instead of {quoted(self.text_before or '', longest=400)}"
-        return f"; the model produces {quoted(self.text_after, longest=400)} {rest}"
+            rest = f"instead of {quote(self.text_before or '', longest=400)}"
+        return f"; the model produces {quote(self.text_after, longest=400)} {rest}"
 
     def _compared(self, said: str) -> str:
         if abs(self.change) <= self.noise:
@@ -82,11 +82,9 @@ class Effect:
         if self.likeliest_before and self.likeliest_after:
             one, other = self.likeliest_before[0], self.likeliest_after[0]
             if one.id == other.id:
-                said += f"; the likeliest stays {quoted(one.text)}"
+                said += f"; the likeliest stays {quote(one.text)}"
             else:
-                said += (
-                    f"; the likeliest becomes {quoted(other.text)} instead of {quoted(one.text)}"
-                )
+                said += f"; the likeliest becomes {quote(other.text)} instead of {quote(one.text)}"
         return f"{said} (noise {format_small(self.noise)})"
 
 

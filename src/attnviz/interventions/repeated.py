@@ -31,7 +31,7 @@ from attnviz.interventions.intervene import (
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
 from attnviz.interventions.runs import LEAST, Runs
 from attnviz.record.record import AttentionRecord
-from attnviz.record.tokens import quoted
+from attnviz.record.tokens import quote
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_change, format_signed, format_small
 from attnviz.utils.progress import Progress, Steps
@@ -334,8 +334,8 @@ def _sentence(
         )
     one, other = effect.likeliest_before[0], effect.likeliest_after[0]
     left = share_of(outputs, known.reading.row, one.id)
-    said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {quoted(other.text)}"
-    of = "" if one.id == other.id else f"{quoted(one.text)} "
+    said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {quote(other.text)}"
+    of = "" if one.id == other.id else f"{quote(one.text)} "
     return (
         f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). {_measure(effect)}: {numbers}"
     )
@@ -402,7 +402,7 @@ def _outcome_unchanged(known: _Unchanged, answer: Answer, runs: Runs, *, named: 
     sentence = "Unchanged."
     if effect.likeliest_before:
         one = effect.likeliest_before[0]
-        sentence = f"Unchanged, {known.subject} is {quoted(one.text)} ({one.probability:.2f})."
+        sentence = f"Unchanged, {known.subject} is {quote(one.text)} ({one.probability:.2f})."
     if named:
         sentence += f" {_measure(effect)}: {format_signed(effect.before, '.1f')}."
     return Outcome(sentence, (), effect)
@@ -418,7 +418,7 @@ def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
     if isinstance(change, HideTokens):
         tokens = change.tokens if isinstance(change.tokens, int) else 0
         text = record.stack(change.stack).key_tokens.text[tokens].strip("·")
-        return f"With {quoted(text)} hidden"
+        return f"With {quote(text)} hidden"
     if isinstance(change, Ablate) and isinstance(change.heads, int):
         return f"Without head {change.layers}.{change.heads}"
     return "With this change"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.removal import LeftOut, Removal, read_removal
 from attnviz.interventions.runs import Runs
-from attnviz.record.tokens import Tokens, quoted
+from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.progress import Steps, run_steps, run_with_bar
 
 __all__ = ["TokenEffects", "token_effects"]
@@ -55,7 +55,7 @@ class TokenEffects:
         if np.isnan(self.values).all():
             return f"<TokenEffects of {len(self.tokens)} tokens: none>"
         most = int(np.nanargmax(np.abs(self.values)))
-        token = quoted(self.tokens.text[most].strip("·"))
+        token = quote(self.tokens.text[most].strip("·"))
         return (
             f"<TokenEffects of {len(self.tokens)} tokens ({self.removal}): "
             f"{token} ({most}) moves the {self.measure} most, by "

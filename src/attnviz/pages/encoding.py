@@ -37,7 +37,7 @@ from attnviz.pages.packing import (
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
 from attnviz.pages.vectors import encode_vectors_in_steps, size_of_vectors
 from attnviz.record.record import AttentionRecord
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import check_weights, encode, encode_bytes
 from attnviz.server.description import PageForm
@@ -256,7 +256,7 @@ def _exceeds_room(record: AttentionRecord, room: float) -> Steps[bool]:
     )
     pace = Pace("sampled queries", 2 * sampled)
     for stack, layer in _stack_layers(record):
-        rows = sampled_queries(len(stack.query_tokens), _ROWS_TRIED)
+        rows = sample_queries(len(stack.query_tokens), _ROWS_TRIED)
         for _, weights, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
             clipped = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
             codes, _ = encode_bytes(clipped, stack.maximum)

@@ -29,7 +29,7 @@ from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import draw_heads
 from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import SAMPLED_QUERIES, scored_queries
+from attnviz.record.rows import SAMPLED_QUERIES, num_scored_queries
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.description import describe_in_steps
 from attnviz.server.images import encode_image
@@ -210,7 +210,7 @@ def _page_steps(
     scored_by_patterns = [
         stack
         for stack in stacks
-        if not stack.signed and (scores_all or scored_queries(stack) is not None)
+        if not stack.signed and (scores_all or num_scored_queries(stack) is not None)
     ]
     scores = []
     if "scores" in embeds:
@@ -402,7 +402,7 @@ def _embed_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]
     embedded = []
     for stack in stacks:
         # Estimate scores in pages whenever live views do.
-        queries = scored_queries(stack)
+        queries = num_scored_queries(stack)
         for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
             written = finite_scores(_round(scores))
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
 from attnviz.record.record import AttentionRecord
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encode_maps
@@ -171,7 +171,7 @@ def add_title(model: str, view: str, figure: str) -> str:
 
 def _draw_heads(stack: AttentionStack) -> Steps[str]:
     side = SIDES[0]
-    queries = sampled_queries(len(stack.query_tokens), side)
+    queries = sample_queries(len(stack.query_tokens), side)
     columns = max(stack.heads_per_layer)
     pace = Pace("picture", len(stack.layers) * columns * len(queries) * len(stack.key_tokens))
     head_maps: list[NDArray[np.float32]] = []

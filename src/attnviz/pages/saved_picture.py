@@ -26,9 +26,9 @@ from attnviz.pages.picture import (
     pool_maps,
     to_color_levels,
 )
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens, quoted
+from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 
@@ -128,7 +128,7 @@ def draw_heads_still(
         f"{stack.name}. Queries go down and keys across. {describe_scale(stack, largest)}"
     )
     if labelled and token is not None:
-        description += f" The pinned query is {quoted(queries.text[token])}, token {token}."
+        description += f" The pinned query is {quote(queries.text[token])}, token {token}."
     if not labelled:
         row_count = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
         cell_content = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
@@ -163,7 +163,7 @@ def _cells(
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     pooled = max(num_queries, num_keys) > _MAX_LABELLED
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))
-    rows = sampled_queries(num_queries, min(_MAX_CELLS, affordable))
+    rows = sample_queries(num_queries, min(_MAX_CELLS, affordable))
     maps = []
     for _, weights, _ in weights_of_some(stack, layer, heads, rows):
         numbers = np.nan_to_num(weights)

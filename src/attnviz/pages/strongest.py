@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from attnviz.analysis.heads import weights_of_some
 from attnviz.pages.packing import Packer
 from attnviz.record.record import AttentionRecord
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
 from attnviz.utils.progress import Pace, Progress, Steps, run_with_bar, scale_progress
@@ -722,7 +722,7 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
     if any(len(stack.query_tokens) <= _SHORT for stack in stacks):
         return 0
     layers = [(stack, layer) for stack in stacks for layer in stack.layers]
-    sampled = [sampled_queries(len(stack.query_tokens)) for stack, _ in layers]
+    sampled = [sample_queries(len(stack.query_tokens)) for stack, _ in layers]
     pace = Pace(
         "sampled queries",
         sum(

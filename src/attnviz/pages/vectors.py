@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import Pace, Progress, Steps, scale_progress
 
@@ -291,7 +291,7 @@ def _measure_errors(
     weight_error = logit_error = 0.0
     # Each pair has a logit and a weight, for both attentions.
     pace = Pace("rounding errors", 4 * attention.num_heads * measured * attention.num_keys)
-    for part in _parts(sampled_queries(count, measured), attention.num_keys):
+    for part in _parts(sample_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
             logits = [side.logits(head, torch.from_numpy(part)) for side in (attention, embedded)]
             # Both are minus infinity if a key is not allowed, and their difference is NaN.

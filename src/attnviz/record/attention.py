@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.masks import Bias, Mask, Rows
-from attnviz.record.softmax import blocks, normalized, powers, tiles
+from attnviz.record.softmax import exp_in_place, key_blocks, row_tiles, weights_from_logits
 
 __all__ = [
     "DerivedAttention",
@@ -131,7 +131,9 @@ class LayerAttention(ABC):
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
         """Return whether each query may attend to at least one key, bool, (rows,)."""
         keys = slice(0, self.num_keys)
-        flags = [self.allowed(head, tile, keys).any(axis=1) for tile in tiles(rows, self.num_keys)]
+        flags = [
+            self.allowed(head, tile, keys).any(axis=1) for tile in row_tiles(rows, self.num_keys)
+        ]
         return np.concatenate([np.zeros(0, np.bool_), *flags])
 
     def weights_of_rows(
@@ -451,7 +453,7 @@ class QueryKeyAttention(LayerAttention):
 
         The result is float32, (rows,), on the device of the queries. It is minus infinity if no key
         is allowed. ``exp(logits - log_normalizer)`` are the weights of any subset of keys (see
-        `normalized`).
+        `weights_from_logits`).
 
         >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
         >>> attention.log_normalizer(0, slice(0, 2)).exp().round()
@@ -481,13 +483,13 @@ class QueryKeyAttention(LayerAttention):
         if self.sinks is not None:
             maximum = self.sinks[list(heads)].float().to(device)[:, None].expand(shape)
             total = torch.ones(shape, device=device)
-        for columns in blocks(self.key_range(rows), shape[0] * count, device):
+        for columns in key_blocks(self.key_range(rows), shape[0] * count, device):
             logits = self.shared_logits(heads, rows, columns)
             new_maximum = torch.maximum(maximum, logits.amax(dim=-1))
             # Rows without an allowed key so far use 0: the difference of infinities is NaN.
             reference = new_maximum.masked_fill(torch.isneginf(new_maximum), 0.0)
             logits -= reference[..., None]
-            total = total * torch.exp(maximum - reference) + powers(logits).sum(dim=-1)
+            total = total * torch.exp(maximum - reference) + exp_in_place(logits).sum(dim=-1)
             maximum = new_maximum
         return maximum + torch.log(total)
 
@@ -506,7 +508,7 @@ class QueryKeyAttention(LayerAttention):
         block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
         device = self.queries.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
-            for tile in tiles(rows, self.num_keys):
+            for tile in row_tiles(rows, self.num_keys):
                 # Keys that no query of the tile may attend to have weight 0 and are not computed.
                 keys = self.key_range(tile)
                 computed = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
@@ -568,9 +570,9 @@ class QueryKeyAttention(LayerAttention):
         if visible.start < visible.stop:
             # All queries may attend to the same key, as in a causal text.
             return np.ones(count, np.bool_)
-        row_tiles = tiles(rows, self.num_keys)
+        all_tiles = row_tiles(rows, self.num_keys)
         return np.concatenate(
-            [self.allowed(head, tile, self.key_range(tile)).any(axis=1) for tile in row_tiles]
+            [self.allowed(head, tile, self.key_range(tile)).any(axis=1) for tile in all_tiles]
         )
 
     def weights_of_rows(
@@ -580,7 +582,7 @@ class QueryKeyAttention(LayerAttention):
         with torch.no_grad():
             logits = self.logits(head, numbers)
             allowed = ~torch.isneginf(logits)
-            weights = normalized(logits, self.log_normalizer(head, numbers))
+            weights = weights_from_logits(logits, self.log_normalizer(head, numbers))
         return weights.cpu().numpy(), allowed.cpu().numpy()
 
     def rows_of_heads(
@@ -709,7 +711,9 @@ class _SharedKeys:
     def weights(self, rows: slice, columns: slice) -> Numbers:
         with torch.no_grad():
             logits = self._layer.shared_logits(self._heads, self._rows[rows], columns)
-            weights: Numbers = normalized(logits, self._sums[:, rows]).double().cpu().numpy()
+            weights: Numbers = (
+                weights_from_logits(logits, self._sums[:, rows]).double().cpu().numpy()
+            )
         return weights
 
     def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:

@@ -17,12 +17,12 @@ __all__ = [
     "RenormalizedWeights",
     "ReplacedWeights",
     "UniformWeights",
+    "remove_pairs",
     "uniform_attention",
-    "without_pairs",
 ]
 
 
-def without_pairs(
+def remove_pairs(
     attention: LayerAttention,
     heads: tuple[int, ...],
     queries: NDArray[np.bool_],

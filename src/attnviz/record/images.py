@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PatchGrid", "checked_image"]
+__all__ = ["PatchGrid", "check_image"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PatchGrid:
         return row, column
 
 
-def checked_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
+def check_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
     """Return an image as a contiguous uint8 array, (height, width, 3).
 
     Raise TypeError or ValueError with `name` in the message if it is not an image.

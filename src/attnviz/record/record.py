@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.given.queries_keys import layers_of_vectors, stack_of_vectors
+from attnviz.record.given.queries_keys import create_layers, create_stack
 from attnviz.record.given.tokens import ProjectedKeys
-from attnviz.record.given.weights import stacks_of_weights
-from attnviz.record.images import checked_image
+from attnviz.record.given.weights import create_stacks
+from attnviz.record.images import check_image
 from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.mapped import MappedFile, check_mapped, mapped_files
+from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from attnviz.record.sources import Sources
 
-__all__ = ["AttentionRecord", "AttentionStack", "derived_record", "load"]
+__all__ = ["AttentionRecord", "AttentionStack", "derive_record", "load"]
 
 
 class AttentionRecord:
@@ -90,7 +90,7 @@ class AttentionRecord:
         #: Files that the arrays are read from on demand, empty for a record in memory.
         self.mapped_files: tuple[MappedFile, ...] = ()
         self.images = tuple(
-            checked_image(image, f"images[{index}]") for index, image in enumerate(images)
+            check_image(image, f"images[{index}]") for index, image in enumerate(images)
         )
         for stack in self.stacks.values():
             for grid in (*stack.query_tokens.grids, *stack.key_tokens.grids):
@@ -189,7 +189,7 @@ class AttentionRecord:
         >>> round(change.stack().maximum, 2)
         0.3
         """
-        stacks, notes = stacks_of_weights(
+        stacks, notes = create_stacks(
             {
                 "attentions": attentions,
                 "encoder_attentions": encoder_attentions,
@@ -310,7 +310,7 @@ class AttentionRecord:
         array([[1.  , 0.  ],
                [0.06, 0.94]], dtype=float32)
         """
-        attention = layers_of_vectors(
+        attention = create_layers(
             queries,
             keys,
             layers=layers,
@@ -322,7 +322,7 @@ class AttentionRecord:
             softcap=softcap,
             sinks=sinks,
         )
-        attention_stack, notes = stack_of_vectors(
+        attention_stack, notes = create_stack(
             stack, attention, tokens, key_tokens, sentence_b_start
         )
         return cls({stack: attention_stack}, model=model, notes=notes, images=images)
@@ -419,7 +419,7 @@ class AttentionRecord:
         stacks = {
             name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
         }
-        return derived_record(self, stacks)
+        return derive_record(self, stacks)
 
     def merge_words(self) -> AttentionRecord:
         """Return the record with tokens merged into words: keys summed, queries averaged.
@@ -453,7 +453,7 @@ class AttentionRecord:
         if all(merged[name] is stack for name, stack in self.stacks.items()):
             return self
         notes = [*(note for note in self.notes if note != MERGED_NOTE), MERGED_NOTE]
-        return derived_record(self, merged, notes=notes)
+        return derive_record(self, merged, notes=notes)
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
         """Compute all weights of a stack.
@@ -534,9 +534,14 @@ class AttentionRecord:
         2     1           a         a     1.0   1.0
         3     1           b         b     0.9   0.9
         """
-        from attnviz.record.table import HeadsOfLayer, check_min_weight, need_pandas, tidy_table
+        from attnviz.record.table import (
+            HeadsOfLayer,
+            check_min_weight,
+            create_table,
+            require_pandas,
+        )
 
-        need_pandas()
+        require_pandas()
         import pandas as pd
 
         if layer is not None and head is not None and top_k is None and min_weight is None:
@@ -564,7 +569,7 @@ class AttentionRecord:
                 # Raise IndexError if the stack has no such head.
                 selected_stack.weights(layer=number, head=heads[0], rows=slice(0, 0))
                 selections.append(HeadsOfLayer(selected_stack, number, tuple(heads)))
-        return tidy_table(selections, top_k=top_k, min_weight=min_weight)
+        return create_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
         """Return the sources of a produced token: the attention of all heads at its prediction.
@@ -610,7 +615,7 @@ class AttentionRecord:
         >>> sources.query, sources.means.round(2).tolist(), sources.even.tolist()
         (1, [0.06, 0.94, 0.0], [0.5, 0.5, 0.0])
         """
-        from attnviz.record.sources import sources_of_token
+        from attnviz.record.sources import find_sources
 
         if stack is None:
             with_predictions = [
@@ -618,8 +623,8 @@ class AttentionRecord:
                 for candidate in self.stacks.values()
                 if candidate.query_tokens.predictions
             ]
-            return sources_of_token((with_predictions or list(self.stacks.values()))[0], token)
-        return sources_of_token(self.stack(stack), token)
+            return find_sources((with_predictions or list(self.stacks.values()))[0], token)
+        return find_sources(self.stack(stack), token)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as one safetensors file, a few MB at a time.
@@ -664,7 +669,7 @@ class AttentionRecord:
         return f"<AttentionRecord{name}: {', '.join(map(repr, self.stacks.values()))}>"
 
 
-def derived_record(
+def derive_record(
     record: AttentionRecord,
     stacks: Mapping[str, AttentionStack],
     *,
@@ -742,5 +747,5 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error
-    record.mapped_files = mapped_files(location)
+    record.mapped_files = list_mapped_files(location)
     return record

@@ -15,7 +15,7 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["SAMPLED_QUERIES", "affords_maps", "sampled_queries", "scored_queries"]
+__all__ = ["SAMPLED_QUERIES", "can_compute_maps", "num_scored_queries", "sample_queries"]
 
 #: Default number of sampled queries. The standard error of a share is then at most 0.063.
 SAMPLED_QUERIES = 64
@@ -29,13 +29,13 @@ _MAX_DEVICE_ENTRIES = 1 << 30
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
-def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
+def can_compute_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
     """Whether complete maps of all heads of `layers` are fast enough for an interactive view.
 
     `num_cells` is queries times keys. The limit is 4,096 of each, or 32,768 of each if all queries
     and keys are on a GPU.
 
-    >>> affords_maps([], 4096 * 4096), affords_maps([], 4096 * 4097)
+    >>> can_compute_maps([], 4096 * 4096), can_compute_maps([], 4096 * 4097)
     (True, False)
     """
     vectors = [layer.vectors for layer in layers]
@@ -45,19 +45,19 @@ def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
     return num_cells <= (_MAX_DEVICE_ENTRIES if on_device else _MAX_ENTRIES)
 
 
-def scored_queries(stack: AttentionStack) -> int | None:
+def num_scored_queries(stack: AttentionStack) -> int | None:
     """Return the number of queries from which views compute head scores, or None for all.
 
-    Above the limit of `affords_maps`, scores of all queries would take too long.
+    Above the limit of `can_compute_maps`, scores of all queries would take too long.
     """
     layers = [stack.attention(layer) for layer in stack.layers]
     num_queries = len(stack.query_tokens)
-    if affords_maps(layers, num_queries * len(stack.key_tokens)):
+    if can_compute_maps(layers, num_queries * len(stack.key_tokens)):
         return None
     return min(SAMPLED_QUERIES, num_queries)
 
 
-def sampled_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np.int64]:
+def sample_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np.int64]:
     """Return ascending query positions, spread evenly over the text.
 
     All queries are returned if there are at most `most`. Otherwise each of `most` equal parts
@@ -65,9 +65,9 @@ def sampled_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np
     deterministic. It avoids periodic structure such as the rows of an image, where evenly spaced
     queries could all be in one column.
 
-    >>> sampled_queries(3).tolist()
+    >>> sample_queries(3).tolist()
     [0, 1, 2]
-    >>> sampled_queries(32_768)[:4].tolist()
+    >>> sample_queries(32_768)[:4].tolist()
     [256, 572, 1400, 1717]
     """
     most = whole_number("queries", most, 1, hint="the number of queries to take")

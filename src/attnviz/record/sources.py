@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.stack import AttentionStack, check_weights
-from attnviz.record.table import need_pandas
-from attnviz.record.tokens import Prediction, Tokens, quoted
+from attnviz.record.table import require_pandas
+from attnviz.record.tokens import Prediction, Tokens, quote
 from attnviz.utils.arguments import whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAVEATS", "Sources", "sources_of_token"]
+__all__ = ["CAVEATS", "Sources", "find_sources"]
 
 #: Limitations of the numbers.
 CAVEATS = (
@@ -100,7 +100,7 @@ class Sources:
         ImportError
             If pandas is not installed.
         """
-        need_pandas()
+        require_pandas()
         import pandas as pd
 
         top = self.top(max(1, len(self.means)))
@@ -118,15 +118,15 @@ class Sources:
         )
 
     def __str__(self) -> str:
-        suffix = f" predicting {quoted(self.token)}" if self.token else ""
+        suffix = f" predicting {quote(self.token)}" if self.token else ""
         count = len(self.heads)
         lines = [
-            f"{quoted(self.query_tokens.text[self.query])} ({self.query}){suffix}: mean weight "
-            f"over {count} head{'s' if count > 1 else ''} of stack {quoted(self.stack)}"
+            f"{quote(self.query_tokens.text[self.query])} ({self.query}){suffix}: mean weight "
+            f"over {count} head{'s' if count > 1 else ''} of stack {quote(self.stack)}"
         ]
         for key in self.top().tolist():
             layer, head = self.heads[self.strongest_heads[key]]
-            token = quoted(self.key_tokens.text[key])
+            token = quote(self.key_tokens.text[key])
             lines.append(
                 f"  {self.means[key]:.3f}  {token} ({key}), even attention "
                 f"{self.even[key]:.3f}; most in layer {layer}, head {head}: {self.most[key]:.2f}"
@@ -134,7 +134,7 @@ class Sources:
         return "\n".join([*lines, *self.caveats])
 
 
-def sources_of_token(stack: AttentionStack, token: int | str) -> Sources:
+def find_sources(stack: AttentionStack, token: int | str) -> Sources:
     """Return the sources of a produced token. See `AttentionRecord.sources`."""
     check_weights(stack, "sources of a token")
     query, text = _predicting(stack, token)

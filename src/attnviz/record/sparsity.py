@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
 from attnviz.record.masks import BandMask, compact_mask
-from attnviz.record.softmax import tiles
+from attnviz.record.softmax import row_tiles
 
 __all__ = ["ZeroCount", "count_zeros"]
 
@@ -119,7 +119,7 @@ def _scan(values: torch.Tensor) -> _ZeroScan:
     alike = True
     # Flags of one tile for all heads. Flags of all rows would take a quarter of the weights'
     # memory.
-    for rows in tiles(slice(0, num_queries), heads * num_keys):
+    for rows in row_tiles(slice(0, num_queries), heads * num_keys):
         # View as uint8: bool tensors are slow to reduce and to compare.
         flags = values[:, rows].bool().view(torch.uint8)
         weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().numpy()

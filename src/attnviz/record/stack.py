@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
-from attnviz.record.softmax import tiles
+from attnviz.record.softmax import row_tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
-from attnviz.record.words import merged_layers
+from attnviz.record.words import merge_layers
 from attnviz.utils.arguments import (
     as_list,
     format_numbers,
@@ -22,7 +22,7 @@ from attnviz.utils.arguments import (
 )
 from attnviz.utils.progress import Pace, Steps, run_steps
 
-__all__ = ["AttentionStack", "check_weights", "find_maximum", "rows_are_shares"]
+__all__ = ["AttentionStack", "check_weights", "find_maximum", "resolve_normalized"]
 
 # Largest number of weights that are read to find the maximum, about a second on one core.
 _MAX_WEIGHTS_READ = 1 << 26
@@ -95,7 +95,7 @@ class AttentionStack:
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
         self.signed = bool(signed)
-        self.normalized = rows_are_shares(normalized=normalized, signed=signed)
+        self.normalized = resolve_normalized(normalized=normalized, signed=signed)
         self.measure = _checked_measure(measure)
         self._maximum: float | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
@@ -420,7 +420,7 @@ class AttentionStack:
         --------
         AttentionRecord.merge_words : definition of words, with an example.
         """
-        merged = merged_layers(self.name, self._layers, self.query_tokens, self.key_tokens)
+        merged = merge_layers(self.name, self._layers, self.query_tokens, self.key_tokens)
         if merged is None:
             return self
         return self._like(*merged)
@@ -492,7 +492,7 @@ class AttentionStack:
         )
 
 
-def rows_are_shares(*, normalized: bool | None, signed: bool) -> bool:
+def resolve_normalized(*, normalized: bool | None, signed: bool) -> bool:
     """Return whether rows sum to 1. The default is True unless values are signed."""
     if signed and normalized:
         raise ValueError(
@@ -530,7 +530,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
         extremes = []
         for attention in stack._layers.values():
             for head in range(attention.num_heads):
-                for rows in tiles(slice(0, num_queries), num_keys):
+                for rows in row_tiles(slice(0, num_queries), num_keys):
                     block = attention.weights(head, rows, slice(0, num_keys))
                     extremes.append(float(block.max()))
                     if stack.signed:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.softmax import tiles
+from attnviz.record.softmax import row_tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import Progress, Steps, run_with_bar
@@ -17,7 +17,7 @@ from attnviz.utils.progress import Progress, Steps, run_with_bar
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HeadsOfLayer", "check_min_weight", "need_pandas", "tidy_table"]
+__all__ = ["HeadsOfLayer", "check_min_weight", "create_table", "require_pandas"]
 
 #: Maximum number of rows of a table, about 25 bytes each.
 MAX_ROWS = 20_000_000
@@ -43,7 +43,7 @@ class _HeadRows(NamedTuple):
     shares: NDArray[np.float32] | None
 
 
-def need_pandas() -> None:
+def require_pandas() -> None:
     """Raise ImportError with an installation command if pandas is missing."""
     try:
         import pandas  # noqa: F401, ICN001
@@ -64,7 +64,7 @@ def check_min_weight(min_weight: Any) -> float:
     return float(min_weight)
 
 
-def tidy_table(
+def create_table(
     selections: Sequence[HeadsOfLayer], *, top_k: int | None, min_weight: float | None
 ) -> pd.DataFrame:
     """Return the table of `selections` heads. See `AttentionRecord.to_pandas`."""
@@ -158,7 +158,7 @@ def _all_rows(
     lines = done = 0
     for stack, layer, heads in selections:
         for head in heads:
-            for rows in tiles(slice(0, len(stack.query_tokens)), len(stack.key_tokens)):
+            for rows in row_tiles(slice(0, len(stack.query_tokens)), len(stack.key_tokens)):
                 part = _rows_of_tile(stack, layer, head, rows, top_k=top_k, min_weight=min_weight)
                 parts.append(part._replace(stack_index=stacks.index(stack)))
                 lines += len(part.keys)

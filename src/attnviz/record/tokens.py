@@ -16,7 +16,7 @@ from itertools import islice
 from attnviz.record.images import PatchGrid
 from attnviz.utils.arguments import resolve_negative, whole_number
 
-__all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "quoted", "visible"]
+__all__ = ["Candidate", "Prediction", "Tokens", "make_visible", "number_words", "quote"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Number of positions that an error lists if several tokens have the same text.
@@ -27,14 +27,14 @@ _JOINERS = {"\u200c", "\u200d"}
 _JOINS_NOTHING = _JOINERS | {" "}
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     r"""Make every character of a token's text visible.
 
     Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other characters that are invisible, control
     something or change the direction of text become their code point, such as ``‹U+202E›``. An
     empty text becomes ``∅``.
 
-    >>> visible(" the"), visible("\n\n"), visible("\x00"), visible("\u202e")
+    >>> make_visible(" the"), make_visible("\n\n"), make_visible("\x00"), make_visible("\u202e")
     ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
     """
     if not text:
@@ -49,17 +49,17 @@ def visible(text: str) -> str:
     )
 
 
-def quoted(text: str, *, longest: int = 80) -> str:
+def quote(text: str, *, longest: int = 80) -> str:
     r"""Return a text in quotation marks, made visible except for spaces.
 
     A text of more than `longest` characters is cut.
 
-    >>> quoted("the street"), quoted("two\nlines"), quoted("a" * 9, longest=4)
+    >>> quote("the street"), quote("two\nlines"), quote("a" * 9, longest=4)
     ('“the street”', '“two⏎lines”', '“aaa…”')
     """
     if len(text) > longest:
         text = f"{text[: longest - 1]}…"
-    return f"“{' '.join(visible(part) if part else '' for part in text.split(' '))}”"
+    return f"“{' '.join(make_visible(part) if part else '' for part in text.split(' '))}”"
 
 
 def _visible_character(character: str, *, joins: bool) -> str:
@@ -84,7 +84,7 @@ def _bare(token: str) -> str:
     return token.strip(_SHOWN_AS[" "])
 
 
-def numbered_words(
+def number_words(
     words: Sequence[int | None], special: Sequence[bool], sequence: Sequence[int | None]
 ) -> tuple[int | None, ...]:
     """Number words from 0 across all texts. Special tokens are in no word and get None.
@@ -92,7 +92,7 @@ def numbered_words(
     Consecutive tokens of one text with the same number in `words` are one word. Each sequence has
     one entry per token. Raise ValueError if their lengths differ.
 
-    >>> numbered_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
+    >>> number_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
     (0, 0, None, 1)
     """
     if not len(words) == len(special) == len(sequence):
@@ -118,7 +118,7 @@ class Candidate:
     Attributes
     ----------
     text : str
-        Display text (see `visible`).
+        Display text (see `make_visible`).
     id : int
         Vocabulary id.
     probability : float
@@ -194,7 +194,7 @@ class Tokens:
     Attributes
     ----------
     text : tuple of str
-        Display text of each token (see `visible`).
+        Display text of each token (see `make_visible`).
     special : tuple of bool
         Whether the tokenizer added the token or counts it as special.
     sequence : tuple of (int or None)
@@ -270,7 +270,7 @@ class Tokens:
         Parameters
         ----------
         text : sequence of str
-            One string per token. `visible` is applied to each.
+            One string per token. `make_visible` is applied to each.
         special : sequence of bool, optional
             Whether each token is special, by default False.
         sequence : sequence of (int or None), optional
@@ -324,11 +324,11 @@ class Tokens:
         # Convert numpy numbers to int, which JSON supports.
         texts = tuple(None if number is None else int(number) for number in sequence)
         return cls(
-            text=tuple(visible(token) for token in strings),
+            text=tuple(make_visible(token) for token in strings),
             special=flags,
             sequence=texts,
             ids=None if ids is None else tuple(int(identifier) for identifier in ids),
-            words=None if words is None else numbered_words(words, flags, texts),
+            words=None if words is None else number_words(words, flags, texts),
             grids=tuple(grids),
         )
 
@@ -362,11 +362,11 @@ class Tokens:
             raise TypeError(f"text={text!r} must be a string")
         # Vocabulary marks for a space.
         with_space = f" {text[1:]}" if text[:1] in ("Ġ", "▁") else text
-        display_texts = {visible(text), visible(with_space)}
+        display_texts = {make_visible(text), make_visible(with_space)}
         exact = tuple(
             position for position, token in enumerate(self.text) if token in display_texts
         )
-        bare = _bare(visible(with_space))
+        bare = _bare(make_visible(with_space))
         if not bare or (exact and bare not in display_texts) or text.startswith("##"):
             return exact
         candidates = [position for position, token in enumerate(self.text) if _bare(token) == bare]
@@ -460,7 +460,7 @@ class Tokens:
 
     def _instead(self, text: str) -> str:
         """Return the hint of an error about a text that no token has."""
-        bare = _bare(visible(text.strip()))
+        bare = _bare(make_visible(text.strip()))
         parts = self._parts(bare)
         if parts:
             shown = ", ".join(repr(self.text[position]) for position in parts)

@@ -14,9 +14,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Literal
 
-from attnviz.record.tokens import visible
+from attnviz.record.tokens import make_visible
 
-__all__ = ["METASPACE", "Alphabet", "alphabet_of_entries", "display_text"]
+__all__ = ["METASPACE", "Alphabet", "display_texts", "guess_alphabet"]
 
 Alphabet = Literal["bytes", "metaspace", "plain"]
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -24,12 +24,12 @@ METASPACE = "▁"
 _WORD_END = "</w>"
 
 
-def alphabet_of_entries(entries: Sequence[str | None]) -> Alphabet:
+def guess_alphabet(entries: Sequence[str | None]) -> Alphabet:
     """Guess the encoding of a vocabulary from the first characters of its entries.
 
     The result is ``"plain"`` if no entry indicates another encoding.
 
-    >>> alphabet_of_entries(["The", "Ġcat"]), alphabet_of_entries(["▁The", "▁cat"])
+    >>> guess_alphabet(["The", "Ġcat"]), guess_alphabet(["▁The", "▁cat"])
     ('bytes', 'metaspace')
     """
     nonempty = [entry for entry in entries if entry]
@@ -54,7 +54,7 @@ def _byte_of() -> dict[str, int]:
     return table
 
 
-def display_text(
+def display_texts(
     entries: Sequence[str | None],
     *,
     alphabet: Alphabet = "plain",
@@ -65,9 +65,9 @@ def display_text(
     `literal` entries (added tokens) are not decoded. A character that is split over several tokens
     appears in each of them with its part.
 
-    >>> display_text(["Ġcaf", "Ã", "©"], alphabet="bytes")
+    >>> display_texts(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
-    >>> display_text(["▁the", "re"], alphabet="metaspace")
+    >>> display_texts(["▁the", "re"], alphabet="metaspace")
     ['·the', 're']
     """
     texts: list[str] = [""] * len(entries)
@@ -83,7 +83,7 @@ def display_text(
         text = entry or ""
         if text.endswith(_WORD_END) and text != _WORD_END:
             text = text.removesuffix(_WORD_END) + " "
-        texts[index] = visible(text)
+        texts[index] = make_visible(text)
     _decode_run(run, texts)
     return texts
 
@@ -125,12 +125,12 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
                 # Whole characters together, because a joiner belongs to the adjacent characters.
                 whole += glyph
             else:
-                part = f"{visible(glyph)}{_part(begin, end, start, starts)}"
-                parts += [visible(whole), part] if whole else [part]
+                part = f"{make_visible(glyph)}{_part(begin, end, start, starts)}"
+                parts += [make_visible(whole), part] if whole else [part]
                 whole = ""
             index += 1
         if whole or not parts:
-            parts.append(visible(whole))
+            parts.append(make_visible(whole))
         texts[token_index] = "".join(parts).strip(" ")
 
 

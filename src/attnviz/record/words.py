@@ -22,22 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import DerivedAttention, LayerAttention, RowsOfHeads
-from attnviz.record.softmax import tiles
-from attnviz.record.tokens import Tokens, numbered_words
+from attnviz.record.softmax import row_tiles
+from attnviz.record.tokens import Tokens, number_words
 
 __all__ = [
     "MERGED_NOTE",
     "MergedWeights",
-    "merged_layers",
-    "merged_tokens",
-    "word_starts",
-    "words_from_text",
+    "find_word_starts",
+    "find_words",
+    "merge_layers",
+    "merge_tokens",
 ]
 
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"
-# A character that is split over tokens, with all of its parts: see `display_text`.
+# A character that is split over tokens, with all of its parts: see `display_texts`.
 _DIVIDED = re.compile(
     "|".join(
         rf"(?P<g{number}>‹[^›]*›|\S) 1/{number}"
@@ -48,7 +48,7 @@ _DIVIDED = re.compile(
 )
 
 
-def words_from_text(
+def find_words(
     text: Sequence[str],
     special: Sequence[bool],
     sequence: Sequence[int | None],
@@ -70,11 +70,11 @@ def words_from_text(
     A display text does not distinguish a written middle dot from a space. ``l·l`` therefore becomes
     two words if a token begins with its dot.
 
-    >>> words_from_text(["un", "do", "·it"], [False] * 3, [0] * 3)
+    >>> find_words(["un", "do", "·it"], [False] * 3, [0] * 3)
     (0, 0, 1)
-    >>> words_from_text(["token", "##ization", "."], [False] * 3, [0] * 3)
+    >>> find_words(["token", "##ization", "."], [False] * 3, [0] * 3)
     (0, 0, 1)
-    >>> words_from_text(["un", "do", "it"], [False] * 3, [0] * 3) is None
+    >>> find_words(["un", "do", "it"], [False] * 3, [0] * 3) is None
     True
     """
     shown = [token for token, flag in zip(text, special, strict=True) if not flag]
@@ -96,21 +96,21 @@ def words_from_text(
         words.append(len(words) if starts_segment or begins else words[-1])
     if has_neighbours and not has_spaces and not has_pieces:
         return None
-    return numbered_words(words, special, sequence)
+    return number_words(words, special, sequence)
 
 
-def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
+def find_word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
     """Return the position of each word's first token, ascending from 0.
 
     A special token, or a token without a word, counts as a word. Raise ValueError, with `name` for
     the tokens, if neither `Tokens.words` nor the text determines the words.
 
-    >>> word_starts(Tokens.of(["un", "do", " it"]))
+    >>> find_word_starts(Tokens.of(["un", "do", " it"]))
     (0, 2)
     """
     words = tokens.words
     if words is None:
-        words = words_from_text(tokens.text, tokens.special, tokens.sequence)
+        words = find_words(tokens.text, tokens.special, tokens.sequence)
     if words is None:
         raise ValueError(
             f"{name}: the words are unknown, because no token begins with a space or {_INSIDE}. "
@@ -128,13 +128,13 @@ def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
     return tuple(starts)
 
 
-def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
+def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
     """Return one token per word, or the same object if each word has one token.
 
-    `starts` are the result of `word_starts`. Ids and predictions are dropped, because they belong
-    to single tokens.
+    `starts` are the result of `find_word_starts`. Ids and predictions are dropped, because they
+    belong to single tokens.
 
-    >>> merged_tokens(Tokens.of(["un", "do", " it"]), [0, 2]).text
+    >>> merge_tokens(Tokens.of(["un", "do", " it"]), [0, 2]).text
     ('undo', '·it')
     """
     if len(starts) == len(tokens):
@@ -153,7 +153,7 @@ def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
         ),
         special=special,
         sequence=sequence,
-        words=numbered_words(range(len(starts)), special, sequence),
+        words=number_words(range(len(starts)), special, sequence),
         # Each patch is a word, so that a grid keeps its tokens.
         grids=tuple(replace(grid, start=numbers[grid.start]) for grid in tokens.grids),
     )
@@ -250,7 +250,7 @@ class MergedWeights(DerivedAttention):
             return merged.astype(np.float32)
         keys, first_keys = self._tokens(self.key_starts, columns, self.base.num_keys)
         queries, first_queries = self._tokens(self.query_starts, rows, self.base.num_queries)
-        for tile in tiles(queries, keys.stop - keys.start):
+        for tile in row_tiles(queries, keys.stop - keys.start):
             block = self.base.weights(head, tile, keys)
             summed = np.add.reduceat(block, first_keys, axis=1, dtype=np.float64)
             words, starts = _words_of(tile, queries, first_queries)
@@ -265,7 +265,7 @@ class MergedWeights(DerivedAttention):
             return merged
         keys, first_keys = self._tokens(self.key_starts, columns, self.base.num_keys)
         queries, first_queries = self._tokens(self.query_starts, rows, self.base.num_queries)
-        for tile in tiles(queries, keys.stop - keys.start):
+        for tile in row_tiles(queries, keys.stop - keys.start):
             flags = np.logical_or.reduceat(self.base.allowed(head, tile, keys), first_keys, axis=1)
             words, starts = _words_of(tile, queries, first_queries)
             merged[words] |= np.logical_or.reduceat(flags, starts, axis=0)
@@ -351,7 +351,7 @@ def _words_of(
     return slice(first, last), np.maximum(starts[first:last] - begin, 0)
 
 
-def merged_layers(
+def merge_layers(
     name: str, layers: Mapping[int, LayerAttention], query_tokens: Tokens, key_tokens: Tokens
 ) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
     """Merge the layers and tokens of a stack into words. Return None if each token is a word.
@@ -360,8 +360,8 @@ def merged_layers(
     queries. `name` is the stack's name in errors. Raise ValueError if words cannot be determined.
     """
     one_text = key_tokens is query_tokens
-    queries = word_starts(query_tokens, f"query_tokens of stack {name!r}")
-    keys = queries if one_text else word_starts(key_tokens, f"key_tokens of stack {name!r}")
+    queries = find_word_starts(query_tokens, f"query_tokens of stack {name!r}")
+    keys = queries if one_text else find_word_starts(key_tokens, f"key_tokens of stack {name!r}")
     if (len(queries), len(keys)) == (len(query_tokens), len(key_tokens)):
         return None
     if any(attention.merged for attention in layers.values()):
@@ -374,6 +374,6 @@ def merged_layers(
     columns = rows if one_text else np.array(keys, np.int64)
     return (
         {number: MergedWeights(attention, rows, columns) for number, attention in layers.items()},
-        merged_tokens(query_tokens, queries),
-        None if one_text else merged_tokens(key_tokens, keys),
+        merge_tokens(query_tokens, queries),
+        None if one_text else merge_tokens(key_tokens, keys),
     )

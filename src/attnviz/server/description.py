@@ -15,7 +15,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 from attnviz.analysis import patterns_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import scored_queries
+from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import find_maximum
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
@@ -190,7 +190,7 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
 def describe_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
     """Return the description of a stack without its tokens, in steps."""
     maximum = yield from find_maximum(stack)
-    sampled = scored_queries(stack)
+    sampled = num_scored_queries(stack)
     described: dict[str, Any] = {
         "name": stack.name,
         "layers": list(stack.layers),

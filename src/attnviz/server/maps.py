@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.rows import affords_maps, sampled_queries
-from attnviz.record.softmax import normalized, tiles
+from attnviz.record.rows import can_compute_maps, sample_queries
+from attnviz.record.softmax import row_tiles, weights_from_logits
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, encode
 from attnviz.server.pooling import join_signs, split_signs
@@ -52,8 +52,8 @@ def encode_maps(
 ) -> Steps[Maps]:
     """Return max-pooled maps of heads, in steps. Signed numbers are pooled by absolute value.
 
-    If computing every weight would take too long (see `affords_maps`), each row of a map shows one
-    query, sampled from the queries that the row covers.
+    If computing every weight would take too long (see `can_compute_maps`), each row of a map shows
+    one query, sampled from the queries that the row covers.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -74,8 +74,8 @@ def encode_maps(
     maximum = yield from find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
     queries = None
-    if not affords_maps([stack.attention(layer)], pairs):
-        queries = rows.start + sampled_queries(rows.stop - rows.start, size)
+    if not can_compute_maps([stack.attention(layer)], pairs):
+        queries = rows.start + sample_queries(rows.stop - rows.start, size)
     attention = stack.attention(layer)
     vectors = attention.vectors
     num_rows = rows.stop - rows.start if queries is None else len(queries)
@@ -89,7 +89,7 @@ def encode_maps(
         # Update the maxima tile by tile, so that only one tile of weights is in memory.
         tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
         maxima = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
-        for part in tiles(slice(0, num_rows), attention.num_keys):
+        for part in row_tiles(slice(0, num_rows), attention.num_keys):
             if queries is None:
                 part_rows = slice(rows.start + part.start, rows.start + part.stop)
                 weights = attention.weights(head, part_rows, columns)
@@ -133,9 +133,11 @@ def pool_on_device(
     maxima = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
     with torch.no_grad():
         for row, (top, bottom) in enumerate(pairwise(tops)):
-            for part in tiles(slice(top, bottom), vectors.num_keys):
+            for part in row_tiles(slice(top, bottom), vectors.num_keys):
                 normalizers = vectors.log_normalizer(head, part)
-                weights = normalized(vectors.logits(head, part, columns), normalizers).amax(dim=0)
+                weights = weights_from_logits(
+                    vectors.logits(head, part, columns), normalizers
+                ).amax(dim=0)
                 row_cells = [
                     weights[left - columns.start : right - columns.start].amax()
                     for left, right in pairwise(lefts)

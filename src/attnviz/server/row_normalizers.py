@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, ScaledAttention
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import Rows
-from attnviz.record.softmax import normalized, tiles
+from attnviz.record.softmax import row_tiles, weights_from_logits
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
 from attnviz.utils.progress import Pace, Steps
@@ -87,7 +87,7 @@ class RowNormalizers:
         count = len(rows) if isinstance(rows, torch.Tensor) else rows.stop - rows.start
         block = np.zeros((count, columns.stop - columns.start), np.float32)
         pace = pace or Pace("weights", count * len(stack.key_tokens))
-        for part in tiles(slice(0, count), len(stack.key_tokens)):
+        for part in row_tiles(slice(0, count), len(stack.key_tokens)):
             part_rows = slice_rows(rows, part)
             block[part], computed = self._part(stack, layer, head, part_rows, columns)
             yield from pace.advance(computed)
@@ -116,7 +116,7 @@ class RowNormalizers:
                 if len(missing):
                     normalizers[missing] = vectors.log_normalizer(head, missing).cpu()
                 logits = vectors.logits(head, rows, columns)
-                blocks.append(normalized(logits, normalizers[rows].to(logits.device)))
+                blocks.append(weights_from_logits(logits, normalizers[rows].to(logits.device)))
             computed += len(missing) * num_keys + logits.numel()
         block = _combine_sides(blocks, attention, head, rows, columns).cpu().numpy()
         return block, computed
@@ -154,7 +154,7 @@ class RowNormalizers:
         device, num_keys = attention.queries.device, attention.num_keys
         with torch.no_grad():
             weights = torch.zeros(rows.stop - rows.start, num_keys, device=device)
-            for tile in tiles(rows, num_keys):
+            for tile in row_tiles(rows, num_keys):
                 part = weights[tile.start - rows.start : tile.stop - rows.start]
                 key_range = attention.key_range(tile)
                 if key_range.start >= key_range.stop:
@@ -162,7 +162,7 @@ class RowNormalizers:
                     continue
                 logits = attention.logits(head, tile, key_range)
                 log_normalizer = attention.log_normalizer_from(head, logits)
-                part[:, key_range] = normalized(logits, log_normalizer)
+                part[:, key_range] = weights_from_logits(logits, log_normalizer)
                 normalizers[tile] = log_normalizer.cpu()
         return weights
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import head_scores_in_steps
 from attnviz.record.record import AttentionRecord
-from attnviz.record.rows import scored_queries
+from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.record.tokens import Prediction
@@ -364,7 +364,7 @@ class ScoresRequest:
         check_reply_size(
             f"scores of {count:,} heads", _SCORE_BYTES * count, "Capture fewer layers."
         )
-        queries = scored_queries(stack)
+        queries = num_scored_queries(stack)
         scores = yield from head_scores_in_steps(stack, self.pattern, queries)
         return Reply({"scores": finite_scores(scores)})
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.masks import Rows
-from attnviz.record.rows import sampled_queries
-from attnviz.record.softmax import tiles
+from attnviz.record.rows import sample_queries
+from attnviz.record.softmax import row_tiles
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, PieceHeader, encode
 from attnviz.server.pooling import join_signs, split_signs
@@ -115,7 +115,7 @@ def encode_tile(
     num_rows = -(-(rows.stop - rows.start) // cell)
     cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
     # A row of cells of a long text covers many queries, so their weights are computed in parts.
-    for part in tiles(slice(0, len(row)), attention.num_keys):
+    for part in row_tiles(slice(0, len(row)), attention.num_keys):
         part_queries = slice_rows(queries, part)
         key_range = attention.key_range(part_queries)
         if columns.start >= key_range.stop or columns.stop <= key_range.start:
@@ -170,7 +170,7 @@ def _sampling_interval(
 def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
     """Return one query from each group of `interval` queries, in ascending order."""
     count = -(-(rows.stop - rows.start) // interval)
-    numbers = rows.start + sampled_queries(count * interval, count)
+    numbers = rows.start + sample_queries(count * interval, count)
     queries: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
     return queries
 

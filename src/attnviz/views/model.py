@@ -41,7 +41,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     Where whole maps of all heads would take hours (above 4,096 tokens, or 32,768 where queries and
     keys lie on a device) each row of a thumbnail is one of 32 queries from all over the text
-    (`attnviz.record.rows.sampled_queries`), and scores that heads are ordered by are estimated from
+    (`attnviz.record.rows.sample_queries`), and scores that heads are ordered by are estimated from
     64. Only heads in sight are asked for.
 
     Parameters

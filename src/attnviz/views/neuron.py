@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.pages.html import Embedded
-from attnviz.record.record import AttentionRecord, AttentionStack, derived_record
+from attnviz.record.record import AttentionRecord, AttentionStack, derive_record
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
@@ -76,7 +76,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
             )
         if len(stacks) == len(record.stacks):
             return record
-        return derived_record(record, stacks)
+        return derive_record(record, stacks)
 
 
 def _reason(record: AttentionRecord) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from attnviz.record.given.weights import NOT_RETURNED
+from attnviz.record.given.weights import NO_WEIGHTS_HINT
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
@@ -424,7 +424,7 @@ def _record(
     if model is None:
         raise TypeError(
             "model is None; give a model, a record, or a model's outputs.attentions. If those are "
-            f"None, {NOT_RETURNED}"
+            f"None, {NO_WEIGHTS_HINT}"
         )
     check_one_text("model", model)
     if isinstance(model, Mapping):
@@ -466,7 +466,7 @@ def _refuse_output(output: Mapping[Any, Any]) -> None:
     if kinds or "last_hidden_state" in output or "logits" in output:
         raise TypeError(
             f"model is a {type(output).__name__}, what a model gave, without weights: "
-            f"{NOT_RETURNED}"
+            f"{NO_WEIGHTS_HINT}"
         )
 
 
@@ -488,10 +488,10 @@ def _record_of_weights(
         raise TypeError(
             "model is (), which has no weights in it. If it is outputs[-1], give "
             "outputs.attentions: the last of a model's outputs may be its cross attentions, which "
-            f"are empty where it has none. If it is outputs.attentions, {NOT_RETURNED}"
+            f"are empty where it has none. If it is outputs.attentions, {NO_WEIGHTS_HINT}"
         )
     if isinstance(weights, list | tuple) and all(each is None for each in weights):
-        raise TypeError(f"model is {weights!r}, which has no weights in it: {NOT_RETURNED}")
+        raise TypeError(f"model is {weights!r}, which has no weights in it: {NO_WEIGHTS_HINT}")
     title = for_models.pop("name", "")
     _leave_out(for_models, "model is weights, which are drawn as they are")
     if "tokens" not in for_weights:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import traitlets
 
-from attnviz.record.record import AttentionRecord, derived_record
+from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import parse_dataclass
 from attnviz.server.server import RecordServer, RequestedChange
@@ -182,7 +182,7 @@ class WhatIf(RecordView):
         stacks = dict(record.stacks)
         for each in (*shown.after.values(), *shown.difference.values()):
             stacks[each.name] = each
-        both = derived_record(record, stacks)
+        both = derive_record(record, stacks)
         names = {
             name: {"after": after.name, "difference": shown.difference[name].name}
             for name, after in shown.after.items()

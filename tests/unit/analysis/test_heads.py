@@ -28,7 +28,7 @@ from attnviz.analysis import (
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.tokens import Tokens
 from unit.records import captured_record, given_record, shares, vectors
 
@@ -204,7 +204,7 @@ def test_a_sample_is_measured_alone() -> None:
     )
     tokens = Tokens.of([f"t{place % 11}" for place in range(num_tokens)])
     stack = AttentionStack("self", {0: layer}, tokens)
-    rows = sampled_queries(num_tokens, taken)
+    rows = sample_queries(num_tokens, taken)
     weights = stack.weights(layer=0).astype(np.float64)[:, rows]
     previous = weights[:, np.arange(taken), rows - 1].sum(1) / taken
     assert_allclose(head_scores(stack, "previous token", queries=taken)[0], previous, atol=1e-6)

@@ -25,7 +25,7 @@ from attnviz.record.masks import (
     WindowBias,
     WindowMask,
 )
-from attnviz.record.softmax import normalized
+from attnviz.record.softmax import weights_from_logits
 from rounding import logit_error, relative_error, weights_error
 from unit.records import shares, vectors
 
@@ -158,7 +158,7 @@ def test_logits_and_their_sums_block_by_block(
                 assert logits.dtype == torch.float32
                 off = logit_error(attention)
                 assert_allclose(logits.numpy(), expected[at][:, columns], atol=off)
-                part = normalized(logits, found).numpy()
+                part = weights_from_logits(logits, found).numpy()
                 assert_allclose(part, weights[at][:, columns], rtol=relative_error(attention))
             outside = np.ones(13, bool)
             outside[attention.key_range(rows)] = False
@@ -200,7 +200,7 @@ def test_rows_that_see_nothing_and_nan_have_sums_that_say_so() -> None:
     sums = attention.log_normalizer(0, slice(0, 4))
     assert torch.isneginf(sums).tolist() == [False, False, True, False]
     assert torch.isnan(sums).tolist() == [False, True, False, False]
-    assert normalized(attention.logits(0, slice(2, 3)), sums[2:3]).tolist() == [[0.0] * 4]
+    assert weights_from_logits(attention.logits(0, slice(2, 3)), sums[2:3]).tolist() == [[0.0] * 4]
 
 
 def test_sums_of_logits_that_overflow() -> None:
@@ -208,7 +208,7 @@ def test_sums_of_logits_that_overflow() -> None:
     sums = attention.log_normalizer(0, slice(0, 1))
     assert sums.tolist() == [60000.0]
     assert_array_equal(whole(attention)[0, 0], [0.0, 1.0])
-    assert normalized(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
+    assert weights_from_logits(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
 
 
 @pytest.mark.parametrize(

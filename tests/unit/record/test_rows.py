@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from attnviz.record import rows
 from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.masks import BandMask
-from attnviz.record.rows import sampled_queries, scored_queries
+from attnviz.record.rows import num_scored_queries, sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
@@ -22,7 +22,7 @@ TOKENS = 150
 
 @given(st.integers(1, 5000), st.integers(1, 300))
 def test_one_query_is_taken_from_each_part(num_queries: int, most: int) -> None:
-    found = sampled_queries(num_queries, most)
+    found = sample_queries(num_queries, most)
     taken = min(num_queries, most)
     assert len(found) == taken
     edges = np.arange(taken + 1) * num_queries / taken
@@ -33,7 +33,7 @@ def test_one_query_is_taken_from_each_part(num_queries: int, most: int) -> None:
 
 @pytest.mark.parametrize("period", [16, 24, 64, 256, 512])
 def test_queries_taken_keep_no_step_with_what_repeats(period: int) -> None:
-    places = sampled_queries(32_768) % period
+    places = sample_queries(32_768) % period
     # Evenly spaced ones would all stand at the same place of their row of patches.
     quarters = np.bincount(places * 4 // period, minlength=4)
     assert quarters.min() >= 8, quarters
@@ -42,9 +42,9 @@ def test_queries_taken_keep_no_step_with_what_repeats(period: int) -> None:
 def test_scores_are_of_some_queries_where_maps_are(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = captured_record().stack()
     monkeypatch.setattr(rows, "_MAX_ENTRIES", 36)
-    assert scored_queries(stack) is None
+    assert num_scored_queries(stack) is None
     monkeypatch.setattr(rows, "_MAX_ENTRIES", 35)
-    assert scored_queries(stack) == 6
+    assert num_scored_queries(stack) == 6
 
 
 def test_rows_of_any_layer_are_slices_of_its_weights() -> None:
@@ -77,7 +77,7 @@ def test_rows_of_words_of_any_number_of_tokens(base: str) -> None:
     starts = np.concatenate([[0], starts])
     merged = MergedWeights(layers[base], starts, starts)
     stack = AttentionStack("self", {3: merged}, Tokens.of(words(100)))
-    queries = sampled_queries(100, 40)
+    queries = sample_queries(100, 40)
     weights = stack.weights(layer=3).astype(np.float64)[:, queries]
     some, columns = slice(3, 9), slice(5, 60)
     seen = []

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.record.images import PatchGrid
-from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
+from attnviz.record.tokens import Candidate, Prediction, Tokens, make_visible
 
 ZERO_WIDTH_JOINER = "\u200d"
 
@@ -40,7 +40,7 @@ ZERO_WIDTH_JOINER = "\u200d"
     ],
 )
 def test_what_is_shown(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert make_visible(text) == shown
 
 
 @pytest.mark.parametrize("category", ["Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"])
@@ -50,7 +50,7 @@ def test_no_character_without_a_glyph_stays(category: str) -> None:
     ]
     # All of most categories, some two thousand of the private and the unassigned.
     for character in characters[:: max(1, len(characters) // 2000)]:
-        shown = visible(character)
+        shown = make_visible(character)
         assert character not in shown
         assert shown in {"·", "⏎", "⇥"} or shown == f"‹U+{ord(character):04X}›"
 
@@ -58,22 +58,22 @@ def test_no_character_without_a_glyph_stays(category: str) -> None:
 @settings(max_examples=200)
 @given(st.characters(exclude_categories=["Z", "C"]))
 def test_characters_with_a_glyph_stay_as_they_are(character: str) -> None:
-    assert visible(character) == character
-    assert visible(f"a{character}") == f"a{character}"
+    assert make_visible(character) == character
+    assert make_visible(f"a{character}") == f"a{character}"
 
 
 @settings(max_examples=300)
 @given(st.text(st.characters()))
 def test_what_is_visible_stays_so(text: str) -> None:
     # A saved record's text is made visible again when it is loaded.
-    assert visible(visible(text)) == visible(text)
+    assert make_visible(make_visible(text)) == make_visible(text)
 
 
 @settings(max_examples=200)
 @given(st.text(st.characters(exclude_characters="\u200c\u200d"), min_size=1))
 def test_texts_are_shown_character_by_character(text: str) -> None:
-    assert visible(text) == "".join(map(visible, text))
-    assert visible(text).isprintable()
+    assert make_visible(text) == "".join(map(make_visible, text))
+    assert make_visible(text).isprintable()
 
 
 def test_tokens_read_like_a_list_of_what_is_shown() -> None:

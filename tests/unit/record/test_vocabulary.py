@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from attnviz import AttentionRecord
 from attnviz.extraction.tokens.text import display_tokens
-from attnviz.record.tokens import Tokens, visible
-from attnviz.record.vocabulary import _byte_of, display_text
+from attnviz.record.tokens import Tokens, make_visible
+from attnviz.record.vocabulary import _byte_of, display_texts
 
 SENTENCES = ["The animal didn't cross the street.", "The cat sat on the mat.", "the dog"] * 3
 
@@ -107,13 +107,13 @@ def test_a_character_of_several_tokens_is_shown_in_each(byte_level: Any, glyph: 
 
 def test_a_character_whose_first_byte_shares_a_token_with_text() -> None:
     # 0xC3 0xA9 is é: " caf" ends with its first byte, the next token begins with its second.
-    assert display_text(["ĠcafÃ", "©s"], alphabet="bytes") == ["·café 1/2", "é 2/2 s"]
-    assert display_text(["ĠðŁ", "ĺĢ"], alphabet="bytes") == ["·😀 1/2", "😀 2/2"]
+    assert display_texts(["ĠcafÃ", "©s"], alphabet="bytes") == ["·café 1/2", "é 2/2 s"]
+    assert display_texts(["ĠðŁ", "ĺĢ"], alphabet="bytes") == ["·😀 1/2", "😀 2/2"]
 
 
 def test_bytes_that_are_no_character_are_shown_by_number() -> None:
-    assert display_text(["a", "Ã", "b", "©"], alphabet="bytes") == ["a", "‹0xC3›", "b", "‹0xA9›"]
-    assert display_text(["<0xE2>", "<0x82>"], alphabet="metaspace") == ["‹0xE2›", "‹0x82›"]
+    assert display_texts(["a", "Ã", "b", "©"], alphabet="bytes") == ["a", "‹0xC3›", "b", "‹0xA9›"]
+    assert display_texts(["<0xE2>", "<0x82>"], alphabet="metaspace") == ["‹0xE2›", "‹0x82›"]
 
 
 def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> None:
@@ -196,13 +196,13 @@ def test_text_survives_any_split_into_bytes(text: str) -> None:
     """One token a byte: glyphs, each written once, are the text again."""
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     data = text.encode()
-    found = display_text([letter_of[byte] for byte in data], alphabet="bytes")
+    found = display_texts([letter_of[byte] for byte in data], alphabet="bytes")
     assert len(found) == len(data)
     place = 0
     for glyph in text:
         width = len(glyph.encode())
         parts = found[place : place + width]
-        expected = visible(glyph)
+        expected = make_visible(glyph)
         if width == 1:
             assert parts == [expected]
         else:
@@ -214,7 +214,7 @@ def test_text_survives_any_split_into_bytes(text: str) -> None:
 def test_whole_tokens_are_their_text(text: str) -> None:
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     entry = "".join(letter_of[byte] for byte in text.encode())
-    assert display_text([entry], alphabet="bytes") == [visible(text)]
+    assert display_texts([entry], alphabet="bytes") == [make_visible(text)]
 
 
 @pytest.mark.parametrize(
@@ -233,4 +233,4 @@ def test_weights_from_elsewhere_come_with_entries_of_a_vocabulary(
     assert AttentionRecord.from_weights(weights, given).tokens.text == shown
     # Who wants to see the entries says so.
     as_given = AttentionRecord.from_weights(weights, Tokens.of(given)).tokens
-    assert as_given.text == tuple(visible(entry) for entry in given)
+    assert as_given.text == tuple(make_visible(entry) for entry in given)

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.record.tokens import Tokens, numbered_words
-from attnviz.record.vocabulary import display_text
-from attnviz.record.words import merged_tokens, word_starts, words_from_text
+from attnviz.record.tokens import Tokens, number_words
+from attnviz.record.vocabulary import display_texts
+from attnviz.record.words import find_word_starts, find_words, merge_tokens
 
 
 def parted(tokens: Tokens) -> list[list[str]]:
     """Texts of the tokens of each word."""
-    starts = word_starts(tokens)
+    starts = find_word_starts(tokens)
     stops = [*starts[1:], len(tokens)]
     return [list(tokens.text[a:b]) for a, b in zip(starts, stops, strict=True)]
 
 
 def shown(entries: list[str], alphabet: Any) -> Tokens:
     tokens = Tokens.of(entries)
-    return replace(tokens, text=tuple(display_text(entries, alphabet=alphabet)))
+    return replace(tokens, text=tuple(display_texts(entries, alphabet=alphabet)))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def shown(entries: list[str], alphabet: Any) -> Tokens:
 )
 def test_words_that_the_text_tells(entries: list[str], alphabet: Any, expected: str) -> None:
     tokens = shown(entries, alphabet)
-    assert merged_tokens(tokens, word_starts(tokens)).text == tuple(expected.split())
+    assert merge_tokens(tokens, find_word_starts(tokens)).text == tuple(expected.split())
 
 
 def test_special_tokens_and_another_text_end_a_word() -> None:
@@ -78,7 +78,7 @@ def test_the_same_number_in_both_texts_of_a_pair_is_two_words() -> None:
     )
     assert tokens.words == (None, 0, 0, None, 1, 2, None)
     # Without anything between them as well.
-    assert numbered_words([0, 0], [False, False], [0, 1]) == (0, 1)
+    assert number_words([0, 0], [False, False], [0, 1]) == (0, 1)
 
 
 def test_a_merged_word_keeps_its_text_of_the_pair_and_loses_its_ids() -> None:
@@ -88,20 +88,20 @@ def test_a_merged_word_keeps_its_text_of_the_pair_and_loses_its_ids() -> None:
         sequence=[None, 0, 0, 1],
         ids=[1, 2, 3, 4],
     )
-    merged = merged_tokens(replace(tokens, words=(None, 0, 0, 1)), [0, 1, 3])
+    merged = merge_tokens(replace(tokens, words=(None, 0, 0, 1)), [0, 1, 3])
     assert merged == Tokens(
         ("[S]", "undo", "x"), (True, False, False), (None, 0, 1), None, (None, 0, 1)
     )
-    assert merged_tokens(merged, word_starts(merged)) is merged
+    assert merge_tokens(merged, find_word_starts(merged)) is merged
 
 
 def test_where_nothing_tells_words_apart_it_says_what_would() -> None:
     with pytest.raises(
         ValueError, match=r"^tokens: the words are unknown, .*Tokens\.of\(text, words=\[0"
     ):
-        word_starts(Tokens.of(["un", "do", "it"]))
+        find_word_starts(Tokens.of(["un", "do", "it"]))
     with pytest.raises(ValueError, match=r"^key_tokens of stack 'self': the words"):
-        word_starts(Tokens.of(["#5", "#17"]), "key_tokens of stack 'self'")
+        find_word_starts(Tokens.of(["#5", "#17"]), "key_tokens of stack 'self'")
 
 
 def test_a_special_token_never_becomes_a_part_of_a_word() -> None:
@@ -112,20 +112,20 @@ def test_a_special_token_never_becomes_a_part_of_a_word() -> None:
         sequence=(0,) * 5,
         words=(0,) * 5,
     )
-    assert word_starts(tokens) == (0, 1, 3, 4)
-    merged = merged_tokens(tokens, word_starts(tokens))
+    assert find_word_starts(tokens) == (0, 1, 3, 4)
+    merged = merge_tokens(tokens, find_word_starts(tokens))
     assert merged.text == ("[CLS]", "undo", "[SEP]", "##ing")
     assert merged.special == (True, False, True, False)
     # Without spaces or ##, a single token between special ones is known to be a word.
     between = (["[CLS]", "a", "[SEP]"], [True, False, True], [0, 0, 0])
-    assert words_from_text(*between) == (None, 0, None)
+    assert find_words(*between) == (None, 0, None)
 
 
 @pytest.mark.parametrize(
     ("text", "special"), [(["a"], [False]), (["[S]", "a", "[E]"], [True, False, True]), ([], [])]
 )
 def test_one_token_of_a_text_is_a_word(text: list[str], special: list[bool]) -> None:
-    assert word_starts(Tokens.of(text, special=special)) == tuple(range(len(text)))
+    assert find_word_starts(Tokens.of(text, special=special)) == tuple(range(len(text)))
 
 
 token_lists = st.lists(
@@ -143,15 +143,15 @@ def test_any_tokens_make_words_that_hold_all_of_them(given_tokens: list[Any]) ->
     text, special, sequence = [[entry[column] for entry in given_tokens] for column in range(3)]
     tokens = Tokens.of(text, special=special, sequence=sequence)
     try:
-        starts = word_starts(tokens)
+        starts = find_word_starts(tokens)
     except ValueError:
-        assert words_from_text(tokens.text, tokens.special, tokens.sequence) is None
+        assert find_words(tokens.text, tokens.special, tokens.sequence) is None
         return
     assert list(starts) == sorted(set(starts))
     assert starts[:1] == ((0,) if len(tokens) else ())
-    merged = merged_tokens(tokens, starts)
+    merged = merge_tokens(tokens, starts)
     assert sum(merged.special) == sum(special)
-    assert word_starts(merged) == tuple(range(len(merged)))
+    assert find_word_starts(merged) == tuple(range(len(merged)))
     if not any(token.startswith("##") for token in text):
         # Nothing that is shown is lost.
         assert "".join(merged.text) == "".join(tokens.text)

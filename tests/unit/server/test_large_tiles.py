@@ -23,7 +23,7 @@ from attnviz.record.masks import (
     InsertedMask,
     PackedMask,
 )
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import Encoded, decode
@@ -173,7 +173,7 @@ def test_cells_are_those_of_some_queries_over_all_keys(
             taken = []
             for start in range(0, 53, span):
                 count = -(-min(span, 53 - start) // every)
-                taken += np.minimum(start + sampled_queries(count * every, count), 52).tolist()
+                taken += np.minimum(start + sample_queries(count * every, count), 52).tolist()
             high = max(cell, every)
             expected = [
                 [

@@ -19,7 +19,7 @@ from attnviz.analysis import patterns_of
 from attnviz.record import rows
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 from attnviz.record.tokens import Tokens
 from attnviz.server import pending_replies
 from attnviz.server.codec import Encoded, decode
@@ -230,7 +230,7 @@ def test_scores_of_a_long_text_are_estimated_from_some_queries(
     monkeypatch.setattr(rows, "_MAX_ENTRIES", 200 * 200 - 1)
     reply = RecordServer(record).reply("scores", {"stack": "self", "pattern": "previous token"})
     weights = record.stack().weights(layer=1).astype(np.float64)
-    taken = sampled_queries(200, 64)
+    taken = sample_queries(200, 64)
     expected = weights[:, taken, taken - 1].mean(axis=1)
     np.testing.assert_allclose(reply.header["scores"], [expected], atol=1e-6)
     # A page orders heads by the same numbers.

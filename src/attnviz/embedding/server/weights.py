@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.record.attention import LayerAttention
-from attnviz.record.rows import sampled_queries
+from attnviz.record.rows import sample_queries
 
 __all__ = [
     "MOST_LINES",
@@ -123,7 +123,7 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
     stacks = [corpus.records[text].stack(stack) for text in of_texts]
     pairs = np.array([len(each.query_tokens) * len(each.key_tokens) for each in stacks])
     most = max(1, int(len(stacks) * min(1.0, _MOST_WEIGHTS / max(1, pairs.sum()))))
-    chosen = [stacks[place] for place in sampled_queries(len(stacks), most)]
+    chosen = [stacks[place] for place in sample_queries(len(stacks), most)]
     query_edges = _edges(max(len(each.query_tokens) for each in chosen), size)
     key_edges = _edges(max(len(each.key_tokens) for each in chosen), size)
     sums = np.zeros((len(query_edges) - 1, len(key_edges) - 1))
@@ -132,7 +132,7 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
     room = _MOST_WEIGHTS // len(chosen)
     for each in chosen:
         num_keys = len(each.key_tokens)
-        rows = sampled_queries(len(each.query_tokens), max(_FEWEST_QUERIES, room // num_keys))
+        rows = sample_queries(len(each.query_tokens), max(_FEWEST_QUERIES, room // num_keys))
         looked_at += len(rows)
         weights, allowed = _weights_of(each.attention(layer), head, rows)
         _check(weights, layer, head)
@@ -176,7 +176,7 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
         own = corpus.records[text].stack(stack)
         most = max(_FEWEST_QUERIES, _MOST_WEIGHTS // len(own.key_tokens))
         count = own_points.stop - own_points.start
-        numbers = own_points.start + sampled_queries(count, most) if count else np.arange(0)
+        numbers = own_points.start + sample_queries(count, most) if count else np.arange(0)
         rows = points.query_position[numbers].astype(np.int64)
         found = (
             own.attention(layer).weights_of_rows(head, rows)[0][:, position]

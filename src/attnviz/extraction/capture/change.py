@@ -19,7 +19,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.inserted import Insertion
-from attnviz.record.softmax import tiles
+from attnviz.record.softmax import row_tiles
 
 __all__ = [
     "Block",
@@ -195,7 +195,7 @@ def apply_change(
             if positions.queries is not None:
                 query_positions = positions.queries.cpu()[query_positions]
             head_indices = torch.tensor(heads, device=output.device)
-            for tile in tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
+            for tile in row_tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
                 weights = _weights_of(attending, heads, rows[tile])[:, :, columns]
                 replacement = torch.from_numpy(weights).to(values.device) @ values
                 query_indices = query_positions[tile].to(output.device)[:, None]
@@ -283,7 +283,7 @@ def _edit_example(
         attending = change.attend(block.in_text(attention))
         for head, changed_rows in change.rows.items():
             rows = changed_rows[(changed_rows >= block.first_query) & (changed_rows < last)]
-            for tile in tiles(slice(0, len(rows)), attending.num_keys):
+            for tile in row_tiles(slice(0, len(rows)), attending.num_keys):
                 replacement, _ = attending.weights_of_rows(head, rows[tile])
                 query_positions = queries[torch.from_numpy(rows[tile] - block.first_query)]
                 part = torch.from_numpy(replacement[:, columns]).to(heads)

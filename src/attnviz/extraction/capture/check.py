@@ -39,7 +39,7 @@ from torch import nn
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.softmax import powers
+from attnviz.record.softmax import exp_in_place
 
 __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
 
@@ -439,7 +439,7 @@ def _exponentials(
     logits = attention.logits_of_products(products, heads, of_heads)
     top = logits.amax(dim=-1)
     logits -= top.masked_fill(top.isneginf(), 0.0)[..., None]
-    return powers(logits), top
+    return exp_in_place(logits), top
 
 
 def _values_of_heads(

@@ -21,7 +21,7 @@ from attnviz.extraction.inputs.batch import (
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import display_tokens
-from attnviz.record.tokens import Tokens, numbered_words
+from attnviz.record.tokens import Tokens, number_words
 
 __all__ = [
     "append_ids",
@@ -215,7 +215,7 @@ def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None
     if first.words is not None and second.words is not None:
-        words = numbered_words(first.words + second.words, special, sequence)
+        words = number_words(first.words + second.words, special, sequence)
     return Tokens(
         text=first.text + second.text,
         special=special,

@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from attnviz.extraction.preprocessors import call_reader
-from attnviz.record.tokens import Tokens, numbered_words
-from attnviz.record.vocabulary import METASPACE, Alphabet, alphabet_of_entries, display_text
-from attnviz.record.words import words_from_text
+from attnviz.record.tokens import Tokens, number_words
+from attnviz.record.vocabulary import METASPACE, Alphabet, display_texts, guess_alphabet
+from attnviz.record.words import find_words
 
 __all__ = ["alphabet_of", "display_tokens", "token_texts", "words_of"]
 
@@ -97,7 +97,7 @@ def _texts(
         return [f"#{identifier}" for identifier in ids]
     if tokenizer is None:
         entries: list[str | None] = list(encoding.tokens)
-        return display_text(entries, alphabet=alphabet_of_entries(entries))
+        return display_texts(entries, alphabet=guess_alphabet(entries))
     entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
     # Added tokens are displayed literally, whatever the alphabet.
     added = tokenizer.added_tokens_decoder
@@ -105,11 +105,11 @@ def _texts(
     alphabet = alphabet_of(tokenizer)
     if separate:
         texts = [
-            display_text([entry], alphabet=alphabet, literal=[flag])[0]
+            display_texts([entry], alphabet=alphabet, literal=[flag])[0]
             for entry, flag in zip(entries, literal, strict=True)
         ]
     else:
-        texts = display_text(entries, alphabet=alphabet, literal=literal)
+        texts = display_texts(entries, alphabet=alphabet, literal=literal)
     return [
         f"#{identifier}" if entry is None else text
         for identifier, entry, text in zip(ids, entries, texts, strict=True)
@@ -175,7 +175,7 @@ def words_of(
         return None
     if tokenizer is None:
         entries = list(encoding.tokens)
-        alphabet = alphabet_of_entries(entries)
+        alphabet = guess_alphabet(entries)
     else:
         entries = [entry or "" for entry in tokenizer.convert_ids_to_tokens(list(ids))]
         alphabet = alphabet_of(tokenizer)
@@ -187,10 +187,10 @@ def words_of(
     elif getattr(tokenizer, "is_fast", False):
         word_ids = _encoded_again(ids, special, sequence, tokenizer)
     if word_ids is not None:
-        words = numbered_words(word_ids, special, sequence)
+        words = number_words(word_ids, special, sequence)
         if _are_words(words, entries, space, _BREAKS[alphabet]):
             return words
-    return words_from_text(entries, special, sequence, space=space, breaks=_BREAKS[alphabet])
+    return find_words(entries, special, sequence, space=space, breaks=_BREAKS[alphabet])
 
 
 def _encoded_again(
@@ -227,7 +227,7 @@ def alphabet_of(tokenizer: Any) -> Alphabet:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         # A tokenizer written in Python does not define its alphabet. Read it from the vocabulary.
-        return alphabet_of_entries(list(tokenizer.get_vocab()))
+        return guess_alphabet(list(tokenizer.get_vocab()))
     parts = "".join(
         part.__getstate__().decode()
         for part in (backend.pre_tokenizer, backend.decoder)

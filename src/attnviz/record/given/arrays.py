@@ -14,10 +14,10 @@ import torch
 
 from attnviz.utils.arguments import whole_numbers
 
-__all__ = ["array_tensor", "layer_numbers", "named_axes", "one_example", "split_layers"]
+__all__ = ["as_tensor", "check_layer_numbers", "describe_axes", "remove_batch_axis", "split_layers"]
 
 
-def array_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
+def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
     """Return a detached tensor of an array or nested list. Memory is shared if possible.
 
     Floating-point dtypes and those in `keep` are unchanged. Others and Python numbers become
@@ -76,7 +76,7 @@ def split_layers(
     one = f"({', '.join(axes)})"
     either = f"{one} or (1, {', '.join(axes)})"
     if isinstance(value, torch.Tensor) or hasattr(value, "__array__"):
-        array = array_tensor(value, name)
+        array = as_tensor(value, name)
         if array.dim() not in (len(axes) + 1, len(axes) + 2):
             shape = tuple(array.shape)
             raise ValueError(
@@ -94,7 +94,7 @@ def split_layers(
     return list(value)
 
 
-def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
+def check_layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
     """Return the layer numbers of an argument with `count` layers. None numbers them from 0.
 
     Raise TypeError or ValueError unless `layers` has `count` different integers of at least 0.
@@ -109,7 +109,7 @@ def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[i
     return numbers
 
 
-def one_example(
+def remove_batch_axis(
     tensor: torch.Tensor,
     name: str,
     axes: Sequence[str],
@@ -142,10 +142,10 @@ def one_example(
     return tensor
 
 
-def named_axes(shape: Sequence[int], axes: Sequence[str]) -> str:
+def describe_axes(shape: Sequence[int], axes: Sequence[str]) -> str:
     """Return a shape with the name of each axis.
 
-    >>> named_axes((2, 5, 7), ("heads", "queries", "keys"))
+    >>> describe_axes((2, 5, 7), ("heads", "queries", "keys"))
     'heads 2, queries 5, keys 7'
     """
     return ", ".join(f"{axis} {length}" for axis, length in zip(axes, shape, strict=True))

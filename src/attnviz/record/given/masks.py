@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from attnviz.record.given.arrays import array_tensor, named_axes
+from attnviz.record.given.arrays import as_tensor, describe_axes
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
 
-__all__ = ["band_of", "bias_of", "mask_of"]
+__all__ = ["create_band", "read_bias", "read_mask"]
 
 _AXES = ("heads", "queries", "keys")
 
 
-def band_of(
+def create_band(
     num_queries: int, num_keys: int, *, causal: bool, window: int | None
 ) -> BandMask | None:
     """Return the mask of ``causal=`` and ``window=``, or None if all pairs are allowed.
@@ -39,7 +39,7 @@ def band_of(
     return BandMask(window - 1, 0 if causal else window - 1, num_keys - num_queries)
 
 
-def mask_of(
+def read_mask(
     value: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
 ) -> tuple[Mask | None, torch.Tensor | None]:
     """Return a mask of `shape` (heads, queries, keys), and the values that an additive one adds.
@@ -50,7 +50,7 @@ def mask_of(
     """
     if value is None:
         return band, None
-    tensor = array_tensor(value, name, keep=(torch.bool,))
+    tensor = as_tensor(value, name, keep=(torch.bool,))
     _refuse_integers(value, name)
     tensor = _three_axes(tensor, name, shape, rows=(shape[1],))
     added = None
@@ -72,7 +72,7 @@ def mask_of(
     return compact_mask(allowed), added
 
 
-def bias_of(
+def read_bias(
     value: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
     """Return a bias of `shape` (heads, queries, keys), including the values that a mask adds.
@@ -82,7 +82,7 @@ def bias_of(
     """
     if value is None:
         return None if added is None else compact_bias(added)
-    tensor = _three_axes(array_tensor(value, name), name, shape, rows=(1, shape[1]))
+    tensor = _three_axes(as_tensor(value, name), name, shape, rows=(1, shape[1]))
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(
             f"{name} contains NaN or infinity. Pass keys that a query may not attend to as mask=."
@@ -117,7 +117,7 @@ def _three_axes(
         and tensor.shape[2] == keys
     )
     if not fits:
-        expected = named_axes(shape, _AXES)
+        expected = describe_axes(shape, _AXES)
         raise ValueError(
             f"{name} has shape {actual}; it must be (queries, keys) or (heads, queries, keys), "
             f"with {expected}"

@@ -13,26 +13,31 @@ import torch
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.given.arrays import (
-    array_tensor,
-    layer_numbers,
-    named_axes,
-    one_example,
+    as_tensor,
+    check_layer_numbers,
+    describe_axes,
+    remove_batch_axis,
     split_layers,
 )
-from attnviz.record.given.masks import band_of, bias_of, mask_of
-from attnviz.record.given.tokens import ProjectedKeys, key_tokens_of, numbered_tokens, tokens_of
+from attnviz.record.given.masks import create_band, read_bias, read_mask
+from attnviz.record.given.tokens import (
+    ProjectedKeys,
+    as_key_tokens,
+    as_tokens,
+    tokens_from_positions,
+)
 from attnviz.record.masks import Bias, Mask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["layers_of_vectors", "stack_of_vectors"]
+__all__ = ["create_layers", "create_stack"]
 
 _AXES = {"queries": ("heads", "queries", "head_dim"), "keys": ("key heads", "keys", "head_dim")}
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
-def stack_of_vectors(
+def create_stack(
     name: str,
     layers: dict[int, QueryKeyAttention],
     tokens: Sequence[str] | Tokens | None,
@@ -49,13 +54,13 @@ def stack_of_vectors(
     unlabelled = tokens is None and key_tokens is None
     # The queries of a band are the last of its keys.
     start = first.offset if unlabelled else 0
-    labels = numbered_tokens(num_queries, start) if tokens is None else tokens
-    queries = tokens_of(labels, "tokens", sentence_b_start)
+    labels = tokens_from_positions(num_queries, start) if tokens is None else tokens
+    queries = as_tokens(labels, "tokens", sentence_b_start)
     if len(queries) != num_queries:
         hint = ""
         if first.num_heads == len(queries):
             hint = "; the axes seem to be (queries, heads, head_dim): pass layer.swapaxes(-3, -2)"
-        shape = named_axes(first.queries.shape, _AXES["queries"])
+        shape = describe_axes(first.queries.shape, _AXES["queries"])
         raise ValueError(f"tokens has {len(queries)} tokens, but queries[0] has {shape}{hint}")
     if num_keys == num_queries and key_tokens is None:
         return AttentionStack(name, layers, queries), []
@@ -64,15 +69,15 @@ def stack_of_vectors(
             raise TypeError(
                 f"key_tokens is missing: there are {num_queries} queries and {num_keys} keys"
             )
-        return AttentionStack(name, layers, queries, numbered_tokens(num_keys)), []
-    keys, notes = key_tokens_of(key_tokens, "key_tokens", queries, num_keys)
+        return AttentionStack(name, layers, queries, tokens_from_positions(num_keys)), []
+    keys, notes = as_key_tokens(key_tokens, "key_tokens", queries, num_keys)
     if len(keys) != num_keys:
-        shape = named_axes(first.keys.shape, _AXES["keys"])
+        shape = describe_axes(first.keys.shape, _AXES["keys"])
         raise ValueError(f"key_tokens has {len(keys)} tokens, but keys[0] has {shape}")
     return AttentionStack(name, layers, queries, keys), notes
 
 
-def layers_of_vectors(
+def create_layers(
     queries: Any,
     keys: Any,
     *,
@@ -105,7 +110,7 @@ def layers_of_vectors(
     all_sinks = _per_layer(_split_layers(sinks), "sinks", count)
     masks = _masks(all_queries, all_keys, causal=causal, window=window, mask=mask, bias=bias)
     attentions = {}
-    for position, number in enumerate(layer_numbers(layers, count, "queries")):
+    for position, number in enumerate(check_layer_numbers(layers, count, "queries")):
         q, k, layer_scale = all_queries[position], all_keys[position], scales[position]
         attentions[number] = QueryKeyAttention(
             q,
@@ -128,11 +133,11 @@ def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
     for position, layer in enumerate(split_layers(value, argument, axes, explain)):
         name = f"{argument}[{position}]"
         _check_dtype(layer, name, argument)
-        tensor = array_tensor(layer, name)
+        tensor = as_tensor(layer, name)
         if not hasattr(layer, "dtype"):
             # Python numbers have no dtype.
             tensor = tensor.float()
-        vectors.append(_finite(one_example(tensor, name, axes, explain), name, axes))
+        vectors.append(_finite(remove_batch_axis(tensor, name, axes, explain), name, axes))
     return vectors
 
 
@@ -153,12 +158,14 @@ def _explain(argument: str) -> Callable[[tuple[int, ...]], str]:
     def explain(shape: tuple[int, ...]) -> str:
         if len(shape) == 2:
             return (
-                f". Two axes are either one head, {named_axes(shape, axes[1:])}: pass layer[None]; "
-                "or all heads side by side: pass layer.reshape(tokens, heads, "
+                f". Two axes are either one head, {describe_axes(shape, axes[1:])}: pass "
+                "layer[None]; or all heads side by side: pass layer.reshape(tokens, heads, "
                 "head_dim).swapaxes(0, 1)"
             )
         if len(shape) == 3:
-            return f". Three axes are one layer, {named_axes(shape, axes)}: pass {argument}[None]"
+            return (
+                f". Three axes are one layer, {describe_axes(shape, axes)}: pass {argument}[None]"
+            )
         return ""
 
     return explain
@@ -171,14 +178,14 @@ def _finite(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tenso
     index = torch.nonzero(~finite)[0].tolist()
     what = "NaN" if bool(torch.isnan(tensor[tuple(index)])) else "infinite"
     singular = [axis.replace("ies", "y").removesuffix("s") for axis in axes]
-    raise ValueError(f"{name} is {what} at {named_axes(index, singular)}")
+    raise ValueError(f"{name} is {what} at {describe_axes(index, singular)}")
 
 
 def _check_pair(position: int, q: torch.Tensor, k: torch.Tensor) -> None:
     """Raise ValueError if queries and keys of a layer do not fit together."""
     shapes = (
-        f"queries[{position}] has {named_axes(q.shape, _AXES['queries'])}, keys[{position}] has "
-        f"{named_axes(k.shape, _AXES['keys'])}"
+        f"queries[{position}] has {describe_axes(q.shape, _AXES['queries'])}, keys[{position}] has "
+        f"{describe_axes(k.shape, _AXES['keys'])}"
     )
     if q.shape[2] != k.shape[2]:
         raise ValueError(f"{shapes}: head_dim must be the same")
@@ -217,9 +224,9 @@ def _masks(
         layer_mask, layer_bias, layer_window = masks[position], biases[position], windows[position]
         key = (id(layer_mask), id(layer_bias), layer_window, shape)
         if key not in cache:
-            band = band_of(shape[1], shape[2], causal=causal, window=layer_window)
-            allowed, added = mask_of(layer_mask, _name("mask", mask, position), shape, band)
-            cache[key] = allowed, bias_of(layer_bias, _name("bias", bias, position), shape, added)
+            band = create_band(shape[1], shape[2], causal=causal, window=layer_window)
+            allowed, added = read_mask(layer_mask, _name("mask", mask, position), shape, band)
+            cache[key] = allowed, read_bias(layer_bias, _name("bias", bias, position), shape, added)
         parts.append(cache[key])
     return parts
 
@@ -281,14 +288,14 @@ def _split_layers(sinks: Any) -> Any:
     """Split (layers, heads) into a list."""
     if sinks is None or isinstance(sinks, (list, tuple)):
         return sinks
-    tensor = array_tensor(sinks, "sinks")
+    tensor = as_tensor(sinks, "sinks")
     return list(tensor) if tensor.dim() == 2 else tensor
 
 
 def _sinks(value: Any, name: str, heads: int) -> torch.Tensor | None:
     if value is None:
         return None
-    sinks = array_tensor(value, name)
+    sinks = as_tensor(value, name)
     if tuple(sinks.shape) != (heads,):
         raise ValueError(
             f"{name} has shape {tuple(sinks.shape)}; it must be (heads,) with heads {heads}, one "

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnviz.record.tokens import Tokens
-from attnviz.record.vocabulary import alphabet_of_entries, display_text
+from attnviz.record.vocabulary import display_texts, guess_alphabet
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["ProjectedKeys", "key_tokens_of", "numbered_tokens", "tokens_of"]
+__all__ = ["ProjectedKeys", "as_key_tokens", "as_tokens", "tokens_from_positions"]
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _token_strings(tokens: Any, argument: str) -> list[str]:
     return strings
 
 
-def tokens_of(
+def as_tokens(
     tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
 ) -> Tokens:
     """Return display tokens of strings. Vocabulary entries are decoded to text.
@@ -192,7 +192,7 @@ def tokens_of(
     else:
         entries = _token_strings(tokens, argument)
         display_tokens = Tokens.of(entries)
-        texts = display_text(entries, alphabet=alphabet_of_entries(entries))
+        texts = display_texts(entries, alphabet=guess_alphabet(entries))
         display_tokens = replace(display_tokens, text=tuple(texts))
     if sentence_b_start is None:
         return display_tokens
@@ -210,7 +210,7 @@ def tokens_of(
     )
 
 
-def key_tokens_of(
+def as_key_tokens(
     tokens: Sequence[str] | Tokens | ProjectedKeys, argument: str, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
     """Return display tokens of keys that differ from the queries, and notes for pictures.
@@ -219,13 +219,13 @@ def key_tokens_of(
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)
-    return tokens_of(tokens, argument, None), []
+    return as_tokens(tokens, argument, None), []
 
 
-def numbered_tokens(count: int, start: int = 0) -> Tokens:
+def tokens_from_positions(count: int, start: int = 0) -> Tokens:
     """Return tokens that show their positions, for a text whose tokens are unknown.
 
-    >>> numbered_tokens(3).text
+    >>> tokens_from_positions(3).text
     ('[0]', '[1]', '[2]')
     """
     return Tokens.of([f"[{position}]" for position in range(start, start + count)])

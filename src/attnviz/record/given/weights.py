@@ -14,21 +14,21 @@ import torch
 
 from attnviz.record.attention import GivenWeights
 from attnviz.record.given.arrays import (
-    array_tensor,
-    layer_numbers,
-    named_axes,
-    one_example,
+    as_tensor,
+    check_layer_numbers,
+    describe_axes,
+    remove_batch_axis,
     split_layers,
 )
-from attnviz.record.given.tokens import key_tokens_of, tokens_of
-from attnviz.record.stack import AttentionStack, rows_are_shares
+from attnviz.record.given.tokens import as_key_tokens, as_tokens
+from attnviz.record.stack import AttentionStack, resolve_normalized
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["NOT_RETURNED", "checked_layers", "stacks_of_weights"]
+__all__ = ["NO_WEIGHTS_HINT", "check_layers", "create_stacks"]
 
 #: Hint of an error about a model output without weights.
-NOT_RETURNED = (
+NO_WEIGHTS_HINT = (
     "the model returned no weights, as only eager attention returns them (not sdpa, flash, flex). "
     "Pass the model itself, attnviz.show_head_view(model, text) or attnviz.extract(model, text): "
     "its weights are captured while it runs. Otherwise load it with "
@@ -63,7 +63,7 @@ def _refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
         )
 
 
-def stacks_of_weights(
+def create_stacks(
     weights: Mapping[str, Any],
     tokens: Mapping[str, Any],
     *,
@@ -84,7 +84,7 @@ def stacks_of_weights(
         raise TypeError(
             "attentions is missing; pass a model's outputs.attentions, or "
             "encoder_attentions=, decoder_attentions= or cross_attentions=. If that is None, "
-            + NOT_RETURNED
+            + NO_WEIGHTS_HINT
         )
     if "self" in names and len(names) > 1:
         raise TypeError(
@@ -104,7 +104,7 @@ def stacks_of_weights(
         )
     if not isinstance(signed, bool | np.bool_):
         raise TypeError(f"signed={short_repr(signed)} must be True or False")
-    normalized = rows_are_shares(normalized=normalized, signed=signed)
+    normalized = resolve_normalized(normalized=normalized, signed=signed)
     stacks: dict[str, AttentionStack] = {}
     notes: list[str] = []
     for name in names:
@@ -117,14 +117,14 @@ def stacks_of_weights(
             )
         if name == "cross" and columns is None:
             raise TypeError(f"{column_argument} is missing: the keys of the cross attention")
-        values = checked_layers(
+        values = check_layers(
             weights[argument], argument, layers, normalized=normalized, signed=signed
         )
-        queries = tokens_of(rows, row_argument, sentence_b_start if name == "self" else None)
+        queries = as_tokens(rows, row_argument, sentence_b_start if name == "self" else None)
         keys = None
         if columns is not None:
             num_keys = next(iter(values.values())).shape[2]
-            keys, key_notes = key_tokens_of(columns, column_argument, queries, num_keys)
+            keys, key_notes = as_key_tokens(columns, column_argument, queries, num_keys)
             notes += key_notes
         for position, tensor in enumerate(values.values()):
             _refuse_other_order(tensor, f"{argument}[{position}]", queries, keys)
@@ -141,7 +141,7 @@ def stacks_of_weights(
     return stacks, notes
 
 
-def checked_layers(
+def check_layers(
     attentions: Any,
     argument: str,
     layers: Sequence[int] | None,
@@ -156,18 +156,18 @@ def checked_layers(
     if isinstance(attentions, list | tuple) and not attentions:
         raise ValueError(
             f"{argument} is empty, instead of one array (heads, queries, keys) per layer: "
-            f"{NOT_RETURNED}"
+            f"{NO_WEIGHTS_HINT}"
         )
     split = split_layers(attentions, argument, _AXES, _explain_whole(argument))
     checked = {}
     for position, (number, layer) in enumerate(
-        zip(layer_numbers(layers, len(split), argument), split, strict=True)
+        zip(check_layer_numbers(layers, len(split), argument), split, strict=True)
     ):
         name = f"{argument}[{position}]"
         if layer is None:
-            raise ValueError(f"{name} is None: {NOT_RETURNED}")
-        tensor = array_tensor(layer, name).cpu()
-        weights = one_example(tensor, name, _AXES, _explain_layer(argument))
+            raise ValueError(f"{name} is None: {NO_WEIGHTS_HINT}")
+        tensor = as_tensor(layer, name).cpu()
+        weights = remove_batch_axis(tensor, name, _AXES, _explain_layer(argument))
         if not _fits(weights, signed=signed):
             for head, values in enumerate(weights):
                 _check_head(values, f"{name}, head {head}", signed=signed)
@@ -181,14 +181,14 @@ def _explain_whole(argument: str) -> Callable[[tuple[int, ...]], str]:
     def explain(shape: tuple[int, ...]) -> str:
         if len(shape) == 2:
             return (
-                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: pass "
+                f". Two axes are those of one head, {describe_axes(shape, _AXES[1:])}: pass "
                 f"{argument}[None, None]"
             )
         if len(shape) == 3:
             return (
-                f". Three axes are either one layer, {named_axes(shape, _AXES)}: pass "
+                f". Three axes are either one layer, {describe_axes(shape, _AXES)}: pass "
                 f"{argument}[None]; or one head per layer, "
-                f"{named_axes(shape, ('layers', *_AXES[1:]))}: pass {argument}[:, None]"
+                f"{describe_axes(shape, ('layers', *_AXES[1:]))}: pass {argument}[:, None]"
             )
         return ""
 
@@ -199,7 +199,7 @@ def _explain_layer(argument: str) -> Callable[[tuple[int, ...]], str]:
     def explain(shape: tuple[int, ...]) -> str:
         if len(shape) == 2:
             return (
-                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}. If each "
+                f". Two axes are those of one head, {describe_axes(shape, _AXES[1:])}. If each "
                 f"layer has one, pass [layer[None] for layer in {argument}]. If they are the "
                 f"heads of one layer, pass [numpy.stack({argument})]"
             )
@@ -224,7 +224,7 @@ def _refuse_other_order(
     for first, second in ((-3, -2), (-2, -1), (-3, -1)):
         if tensor.swapaxes(first, second).shape[1:] == expected:
             raise ValueError(
-                f"{name} has shape {shape}, read as {named_axes(shape, _AXES)}, but there are "
+                f"{name} has shape {shape}, read as {describe_axes(shape, _AXES)}, but there are "
                 f"{expected[0]} query tokens and {expected[1]} key tokens: axes {first} and "
                 f"{second} seem to be swapped: pass layer.swapaxes({first}, {second})"
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MappedFile", "check_mapped", "mapped_files"]
+__all__ = ["MappedFile", "check_mapped", "list_mapped_files"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MappedFile:
         return same and status.st_size < self.size
 
 
-def mapped_files(location: Path) -> tuple[MappedFile, ...]:
+def list_mapped_files(location: Path) -> tuple[MappedFile, ...]:
     """Return a saved record's file, or the files of its folder."""
     paths = sorted(location.glob("*.safetensors")) if location.is_dir() else [location]
     files = []

@@ -30,12 +30,12 @@ __all__ = [
     "CHECKSUM",
     "MAX_ALWAYS_CHECKED",
     "Blocks",
-    "array_checksum",
+    "add_suffix",
+    "compute_checksum",
     "header_json",
     "map_arrays",
     "read_arrays",
     "saved_file",
-    "with_suffix",
     "write_arrays",
     "write_safetensors",
 ]
@@ -82,7 +82,7 @@ def header_json(header: Mapping[str, Any]) -> str:
     return text
 
 
-def with_suffix(path: Path) -> Path:
+def add_suffix(path: Path) -> Path:
     """Return the path that `write_arrays` uses. A name without a suffix gets one."""
     return path if path.suffix else path.with_suffix(_SUFFIX)
 
@@ -90,7 +90,7 @@ def with_suffix(path: Path) -> Path:
 def saved_file(path: Path) -> Path:
     """Return the path of a saved file, whose suffix may be missing."""
     exists = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
-    return path if exists else with_suffix(path)
+    return path if exists else add_suffix(path)
 
 
 def write_arrays(
@@ -101,7 +101,7 @@ def write_arrays(
     Raise OSError if the file cannot be written. Raise TypeError or ValueError if it could not be
     read again, because of an unsupported dtype or a header of 100 MB.
     """
-    path = with_suffix(as_path("path", path, "file"))
+    path = add_suffix(as_path("path", path, "file"))
     text = header_json(header)
     metadata = {_HEADER_KEY: text, _HEADER_CHECKSUM_KEY: _header_checksum(text, arrays)}
     with open_atomic(path) as (file, target):
@@ -168,7 +168,7 @@ def read_arrays(
     intact = metadata.get(_HEADER_CHECKSUM_KEY) == _header_checksum(text, arrays)
     intact = intact and CHECKSUM in metadata
     if verify or sum(array.nbytes for array in arrays.values()) <= MAX_ALWAYS_CHECKED:
-        intact = intact and metadata.get(CHECKSUM) == array_checksum(arrays, text)
+        intact = intact and metadata.get(CHECKSUM) == compute_checksum(arrays, text)
     if not intact:
         raise ValueError(
             f"path={str(path)!r} is damaged: its content does not match its checksum. Save it "
@@ -234,7 +234,7 @@ def write_safetensors(
     return checksum
 
 
-def array_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
+def compute_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
     """Compute the checksum of `write_safetensors`. This reads every byte."""
     code = zlib.crc32(first.encode())
     for name in sorted(arrays):

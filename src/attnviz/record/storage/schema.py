@@ -27,10 +27,10 @@ from attnviz.record.attention import (
     QueryKeyAttention,
 )
 from attnviz.record.difference import DifferenceAttention
-from attnviz.record.images import PatchGrid, checked_image
+from attnviz.record.images import PatchGrid, check_image
 from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
+from attnviz.record.tokens import Candidate, Prediction, Tokens, make_visible
 from attnviz.record.words import MergedWeights
 
 __all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
@@ -41,7 +41,7 @@ FORMAT = 3
 # Maximum number of weights that are computed for a file, in total: half a gigabyte.
 _MAX_COMPUTED = 1 << 27
 
-# Forms that `display_text` writes.
+# Forms that `display_texts` writes.
 _PART = re.compile(
     r"( [1-4]/[1-4](?: (?=\S))?"
     # Names of `ProjectedKeys` for a group of tokens, and for a mixture of all.
@@ -123,7 +123,7 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"model and notes must be strings; got {texts!r}")
     images = [
-        checked_image(arrays[f"images/{index}"].numpy(), f"images/{index}")
+        check_image(arrays[f"images/{index}"].numpy(), f"images/{index}")
         for index in range(int(header["images"]))
     ]
     return AttentionRecord(stacks, model=texts[0], notes=texts[1:], images=images)
@@ -379,5 +379,5 @@ def _candidate_from_header(fields: _Header) -> Candidate:
 def _visible_with_parts(text: str) -> str:
     """Make a text visible except for the spaces around a part of a character, as in ``é 1/2``."""
     pieces = _PART.split(text)
-    pieces[::2] = [visible(piece) if piece else "" for piece in pieces[::2]]
-    return "".join(pieces) or visible("")
+    pieces[::2] = [make_visible(piece) if piece else "" for piece in pieces[::2]]
+    return "".join(pieces) or make_visible("")

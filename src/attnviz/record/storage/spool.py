@@ -21,7 +21,7 @@ from attnviz.record.storage.safetensors_file import (
     CHECKSUM,
     MAX_ALWAYS_CHECKED,
     Blocks,
-    array_checksum,
+    compute_checksum,
     map_arrays,
     read_arrays,
     write_arrays,
@@ -229,7 +229,7 @@ def read_folder(
             metadata, mapped = map_arrays(folder / name)
             stated = {metadata.get(CHECKSUM)}
             if verify or size <= MAX_ALWAYS_CHECKED:
-                stated.add(array_checksum(mapped))
+                stated.add(compute_checksum(mapped))
             if stated != {layer[CHECKSUM]}:
                 raise ValueError(f"{name} has changed since it was written")  # noqa: TRY301 - wrapped below
             arrays |= {full: mapped[own] for full, own in layer["arrays"].items()}
