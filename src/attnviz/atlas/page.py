@@ -77,9 +77,9 @@ def atlas_page_steps(
         Maximum size of the page in bytes, or None for no limit. If necessary, the page has fewer
         edges of each head, and says so.
     """
-    bare = len(document(statistics.model, "atlas", state, {}).encode())
-    if max_bytes is not None and bare > max_bytes:
-        raise ValueError(code_too_large_message(max_bytes, bare))
+    bytes_without_data = len(document(statistics.model, "atlas", state, {}).encode())
+    if max_bytes is not None and bytes_without_data > max_bytes:
+        raise ValueError(code_too_large_message(max_bytes, bytes_without_data))
     # A table of roles says more than a picture, which would show one score of each head.
     still = add_title(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
@@ -108,8 +108,8 @@ def atlas_page_steps(
     page = yield from page_of(stacks)
     if max_bytes is None or len(page.encode()) <= max_bytes:
         return page
-    without = {name: stack.with_edges(0) for name, stack in stacks.items()}
-    smallest = yield from page_of(without)
+    without_edges = {name: stack.with_edges(0) for name, stack in stacks.items()}
+    smallest = yield from page_of(without_edges)
     min_bytes = len(smallest.encode())
     if min_bytes > max_bytes:
         raise ValueError(_too_large(stacks, min_bytes, max_bytes))

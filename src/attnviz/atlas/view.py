@@ -26,8 +26,8 @@ from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
 
 __all__ = ["AtlasView"]
 
-# Estimated height in pixels: of everything but the grid, of a row of the grid, and at most.
-_AROUND, _ROW, _HIGHEST = 560, 24, 1_600
+# Estimated height in pixels: everything but the grid, a row of the grid, and the maximum.
+_HEIGHT_OF_REST, _ROW_HEIGHT, _MAX_HEIGHT = 560, 24, 1_600
 
 
 class AtlasView(HeadsView):
@@ -279,7 +279,7 @@ class AtlasView(HeadsView):
         rows = max(
             len(self._statistics.stack(name).layers) for name in self._statistics.stack_names
         )
-        return min(_AROUND + _ROW * rows, _HIGHEST)
+        return min(_HEIGHT_OF_REST + _ROW_HEIGHT * rows, _MAX_HEIGHT)
 
     def _first_stack(self) -> str:
         return self._statistics.stack_names[0]

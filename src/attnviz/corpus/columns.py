@@ -145,8 +145,8 @@ def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) 
 
 def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
     """Whether `value` has several values: a list, array, tensor or Series."""
-    unlike = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
-    return not unlike and hasattr(value, "__len__") and hasattr(value, "__iter__")
+    is_scalar = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
+    return not is_scalar and hasattr(value, "__len__") and hasattr(value, "__iter__")
 
 
 def _to_python(value: Any) -> Any:

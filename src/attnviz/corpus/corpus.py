@@ -177,12 +177,12 @@ class Corpus:
         self.seed = whole_number("seed", seed, 0)
         self.left_out = left_out
         self.model = self.records[0].model
-        self.stack_names, unseen = stacks_with_vectors(self.records)
+        self.stack_names, stack_notes = stacks_with_vectors(self.records)
         for name in self.stack_names:
             check_alike([record.stacks[name] for record in self.records], name)
         self.notes = [
             *dict.fromkeys(note for record in self.records for note in record.notes),
-            *unseen,
+            *stack_notes,
         ]
         count = len(self.records)
         self.texts_in_all = (

@@ -318,10 +318,10 @@ def _unloaded_model(model: Any, tokenizer: Any, processor: Any) -> Loaded:
     check_model(model)
     if not isinstance(model, str | os.PathLike) and not is_loader(model):
         return load(model, tokenizer, processor)
-    beside: Any = _RemoteModel("" if is_loader(model) else str(model))
+    source: Any = _RemoteModel("" if is_loader(model) else str(model))
     if isinstance(tokenizer, str | Path):
-        beside, tokenizer = _RemoteModel(str(tokenizer)), None
-    return Loaded(beside, tokenizer, processor)
+        source, tokenizer = _RemoteModel(str(tokenizer)), None
+    return Loaded(source, tokenizer, processor)
 
 
 @dataclass(frozen=True)

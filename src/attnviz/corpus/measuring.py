@@ -366,8 +366,10 @@ class _Measuring:
         self._rows[heads] += np.count_nonzero(attends, axis=1)
         logarithms = np.log(np.maximum(weights, np.float32(1e-30)))
         inner = np.einsum("hrk,hrk->hr", weights, logarithms)
-        safe = np.where(attends, sums, 1)
-        self._entropy[heads] += np.where(attends, np.log(safe) - inner / safe, 0).sum(axis=1)
+        divisors = np.where(attends, sums, 1)
+        self._entropy[heads] += np.where(attends, np.log(divisors) - inner / divisors, 0).sum(
+            axis=1
+        )
         self._add_offsets(heads, weights, sums, squares, block)
         for name, (of_queries, of_keys) in self._one_hot.items():
             codes_of_rows = of_queries[block.rows]
@@ -385,9 +387,9 @@ class _Measuring:
         squares: NDArray[np.float32],
         block: _Block,
     ) -> None:
-        first = block.allowed[:, 0]
+        is_first_allowed = block.allowed[:, 0]
         self._offsets[heads, _FIRST] += weights[:, :, 0].sum(axis=1)
-        self._offset_counts[heads, _FIRST] += np.count_nonzero(first)
+        self._offset_counts[heads, _FIRST] += np.count_nonzero(is_first_allowed)
         if not self._one_text:
             self._offsets[heads, _REST] += (sums - weights[:, :, 0]).sum(axis=1)
             other_keys = block.allowed[:, 1:].any(axis=1)
@@ -413,10 +415,10 @@ class _Measuring:
         # The first key has its own sum, so it is removed from the diagonals.
         columns_of_first_key = self._num_queries - 1 - np.arange(block.rows.start, block.rows.stop)
         diagonals[:, columns_of_first_key] -= weights[:, :, 0]
-        counts[columns_of_first_key] -= first
-        middle = self._num_queries - 1
-        low, high = max(0, middle - MAX_OFFSET), min(len(counts), middle + MAX_OFFSET + 1)
-        into = slice(low - middle + MAX_OFFSET, high - middle + MAX_OFFSET)
+        counts[columns_of_first_key] -= is_first_allowed
+        zero_offset = self._num_queries - 1
+        low, high = max(0, zero_offset - MAX_OFFSET), min(len(counts), zero_offset + MAX_OFFSET + 1)
+        into = slice(low - zero_offset + MAX_OFFSET, high - zero_offset + MAX_OFFSET)
         self._offsets[heads, into] += diagonals[:, low:high]
         self._offset_counts[heads, into] += counts[low:high].astype(np.int64)
         weight_of_rest = diagonals[:, :low].sum(axis=1) + diagonals[:, high:].sum(axis=1)
@@ -472,9 +474,9 @@ class _Measuring:
         index, row = np.nonzero((order >= self._min_sampled_orders[heads, None]) & (sums > 0))
         if not len(index):
             return
-        drawn = _to_unit_interval(hashed(hashes[index, row], np.uint64(1)))
-        running = np.cumsum(weights[index, row], axis=1, dtype=np.float64)
-        key = (running <= (drawn * running[:, -1])[:, None]).sum(axis=1)
+        uniform = _to_unit_interval(hashed(hashes[index, row], np.uint64(1)))
+        cumulative = np.cumsum(weights[index, row], axis=1, dtype=np.float64)
+        key = (cumulative <= (uniform * cumulative[:, -1])[:, None]).sum(axis=1)
         key = np.minimum(key, self._num_keys - 1)
         self._sampled.append(
             EdgeColumns.of(
@@ -489,7 +491,7 @@ class _Measuring:
 
     def _scores(self) -> dict[str, Numbers]:
         scores: dict[str, Numbers] = {}
-        nothing = np.full(self._num_heads, np.nan)
+        undefined = np.full(self._num_heads, np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             counts = np.where(self._counts > 0, self._counts, np.nan)
             mass, shuffled = self._pair_weights / counts, self._shuffled / counts
@@ -497,12 +499,12 @@ class _Measuring:
             for column, name in enumerate(self._names):
                 if np.isnan(counts[:, column]).all():
                     continue
-                position = nothing if name in POSITION_SCORES else alone[:, column]
+                position = undefined if name in POSITION_SCORES else alone[:, column]
                 scores[name] = np.stack([mass[:, column], shuffled[:, column], position])
             if self._one_text:
-                scores["positional share"] = np.stack([*self._positional_share(), nothing])
+                scores["positional share"] = np.stack([*self._positional_share(), undefined])
             entropy = np.where(self._rows > 0, self._entropy / self._rows, np.nan)
-            scores["entropy"] = np.stack([np.maximum(entropy, 0), nothing, nothing])
+            scores["entropy"] = np.stack([np.maximum(entropy, 0), undefined, undefined])
         return scores
 
     def _expected_from_position(self) -> Numbers:
@@ -521,9 +523,11 @@ class _Measuring:
             _sum_by_offset(by_offset, self._num_queries, self._max_offset)[:, None]
             for by_offset in (self._diagonals, self._diagonal_counts)
         )
-        others = pairs - counts
-        has_others = others > 0
-        means = np.where(has_others, (sums - on_pairs) / np.where(has_others, others, 1), 0)
+        num_other_pairs = pairs - counts
+        has_others = num_other_pairs > 0
+        means = np.where(
+            has_others, (sums - on_pairs) / np.where(has_others, num_other_pairs, 1), 0
+        )
         means = np.where(has_others, np.maximum(means, 0), on_pairs / np.maximum(counts, 1))
         alone[:, self._token_score_columns] = (means * counts).sum(axis=2)
         return alone

@@ -215,7 +215,7 @@ def actor_results(
         pool = ray.data.ActorPoolStrategy(
             min_size=min_actors, max_size=max(min_actors, engine.num_actors)
         )
-        made = rows.map_batches(
+        result_rows = rows.map_batches(
             _Actor,
             fn_constructor_args=([reference], engine.num_cpus),
             batch_size=engine.texts_per_batch,
@@ -223,7 +223,7 @@ def actor_results(
             compute=pool,
             **options,
         )
-        iterator = made.iter_rows()
+        iterator = result_rows.iter_rows()
         try:
             for row in iterator:
                 if row[_ERROR]:
@@ -232,17 +232,17 @@ def actor_results(
         finally:
             with suppress(AttributeError):
                 iterator.close()
-            del iterator, made
+            del iterator, result_rows
 
 
 def merged_results(
     batches: Iterator[tuple[bytes, int]],
     merge: Callable[[list[bytes]], bytes],
-    did: Callable[[int], object],
+    report: Callable[[int], object],
 ) -> Iterator[bytes]:
     """Merge groups of results in Ray tasks, and yield the merged results in any order.
 
-    `did` is called with the number of texts of each result as soon as it is there.
+    `report` is called with the number of texts of each result as soon as it is there.
     """
     ray: Any = importlib.import_module("ray")
     # Without CPUs the task can start even if the actors use all cores.
@@ -250,7 +250,7 @@ def merged_results(
     parts: list[bytes] = []
     waiting: list[Any] = []
     for data, num_texts in batches:
-        did(num_texts)
+        report(num_texts)
         parts.append(data)
         if len(parts) == _RESULTS_PER_MERGE:
             waiting.append(task.remote(parts))

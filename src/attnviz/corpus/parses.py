@@ -42,10 +42,10 @@ def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
             continue
         pairs = [(query, key) for query in word_tokens[word] for key in word_tokens[head]]
         name = f"{SYNTACTIC}{relation}"
-        for role, turned in ((name, 1), (f"{name}{REVERSED}", -1)):
+        for role, step in ((name, 1), (f"{name}{REVERSED}", -1)):
             queries, keys = by_role.setdefault(role, ([], []))
             for pair in pairs:
-                query, key = pair[::turned]
+                query, key = pair[::step]
                 queries.append(query)
                 keys.append(key)
     return {

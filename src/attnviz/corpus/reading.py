@@ -272,18 +272,18 @@ class _Reader:
     ) -> list[_Entry]:
         """Encode the texts of the next window. Return an empty list after the last text."""
         window: list[_Entry] = []
-        tokens = 0
-        enough = self._max_tokens * _BATCHES_PER_WINDOW
+        num_tokens = 0
+        max_window_tokens = self._max_tokens * _BATCHES_PER_WINDOW
         for index in indices:
             entry = self._make_entry(index)
             window.append(entry)
-            tokens += entry.length
+            num_tokens += entry.length
             # A text of unknown length ends the window: its memory use is unknown too.
             has_length = self._can_batch and (entry.num_tokens or entry.left_out)
             if entry.error or alone or not has_length:
                 break
-            several = math.isinf(self._max_texts) or len(window) >= self._max_texts
-            if tokens >= enough and several:
+            has_full_batch = math.isinf(self._max_texts) or len(window) >= self._max_texts
+            if num_tokens >= max_window_tokens and has_full_batch:
                 break
             if len(window) >= self._max_texts * _BATCHES_PER_WINDOW:
                 break
@@ -300,8 +300,8 @@ class _Reader:
         if self._options.get("generate") is not None:
             return entry
         try:
-            examples, several = examples_of(entry.text)
-            if several:
+            examples, are_several = examples_of(entry.text)
+            if are_several:
                 raise TypeError(_several_examples(index, len(examples)))  # noqa: TRY301 - handled like the others
             entry.batch = self._encoder.encode(examples[0], entry.target)
         except TooManyTokensError as error:

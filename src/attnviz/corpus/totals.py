@@ -100,13 +100,13 @@ class Pool:
     def min_orders(self) -> NDArray[np.uint64]:
         """Smallest order of each head that can still be kept, (heads,)."""
         counts = np.bincount(self.kept.head, minlength=self.num_heads)
-        least = np.zeros(self.num_heads, np.uint64)
+        orders = np.zeros(self.num_heads, np.uint64)
         if self.max_edges:
             full = counts >= self.max_edges
-            least[full] = self.kept.order[np.cumsum(counts)[full] - 1]
+            orders[full] = self.kept.order[np.cumsum(counts)[full] - 1]
         else:
-            least[:] = np.iinfo(np.uint64).max
-        return least
+            orders[:] = np.iinfo(np.uint64).max
+        return orders
 
     @property
     def num_candidates(self) -> int:
@@ -236,10 +236,14 @@ class StackTotals:
                 for own_tokens, other_tokens in zip(self.tokens, other.tokens, strict=True)
             ),
         )
-        candidates = total.strongest.num_candidates + total.sampled.num_candidates
-        many = _MAX_CANDIDATES + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
+        num_candidates = total.strongest.num_candidates + total.sampled.num_candidates
+        max_candidates = _MAX_CANDIDATES + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
         # Selecting early fills the pools. Full pools reject weak edges before they are candidates.
-        return total.settled() if candidates > many or len(total.tokens[0]) > 64 else total
+        return (
+            total.settled()
+            if num_candidates > max_candidates or len(total.tokens[0]) > 64
+            else total
+        )
 
     def settled(self) -> StackTotals:
         """Return totals without candidate edges. Tokens far from kept edges may be dropped."""
