@@ -8,7 +8,14 @@ import { effectText, tokenEffect } from "../effects/effects";
 import { roundedTo, writtenError } from "../exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { useFingers } from "../plot/touch";
-import { type Quantity, quantityOf, quoted, written, writtenSmall } from "../text/captions";
+import {
+  plainNumber,
+  type Quantity,
+  quantityOf,
+  quoted,
+  written,
+  writtenSmall,
+} from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import { assign, same } from "../view/state";
 import { nothingInWords, pooledInWords, sentence } from "./captions";
@@ -45,7 +52,7 @@ function formatExact(weight: number, quantity: Quantity): string {
 
 /** The error of a weight: an exported page embeds them rounded, or spread evenly. */
 function within(error: number): string {
-  return error > 0 ? ` ± ${writtenError(error)}` : "";
+  return error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
 }
 
 /** The tooltip of the cell or the label under the pointer. */

@@ -251,7 +251,7 @@ export function precision(
   error: number,
   stack?: Pick<StackDescription, "embedded" | "signed" | "measure">,
 ): string {
-  const exact = error > 0 ? `exact to ${roundedUp(error)}` : "exact";
+  const exact = error > 0 ? `exact to ${plainNumber(roundedUp(error))}` : "exact";
   const embedded = stack?.embedded;
   return embedded?.form === "strongest"
     ? `${shareOf(embedded)} of ${wholeOf(stack)}, ${exact}`
@@ -270,7 +270,7 @@ export function embeddedInWords(
 ): string | null {
   const { form, error } = embedded;
   if (form === "all") return null;
-  const largest = error > 0 ? `largest error ${roundedUp(error)}` : "exact";
+  const largest = error > 0 ? `largest error ${plainNumber(roundedUp(error))}` : "exact";
   if (form === "vectors") {
     return `This page contains queries and keys, and computes the weights from them: ${largest}.`;
   }

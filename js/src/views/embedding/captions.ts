@@ -11,6 +11,7 @@ import {
   formatShare,
   formatSmall,
   headName,
+  plainNumber,
   quoted,
   several,
   shareWithin,
@@ -391,7 +392,9 @@ export function linesCoverageInWords(
       : `${shareWithin(lines.covered, lines.error?.covered ?? 0)} of the query’s weight`;
   const most = lines.strongest ? formatSmall(lines.strongest.weight) : "";
   const full = most === "" ? "" : ` Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.`;
-  const exact = lines.error ? ` Weights are exact to ${roundedUp(lines.error.weight)}.` : "";
+  const exact = lines.error
+    ? ` Weights are exact to ${plainNumber(roundedUp(lines.error.weight))}.`
+    : "";
   return `${count}: ${what}.${full}${exact}`;
 }
 
@@ -438,7 +441,8 @@ export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">)
       : input.far === null
         ? "; far positions exist in few of them"
         : `; ${counted(input.far)} of them ${input.far === 1 ? "reaches" : "reach"} the last row`;
-  const exact = input.error > 0 ? ` Means are exact to ${roundedUp(input.error)}.` : "";
+  const exact =
+    input.error > 0 ? ` Means are exact to ${plainNumber(roundedUp(input.error))}.` : "";
   return `Mean over ${of}${some}${long}.${bins}${exact}`;
 }
 

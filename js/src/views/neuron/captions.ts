@@ -8,6 +8,7 @@ import {
   formatShare,
   formatWeight,
   pinInWords,
+  plainNumber,
   precision,
   quotedAt,
   stackName,
@@ -176,7 +177,9 @@ export function additionOf(input: CaptionInput): string {
     );
   }
   if (header.error > 0) {
-    const [weights, logits] = [header.error, header.logit_error].map(roundedUp);
+    const [weights, logits] = [header.error, header.logit_error].map((error) =>
+      plainNumber(roundedUp(error)),
+    );
     parts.push(
       header.measured
         ? `Largest error measured on ${header.measured} queries of each head: weights ${weights}, logits ${logits}.`
