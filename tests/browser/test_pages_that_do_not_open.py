@@ -146,7 +146,7 @@ def test_a_policy_that_forbids_scripts_leaves_a_sentence(
     page = opened(in_a_host("default-src 'self'", text))
     frame = page.frame_locator("iframe").locator("#attnviz-note")
     expect(frame).to_be_visible()
-    expect(frame).to_contain_text("forbidden by the website around the page: open the file itself")
+    expect(frame).to_contain_text("forbidden by the website around the page. Open the file itself")
     expect(page.frame_locator("iframe").get_by_text("Weights of layers 0, 1")).to_be_visible()
     # Where styles are allowed, the sentence waits for scripts that may still come.
     page = opened(in_a_host("script-src 'none'", text))

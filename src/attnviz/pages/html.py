@@ -199,7 +199,7 @@ def _page_steps(
             raise ValueError(code_too_large_message(max_bytes, bare_bytes))
     still = yield from draw_heads(record, view, state)
     bare_bytes += len(still.encode())
-    # Embed the vectors before the scores, which can take minutes: they may be too large.
+    # Embed the vectors first: they may be too large for the page, and the scores can take minutes.
     stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:

@@ -19,7 +19,8 @@ ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
 #: Size in bytes of such an element without its text.
 ELEMENT_BYTES = len(ELEMENT.format(0, "#attnviz-0000"))
 # Strategies of zlib. Z_RLE finds only runs of bytes, which suits weights with zeros: other repeats
-# are accidental, and searching for them takes longer and increases the size. Other weights repeat.
+# are accidental, and searching for them takes longer and increases the size. Weights that repeat
+# exactly need the default strategy.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
 # Number of bytes on which the strategies are compared.

@@ -757,7 +757,7 @@ def _raise_threshold(stack: AttentionStack, rows: StrongestRows, level: int) -> 
 
 
 def _split_rows(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
-    """Iterate over parts of the rows that take a fraction of a second each, with their first row.
+    """Divide the rows into parts for single steps. Yield the first row and the rows of each part.
 
     The parts are views of the arrays.
     """
