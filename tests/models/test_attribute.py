@@ -298,9 +298,9 @@ def test_what_makes_no_sense_is_refused() -> None:
     model, given = make_model("gpt2"), {"input_ids": IDS}
     with pytest.raises(ValueError, match="method='gradients' must be one of 'gradient'"):
         av.attribute(model, given, method="gradients")  # type: ignore[arg-type]
-    for points in (0, 1000):
-        with pytest.raises(ValueError, match=f"points={points}"):
-            av.attribute(model, given, method="integrated gradients", points=points)
+    for steps in (0, 1000):
+        with pytest.raises(ValueError, match=f"steps={steps}"):
+            av.attribute(model, given, method="integrated gradients", steps=steps)
     with pytest.raises(ValueError, match="no answer"):
         av.attribute(model, given, method="value norm", answer=3)
     with pytest.raises(ValueError, match="no logits"):

@@ -69,11 +69,11 @@ def test_effects_of_heads(model: Any) -> None:
 
 def test_integrated_gradients(model: Any) -> None:
     """Those of a layer add up to the integral of the slope along the factor of its outputs."""
-    points = 4
+    steps = 4
     record = av.attribute(
-        model, IDS, answer=PAIR, method="integrated gradients", points=points, dtype=torch.float64
+        model, IDS, answer=PAIR, method="integrated gradients", steps=steps, dtype=torch.float64
     )
-    nodes, shares = np.polynomial.legendre.leggauss(points)
+    nodes, shares = np.polynomial.legendre.leggauss(steps)
 
     def slope(layer: int, factor: float) -> float:
         """The answer's derivative by a factor of all outputs of the layer, by autograd."""

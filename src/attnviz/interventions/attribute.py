@@ -50,7 +50,7 @@ Method = Literal[
     "rollout",
 ]
 
-_MOST_POINTS = 256
+_MAX_STEPS = 256
 # Vectors as wide as the model that a layer keeps of each token for the backward pass, at least.
 _SAVED = 6
 # A layer without which the answer moves less has no share to speak of.
@@ -111,7 +111,7 @@ def attribute(
     answer: Any = None,
     position: int | str | None = None,
     target: str | None = None,
-    points: int = 16,
+    steps: int = 16,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> AttentionRecord:
@@ -142,8 +142,8 @@ def attribute(
         The token after which the answer is read; the last one when left out.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
-    points : int, default 16
-        Gauss-Legendre points of ``"integrated gradients"``.
+    steps : int, default 16
+        Number of Gauss-Legendre points of ``"integrated gradients"``.
     progress : bool
         Whether a bar is shown where it takes longer than a second.
     **options
@@ -182,9 +182,9 @@ def attribute(
     if method not in get_args(Method):
         known = ", ".join(map(repr, get_args(Method)))
         raise ValueError(f"method={short_repr(method)} must be one of {known}")
-    points = whole_number("points", points, 1, hint="of Gauss-Legendre points, 16 or so")
-    if points > _MOST_POINTS:
-        raise ValueError(f"points={points} must be at most {_MOST_POINTS}; 16 are usual")
+    steps = whole_number("steps", steps, 1, hint="of steps, 16 or so")
+    if steps > _MAX_STEPS:
+        raise ValueError(f"steps={steps} must be at most {_MAX_STEPS}; 16 are usual")
     if options.get("generate") is not None:
         raise TypeError("attribute has no generate=; generate first, and pass the text as target=")
     if torch.is_inference_mode_enabled():
@@ -199,14 +199,14 @@ def attribute(
     if method not in ("value norm", "rollout"):
         # Of a backward pass each layer keeps what went into it; an attribution keeps values,
         # outputs and their gradients.
-        copies = points + 1 if method == "integrated gradients" else 1
+        copies = steps + 1 if method == "integrated gradients" else 1
         runs.check_runs(
             f"method={method!r}",
             copies=lambda _: copies,
             kept=lambda _: 3 + _SAVED * copies,
         )
-    steps = _attributed(runs, kept, method, (answer, position), points)
-    return run_with_bar(steps, "attribute") if progress else run_steps(steps)
+    computation = _attributed(runs, kept, method, (answer, position), steps)
+    return run_with_bar(computation, "attribute") if progress else run_steps(computation)
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _attributed(
     kept: CaptureOptions,
     method: Method,
     asked_for: tuple[Any, int | str | None],
-    points: int,
+    steps: int,
 ) -> Steps[AttentionRecord]:
     wanted, position = asked_for
     forward = runs.forward(kept, None)
@@ -257,10 +257,10 @@ def _attributed(
     }
     notes = [f"Of the {answer.measure}."]
     if method == "integrated gradients":
-        vectors, off = yield from _integrated(runs.loaded.model, copies, answer, layers, points)
+        vectors, off = yield from _integrated(runs.loaded.model, copies, answer, layers, steps)
         notes.append(
             "Numbers of a layer add up to what the answer loses without it, but for "
-            f"{format_small(off)} of that at most ({points} points)."
+            f"{format_small(off)} of that at most ({steps} steps)."
         )
     elif method == "direct":
         slopes = direct_slopes(runs, copies, answer, layers)
@@ -413,10 +413,10 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 
 
 def _integrated(
-    model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place], points: int
+    model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place], steps: int
 ) -> Steps[tuple[dict[Place, _Vectors], float]]:
     """Gradients' means while a layer's outputs grow from 0, and how far sums are off at most."""
-    nodes, shares = np.polynomial.legendre.leggauss(points)
+    nodes, shares = np.polynomial.legendre.leggauss(steps)
     # From -1 to 1 to 0 to 1; the last copy is the layer without its outputs.
     factors = torch.tensor([*((nodes + 1) / 2), 0.0])
     weights = torch.tensor(shares / 2)
@@ -438,12 +438,12 @@ def _integrated(
             torch.set_grad_enabled(True)
             taken.append((call.value, own, output))
 
-        outputs = _followed(model, partial(copies.run, points + 1, scale, before=place))
+        outputs = _followed(model, partial(copies.run, steps + 1, scale, before=place))
         if not taken:
             continue
         value, own, scaled = taken[0]
         with torch.enable_grad():
-            results = [answer.with_slope(outputs, copy) for copy in range(points + 1)]
+            results = [answer.with_slope(outputs, copy) for copy in range(steps + 1)]
             total = torch.stack(results[:-1]).sum()
             [slopes] = torch.autograd.grad(total, [scaled], allow_unused=True)
         mean = torch.zeros_like(own[0])
