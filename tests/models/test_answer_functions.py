@@ -131,7 +131,7 @@ def test_tokens_are_left_out_as_by_hand(removal: Any) -> None:
         expected.append(by_hand(model, widest, **rest))
     effects = av.token_effects(model, GIVEN, answer=widest, removal=removal)
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
-    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, baselines=2)
+    curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
     assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
     # One token stays where the text would be empty.
     assert len(curve.order) == COUNT - (removal == "delete")

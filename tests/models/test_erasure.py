@@ -38,7 +38,7 @@ def without(model: Any, options: dict[str, Any], gone: Any) -> float:
 def test_a_curve_is_the_answer_without_more_and_more_tokens(decoder: Any) -> None:
     model, options = decoder
     effects = av.token_effects(model, TEXT, **options)
-    curve = av.erasure_curve(model, TEXT, effects, baselines=5, **options)
+    curve = av.erasure_curve(model, TEXT, effects, random_orders=5, **options)
     assert curve.order[0] == int(np.nanargmin(effects.values))
     for count in (0, 1, 4, 13):
         expected = without(model, options, curve.order[:count])
@@ -47,7 +47,7 @@ def test_a_curve_is_the_answer_without_more_and_more_tokens(decoder: Any) -> Non
     # What matters most is found sooner than by chance.
     assert curve.random_flips_after > 2
     assert curve.random_mean.shape == curve.random_error.shape == curve.values.shape
-    again = av.erasure_curve(model, TEXT, effects, baselines=5, **options)
+    again = av.erasure_curve(model, TEXT, effects, random_orders=5, **options)
     assert np.array_equal(again.random_mean, curve.random_mean)
 
 
@@ -85,7 +85,7 @@ def test_what_makes_no_sense_is_refused(decoder: Any) -> None:
     with pytest.raises(ValueError, match="no token is left"):
         av.erasure_curve(model, TEXT, [np.nan] * 14, **options)
     with pytest.raises(ValueError, match="baselines"):
-        av.erasure_curve(model, TEXT, range(14), baselines=0, **options)
+        av.erasure_curve(model, TEXT, range(14), random_orders=0, **options)
     with pytest.raises(ValueError, match="likelier than the other"):
         av.sufficient_tokens(model, TEXT, **(options | {"answer": ("animal", "street")}))
 

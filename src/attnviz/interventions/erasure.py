@@ -76,7 +76,7 @@ def erasure_curve(
     answer: Any = None,
     position: int | str | None = None,
     target: str | None = None,
-    baselines: int = 20,
+    random_orders: int = 20,
     seed: int = 0,
     progress: bool = True,
     **options: Unpack[RecordOptions],
@@ -102,8 +102,8 @@ def erasure_curve(
         The token after which the answer is read; the last one when left out. It is kept.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
-    baselines : int, default 20
-        How many random orders are beside it.
+    random_orders : int, default 20
+        Number of random orders, at least 2.
     seed : int, default 0
         Of the random orders.
     progress : bool
@@ -133,11 +133,13 @@ def erasure_curve(
     >>> av.erasure_curve(model, "a b c a b", effects, tokenizer=tokenizer)        # doctest: +SKIP
     """
     removal = read_removal(removal, options)
-    baselines = whole_number("baselines", baselines, 2, hint="of random orders, 20 or so")
+    random_orders = whole_number(
+        "random_orders", random_orders, 2, hint="of random orders, 20 or so"
+    )
     text = LeftOut(Runs.one(model, inputs, target, None, options), removal, answer, position)
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
-    others = [generator.permutation(order).tolist() for _ in range(baselines)]
+    others = [generator.permutation(order).tolist() for _ in range(random_orders)]
     steps = _curve(text, [order, *others])
     return run_with_bar(steps, "erase") if progress else run_steps(steps)
 
