@@ -100,8 +100,8 @@ def test_heads_are_ablated_as_by_hand(asked: tuple[Any, str, Any]) -> None:
     )
     one = av.head_effects(model, IDS[:, :8], answer=function)
     assert several[1] == pytest.approx((one[1] + effects[1]) / 2, abs=1e-5)
-    assert several.errors is not None
-    assert several.errors[1] == pytest.approx(np.abs(one[1] - effects[1]) / 2, abs=1e-5)
+    assert several.standard_errors is not None
+    assert several.standard_errors[1] == pytest.approx(np.abs(one[1] - effects[1]) / 2, abs=1e-5)
 
 
 def test_a_reranker_is_measured_by_its_one_logit() -> None:

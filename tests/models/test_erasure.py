@@ -46,7 +46,7 @@ def test_a_curve_is_the_answer_without_more_and_more_tokens(decoder: Any) -> Non
     assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
     # What matters most is found sooner than by chance.
     assert curve.random_flips_after > 2
-    assert curve.random_mean.shape == curve.random_error.shape == curve.values.shape
+    assert curve.random_mean.shape == curve.random_standard_error.shape == curve.values.shape
     again = av.erasure_curve(model, TEXT, effects, random_orders=5, **options)
     assert np.array_equal(again.random_mean, curve.random_mean)
 
@@ -84,7 +84,7 @@ def test_what_makes_no_sense_is_refused(decoder: Any) -> None:
         av.erasure_curve(model, TEXT, "street", **options)
     with pytest.raises(ValueError, match="no token is left"):
         av.erasure_curve(model, TEXT, [np.nan] * 14, **options)
-    with pytest.raises(ValueError, match="baselines"):
+    with pytest.raises(ValueError, match="random_orders"):
         av.erasure_curve(model, TEXT, range(14), random_orders=0, **options)
     with pytest.raises(ValueError, match="likelier than the other"):
         av.sufficient_tokens(model, TEXT, **(options | {"answer": ("animal", "street")}))

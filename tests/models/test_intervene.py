@@ -389,9 +389,9 @@ def test_effects_of_means_are_those_of_each_text_with_the_others(kind: str) -> N
         for here in range(3)
     ]
     assert effects[0][1] == pytest.approx(np.mean(alone), abs=1e-6)
-    assert effects.errors is not None
+    assert effects.standard_errors is not None
     error = np.std(alone, ddof=1) / np.sqrt(3)
-    assert effects.errors[0][1] == pytest.approx(error, abs=1e-6)
+    assert effects.standard_errors[0][1] == pytest.approx(error, abs=1e-6)
 
 
 def with_mean(model: Any, name: str) -> Any:

@@ -34,7 +34,7 @@ class ErasureCurve:
         The tokens in the order in which they are erased.
     values : ndarray of float64
         (tokens + 1,): the answer with none, one, two, ... of them erased.
-    random_mean, random_error : ndarray of float64
+    random_mean, random_standard_error : ndarray of float64
         The same for random orders: the mean, and its standard error.
     flips_after : int or None
         After how many tokens the other becomes as likely as the answer, or a function 0 or less;
@@ -54,7 +54,7 @@ class ErasureCurve:
     order: tuple[int, ...]
     values: NDArray[np.float64]
     random_mean: NDArray[np.float64]
-    random_error: NDArray[np.float64]
+    random_standard_error: NDArray[np.float64]
     flips_after: int | None
     random_flips_after: float
     measure: str

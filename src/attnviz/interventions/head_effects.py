@@ -41,7 +41,7 @@ class HeadEffects(Sequence[Values]):
     values : tuple of ndarray of float64
         One a layer, (heads,): the answer without the head minus the answer with it, a mean over
         the texts.
-    errors : tuple of ndarray of float64 or None
+    standard_errors : tuple of ndarray of float64 or None
         Standard errors of these means; None for one text.
     noise : float
         How far the answer moves in the same computation when no head is ablated. A smaller effect
@@ -65,7 +65,7 @@ class HeadEffects(Sequence[Values]):
     """
 
     values: tuple[Values, ...]
-    errors: tuple[Values, ...] | None
+    standard_errors: tuple[Values, ...] | None
     noise: float
     measure: str
     stack: str
@@ -222,12 +222,12 @@ def _effects(
         # The next text is made before the loop assigns it.
         del text
     by_layer = [np.stack(each) for each in zip(*found, strict=True)]
-    errors = None
+    standard_errors = None
     if count > 1:
-        errors = tuple(each.std(axis=0, ddof=1) / count**0.5 for each in by_layer)
+        standard_errors = tuple(each.std(axis=0, ddof=1) / count**0.5 for each in by_layer)
     return HeadEffects(
         tuple(each.mean(axis=0) for each in by_layer),
-        errors,
+        standard_errors,
         noise,
         measures.pop() if len(measures) == 1 else "logit of the likeliest minus the second",
         stack,

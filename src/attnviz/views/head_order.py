@@ -167,7 +167,7 @@ def _errors(
     by_name = given if isinstance(given, Mapping) else {"score": given}
     errors: _ScoresByName = {}
     for name, value in by_name.items():
-        found = None if note_of(value, "head") is None else getattr(value, "errors", None)
+        found = None if note_of(value, "head") is None else getattr(value, "standard_errors", None)
         if found is not None:
             own = _own_stack(str(name), value, stack, stacks)
             rows = _of_layers(value, own, found)
