@@ -147,7 +147,7 @@ def test_the_fewest_tokens_keep_a_function_above_0() -> None:
 
     found = av.sufficient_tokens(model, GIVEN, answer=above)
     mask = torch.zeros_like(IDS)
-    mask[0, list(found.places)] = 1
+    mask[0, list(found.positions)] = 1
     assert found.value == pytest.approx(by_hand(model, above, attention_mask=mask), abs=1e-5)
     assert found.value > 0
     with pytest.raises(ValueError, match=r"value of the function is -1; pass .* function that is"):

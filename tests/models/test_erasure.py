@@ -63,7 +63,7 @@ def test_the_smallest_set_is_found(decoder: Any) -> None:
         for kept in combinations(choice, 1)
     }
     best = max(alone, key=lambda kept: alone[kept])
-    assert found.places == best
+    assert found.positions == best
     assert found.value == pytest.approx(alone[best], abs=1e-4)
 
 
@@ -73,7 +73,7 @@ def test_of_a_long_text_no_token_can_be_spared(decoder: Any) -> None:
     found = av.sufficient_tokens(model, text, **options)
     assert not found.exact
     assert found.value > 0
-    assert 0 < len(found.places) < 19
+    assert 0 < len(found.positions) < 19
 
 
 def test_what_makes_no_sense_is_refused(decoder: Any) -> None:

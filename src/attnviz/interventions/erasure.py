@@ -193,8 +193,8 @@ class SufficientTokens:
 
     Attributes
     ----------
-    places : tuple of int
-        Their positions, ascending. The token after which the answer is read is always there and
+    positions : tuple of int
+        The positions of these tokens, ascending. The token after which the answer is read is always there and
         does not count.
     tokens : Tokens
         All tokens of the text.
@@ -213,7 +213,7 @@ class SufficientTokens:
     ('b',)
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     tokens: Tokens
     value: float
     before: float
@@ -223,7 +223,7 @@ class SufficientTokens:
     @property
     def texts(self) -> tuple[str, ...]:
         """The tokens' texts."""
-        return tuple(self.tokens.text[place].strip("·") for place in self.places)
+        return tuple(self.tokens.text[position].strip("·") for position in self.positions)
 
 
 def sufficient_tokens(
