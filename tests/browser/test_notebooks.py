@@ -396,8 +396,8 @@ def test_a_reader_without_a_kernel_sees_every_view(name: str, page: Page, tmp_pa
 @pytest.mark.slow
 def test_does_it_matter_cuts_what_the_picture_shows(runs: Runs) -> None:
     run = runs["does_it_matter"]
-    assert "the likeliest is 'animal'" in run.printed("edge = av.Knockout")
-    assert "the likeliest is 'street'" in run.printed('av.HideTokens("it")')
+    assert "the prediction is 'animal'" in run.printed("edge = av.Knockout")
+    assert "the prediction is 'street'" in run.printed('av.HideTokens("it")')
     assert "2019-[1]   without the month: 0,  without the day: 1" in run.printed("DATE, TARGET")
     assert run.number("files(", "in head 3.1: ") > 0.99
     gradient, cut = (

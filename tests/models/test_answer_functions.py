@@ -254,8 +254,8 @@ def test_a_view_of_a_language_model_measures_functions_beside_tokens(decoder: An
         assert changed is not None
         assert changed.effect.measure == expected.effect.measure
         assert changed.effect.after == pytest.approx(expected.effect.after, abs=1e-4)
-        assert [each.id for each in changed.effect.likeliest_after] == [
-            each.id for each in expected.effect.likeliest_after
+        assert [each.id for each in changed.effect.candidates_after] == [
+            each.id for each in expected.effect.candidates_after
         ]
     with pytest.raises(ValueError, match="position=1: answer is a function, which chooses"):
         av.token_effects(**given, answer=first_logit, position=1)

@@ -495,7 +495,7 @@ def test_what_was_cut_is_told() -> None:
     notes = " ".join(record.notes)
     assert "Cut before the softmax: “#61” (8) does not read “#17” (1), “#42” (2)" in notes
     assert "The output is set to 0 in layer 2, all heads." in notes
-    assert record.effect.likeliest_before[0].probability > 0
+    assert record.effect.candidates_before[0].probability > 0
     assert record.effect.divergence is not None
     assert record.effect.divergence > 0
     assert record.changes == tuple(changes)

@@ -55,8 +55,8 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
     assert last.token.text == "<end>"
     # ... and hiding what all heads read changes the answer, hiding as many others does not.
     strongest, others = printed.strip().splitlines()[-2:]
-    assert "the likeliest becomes" in strongest
-    assert "the likeliest stays “triangle”" in others
+    assert "the prediction becomes" in strongest
+    assert "the prediction stays “triangle”" in others
 
 
 _IMAGE_TOKENS = {

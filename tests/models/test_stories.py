@@ -80,7 +80,7 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
         def said(key: int, *, before: bool = True, head: int = head, **more: Any) -> str:
             edge = av.Knockout(-1, key, layers=1, heads=head, renormalize=before)
             effect = av.intervene(model, more.pop("text"), edge, **more).effect
-            return str(effect.likeliest_after[0].text)
+            return str(effect.candidates_after[0].text)
 
         given = {"text": sentence.prompt, **options}
         flipped += said(sentence.source, **given) == wrong

@@ -93,7 +93,7 @@ def test_the_numbers_are_those_of_intervene(
     assert answer["after"] == pytest.approx(effect.after, abs=1e-5)
     assert answer["divergence"] == pytest.approx(effect.divergence, abs=1e-5)
     assert 0 <= answer["noise"] < 1e-4
-    for name in ("likeliest_before", "likeliest_after"):
+    for name in ("candidates_before", "candidates_after"):
         wanted = [(each.text, each.probability) for each in getattr(effect, name)]
         found = [(each["text"], each["probability"]) for each in answer[name]]
         assert [text for text, _ in found] == [text for text, _ in wanted]

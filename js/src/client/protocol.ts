@@ -551,8 +551,8 @@ export interface OutcomeHeader {
   after: number;
   noise: number;
   divergence: number | null;
-  likeliest_before: AnswerToken[];
-  likeliest_after: AnswerToken[];
+  candidates_before: AnswerToken[];
+  candidates_after: AnswerToken[];
 }
 
 /** Stacks of the run with the given changes. */

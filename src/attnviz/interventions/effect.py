@@ -35,7 +35,7 @@ class Effect:
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
         the sum of p log(p / q), p unchanged. None without logits.
-    likeliest_before, likeliest_after : tuple of Candidate
+    candidates_before, candidates_after : tuple of Candidate
         The five likeliest tokens or classes; empty without logits.
     text_before, text_after : str or None
         With ``generate=`` the text that the unchanged and the changed model produce.
@@ -52,8 +52,8 @@ class Effect:
     after: float
     noise: float
     divergence: float | None
-    likeliest_before: tuple[Candidate, ...]
-    likeliest_after: tuple[Candidate, ...]
+    candidates_before: tuple[Candidate, ...]
+    candidates_after: tuple[Candidate, ...]
     text_before: str | None = None
     text_after: str | None = None
 
@@ -79,12 +79,12 @@ class Effect:
     def _compared(self, said: str) -> str:
         if abs(self.change) <= self.noise:
             return f"{said} (no more than the noise {format_small(self.noise)})"
-        if self.likeliest_before and self.likeliest_after:
-            one, other = self.likeliest_before[0], self.likeliest_after[0]
+        if self.candidates_before and self.candidates_after:
+            one, other = self.candidates_before[0], self.candidates_after[0]
             if one.id == other.id:
-                said += f"; the likeliest stays {quote(one.text)}"
+                said += f"; the prediction stays {quote(one.text)}"
             else:
-                said += f"; the likeliest becomes {quote(other.text)} instead of {quote(one.text)}"
+                said += f"; the prediction becomes {quote(other.text)} instead of {quote(one.text)}"
         return f"{said} (noise {format_small(self.noise)})"
 
 
@@ -114,8 +114,8 @@ def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effec
     return replace(
         effect,
         divergence=max(0.0, divergence),
-        likeliest_before=best[0],
-        likeliest_after=best[1],
+        candidates_before=best[0],
+        candidates_after=best[1],
     )
 
 

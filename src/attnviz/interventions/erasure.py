@@ -194,8 +194,8 @@ class SufficientTokens:
     Attributes
     ----------
     positions : tuple of int
-        The positions of these tokens, ascending. The token after which the answer is read is always there and
-        does not count.
+        Positions of these tokens, ascending. The token after which the answer is read is always
+        kept and does not count.
     tokens : Tokens
         All tokens of the text.
     value, before : float

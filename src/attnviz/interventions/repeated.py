@@ -325,14 +325,14 @@ def _sentence(
     noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
     noise += f" {format_small(effect.noise)}."
     numbers = f"{format_change(effect.before, effect.after)}, {noise}"
-    if not effect.likeliest_before:
+    if not effect.candidates_before:
         if not answer.of_hidden_states:
             return f"{begin}, the {effect.measure} goes from {numbers}"
         return (
             f"{begin}, the last hidden states have a cosine similarity of "
             f"{format_signed(effect.after, '.4f')} with the unchanged ones, {noise}"
         )
-    one, other = effect.likeliest_before[0], effect.likeliest_after[0]
+    one, other = effect.candidates_before[0], effect.candidates_after[0]
     left = share_of(outputs, known.reading.row, one.id)
     said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {quote(other.text)}"
     of = "" if one.id == other.id else f"{quote(one.text)} "
@@ -400,8 +400,8 @@ def _outcome_unchanged(known: _Unchanged, answer: Answer, runs: Runs, *, named: 
     if answer.of_hidden_states:
         return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
     sentence = "Unchanged."
-    if effect.likeliest_before:
-        one = effect.likeliest_before[0]
+    if effect.candidates_before:
+        one = effect.candidates_before[0]
         sentence = f"Unchanged, {known.subject} is {quote(one.text)} ({one.probability:.2f})."
     if named:
         sentence += f" {_measure(effect)}: {format_signed(effect.before, '.1f')}."

@@ -467,8 +467,8 @@ class OutcomeHeader(TypedDict):
     after: float
     noise: float
     divergence: float | None
-    likeliest_before: list[AnswerToken]
-    likeliest_after: list[AnswerToken]
+    candidates_before: list[AnswerToken]
+    candidates_after: list[AnswerToken]
 
 
 class ChangedStack(TypedDict):

@@ -123,8 +123,8 @@ class ChangedRuns:
             "after": effect.after,
             "noise": effect.noise,
             "divergence": effect.divergence,
-            "likeliest_before": _likely(effect.likeliest_before),
-            "likeliest_after": _likely(effect.likeliest_after),
+            "candidates_before": _likely(effect.candidates_before),
+            "candidates_after": _likely(effect.candidates_after),
         }
 
     def check(self, measured: Measured) -> None:

@@ -176,7 +176,7 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   useLayoutEffect(() => {
     if (typing.value) field.current?.focus();
   }, [typing.value]);
-  const all = [...outcome.likeliest_before, ...outcome.likeliest_after];
+  const all = [...outcome.candidates_before, ...outcome.candidates_after];
   // A model without logits has no tokens to choose from.
   if (all.length === 0) return null;
   const candidates = new Map(all.map(({ id, text }) => [id, text]));

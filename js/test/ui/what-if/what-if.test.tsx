@@ -78,8 +78,8 @@ function outcomeOf(sentence: string): OutcomeHeader {
     after: -1,
     noise: 0,
     divergence: 0,
-    likeliest_before: [street, canal],
-    likeliest_after: [animal, street],
+    candidates_before: [street, canal],
+    candidates_after: [animal, street],
   };
 }
 
@@ -130,7 +130,7 @@ function drawn(options: {
     measured.push(request.measured);
     const sentence = await answer(request.changes, signal, request.measured);
     const outcome = outcomeOf(sentence);
-    const none = { likeliest_before: [], likeliest_after: [] };
+    const none = { candidates_before: [], candidates_after: [] };
     return { header: options.likeliest === false ? { ...outcome, ...none } : outcome, data: null };
   };
   const carrier = carrierOf(ask, { live: options.live ?? true });
