@@ -88,7 +88,7 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
         ends=np.maximum(firsts, last - before),
         rests=runs[3],
         maximum=header["maximum"],
-        most_rest=header["most_rest"],
+        max_rest=header["max_rest"],
         signed=header.get("signed", False),
     )
 

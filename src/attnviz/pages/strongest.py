@@ -16,7 +16,7 @@ Run        Per       Content
 counts     row       number of embedded keys
 firsts     row       first key with weight
 ends       row       number of keys without weight at the end of ``min(columns, row + 1 + reach)``
-rests      row       one byte, ``round(255 sqrt(rest / most_rest))``: weight of the other keys
+rests      row       one byte, ``round(255 sqrt(rest / max_rest))``: weight of the other keys
 gaps       key       number of keys skipped since the previous embedded key, or since `firsts`
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
@@ -113,8 +113,8 @@ class SparseRows:
         Range from ``firsts`` up to but excluding ``ends``, which has all embedded keys of a row.
         The other keys in it share the rest of the row's weight.
     rests : ndarray of uint8, (heads * rows,)
-        Codes of these rests, ``round(255 sqrt(rest / most_rest))``.
-    maximum, most_rest : float
+        Codes of these rests, ``round(255 sqrt(rest / max_rest))``.
+    maximum, max_rest : float
         Weight and rest of the highest code.
     signed : bool
         Whether numbers are signed. Nothing is spread then.
@@ -128,7 +128,7 @@ class SparseRows:
     ends: NDArray[np.int64]
     rests: NDArray[np.uint8]
     maximum: float
-    most_rest: float
+    max_rest: float
     signed: bool = False
 
     @property
@@ -140,7 +140,7 @@ class SparseRows:
     def spread(self) -> NDArray[np.float64]:
         """Weight of each other key of a row, or 0 if all keys are embedded, (heads * rows,)."""
         others = self.ends - self.firsts - self.counts
-        rests = _decode(self.rests, self.most_rest)
+        rests = _decode(self.rests, self.max_rest)
         spread: NDArray[np.float64] = np.where(others > 0, rests / np.maximum(1, others), 0.0)
         return spread
 
@@ -199,7 +199,7 @@ def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
         "shape": list(rows.shape),
         "encoding": ENCODING,
         "maximum": rows.maximum,
-        "most_rest": rows.most_rest,
+        "max_rest": rows.max_rest,
         "reach": reach,
         "runs": lengths,
     }
@@ -422,19 +422,19 @@ def sparse_rows(
     maximum: float,
     *,
     signed: bool = False,
-    most_rest: float | None = None,
+    max_rest: float | None = None,
 ) -> tuple[SparseRows, float]:
     """Return the rows in encoded form, and the largest absolute error of a weight.
 
-    The weight of the other keys has its own scale `most_rest`, because the rounding error of a
-    strong key can exceed it many times. Pass `most_rest`, the maximum over all rows, if `strongest`
+    The weight of the other keys has its own scale `max_rest`, because the rounding error of a
+    strong key can exceed it many times. Pass `max_rest`, the maximum over all rows, if `strongest`
     has only a part of the rows.
     """
     codes = _encode(strongest.weights, maximum, signed=signed)
     rounded = _decode(codes, maximum, signed=signed)
     others = strongest.ends - strongest.firsts - strongest.counts
     rests = _other_weights(strongest, signed=signed)
-    most_rest = float(rests.max(initial=0)) if most_rest is None else most_rest
+    max_rest = float(rests.max(initial=0)) if max_rest is None else max_rest
     rows = SparseRows(
         shape=shape,
         counts=strongest.counts,
@@ -442,9 +442,9 @@ def sparse_rows(
         codes=codes,
         firsts=strongest.firsts,
         ends=strongest.ends,
-        rests=_encode(rests, most_rest),
+        rests=_encode(rests, max_rest),
         maximum=maximum,
-        most_rest=most_rest,
+        max_rest=max_rest,
         signed=signed,
     )
     spread, is_spread = rows.spread, others > 0
@@ -791,20 +791,20 @@ def _encode_layer(
     """Encode a layer with a threshold. Return its block, its embedded weight, and its error."""
     shape = (stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens))
     parts: list[tuple[NDArray[np.int64], StrongestRows]] = []
-    reach, most_rest, mass = 0, 0.0, 0.0
+    reach, max_rest, mass = 0, 0.0, 0.0
     for first, row_part in _split_rows(rows):
         part = _raise_threshold(stack, row_part, level)
         row = np.arange(first, first + len(part.counts)) % shape[1]
         parts.append((row, part))
         reach = max(reach, _max_reach(part, row))
-        most_rest = max(most_rest, float(_other_weights(part, signed=stack.signed).max(initial=0)))
+        max_rest = max(max_rest, float(_other_weights(part, signed=stack.signed).max(initial=0)))
         mass += float(part.sizes.sum(dtype=np.float64))
         yield Progress("compressing", 0, 1, "layer")
     runs: list[list[bytes]] = []
     error = 0.0
     for row, part in parts:
         sparse, part_error = sparse_rows(
-            part, shape, stack.maximum, signed=stack.signed, most_rest=most_rest
+            part, shape, stack.maximum, signed=stack.signed, max_rest=max_rest
         )
         runs.append(_runs(sparse, row, reach))
         error = max(error, part_error)

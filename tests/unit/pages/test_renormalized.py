@@ -83,8 +83,8 @@ def test_a_page_of_strongest_keys_is_that_of_the_fixture(case: dict[str, Any]) -
     expected = case["blocks"]["strongest"]
     assert data == bytes_of(expected)
     assert error == pytest.approx(expected["error"], abs=OFF)
-    most_rest = header.pop("most_rest")
-    assert most_rest == pytest.approx(expected["most_rest"], rel=1e-5)
+    max_rest = header.pop("max_rest")
+    assert max_rest == pytest.approx(expected["max_rest"], rel=1e-5)
     assert header.items() <= expected.items()
 
 

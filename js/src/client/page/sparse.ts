@@ -17,7 +17,7 @@ export interface EmbeddedKeys {
   encoding: "strongest-keys";
   maximum: number;
   /** What the highest code of a row's rest stands for. */
-  most_rest: number;
+  max_rest: number;
   /** Whether codes of weights have a sign. */
   signed?: boolean;
   reach: number;
@@ -65,7 +65,7 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   const ends = unpacked(run(2), all);
   const spread = new Float32Array(all);
   const starts = new Uint32Array(all + 1);
-  const rests = byteWeights(run(3), piece.most_rest);
+  const rests = byteWeights(run(3), piece.max_rest);
   for (let row = 0; row < all; row++) {
     const first = firsts[row] as number;
     const count = counts[row] as number;

@@ -136,7 +136,7 @@ describe("the strongest keys of a page", () => {
       shape: [1, 1, 4],
       encoding: "strongest-keys",
       maximum: 1,
-      most_rest: 1,
+      max_rest: 1,
       reach: 0,
       runs: [1, 1, 1, 1, 0, 0],
     };
