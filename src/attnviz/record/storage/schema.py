@@ -344,7 +344,7 @@ def _tokens_to_header(tokens: Tokens) -> _Header:
 
 
 def _tokens_from_header(fields: _Header) -> Tokens:
-    # Apply visible() again: a file is data, and its text must not mislead a reader.
+    # Apply make_visible() again: a file is data, and its text must not mislead a reader.
     tokens = Tokens.of(
         fields["text"],
         special=fields["special"],
