@@ -709,7 +709,7 @@ export interface Work {
   state: State;
   /** Steps done, of how many; 0 where it is not known yet. */
   done: number;
-  of: number;
+  num_total: number;
   /** The same for readers. */
   words: string;
 }
@@ -773,7 +773,7 @@ export interface HeadTrustFigures {
   chance: number | null;
   /** How many queries were measured, of how many. */
   queries: number;
-  of: number;
+  num_total: number;
 }
 
 /** How far the plots of some heads can be trusted; null of one that has none. */
@@ -833,7 +833,7 @@ export interface LinesHeader {
   /** Share of the query's weight that the lines show. */
   covered: number;
   /** How many there are in all. */
-  of: number;
+  num_total: number;
 }
 
 /** A part of the exported page of an embedding view in some state. */

@@ -117,7 +117,7 @@ class Frame:
     ----------
     coordinates : ndarray of float32
         (points, dimensions). Before the first step: the principal components, where it starts.
-    done, of : int
+    done, num_total : int
         Steps that were made, and all.
     final : bool
         Whether this is the result.
@@ -127,7 +127,7 @@ class Frame:
 
     coordinates: NDArray[np.float32]
     done: int
-    of: int
+    num_total: int
     final: bool
     words: str
 
@@ -192,7 +192,7 @@ class _Run:
         self.name = name
         self._tell = tell
         self._caveats = [caveat] if caveat else []
-        self._of = 1
+        self._num_total = 1
 
     def add_caveat(self, words: str) -> None:
         self._caveats.append(words)
@@ -201,18 +201,22 @@ class _Run:
         self.name = name
         self.add_caveat(why)
 
-    def begin(self, start: NDArray[Any], of: int) -> None:
-        self._of = of
+    def begin(self, start: NDArray[Any], num_total: int) -> None:
+        self._num_total = num_total
         self._give(start, 0, f"{self.name} starts from the principal components")
 
     def step(self, coordinates: NDArray[Any], done: int, unit: str, then: str = "") -> None:
-        self._give(coordinates, done, f"{self.name}, {unit} {done} of {self._of}{then}")
+        self._give(coordinates, done, f"{self.name}, {unit} {done} of {self._num_total}{then}")
 
     def end(self, coordinates: NDArray[Any]) -> NDArray[np.float32]:
         result = np.array(coordinates, dtype=np.float32, order="C")
         if self._tell is not None:
             words = self._words(self.name)
-            self._tell(Frame(result, done=self._of, of=self._of, final=True, words=words))
+            self._tell(
+                Frame(
+                    result, done=self._num_total, num_total=self._num_total, final=True, words=words
+                )
+            )
         return result
 
     def _give(self, coordinates: NDArray[Any], done: int, words: str) -> None:
@@ -220,7 +224,9 @@ class _Run:
             return
         # What comes is still being worked on, and may be a kind of array of its own.
         now = np.array(coordinates, dtype=np.float32, order="C")
-        self._tell(Frame(now, done=done, of=self._of, final=False, words=self._words(words)))
+        self._tell(
+            Frame(now, done=done, num_total=self._num_total, final=False, words=self._words(words))
+        )
 
     def _words(self, first: str) -> str:
         return ". ".join([first, *(words[:1].upper() + words[1:] for words in self._caveats)])

@@ -175,7 +175,12 @@ def main() -> int:
     settings, points = asked
 
     def tell(frame: Frame) -> None:
-        header = {"done": frame.done, "of": frame.of, "final": frame.final, "words": frame.words}
+        header = {
+            "done": frame.done,
+            "num_total": frame.num_total,
+            "final": frame.final,
+            "words": frame.words,
+        }
         _write(answers, header, frame.coordinates)
 
     try:

@@ -60,7 +60,7 @@ class HeadTrust:
     chance : float or None
         The same where positions say nothing: the mean of ten by the number of keys, more where keys
         with the same product may stand for each other.
-    queries, of : int
+    queries, num_total : int
         How many queries were measured, of how many.
     """
 
@@ -70,7 +70,7 @@ class HeadTrust:
     recall: float | None
     chance: float | None
     queries: int
-    of: int
+    num_total: int
 
 
 def measure_trust(

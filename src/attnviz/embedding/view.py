@@ -38,7 +38,7 @@ __all__ = ["COLORINGS", "EmbeddingView"]
 
 _LARGEST_SEED = 2**32 - 1
 # Figures of `HeadTrust` that a table shows.
-_TRUST_FIGURES = ("before", "placed", "plot", "recall", "chance", "queries", "of")
+_TRUST_FIGURES = ("before", "placed", "plot", "recall", "chance", "queries", "num_total")
 
 
 class EmbeddingView(HeadRoles):
@@ -363,7 +363,7 @@ class EmbeddingView(HeadRoles):
             product, -1 at best, over the keys that each query may attend to: ``before``, of the
             vectors as they are, ``placed``, as they were placed, and ``plot``, on the plot;
             ``recall``, the share of a query's ten strongest keys that are among its ten nearest,
-            and ``chance``, what chance would give; ``queries`` measured, ``of`` how many;
+            and ``chance``, what chance would give; ``queries`` measured, of ``num_total``;
             ``problem``, why a head shows nothing. None where a figure cannot be computed.
 
         Examples

@@ -120,7 +120,7 @@ def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.Mon
 def test_frames_of_tsne_move_on_to_the_result() -> None:
     frames = frames_of(POINTS, settings())
     assert [frame.done for frame in frames] == [0, *range(10, 751, 10), 750]
-    assert {frame.of for frame in frames} == {750}
+    assert {frame.num_total for frame in frames} == {750}
     assert [frame.final for frame in frames] == [False] * 76 + [True]
     assert frames[0].words == "t-SNE starts from the principal components"
     assert frames[3].words == "t-SNE, iteration 30 of 750"
@@ -140,7 +140,7 @@ def test_frames_of_umap_count_its_epochs() -> None:
     frames = frames_of(clusters(150)[0], settings("umap"))
     done = [frame.done for frame in frames]
     assert done == sorted(done)
-    assert {frame.of for frame in frames} == {500}
+    assert {frame.num_total for frame in frames} == {500}
     assert len(frames) > 2
     for frame in frames[1:-1]:
         assert frame.words.startswith(f"UMAP, epoch {frame.done} of 500; until the last")

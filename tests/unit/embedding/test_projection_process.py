@@ -83,7 +83,7 @@ def test_the_process_gives_what_project_gives() -> None:
     assert job.problem is None
     frame = job.frame
     assert frame is not None
-    assert (frame.final, frame.done, frame.of, frame.words) == (True, 750, 750, "t-SNE")
+    assert (frame.final, frame.done, frame.num_total, frame.words) == (True, 750, 750, "t-SNE")
     assert np.array_equal(frame.coordinates, project(POINTS, TSNE))
 
 

@@ -107,7 +107,7 @@ def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> lis
         assert [value is None for value in one] == [value is None for value in other]
         known = [value for value in one if value is not None]
         assert_allclose(known, [value for value in other if value is not None], atol=1e-4)
-        assert (figures.queries, figures.of) == (made.points(stack).num_queries,) * 2
+        assert (figures.queries, figures.num_total) == (made.points(stack).num_queries,) * 2
     return [figures for figures in measured if figures is not None]
 
 
@@ -222,7 +222,7 @@ def test_some_queries_estimate_what_all_say() -> None:
     ):
         assert whole is not None
         assert part is not None
-        assert (whole.queries, part.queries, part.of) == (1000, 200, 1000)
+        assert (whole.queries, part.queries, part.num_total) == (1000, 200, 1000)
         assert part.plot == pytest.approx(whole.plot, abs=0.05)
         assert part.recall == pytest.approx(whole.recall, abs=0.05)
 

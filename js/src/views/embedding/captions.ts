@@ -77,7 +77,7 @@ export function linesFacts(store: EmbeddingStore): LinesFacts | null {
           },
     count: lines.points.length,
     covered: lines.covered,
-    of: lines.of,
+    numTotal: lines.numTotal,
     ...(lines.error && { error: lines.error }),
   };
 }
@@ -340,7 +340,7 @@ export interface LinesFacts {
   /** Share of the query's weight that they show. */
   covered: number;
   /** How many there are in all. */
-  of: number;
+  numTotal: number;
   /** How far any weight, and the share, may be off; left out where they are exact. */
   error?: { weight: number; covered: number };
 }
@@ -382,9 +382,9 @@ export function linesCoverageInWords(
 ): string {
   if (!lines || lines.count === 0) return "";
   // Keys that a mask keeps out have no line to leave out.
-  const some = lines.count < lines.of && lines.covered < ALL_OF_IT;
+  const some = lines.count < lines.numTotal && lines.covered < ALL_OF_IT;
   const count = some
-    ? `${counted(lines.count)} of ${several(lines.of, "line")}`
+    ? `${counted(lines.count)} of ${several(lines.numTotal, "line")}`
     : several(lines.count, "line");
   const what =
     point.kind === "key"
@@ -580,7 +580,9 @@ export function workInWords(work: ProjectionWork | null): string {
   if (!work || work.state === "done") return "";
   if (work.words !== "") return work.words;
   if (work.state === "running")
-    return work.of > 0 ? `Step ${counted(work.done)} of ${counted(work.of)}.` : "At work …";
+    return work.num_total > 0
+      ? `Step ${counted(work.done)} of ${counted(work.num_total)}.`
+      : "At work …";
   return work.state === "cancelled" ? "Cancelled." : "This did not work.";
 }
 

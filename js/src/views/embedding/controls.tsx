@@ -367,7 +367,7 @@ export function Work({ context, store }: ControlProps) {
       {running && (
         <progress
           aria-label="Projection"
-          {...(work.of > 0 ? { max: work.of, value: work.done } : {})}
+          {...(work.num_total > 0 ? { max: work.num_total, value: work.done } : {})}
         />
       )}
       <span>{words}</span>

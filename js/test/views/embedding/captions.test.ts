@@ -33,7 +33,7 @@ const TRUST: HeadTrust = {
   recall: 0.38,
   chance: 0.09,
   queries: 512,
-  of: 5000,
+  num_total: 5000,
 };
 
 const IT: PointFacts = {
@@ -200,11 +200,11 @@ describe("coverage", () => {
   });
 
   it("of lines says which share they show", () => {
-    const lines = { strongest: null, count: 5, covered: 0.934, of: 40 };
+    const lines = { strongest: null, count: 5, covered: 0.934, numTotal: 40 };
     expect(linesCoverageInWords({ kind: "query" }, lines)).toBe(
       "5 of 40 lines: 93% of the query’s weight.",
     );
-    expect(linesCoverageInWords({ kind: "query" }, { ...lines, of: 5, covered: 1 })).toBe(
+    expect(linesCoverageInWords({ kind: "query" }, { ...lines, numTotal: 5, covered: 1 })).toBe(
       "5 lines: 100% of the query’s weight.",
     );
     // The mask keeps the query from the other keys.
@@ -252,13 +252,13 @@ describe("how a plot was made", () => {
 
   it("says how far work is", () => {
     expect(workInWords(null)).toBe("");
-    expect(workInWords({ state: "running", done: 250, of: 750, words: "" })).toBe(
+    expect(workInWords({ state: "running", done: 250, num_total: 750, words: "" })).toBe(
       "Step 250 of 750.",
     );
-    expect(workInWords({ state: "failed", done: 0, of: 0, words: "umap-learn is missing." })).toBe(
-      "umap-learn is missing.",
-    );
-    expect(workInWords({ state: "done", done: 1, of: 1, words: "t-SNE" })).toBe("");
+    expect(
+      workInWords({ state: "failed", done: 0, num_total: 0, words: "umap-learn is missing." }),
+    ).toBe("umap-learn is missing.");
+    expect(workInWords({ state: "done", done: 1, num_total: 1, words: "t-SNE" })).toBe("");
   });
 });
 
@@ -291,7 +291,7 @@ describe("the sentence", () => {
 
   it("says what a chosen point attends to, or is attended by", () => {
     const strongest = { token: "animal", position: 2, weight: 0.681 };
-    const lines = { strongest, count: 5, covered: 0.9, of: 11 };
+    const lines = { strongest, count: 5, covered: 0.9, numTotal: 11 };
     expect(sentence(said({ point: IT, lines }))).toBe(
       "Layer 2, head 1. Query “it”, position 10 of text 3, attends most to “animal” (2): 0.68.",
     );

@@ -130,7 +130,12 @@ describe("controls", () => {
 
   it("show running work with a bar and its words, and end it", async () => {
     const each = await open({ enlarged: true });
-    each.kernel.work = { state: "running", done: 250, of: 750, words: "t-SNE, step 250 of 750" };
+    each.kernel.work = {
+      state: "running",
+      done: 250,
+      num_total: 750,
+      words: "t-SNE, step 250 of 750",
+    };
     assign(each.state, { method: "tsne" });
     await until(() => expect(each.box.querySelector("progress")).not.toBeNull());
     const bar = each.box.querySelector("progress");
@@ -142,13 +147,13 @@ describe("controls", () => {
     await until(() => expect(each.kernel.of("cancel")).toHaveLength(1));
     await until(() => expect(each.box.querySelector(".av-work button")?.textContent).toBe("Go on"));
     expect(each.box.querySelector("progress")).toBeNull();
-    each.kernel.work = { state: "failed", done: 0, of: 0, words: "umap-learn is missing." };
+    each.kernel.work = { state: "failed", done: 0, num_total: 0, words: "umap-learn is missing." };
     each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
     await until(() => expect(each.box.querySelector(".av-error")).not.toBeNull());
     expect(each.box.querySelector(".av-error")?.textContent).toContain("umap-learn is missing.");
     // What was done otherwise than asked for stays said.
     const remark = "A perplexity of 50 needs 151 points: with 12 it is 3.67";
-    each.kernel.work = { state: "done", done: 750, of: 750, words: `t-SNE. ${remark}` };
+    each.kernel.work = { state: "done", done: 750, num_total: 750, words: `t-SNE. ${remark}` };
     each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
     await until(() =>
       expect(each.box.querySelector(".av-work")?.textContent).toBe(

@@ -97,7 +97,7 @@ export function trustFor(layer: number, head: number) {
     recall: null,
     chance: null,
     queries: 4,
-    of: 6,
+    num_total: 6,
   };
 }
 
@@ -112,7 +112,7 @@ export class Kernel implements Carrier {
   failing: ReadonlyMap<string, string> = new Map();
   points = ANSWER;
   /** How far a t-SNE is. */
-  work: ProjectionWork = { state: "done", done: 5, of: 5, words: "" };
+  work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
   retried = 0;
   most = 0;
 
@@ -199,7 +199,7 @@ export class Kernel implements Carrier {
       return { header: { low: head, high: head + 1 }, data: new Uint8Array(codes.buffer) };
     }
     if (name === "lines") {
-      const header = { points: [6, 7], weights: [0.75, 0.25], covered: 1, of: 4 };
+      const header = { points: [6, 7], weights: [0.75, 0.25], covered: 1, num_total: 4 };
       return { header, data: null };
     }
     throw new Error(`No answer to ${name}.`);

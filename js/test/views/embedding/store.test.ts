@@ -192,7 +192,7 @@ describe("trust", () => {
 
   it("of the enlarged head is of its own method, and waits until that is done", async () => {
     const kernel = new Kernel();
-    kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
+    kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne", layer: 5, heads: [2] }, kernel);
     await current(each);
     await later();
@@ -224,13 +224,13 @@ describe("the enlarged head", () => {
 
   it("asks a running t-SNE again until it is done", async () => {
     const kernel = new Kernel();
-    kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
+    kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
     expect(each.store.projection.value?.work?.done).toBe(1);
     kernel.work = { ...kernel.work, done: 3 };
     await until(() => expect(each.store.projection.value?.work?.done).toBe(3));
-    kernel.work = { state: "done", done: 5, of: 5, words: "" };
+    kernel.work = { state: "done", done: 5, num_total: 5, words: "" };
     await until(() => expect(each.store.projection.value?.work?.state).toBe("done"));
     const asked = kernel.of("projection").length;
     await new Promise((resolve) => setTimeout(resolve, 900));
@@ -246,7 +246,7 @@ describe("the enlarged head", () => {
 
   it("stops asking when the head changes, and when the view ends", async () => {
     const kernel = new Kernel();
-    kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
+    kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
     assign(each.state, { heads: [1] });
@@ -264,7 +264,7 @@ describe("the enlarged head", () => {
 
   it("does not ask on while all heads or positions are shown", async () => {
     const kernel = new Kernel();
-    kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
+    kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
     assign(each.state, { shown: "aggregate" });
@@ -275,7 +275,7 @@ describe("the enlarged head", () => {
 
   it("is told at once that its t-SNE was cancelled, and begins it again on demand", async () => {
     const kernel = new Kernel();
-    kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
+    kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
     each.store.cancel();
@@ -294,7 +294,7 @@ describe("the enlarged head", () => {
 
   it("says why a running t-SNE could not be cancelled", async () => {
     const kernel = new Kernel();
-    kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
+    kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     kernel.failing = new Map([["cancel", "There is none."]]);
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
@@ -357,7 +357,7 @@ describe("the chosen point", () => {
       layer: 0,
       head: 0,
       covered: 1,
-      of: 4,
+      numTotal: 4,
     });
     expect([...(each.store.lines.value?.weights ?? [])]).toEqual([0.75, 0.25]);
     each.kernel.held = (name) => name === "lines";

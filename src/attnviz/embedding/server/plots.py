@@ -184,7 +184,7 @@ class HeadTrustFigures(TypedDict):
         Share of a query's ten strongest keys that are among its ten nearest on the plot.
     chance : float or None
         What that share would be by chance.
-    queries, of : int
+    queries, num_total : int
         How many queries were measured, of how many.
     """
 
@@ -195,7 +195,7 @@ class HeadTrustFigures(TypedDict):
     recall: float | None
     chance: float | None
     queries: int
-    of: int
+    num_total: int
 
 
 @dataclass(frozen=True, eq=False)

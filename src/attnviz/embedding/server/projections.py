@@ -34,7 +34,7 @@ class Work:
     Attributes
     ----------
     state : {"running", "failed", "cancelled", "done"}
-    done, of : int
+    done, num_total : int
         Steps done, of how many; 0 where it is not known yet.
     words : str
         The same for readers.
@@ -42,7 +42,7 @@ class Work:
 
     state: State
     done: int
-    of: int
+    num_total: int
     words: str
 
     def header(self) -> dict[str, Any]:
@@ -207,4 +207,4 @@ def _told(now: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
         words = f"{_CANCELLED} {words}".rstrip()
     if frame is None:
         return None, Work(state, 0, 0, words or _NO_FRAME_YET)
-    return frame.coordinates, Work(state, frame.done, frame.of, words)
+    return frame.coordinates, Work(state, frame.done, frame.num_total, words)

@@ -62,14 +62,14 @@ class LinesHeader(TypedDict):
     ----------
     covered : float
         Share of the query's weight that the lines show.
-    of : int
+    num_total : int
         How many there are in all.
     """
 
     points: list[int]
     weights: list[float]
     covered: float
-    of: int
+    num_total: int
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,8 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
     """The strongest keys of a query that are points; of a key, the queries that give it most.
 
     ``covered`` is the share of the query's weight that these keys get (of a key, of the weight it
-    gets from the queries that were looked at); ``of``, how many of its text the mask lets through.
+    gets from the sampled queries). ``num_total`` is the number of keys or queries of its text that
+    the mask allows.
     """
     points = corpus.points(stack)
     if not 0 <= point < len(points):
@@ -195,7 +196,7 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
         "points": numbers[strongest].tolist(),
         "weights": [float(each) for each in shown],
         "covered": float(shown.sum(dtype=np.float64)) / total if total > 0 else 0.0,
-        "of": int(let_through.sum()),
+        "num_total": int(let_through.sum()),
     }
 
 

@@ -186,7 +186,7 @@ def test_lines_are_the_weights_of_the_text() -> None:
     header = server.reply("lines", HEAD | {"point": query}).header
     assert len(header["points"]) == 64
     # Those that a causal query may attend to.
-    assert header["of"] == 76
+    assert header["num_total"] == 76
     off = relative_error(attention(80), 64)
     assert_allclose(header["weights"], np.sort(row)[::-1][:64], rtol=off)
     assert_allclose(header["covered"], np.sort(row)[::-1][:64].sum(), rtol=off)
@@ -199,7 +199,7 @@ def test_lines_are_the_weights_of_the_text() -> None:
     header = server.reply("lines", HEAD | {"point": points.num_queries}).header
     assert header["points"][0] == column.argmax()
     assert_allclose(header["weights"], np.sort(column)[::-1][:64], rtol=off)
-    assert header["of"] == 70
+    assert header["num_total"] == 70
 
 
 def test_of_sampled_keys_lines_say_what_they_cover() -> None:
@@ -220,7 +220,7 @@ def test_of_sampled_keys_lines_say_what_they_cover() -> None:
     assert header["covered"] == pytest.approx(sampled.sum(), rel=1e-5)
     assert header["covered"] < 0.95
     own = int(points.query_position[query])
-    assert header["of"] == (points.key_position <= own).sum()
+    assert header["num_total"] == (points.key_position <= own).sum()
 
 
 def test_of_long_texts_the_mean_is_of_some_queries() -> None:
@@ -328,7 +328,7 @@ def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("attnviz.embedding.server.projections.missing_package", lambda _: words)
     server = CorpusServer(corpus([10, 12]))
     reply = server.reply("projection", PLOT | {"method": "tsne"})
-    assert reply.header["work"] == {"state": "failed", "done": 0, "of": 0, "words": words}
+    assert reply.header["work"] == {"state": "failed", "done": 0, "num_total": 0, "words": words}
     # Over the points of the principal components.
     assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]

@@ -256,7 +256,7 @@ export class EmbeddingPageCarrier implements Carrier {
     const words =
       `This page does not contain this plot${of}: these are the principal components. ` +
       "A page contains a plot if it is saved while the plot is shown.";
-    return { state: "failed", done: 0, of: 0, words };
+    return { state: "failed", done: 0, num_total: 0, words };
   }
 
   #trust(request: TrustRequest): Reply {
@@ -340,10 +340,15 @@ export class EmbeddingPageCarrier implements Carrier {
     };
     const stacks = this.#data.description.stacks;
     const causal = stacks.find((each) => each.name === request.stack)?.causal;
-    let of = last - first;
+    let numTotal = last - first;
     // No key that lies ahead of a query that may not look there.
-    while (causal && of > 0 && corpus.positionOf(first + of - 1) > corpus.positionOf(point)) of--;
-    return { header: { points, weights, covered, of, error }, data: null };
+    while (
+      causal &&
+      numTotal > 0 &&
+      corpus.positionOf(first + numTotal - 1) > corpus.positionOf(point)
+    )
+      numTotal--;
+    return { header: { points, weights, covered, num_total: numTotal, error }, data: null };
   }
 
   async #image({ text, index }: { text: number; index: number }): Promise<Reply> {

@@ -106,7 +106,7 @@ export interface Lines {
   /** Share of the query's weight that the lines show. */
   covered: number;
   /** How many there are in all. */
-  of: number;
+  numTotal: number;
   /** How far any weight, and the share, may be off; left out where they are exact. */
   error?: { weight: number; covered: number };
 }
@@ -302,7 +302,13 @@ export async function linesOf(
 ): Promise<Lines> {
   const { layer, head, point } = request;
   const read = ({ header }: Reply): Lines => {
-    const { points, weights, covered, of, error } = header as LinesHeader & Pick<Lines, "error">;
+    const {
+      points,
+      weights,
+      covered,
+      num_total: numTotal,
+      error,
+    } = header as LinesHeader & Pick<Lines, "error">;
     return {
       point,
       layer,
@@ -310,7 +316,7 @@ export async function linesOf(
       points: Int32Array.from(points),
       weights: Float32Array.from(weights),
       covered,
-      of,
+      numTotal,
       ...(error && { error }),
     };
   };

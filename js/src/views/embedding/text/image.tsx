@@ -54,7 +54,7 @@ export function embeddedHeat(
 function headingOf(corpus: Corpus, chosen: number, store: EmbeddingStore): string {
   const [lines, token] = [store.lines.value, quoted(corpus.tokenOf(chosen))];
   const count = lines?.points.length ?? 0;
-  const strongest = count < (lines?.of ?? 0) ? `the ${count} strongest ` : "";
+  const strongest = count < (lines?.numTotal ?? 0) ? `the ${count} strongest ` : "";
   return corpus.isKey(chosen) ? `Weights on ${token}` : `Weights of ${token}: ${strongest}keys`;
 }
 

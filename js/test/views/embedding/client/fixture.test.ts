@@ -212,7 +212,7 @@ describe("the strongest keys of a query", () => {
     for (let point = 0; point < all.length; point++) {
       const lines = await linesOf(source, { ...place, point });
       // A causal model's query may attend to itself and to what comes before it.
-      expect(lines.of).toBe((all[point] as [number, number, string])[1] + 1);
+      expect(lines.numTotal).toBe((all[point] as [number, number, string])[1] + 1);
       const wanted = strongest(values, point).slice(0, fixture.page.top_keys);
       // What a byte cannot tell from none is none.
       const seen = wanted.filter(([, weight]) => Math.sqrt(weight) > BYTE);

@@ -124,7 +124,7 @@ function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): Embedd
             explained: null,
             factor: 1.5,
             problem: null,
-            work: { state: "done", done: 5, of: 5, words: "" },
+            work: { state: "done", done: 5, num_total: 5, words: "" },
           },
           trust: trustFor(7, 2),
           data: packed(new Uint8Array(6 * COUNT).fill(255)),

@@ -21,7 +21,7 @@ function trusted(correlation: number | null, recall: number | null): HeadTrust {
     recall,
     chance: null,
     queries: 1,
-    of: 1,
+    num_total: 1,
   };
 }
 

@@ -54,7 +54,7 @@ function linesTo(point: number, ends: [number, number][]): Lines {
     points: Int32Array.from(ends, ([end]) => end),
     weights: Float32Array.from(ends, ([, weight]) => weight),
     covered: 1,
-    of: ends.length,
+    numTotal: ends.length,
   };
 }
 

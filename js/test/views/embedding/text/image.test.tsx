@@ -52,7 +52,7 @@ class Page extends Kernel {
       return { header: { height: 2, width: 1 }, data: new Uint8Array(6).fill(40 * text) };
     }
     if (name === "lines") {
-      const header = { points: [8, 6], weights: [0.75, 0.2], covered: 0.95, of: 3 };
+      const header = { points: [8, 6], weights: [0.75, 0.2], covered: 0.95, num_total: 3 };
       return { header, data: null };
     }
     return super.ask(name, args, ended);
@@ -122,7 +122,7 @@ describe("the image of the chosen patch", () => {
       points: Int32Array.of(8, 6),
       weights: Float32Array.of(0.75, 0.25),
       covered: 1,
-      of: 3,
+      numTotal: 3,
     };
     const store = {
       lines: signal(lines),
