@@ -41,7 +41,7 @@ def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("describe_in_steps", "_embed_scores", "_embed_maps", "embed_weights"):
         monkeypatch.setattr(html, name, never)
-    monkeypatch.setattr(vectors, "_measured", never)
+    monkeypatch.setattr(vectors, "_measure_errors", never)
 
 
 @pytest.mark.parametrize("view", [HeadView, MatrixView, NeuronView])
