@@ -1,46 +1,46 @@
 /**
- * The one formula, as `attnviz/record/attention.py` has it: logits and weights of one query.
+ * Logits and attention weights of one query, computed as in `attnviz/record/attention.py`:
  *
  *     logits = cap(scale * q k^T) + bias        cap(x) = c tanh(x / c)
- *     weights = softmax over the allowed keys and the sink, the sink's weight apart
+ *     weights = softmax over the allowed keys and the sink
  *
- * (Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for
- * the sink). Pure functions.
+ * The sink's weight is returned separately. Sources: Vaswani et al. 2017, equation 1. Gemma 2 report,
+ * section 2, for the cap. gpt-oss model card for the sink.
  */
 
-/** What goes into a row of attention. */
+/** Inputs of one attention row. */
 export interface RowInputs {
   /** head_dim values. */
   query: Float32Array;
-  /** Keys after each other, head_dim values each. */
+  /** All keys one after the other, head_dim values each. */
   keys: Float32Array;
   numKeys: number;
   scale: number;
   softcap: number | null;
-  /** Added to the logit of a key, after the cap. */
+  /** Term added to the logit of a key, after the cap. */
   bias: (key: number) => number;
   allowed: (key: number) => boolean;
-  /** A learned logit that takes its share of the row. */
+  /** Learned logit of the sink, which takes a share of the row's weight. */
   sink: number | null;
 }
 
 /** One row of attention. */
 export interface AttentionRow {
-  /** Minus infinity where a key is not allowed. */
+  /** Minus infinity for keys that are not allowed. */
   logits: Float64Array;
-  /** All zero where no key is allowed. */
+  /** All zero if no key is allowed. */
   weights: Float64Array;
-  /** Of all logits and the sink; null where no key is allowed. */
+  /** Log-sum-exp of all logits and the sink, or null if no key is allowed. */
   logSumExp: number | null;
   sinkWeight: number | null;
 }
 
-/** The product of a query and a key, scaled. */
+/** Return the scaled product of the query and a key. */
 export function scaledProduct(inputs: RowInputs, key: number): number {
   const { query, keys } = inputs;
   const from = key * query.length;
   const count = query.length;
-  // Four sums at once: one addition need not wait for the last.
+  // Four independent sums, so that the processor can add them in parallel.
   let a = 0;
   let b = 0;
   let c = 0;
@@ -56,12 +56,12 @@ export function scaledProduct(inputs: RowInputs, key: number): number {
   return (a + b + (c + d)) * inputs.scale;
 }
 
-/** A scaled product, bounded by the soft cap where there is one. */
+/** Apply the soft cap to a scaled product, if there is one. */
 export function capped(product: number, softcap: number | null): number {
   return softcap === null ? product : softcap * Math.tanh(product / softcap);
 }
 
-/** Logits and weights of a query against all keys. */
+/** Compute the logits and weights of a query for all keys. */
 export function attentionRow(inputs: RowInputs): AttentionRow {
   const { numKeys, softcap, sink } = inputs;
   const logits = new Float64Array(numKeys);
@@ -79,7 +79,7 @@ export function attentionRow(inputs: RowInputs): AttentionRow {
   }
   let sum = sink === null ? 0 : Math.exp(sink - largest);
   for (let key = 0; key < numKeys; key++) {
-    // Less the largest, so that no power overflows.
+    // Subtract the largest logit so that the exponential does not overflow.
     const power = Math.exp((logits[key] as number) - largest);
     weights[key] = power;
     sum += power;

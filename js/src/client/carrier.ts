@@ -1,4 +1,4 @@
-/** What moves requests and replies: a running kernel, or an exported page. */
+/** Transport of requests and replies, by a running kernel or by an exported page. */
 
 import type { ReadonlySignal } from "@preact/signals";
 import type {
@@ -9,54 +9,54 @@ import type {
   ReplyProgress,
 } from "./protocol";
 
-/** A reply as it came: a header, and at most one buffer. */
+/** A reply before it is decoded: a header and at most one buffer. */
 export interface Reply {
   header: unknown;
   data: ArrayBufferView | ArrayBuffer | null;
 }
 
 /**
- * How a carrier stands: `unanswered` after it has waited too long; `detached` where no kernel is there
- * that could answer; how far an answer is that is computed for a while already.
+ * State of a transport: `unanswered` after a long wait, `detached` if there is no kernel that could
+ * answer, or the progress of an answer that the kernel has been computing for a while.
  */
 export type Connection = "ready" | "waiting" | "unanswered" | "detached" | ReplyProgress;
 
 /** Arguments of all requests, by name. */
 export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;
 
-/** Moves requests and replies. */
+/** Sends requests and receives their replies. */
 export interface Carrier {
-  /** @param report hears how far the answer is, where it takes long; no other listener does then. */
+  /** @param report receives the progress of a long answer, in place of the listeners of `watch`. */
   ask<N extends keyof Requests>(
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
     report?: (later: ReplyProgress) => void,
   ): Promise<Reply>;
-  /** Asks once more for everything that has not been answered. */
+  /** Sends every unanswered request again. */
   retry(): void;
-  /** Gives up the answers that are computed for a while already, but for those with a `report`. */
+  /** Cancels the answers that have been computed for a while, except those with a `report`. */
   stop?(): void;
-  /** Calls the listener with every change of the connection, until the signal is aborted. */
+  /** Calls the listener now and at every change of the connection, until the signal is aborted. */
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
-  /** The number of the record that is answered about; left out where no other takes its place. */
+  /** Number of the record that replies are about, or undefined if the record never changes. */
   readonly record?: ReadonlySignal<number>;
-  /** Whether a kernel is behind it, which can compute what was not asked for before. */
+  /** Whether a kernel answers, which can compute anything about the record. */
   readonly live: boolean;
-  /** Whether that kernel is not there, as the widget was stored: asks for nothing in advance. */
+  /** Whether the widget was stored without its kernel. Views then request nothing in advance. */
   readonly detached?: boolean;
 }
 
-/** Replies contain at most this many bytes: what every host that was tried passes on. */
+/** Maximum number of bytes in a reply. All tested hosts pass on messages of this size. */
 export const LARGEST_REPLY = 1_000_000;
 
-/** The buffer of a reply. @throws Error where there is none. */
+/** Return the buffer of a reply. @throws Error if there is none. */
 export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
   if (reply.data === null) throw new Error("The reply came without its data.");
   return reply.data;
 }
 
-/** The bytes of an answer that comes in parts, one after the other: the kernel reads on from it. */
+/** Request the other parts of an answer one after the other, and return all of its bytes. */
 export async function joined(
   first: Reply,
   more: (part: number) => Promise<Reply>,

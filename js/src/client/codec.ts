@@ -1,8 +1,7 @@
 /**
- * The browser's half of the codec: bytes of a reply to float weights.
+ * Decoding of replies: from bytes to float32 weights.
  *
- * The Python half is `attnviz/server/codec.py`; both are tested against the one fixture
- * `tests/fixtures/codec.json`.
+ * `attnviz/server/codec.py` encodes them. Tests of both read `tests/fixtures/codec.json`.
  */
 
 import type { Encoding, PieceHeader } from "./protocol";
@@ -11,23 +10,22 @@ function isCoded(encoding: Encoding): boolean {
   return encoding === "uint8-sqrt" || encoding === "int8-sqrt";
 }
 
-/** The number of bytes that one value takes. */
 export function bytesPerValue(encoding: Encoding): number {
   return isCoded(encoding) ? 1 : 4;
 }
 
-/** The codes of the largest weight, and of the largest number of either sign. */
+/** Codes of the largest weight, and of the largest absolute value if values have a sign. */
 export const TOP_CODE = 255;
 export const TOP_SIGNED_CODE = 127;
 
-/** The signed code of a byte, as two's complement has it. */
+/** Return the signed code of a byte (two's complement). */
 function signedCode(byte: number): number {
   return byte < 128 ? byte : byte - 256;
 }
 
 /**
- * The 256 values that the bytes of "uint8-sqrt" stand for, maximum * (code / 255)^2, or those of
- * "int8-sqrt", whose codes have a sign: sign * maximum * (code / 127)^2.
+ * Return the value of each of the 256 codes: maximum * (code / 255)^2 for "uint8-sqrt", and
+ * sign * maximum * (code / 127)^2 for "int8-sqrt", whose codes are signed.
  */
 export function codeValues(maximum: number, signed = false): Float32Array {
   const values = new Float32Array(256);
@@ -38,14 +36,14 @@ export function codeValues(maximum: number, signed = false): Float32Array {
   return values;
 }
 
-/** The bytes of a reply's buffer; its own offset and length are honoured. */
+/** Return the bytes of a buffer, or of the part that a view covers. */
 export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
   return data instanceof ArrayBuffer
     ? new Uint8Array(data)
     : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
-/** The same numbers whose bytes stand together, from those of which the first bytes do, and so on. */
+/** Return bytes of float32 numbers. `planes` has the first bytes of all numbers, then the second, ... */
 function fromPlanes(planes: Uint8Array): Uint8Array {
   const count = planes.length / 4;
   const out = new Uint8Array(planes.length);
@@ -55,7 +53,7 @@ function fromPlanes(planes: Uint8Array): Uint8Array {
   return out;
 }
 
-/** Decodes a buffer, also one that was deflated. */
+/** Decode a reply of any encoding, including deflated ones. */
 export async function decodeReply(
   header: PieceHeader,
   data: ArrayBufferView | ArrayBuffer,
@@ -66,10 +64,9 @@ export async function decodeReply(
 }
 
 /**
- * Decodes a buffer to float32 values in row-major order.
+ * Decode a buffer to float32 values in row-major order.
  *
- * @param data the reply's buffer; its own offset and length are honoured.
- * @throws Error when the length does not fit the shape, or the encoding is not known.
+ * @throws Error if the length does not fit the shape or the encoding is unknown.
  */
 export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer): Float32Array {
   const bytes = asBytes(data);
@@ -84,9 +81,9 @@ export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer)
     );
   }
   if (header.encoding === "float32") {
-    // Made here, for this answer.
+    // The page computed this array for this reply, so it needs no copy.
     if (data instanceof Float32Array) return data;
-    // A copy, because a view of a message need not start at a multiple of four bytes.
+    // A copy, because a view of a message may start at an offset that is not a multiple of 4.
     return new Float32Array(bytes.slice().buffer);
   }
   const values = codeValues(header.maximum, header.encoding === "int8-sqrt");
@@ -95,9 +92,9 @@ export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer)
   return out;
 }
 
-/** Bytes of a base64 text. @throws Error where it was changed to what no base64 is. */
+/** Decode base64. @throws Error if the text is not valid base64. */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
-  // Decodes at 20 times the speed of `atob`, where the browser has it.
+  // The native method of newer browsers is 20 times as fast as `atob`.
   const native = (
     Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }
   ).fromBase64;
@@ -115,19 +112,19 @@ function fromBinary(binary: string): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * Inflates bytes that zlib deflated.
+ * Inflate bytes that zlib deflated.
  *
- * @throws Error where they were changed: zlib's own checksum is part of them.
+ * @throws Error if zlib's checksum shows that they were changed.
  */
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
-  // The reason is read below.
+  // The reader below throws the same error.
   writer.write(bytes).catch(() => {});
   writer.close().catch(() => {});
   const parts: Uint8Array<ArrayBuffer>[] = [];
   try {
-    // A response would give the same in several tasks, between which a browser reads the rest of a page.
+    // Reading a Response takes several tasks, and a browser may parse more of the page between them.
     const reader = readable.getReader();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
       parts.push(part.value);

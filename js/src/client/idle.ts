@@ -1,13 +1,13 @@
-/** A tab that is not in sight has no frames. */
+/** Longest wait for a frame. Hidden tabs have no frames. */
 const LONGEST_FRAME_MS = 100;
 
-/** Resolves when the browser has painted what was drawn until now, and has nothing else to do. */
+/** Wait until the browser has painted and has nothing else to do. */
 export async function idle(): Promise<void> {
   await new Promise<void>((resolve) => {
-    // A frame is painted after its callbacks.
+    // A browser paints after it has called the callbacks of a frame.
     globalThis.requestAnimationFrame?.(() => setTimeout(resolve));
     setTimeout(resolve, LONGEST_FRAME_MS);
   });
-  // Safari has no such callback.
+  // Safari has no requestIdleCallback.
   await new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve));
 }

@@ -1,10 +1,10 @@
 /**
- * Asks the running kernel, over the widget's custom messages.
+ * Requests to the running kernel, as custom messages of the widget.
  *
- * anywidget's own `invoke` gives up after three seconds and cannot carry an error back, so the
- * channel is its own: every request has an id, can be cancelled, may be answered late, and only
- * a few travel at once. A kernel computes a moment for each; what takes longer it answers with how
- * far it is, and goes on when it is asked again (`attnviz/server/pending_replies.py`).
+ * anywidget's own `invoke` times out after three seconds and cannot return an error. Here every
+ * request has an id, can be cancelled and may be answered late, and only a few are sent at once.
+ * A kernel computes each request for a moment. If it needs longer it replies with its progress,
+ * and continues when the request is sent again (`attnviz/server/pending_replies.py`).
  */
 
 import { type Signal, signal } from "@preact/signals";
@@ -12,7 +12,7 @@ import type { Carrier, Connection, Reply } from "./carrier";
 import type { PendingHeader, ReplyProgress } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
 
-/** The part of anywidget's model that is used. */
+/** The methods of anywidget's model that are used here. */
 export interface MessageModel {
   get?(name: string): unknown;
   set?(name: string, value: unknown): void;
@@ -21,28 +21,28 @@ export interface MessageModel {
   off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
 }
 
-/** The trait with the description that came with the widget. */
+/** Trait with the description that is sent with the widget. */
 const DESCRIPTION = "_description";
-/** Requests that travel at once; hosts queue or drop more than a few. */
+/** Maximum number of requests sent at once. Hosts queue or drop more than a few. */
 export const MOST_IN_FLIGHT = 4;
-/** After this long without an answer the view says that it waits. */
+/** Time without an answer after which the view shows that it is waiting. */
 export const WAITING_AFTER_MS = 1_000;
-/** After this long the view says that the kernel does not answer. */
+/** Time after which the view shows that the kernel does not answer. */
 export const UNANSWERED_AFTER_MS = 10_000;
 
 interface Pending {
   name: string;
   args: object;
-  /** Every id under which it was sent: a retry does not make the first answer worthless. */
+  /** All ids under which it was sent. After a retry the answer to an earlier id is still valid. */
   ids: string[];
   resolve: (reply: Reply) => void;
   reject: (error: Error) => void;
   release: () => void;
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
-  /** How far the answer is, once the kernel has said that it takes longer. */
+  /** Progress of the answer, once the kernel has replied that it needs longer. */
   later: ReplyProgress | null;
-  /** When it said so first. */
+  /** Time of the first reply with progress. */
   since: number;
   report: ((later: ReplyProgress) => void) | undefined;
 }
@@ -60,20 +60,20 @@ function randomPrefix(): string {
   return Array.from(words, (word) => word.toString(36)).join("");
 }
 
-/** Says something to the kernel; false where that cannot be sent. */
+/** Send a message to the kernel. Return false if it cannot be sent. */
 function tell(model: MessageModel, message: object): boolean {
   try {
     model.send(message);
     return true;
   } catch {
-    // JupyterLab throws where the kernel is gone, or the notebook was closed.
+    // JupyterLab throws if the kernel ended or the notebook was closed.
     return false;
   }
 }
 
 /**
- * Whether a widget has no way to a kernel: it was stored in a notebook or a page. anywidget does not
- * say so of the widget itself. Its layout is stored with it, as a model of ipywidgets.
+ * Return whether a widget has no connection to a kernel because it was stored in a notebook or page.
+ * anywidget has no such flag, but the widget's layout is an ipywidgets model, which has one.
  */
 function isDetached(model: MessageModel): boolean {
   const layout = model.get?.("layout") as
@@ -83,25 +83,25 @@ function isDetached(model: MessageModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
-/** The description that came with the widget, and the number of its record. */
+/** Description that was sent with the widget. Without a number it is about record 0. */
 interface Described {
   record?: number;
 }
 
-/** Takes the description out of the widget's state: it is neither held twice nor saved. */
+/** Remove the description from the widget's state, so that it is neither stored twice nor saved. */
 function takeDescription(model: MessageModel): Described | null {
   const described = (model.get?.(DESCRIPTION) ?? null) as Described | null;
-  // Twice, because a model has its last values as well.
+  // Set two values, because a model also keeps its previous one.
   if (described) for (const nothing of ["", null]) model.set?.(DESCRIPTION, nothing);
   return described;
 }
 
-/** The number of the record that a widget shows. */
+/** Return the number of the record that a widget shows. */
 export function recordNumber(model: MessageModel): number {
   return (model.get?.(RECORD_NUMBER) as number | undefined) ?? 0;
 }
 
-/** The table of requests of one model. */
+/** The requests of one widget model. */
 export class KernelChannel implements Carrier {
   readonly live = true;
   readonly detached: boolean;
@@ -116,7 +116,7 @@ export class KernelChannel implements Carrier {
   readonly #listeners = new Set<(connection: Connection) => void>();
   #connection: Connection = "ready";
 
-  /** @param ended ends the channel: what is pending is rejected and nothing more is heard. */
+  /** @param ended closes the channel: pending requests are rejected and messages are ignored. */
   constructor(model: MessageModel, ended?: AbortSignal) {
     this.#model = model;
     this.detached = isDetached(model);
@@ -124,7 +124,7 @@ export class KernelChannel implements Carrier {
     this.record = signal(recordNumber(model));
     const listener = (message: Message, buffers?: DataView[]): void =>
       this.#receive(message, buffers ?? []);
-    // The kernel does not answer about the record that was there before.
+    // The kernel no longer answers requests about the previous record.
     const replaced = (): void => {
       if (recordNumber(model) === this.record.peek()) return;
       this.#giveUp();
@@ -196,7 +196,7 @@ export class KernelChannel implements Carrier {
     listener(this.#connection);
   }
 
-  /** A request with the kernel's own names of stacks; null about a record that is gone. */
+  /** Return the arguments with the kernel's stack names, or null if they name a previous record. */
   #asked(args: object): object | null {
     const { stack } = args as { stack?: unknown };
     const number = this.record.peek();
@@ -205,7 +205,7 @@ export class KernelChannel implements Carrier {
     return withNumber(plain, number) === stack ? { ...args, stack: plain } : null;
   }
 
-  /** The description that came with the widget, once; null if it is of another record. */
+  /** Return the description that was sent with the widget, once, or null if it is of another record. */
   #takeDescribed(): Reply | null {
     const { record = 0, ...header } = this.#described ?? { record: -1 };
     this.#described = null;
@@ -242,7 +242,7 @@ export class KernelChannel implements Carrier {
     pending.timers = isDetached(this.#model)
       ? [later(WAITING_AFTER_MS, "detached")]
       : [later(WAITING_AFTER_MS, "waiting"), later(UNANSWERED_AFTER_MS, "unanswered")];
-    // Where it cannot be sent it is not answered: the timers say so, and a retry sends again.
+    // If it cannot be sent, the timers report that there is no answer, and a retry sends it again.
     const { name, args } = pending;
     const record = this.record.peek();
     tell(this.#model, { attnviz: "request", id, name, arguments: args, record });
@@ -253,8 +253,8 @@ export class KernelChannel implements Carrier {
     const ids = pending.ids;
     this.#finish(pending);
     if (sent) for (const id of ids) tell(this.#model, { attnviz: "cancel", id });
-    // Once all that are given up together are: a kernel hears of a request before it hears that
-    // it is not wanted any more, and would answer each that moves up only to be cancelled.
+    // Callers often cancel several requests together. Wait until all are removed from the queue, or
+    // the queued ones would be sent only to be cancelled, and the kernel would still compute them.
     queueMicrotask(() => this.#sendNext());
   }
 
@@ -269,7 +269,7 @@ export class KernelChannel implements Carrier {
 
   #receive(message: Message, buffers: DataView[]): void {
     if (message?.attnviz !== "reply" && message?.attnviz !== "error") return;
-    // An id that is not in the table: another tab's, or one that was cancelled meanwhile.
+    // Unknown ids belong to another tab or to a cancelled request.
     const pending = this.#byId.get(String(message.id));
     if (!pending) return;
     const { pending: later = null } = (message.header ?? {}) as Partial<PendingHeader>;
@@ -286,17 +286,17 @@ export class KernelChannel implements Carrier {
     this.#sendNext();
   }
 
-  /** Asks again for what the kernel has not done yet. */
+  /** Send a request again that the kernel has not finished. */
   #goOn(pending: Pending, id: string, later: ReplyProgress): void {
     const newest = pending.ids[pending.ids.length - 1] === id;
     pending.ids = pending.ids.filter((other) => other !== id);
     this.#byId.delete(id);
-    // After a retry, the last one sent goes on.
+    // After a retry only the newest id continues.
     if (!newest) return;
     if (pending.later === null) pending.since = Date.now();
     pending.later = later;
     pending.report?.(later);
-    // Who heard of it may have given it up.
+    // The `report` callback may have cancelled the request.
     if (!this.#inFlight.has(pending)) return;
     this.#send(pending);
     this.#report();
@@ -305,7 +305,7 @@ export class KernelChannel implements Carrier {
   #report(): void {
     const states = new Set(Array.from(this.#inFlight, (pending) => pending.connection));
     const long = [...this.#inFlight].filter(isLong);
-    // Of several, the one that was asked for first.
+    // If several are long, report the one that was requested first.
     const stands = (["detached", "unanswered"] as const).find((each) => states.has(each));
     const connection = stands ?? long[0]?.later ?? (states.has("waiting") ? "waiting" : "ready");
     if (connection === this.#connection) return;
@@ -314,7 +314,7 @@ export class KernelChannel implements Carrier {
   }
 }
 
-/** Whether an answer is computed for so long that the reader is told how far it is. */
+/** Return whether an answer has been computed for so long that the view shows its progress. */
 function isLong({ later, since, report }: Pending): boolean {
   return later !== null && report === undefined && Date.now() - since >= WAITING_AFTER_MS;
 }
@@ -323,7 +323,7 @@ function abortError(): DOMException {
   return new DOMException("The request was cancelled.", "AbortError");
 }
 
-/** Whether an error only says that the answer is not wanted any more. */
+/** Return whether an error means only that the request was cancelled. */
 export function isAbort(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
 }

@@ -1,12 +1,12 @@
 /**
- * Masks and position biases, each in the form in which Python keeps it (`attnviz/record/masks.py`):
- * what a page contains, and what a saved record does, is read by the same functions. Pure functions.
+ * Masks and position biases in the forms that Python stores (`attnviz/record/masks.py`). Exported pages
+ * contain the same forms as saved records.
  */
 
-/** Something of each key of a row of a head. */
+/** Returns a function of the key for a query token of a head. */
 export type OfRow<T> = (head: number, token: number) => (key: number) => T;
 
-/** Keys within a band around the query, null without limit. */
+/** Return a mask of the keys in a band around the query. A null limit means no limit on that side. */
 export function bandMask(
   before: number | null,
   after: number | null,
@@ -17,7 +17,7 @@ export function bandMask(
     (before === null || token + offset - key <= before);
 }
 
-/** Any other mask, one bit an entry; the lowest bit is the first key. */
+/** Return a mask stored as one bit per entry. The lowest bit of a byte is its first key. */
 export function packedMask(
   bits: Uint8Array,
   { heads, queries, keys }: { heads: number; queries: number; keys: number },
@@ -29,7 +29,7 @@ export function packedMask(
   };
 }
 
-/** What depends on the distance from query to key alone. */
+/** Return a bias that depends only on the distance from query to key. */
 export function distanceBias(
   values: Float32Array,
   { heads, queries, keys }: { heads: number; queries: number; keys: number },
@@ -40,7 +40,7 @@ export function distanceBias(
   };
 }
 
-/** Any other bias, (heads or 1, rows or 1, keys). */
+/** Return a bias of shape (heads or 1, rows or 1, keys). */
 export function denseBias(
   values: Float32Array,
   { heads, rows, keys }: { heads: number; rows: number; keys: number },
@@ -52,9 +52,10 @@ export function denseBias(
 }
 
 /**
- * What is said of some tokens, among others of which nothing is known.
+ * Extend a mask or bias to a longer text, with the value `missing` for the added tokens.
  *
- * @param queries for each of the query tokens its place among these, or -1; `keys` likewise.
+ * @param queries for each query token of the longer text its index in `base`, or -1.
+ * @param keys for each key token of the longer text its index in `base`, or -1.
  */
 export function inserted<T>(
   queries: Int32Array,

@@ -1,14 +1,13 @@
-/** Keeps what was lately used, up to a number of bytes. */
-
+/** Cache of the most recently used values, up to a number of bytes. */
 export class Recent<V> {
   readonly #limit: number;
-  // In order of last use, so that the first is the one to forget.
+  // In order of last use: the first entry is dropped first.
   readonly #kept = new Map<string, { value: V; bytes: number }>();
   readonly #dropped: (key: string) => void;
   #bytes = 0;
 
   /**
-   * @param limit bytes that are kept; the newest is kept even where it alone is larger.
+   * @param limit maximum size in bytes. The newest value is kept even if it alone is larger.
    * @param dropped called after an entry was removed or replaced.
    */
   constructor(limit: number, dropped: (key: string) => void = () => {}) {
@@ -43,7 +42,7 @@ export class Recent<V> {
   }
 }
 
-/** What was made for a key, or is made now. */
+/** Return the cached promise for `key`, or call `make` and cache its promise. */
 export function once<V>(
   kept: Recent<Promise<V>>,
   key: string,
@@ -54,7 +53,7 @@ export function once<V>(
   if (known) return known;
   const made = make();
   kept.set(key, made, 0);
-  // Its size is known once it is there.
+  // The size is unknown until the promise resolves.
   made.then(
     (value) => kept.set(key, made, size(value)),
     () => kept.delete(key),

@@ -1,11 +1,11 @@
-/** Numbers of both signs: which of two stands for both, so that they never cancel. Pure functions. */
+/** Pooling of numbers of both signs to one number, so that they never cancel. */
 
-/** The one that is larger in size, with its sign: the first of two that are as large. */
+/** Return the number with the larger absolute value, or the first if they are equal. */
 export function larger(a: number, b: number): number {
   return Math.abs(b) > Math.abs(a) ? b : a;
 }
 
-/** The largest in size of many numbers, with its sign; 0 of none. */
+/** Return the number with the largest absolute value, or 0 if there are no numbers. */
 export function largestOf(values: ArrayLike<number>): number {
   let most = 0;
   for (let i = 0; i < values.length; i++) most = larger(most, values[i] as number);
@@ -13,22 +13,22 @@ export function largestOf(values: ArrayLike<number>): number {
 }
 
 /**
- * Negative numbers are shown where they are larger by more than this share. Each row of a difference
- * sums to 0: in a cell that has whole rows, rounding would say which are larger.
+ * A pooled cell shows its negative sum only if that is larger by more than this share. Each row of a
+ * difference sums to 0, so in a cell of whole rows rounding alone would decide the sign.
  */
 const TIE = 1e-3;
 
 /**
- * What a cell shows of numbers that were pooled by their signs, the larger in size.
+ * Return the value of a cell: the larger in size of its positive and its negative part.
  *
- * `attnviz/server/pooling.py` does the same for a live view; both are held against
+ * `attnviz/server/pooling.py` does the same for a live view. Tests of both read
  * `tests/fixtures/tiles.json`.
  */
 export function joined(above: number, below: number): number {
   return -below > above * (1 + TIE) ? below : above;
 }
 
-/** The numbers of a cell, pooled. */
+/** Pool the numbers of a cell. */
 export function pooled(values: ArrayLike<number>, how: "mean" | "max"): number {
   let [above, below] = [0, 0];
   for (let i = 0; i < values.length; i++) {

@@ -1,8 +1,8 @@
 /**
- * What a view may ask of a running kernel or of an exported page.
+ * Requests of a view to a running kernel or an exported page.
  *
- * A `Carrier` moves one request and its reply; `Source` stands above it and splits what is too
- * big for one reply, decodes, and keeps what was lately asked for.
+ * A transport sends one request and returns its reply. `Source` splits requests that are too large
+ * for one reply, decodes replies, and caches recent answers.
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
@@ -27,10 +27,10 @@ import { Recent } from "./recent";
 import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
 
-/** A pattern's score of every head of a stack; null where it is not defined. */
+/** Score of one pattern for every head of a stack. An undefined score is null. */
 export type Scores = ScoresHeader["scores"];
 
-/** Numbers of a layer's heads. */
+/** Return the numbers of the heads in a layer. */
 export function headsOf(
   stack: Pick<StackDescription, "layers" | "heads_per_layer">,
   layer: number,
@@ -39,12 +39,12 @@ export function headsOf(
   return Array.from({ length: count }, (_, head) => head);
 }
 
-/** How many heads a stack has in all its layers. */
+/** Return the number of heads in all layers of a stack. */
 export function countHeads({ heads_per_layer }: Pick<StackDescription, "heads_per_layer">): number {
   return heads_per_layer.reduce((sum, count) => sum + count, 0);
 }
 
-/** Weights in hand, one matrix for each head that was asked for. */
+/** Decoded weights, with one matrix for each requested head. */
 export interface Piece {
   /** Row-major, `rows * columns` values each. */
   matrices: Float32Array[];
@@ -53,24 +53,24 @@ export interface Piece {
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
-  /** Queries that stand for all, one a row; left out where all were gone through. */
+  /** Queries of the rows, if rows are a sample of the queries. Undefined if all queries were used. */
   sampled?: readonly number[];
-  /** Of each of the maps that a kernel made the cell with the largest weight, and that weight. */
+  /** Cell with the largest weight in each map, and that weight. Only in maps from a kernel. */
   largest?: [number, number][];
-  /** Of a tile: one query in so many stands for all; left out where all were gone through. */
+  /** Sampling interval of a tile: one query in `every` was used. Undefined if all were used. */
   every?: number;
 }
 
-/** A file that was made for the reader. */
+/** A file that the reader downloads. */
 export interface MadeFile {
   name: string;
   bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** Bytes of decoded weights that are kept: over twenty layers of 12 heads at 256 tokens. */
+/** Cache size in bytes: more than twenty layers of 12 heads at 256 tokens. */
 const KEPT_BYTES = 64_000_000;
 
-/** Ranges of rows that are looked through for some rows. */
+/** Maximum number of cached row ranges that are searched for a block. */
 const MOST_RANGES = 8;
 
 interface Kept {
@@ -79,10 +79,10 @@ interface Kept {
   error: number;
 }
 
-/** Weights of heads on their way. */
+/** Requested weights by head. */
 type Asked = Promise<Map<number, Kept>>;
 
-/** Cuts a request into requests whose replies fit, by heads first, then by rows. */
+/** Split a request by heads, or also by rows, so that each reply has at most `largest` bytes. */
 export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): BlockRequest[] {
   const columns = request.columns[1] - request.columns[0];
   const rows = request.rows[1] - request.rows[0];
@@ -125,20 +125,20 @@ function bytesOfPiece({ matrices, rows, columns }: Piece): number {
   return 4 * matrices.length * rows * columns;
 }
 
-/** The pieces of a record, from whichever carrier. */
+/** Weights and other answers about one record, from any transport. */
 export class Source {
   readonly carrier: Carrier;
-  /** The number of the record, which changes where another takes its place. */
+  /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
   readonly #blocks: Recent<Kept>;
-  /** Rows of the blocks that are kept, by all else that tells them apart. */
+  /** Row ranges of the cached blocks, by the other fields of their requests. */
   readonly #rows = new Map<string, Range[]>();
-  /** What is being asked for, so that two who want the same ask once. */
+  /** Pending requests. A second caller with the same request waits for the first one's answer. */
   readonly #asked = new Map<string, Promise<unknown>>();
   readonly #answers: Recent<unknown>;
   readonly #described: (answer: unknown) => Description;
 
-  /** @param described makes a description of what says more than one, or says it otherwise. */
+  /** @param described converts the answer to a Description if the transport sends another format. */
   constructor(
     carrier: Carrier,
     keptBytes = KEPT_BYTES,
@@ -151,7 +151,7 @@ export class Source {
     this.#answers = new Recent(keptBytes);
   }
 
-  /** What the record holds; its number is in the names of its stacks. */
+  /** Return the description of the record, with its number in the names of the stacks. */
   async describe(signal?: AbortSignal): Promise<Description> {
     const number = this.record.peek();
     const described = await this.#describe(signal);
@@ -166,14 +166,14 @@ export class Source {
   async #describe(signal?: AbortSignal): Promise<Description> {
     const reply = await this.carrier.ask("describe", {}, signal);
     if (reply.data === null) return this.#described(reply.header);
-    // Of a long text: deflated, in parts.
+    // The description of a long text is deflated and comes in parts.
     const more = async (part: number): Promise<Reply> =>
       this.carrier.ask("describe", { part }, signal);
     const bytes = await inflate(await joined(reply, more));
     return this.#described(JSON.parse(new TextDecoder().decode(bytes)));
   }
 
-  /** Weights of some heads, rows and columns of a layer. */
+  /** Return the weights of the requested heads, rows and columns of a layer. */
   async block(request: BlockRequest, signal?: AbortSignal): Promise<Piece> {
     const found = new Map<number, Kept>();
     const lookFor = (heads: number[]): number[] =>
@@ -214,7 +214,7 @@ export class Source {
     };
   }
 
-  /** Notes an answer under its keys until it comes, so that others who want it wait for it. */
+  /** Register a pending answer under its keys, so that other callers can wait for it. */
   #share<T>(keys: readonly string[], answer: Promise<T>): Promise<T> {
     const asked = answer.finally(() => {
       for (const key of keys) this.#asked.delete(key);
@@ -223,11 +223,11 @@ export class Source {
     return asked;
   }
 
-  /** Asks for weights of some heads, and keeps them. */
+  /** Request weights and cache them. */
   async #ask(request: BlockRequest, signal?: AbortSignal): Asked {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
-    // A page's replies may be of any size.
+    // There is no limit on the size of a page's replies.
     const largest = this.carrier.live ? LARGEST_REPLY : Math.max(LARGEST_REPLY, 4 * length);
     const parts = splitRequest(request, largest);
     const fresh = new Map<number, Kept>();
@@ -256,7 +256,7 @@ export class Source {
     return fresh;
   }
 
-  /** Some rows of a block that is kept; undefined where none has them. */
+  /** Return the requested rows from a cached block, or undefined if no block contains them. */
   #within(request: BlockRequest, head: number): Kept | undefined {
     const [start, stop] = request.rows;
     const columns = request.columns[1] - request.columns[0];
@@ -276,7 +276,7 @@ export class Source {
     this.#rows.set(key, [request.rows, ...known].slice(0, MOST_RANGES));
   }
 
-  /** Drops the rows of a block that is no longer kept. */
+  /** Remove the row range of a block that was dropped from the cache. */
   #dropRows(block: string): void {
     const [stack, layer, head, rows, columns] = JSON.parse(block) as KeyParts;
     const key = keyOf({ stack, layer, rows: null, columns }, head);
@@ -286,34 +286,33 @@ export class Source {
     else this.#rows.delete(key);
   }
 
-  /** Heads' maps of a layer, pooled by the largest weight where they are too big. */
+  /** Return the maps of heads of a layer. Large maps are pooled by their maximum. */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<Piece> {
     return this.question("maps", request, readPiece, bytesOfPiece, signal);
   }
 
-  /** One tile of a matrix, whose cells may be made from some of its queries. */
+  /** Return one tile of a matrix. Its cells may be computed from a sample of the queries. */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
     return this.question("tile", request, readPiece, bytesOfPiece, signal);
   }
 
-  /** A pattern's score of every head of a stack, layer by layer. */
+  /** Return a pattern's score of every head of a stack, by layer. */
   async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
     const read = ({ header }: Reply): Scores => (header as ScoresHeader).scores;
     const bytesOf = (scores: Scores): number => 8 * scores.flat().length;
     return this.question("scores", { stack, pattern }, read, bytesOf, signal);
   }
 
-  /** One of the description's images, as many pixels as fit into a reply. */
+  /** Return one image of the description. The kernel reduces it to fit into a reply. */
   async image(index: number, signal?: AbortSignal): Promise<RecordImage> {
     return this.question("image", { index }, readImage, () => LARGEST_REPLY, signal);
   }
 
   /**
-   * The answer to a question whose answer fits into one reply. It is kept for who asks again, and
-   * who asks meanwhile waits for it.
+   * Send a request whose answer fits into one reply, or return its cached answer.
    *
-   * @param read what the reply says.
-   * @param bytesOf what it takes to keep it; null where it is not to be kept.
+   * @param read decodes the reply.
+   * @param bytesOf returns the size of the answer, or null if it must not be cached.
    */
   async question<N extends keyof Requests, T>(
     name: N,
@@ -345,9 +344,9 @@ export class Source {
   }
 
   /**
-   * The page that contains what is shown, made by the kernel, with its name.
+   * Return the HTML page that the kernel exports for the view's state.
    *
-   * @param report hears how far it is.
+   * @param report receives the progress.
    */
   async page(
     state: object,
@@ -363,7 +362,7 @@ export class Source {
   }
 }
 
-/** Throws an error unless it says that the asker gave up. Who still waits asks again then. */
+/** Rethrow an error unless another caller aborted. Callers that still wait send the request again. */
 function unlessGivenUp(reason: unknown): undefined {
   if (!isAbort(reason)) throw reason;
   return undefined;
@@ -371,7 +370,7 @@ function unlessGivenUp(reason: unknown): undefined {
 
 type KeyParts = [string, number, number, Range, Range];
 
-/** A block's request but for its heads, and where `rows` is null whatever its rows are. */
+/** A block request for one head. `rows` is null in the key for blocks with any rows. */
 type BlockOfHead = Omit<BlockRequest, "rows" | "heads"> & { rows: Range | null };
 
 function keyOf(request: BlockOfHead, head: number): string {

@@ -25,7 +25,7 @@ function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: n
   context.lineCap = "butt";
   if (mark.dashed) context.setLineDash(DASHES);
   const vertical = mark.columns === "vertical";
-  // Weak ones first.
+  // Draw weak curves first, so that strong ones lie on top.
   for (const step of [...buckets.keys()].sort((a, b) => a - b)) {
     context.globalAlpha = (step / OPACITY_STEPS) * dim;
     for (const i of buckets.get(step) as number[]) {
@@ -66,10 +66,10 @@ function paintText(context: CanvasRenderingContext2D, mark: TextMark): void {
   context.restore();
 }
 
-// Pictures are painted again at every move of the pointer.
+// Images are painted at every move of the pointer.
 const canvases = new WeakMap<ImageMark["pixels"], HTMLCanvasElement>();
 
-/** A canvas that holds an image's pixels; null where there is no canvas. */
+/** Return a canvas with an image's pixels, or null without canvas support. */
 export function canvasOf(mark: ImageMark): HTMLCanvasElement | null {
   const cached = canvases.get(mark.pixels);
   if (cached) return cached;
@@ -92,12 +92,12 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(even ?? canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
-/** Cells this large may differ by a pixel. */
+/** Cells of at least this many screen pixels are drawn directly, with widths that differ by a pixel. */
 const LARGE_CELL = 8;
 
 /**
- * The same cells so large that pixels of the screen become means of them; null where that changes
- * nothing, as where cells are whole pixels.
+ * Return the image magnified so that each screen pixel becomes the mean of the cells under it, or
+ * null if that is not needed because cells are large or whole pixels.
  */
 function evenly(
   context: CanvasRenderingContext2D,
@@ -133,10 +133,10 @@ function gradientOf(
   return gradient;
 }
 
-/** Paints marks in order, everything dimmed by `dim`. */
+/** Paint marks in order, with all opacities multiplied by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
-    // Dots that overlap are the more opaque: theirs is each one's.
+    // The painter applies the opacity to each dot, so that overlapping dots are more opaque.
     const whole = mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";
     context.globalAlpha = (whole ? (mark.opacity as number) : 1) * dim;
     switch (mark.kind) {
@@ -181,7 +181,7 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
   context.globalAlpha = 1;
 }
 
-/** Sizes a canvas for the screen's pixels and clears it; null where there is no canvas. */
+/** Resize a canvas to the screen's pixels and clear it. Return its context, or null without support. */
 export function prepare(
   canvas: HTMLCanvasElement,
   width: number,
@@ -190,7 +190,7 @@ export function prepare(
 ): CanvasRenderingContext2D | null {
   const pixelWidth = Math.max(1, Math.round(width * scale));
   const pixelHeight = Math.max(1, Math.round(height * scale));
-  // Setting the size, even to the same, throws the canvas away: do it only when it changes.
+  // Setting the size clears the canvas and reallocates it, even if the size is the same.
   if (canvas.width !== pixelWidth) canvas.width = pixelWidth;
   if (canvas.height !== pixelHeight) canvas.height = pixelHeight;
   canvas.style.width = `${width}px`;
@@ -202,7 +202,7 @@ export function prepare(
   return context;
 }
 
-/** A scene as a PNG file, `scale` pixels to one of the scene's. */
+/** Return a scene as a PNG file with `scale` pixels per pixel of the scene. */
 export async function toPng(scene: Scene, scale: number): Promise<Blob> {
   const canvas = document.createElement("canvas");
   const context = prepare(canvas, scene.width, scene.height, scale);
@@ -222,12 +222,12 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
 }
 
 let measuring: CanvasRenderingContext2D | null | undefined;
-/** Widths by font and text: the tokens of a text are measured anew with each layer. */
+/** Widths by font and text. A view measures the same tokens again for each layer. */
 const widths = new Map<string, Map<string, number>>();
 const MOST_FONTS = 16;
 const MOST_WIDTHS = 20_000;
 
-/** The width of a text in pixels. */
+/** Return the width of a text in pixels. */
 export function measureText(text: string, font: string): number {
   if (measuring === undefined) measuring = document.createElement("canvas").getContext("2d");
   if (!measuring) return text.length * 7;

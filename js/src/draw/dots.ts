@@ -1,30 +1,30 @@
 /**
- * Many small discs and squares as pixels in a typed array, and as paths of an SVG.
+ * Painting of many small discs and squares, as pixels in a typed array or as SVG paths.
  *
- * A call of the canvas for each dot would take seconds at 200,000 of them. Here each is a stamp
- * that was worked out once for its radius and its position between the pixels.
+ * One canvas call per dot would take seconds for 200,000 dots. Instead each dot is copied from a
+ * stamp, which is computed once for each radius and position within a pixel.
  */
 
 import type { DotsMark, DotsPainter, ImageMark, Mark } from "./marks";
 
-/** An SVG with more dots than this has them as pixels: editors take no more shapes. */
+/** Maximum number of dots written as shapes in an SVG. Editors become slow with more shapes. */
 export const MOST_DOTS = 20_000;
 
-/** Steps from no coverage of a pixel to a whole one. */
+/** Number of coverage steps of a pixel, from 0 to complete. */
 const LEVELS = 64;
-/** Positions between two pixels that a stamp is worked out for, each way. */
+/** Number of positions within a pixel that have a stamp, in each direction. */
 const PHASES = 4;
-/** Steps from the farthest dots of a plot in three dimensions to the nearest. */
+/** Number of depth steps of a plot in three dimensions. */
 const DEPTHS = 8;
-/** A square of this half side has the area of a disc of radius 1. */
+/** Half the side of a square with the area of a disc of radius 1. */
 const HALF_SIDE = /* @__PURE__ */ Math.sqrt(Math.PI) / 2;
 
-/** All dots of some marks. */
+/** Return the number of dots in lists of marks. */
 export function dotsIn(...lists: readonly (readonly Mark[])[]): number {
   return lists.flat().reduce((sum, mark) => sum + (mark.kind === "dots" ? mark.count : 0), 0);
 }
 
-/** Radius and opacity of a dot at a share of the way from the farthest to the nearest. */
+/** Return the radius and opacity of a dot at depth `near`, from 0 (most distant) to 1 (nearest). */
 export function atDepth(
   radius: number,
   opacity: number,
@@ -33,7 +33,7 @@ export function atDepth(
   return { radius: radius * (0.65 + 0.7 * near), opacity: opacity * (0.3 + 0.7 * near) };
 }
 
-/** Premultiplied pixels: red in the lowest byte, opacity in the highest. */
+/** Premultiplied pixels: red in the lowest byte, opacity in the highest byte. */
 interface Raster {
   width: number;
   height: number;
@@ -48,7 +48,7 @@ function clamp(value: number): number {
   return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/** How much of the pixel whose middle is (dx, dy) from a dot's middle the dot covers. */
+/** Return the covered share of the pixel whose centre is at (dx, dy) from the centre of the dot. */
 function covered(shape: number, radius: number, dx: number, dy: number): number {
   if (radius <= 0) return 0;
   if (shape === 1) {
@@ -57,14 +57,14 @@ function covered(shape: number, radius: number, dx: number, dy: number): number 
     return along(dx) * along(dy);
   }
   const inside = clamp(radius - Math.hypot(dx, dy) + 0.5);
-  // Below half a pixel the edge would make a disc larger than it is.
+  // Below half a pixel the formula for the edge would make the disc too large.
   return radius < 0.5 ? inside * Math.PI * radius * radius : inside;
 }
 
-/** Coverage in steps of LEVELS, for each phase one after the other. */
+/** Coverage levels (0 to LEVELS) of a dot's pixels, one stamp after the other for each position. */
 interface Stamps {
   side: number;
-  /** From the pixel that holds the dot's middle to the stamp's first. */
+  /** Offset from the first pixel of the stamp to the pixel with the dot's centre. */
   before: number;
   levels: Uint8Array;
 }
@@ -72,7 +72,7 @@ interface Stamps {
 const stampCache = new Map<string, Stamps>();
 
 function stampsOf(shape: number, wanted: number, wantedRing: number): Stamps {
-  // Zooming goes through all radii: those within a sixteenth of a pixel look the same.
+  // Zooming produces all radii. Radii are rounded to a sixteenth of a pixel, which looks the same.
   const radius = Math.max(1 / 16, Math.round(wanted * 16) / 16);
   const ring = Math.round(wantedRing * 16) / 16;
   const name = `${shape} ${radius} ${ring}`;
@@ -102,16 +102,16 @@ function stampsOf(shape: number, wanted: number, wantedRing: number): Stamps {
   return made;
 }
 
-/** Red, green and blue of "#rrggbb" as the low bytes of a pixel. */
+/** Return red, green and blue of "#rrggbb". */
 function wordOf(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1, 7), 16);
   return [(value >> 16) & 255, (value >> 8) & 255, value & 255];
 }
 
 /**
- * Premultiplied pixels of colours at steps of opacity, `steps + 1` for each colour.
+ * Return premultiplied pixels for each colour and opacity step, `steps + 1` per colour.
  *
- * Rounded down, so that a pixel which is painted again and again never runs over.
+ * Values are rounded down, so that repeated painting never overflows a byte.
  */
 export function sourceWords(
   colors: readonly string[],
@@ -134,7 +134,7 @@ export function sourceWords(
   return { words, alphas };
 }
 
-/** A premultiplied pixel painted over another; `alpha` from 0 to 256 is the upper one's. */
+/** Paint a premultiplied pixel with opacity `alpha`, 0 to 256, over another pixel. */
 export function over(below: number, source: number, alpha: number): number {
   const rest = 256 - alpha;
   const even = ((Math.imul(below & 0xff00ff, rest) + 0x800080) >>> 8) & 0xff00ff;
@@ -143,10 +143,11 @@ export function over(below: number, source: number, alpha: number): number {
 }
 
 /**
- * Paints dots into a raster.
+ * Paint dots into a raster.
  *
- * @param scale pixels of the raster to one of the mark's.
- * @param left where the raster begins, in the mark's pixels.
+ * @param scale raster pixels per pixel of the mark.
+ * @param left left edge of the raster, in pixels of the mark.
+ * @param top top edge of the raster, in pixels of the mark.
  */
 export function paintInto(
   raster: Raster,
@@ -162,7 +163,7 @@ export function paintInto(
   for (let depth = 0; depth < DEPTHS; depth++) paintDepth(raster, mark, scale, left, top, depth);
 }
 
-/** Dots of one step of depth; all where there is no depth. */
+/** Paint the dots of one depth step, or all dots if `depth` is -1. */
 function paintDepth(
   raster: Raster,
   mark: DotsMark,
@@ -186,7 +187,7 @@ function paintDepth(
     const cellY = Math.floor(py);
     const firstX = cellX - before;
     const firstY = cellY - before;
-    // Also false where a coordinate is not a number.
+    // Also false if a coordinate is NaN.
     if (!(firstX < width && firstY < height && firstX + side > 0 && firstY + side > 0)) continue;
     const phaseX = Math.floor((px - cellX) * PHASES);
     const phaseY = Math.floor((py - cellY) * PHASES);
@@ -203,7 +204,7 @@ function paintDepth(
         if (level === 0 || column < 0 || column >= width) continue;
         const rest = 256 - (alphas[level] as number);
         const below = pixels[place] as number;
-        // As `over` has it; written out, because a call for each pixel costs a third of the frame.
+        // The body of `over`, inlined: a call for each pixel would take a third of the frame's time.
         const even = ((Math.imul(below & 0xff00ff, rest) + 0x800080) >>> 8) & 0xff00ff;
         const odd = (Math.imul((below >>> 8) & 0xff00ff, rest) + 0x800080) & 0xff00ff00;
         pixels[place] = (words[base + level] as number) + (even | odd);
@@ -215,9 +216,9 @@ function paintDepth(
 const OPAQUE = 0xff000000;
 
 /**
- * The raster with colours as a canvas wants them, not multiplied by opacity.
+ * Return the raster's pixels with colours not premultiplied, as a canvas needs them.
  *
- * @param into bytes of another raster of this size, to be written over.
+ * @param into bytes to write to, of a raster of the same size.
  */
 export function straight(
   raster: Raster,
@@ -241,7 +242,7 @@ export function straight(
   return into;
 }
 
-/** Dots as pixels of the area that they are shown in, `scale` to one of the mark's. */
+/** Paint dots to pixels of the mark's area, with `scale` pixels per pixel of the mark. */
 export function pixelsOf(
   mark: DotsMark,
   scale: number,
@@ -258,12 +259,12 @@ function number(value: number): string {
 }
 
 /**
- * What overlaps in one path is painted once, so that dots in one path would show no density: they
- * are dealt out to so many.
+ * Number of paths over which the dots of one colour and shape are distributed. An SVG path paints
+ * overlapping dots only once, so a single path would not show their density.
  */
 const PATHS = 12;
 
-/** Dots as paths, one for each colour and shape in each deal. */
+/** Return dots as SVG paths. */
 export function dotPaths(mark: DotsMark): string {
   const { area, ring = 0 } = mark;
   const groups = new Map<
@@ -278,7 +279,7 @@ export function dotPaths(mark: DotsMark): string {
     if (!inside) continue;
     const depth = mark.near ? ((mark.near[i] as number) * DEPTHS) >> 8 : -1;
     const [color, shape] = [mark.color[i] as number, mark.shape[i] === 1 ? 1 : 0];
-    // Far ones first.
+    // The names are sorted below: distant dots are painted first.
     const order = String(depth + 1).padStart(2, "0");
     const deal = String(Math.floor((i * PATHS) / mark.count)).padStart(2, "0");
     const name = `${order} ${deal} ${String(color).padStart(3, "0")} ${shape}`;
@@ -306,7 +307,7 @@ export function dotPaths(mark: DotsMark): string {
   return `<g fill="none">${paths.join("")}</g>`;
 }
 
-/** A dot as a line of no length, which its round or square ends make one; or its outline. */
+/** Return the path of a dot: a line of length 0 with large caps, or its outline if radius > 0. */
 function dotPath(x: number, y: number, shape: number, radius: number): string {
   if (radius === 0) return `M${number(x)} ${number(y)}h0`;
   const half = number(radius * HALF_SIDE);
@@ -317,10 +318,10 @@ function dotPath(x: number, y: number, shape: number, radius: number): string {
   return `M${number(x - radius)} ${number(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }
 
-// Kept while its size stays the same: a plot is painted at every move, and tiles one by one.
+// Reused while the size stays the same, because a plot is painted again at every move.
 let aside: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
 
-/** An empty raster of a size, and what brings it onto a canvas. */
+/** Return an empty raster of this size, with the canvas and image that copy it to the screen. */
 function asideOf(width: number, height: number): NonNullable<typeof aside> {
   if (aside?.raster.width === width && aside.raster.height === height) {
     aside.raster.pixels.fill(0);
@@ -333,7 +334,7 @@ function asideOf(width: number, height: number): NonNullable<typeof aside> {
   return aside;
 }
 
-/** Dots on whole pixels of the screen, so that nothing is blurred on the way. */
+/** Paint dots aligned with the pixels of the screen, so that they are not blurred. */
 function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   const transform = context.getTransform();
   const scale = transform.a;
@@ -355,12 +356,12 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   context.restore();
 }
 
-/** Pixels to one of the SVG's, where dots are too many to be shapes; fewer of small pictures. */
+/** Image pixels per pixel of the SVG, for dots written as an image. */
 const DOTS_SCALE = 3;
 const SMALL_SCALE = 2;
 const SMALL = 300;
 
-/** Dots as shapes, or as one image; shapes also where there is no canvas to make one. */
+/** Return dots as SVG: as one image if `embedded` can write it, else as paths. */
 function writeDots(mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null): string {
   const scale = mark.area.width < SMALL ? SMALL_SCALE : DOTS_SCALE;
   const image = embedded?.({

@@ -1,4 +1,4 @@
-/** A figure for a paper: a picture with its captions and its scale, as one list of marks. */
+/** Figure for a paper: a picture with its captions and colour scale, as one list of marks. */
 
 import { measureText } from "./canvas";
 import {
@@ -12,13 +12,13 @@ import {
 } from "./figure-request";
 import { fontOf, type Mark, type Scene, scaled, type TextMark, translate } from "./marks";
 
-/** A picture to export, with the words that a screen reader reads out. */
+/** A picture to export, with its title for screen readers. */
 export interface Figure {
   scene: Scene;
   title: string;
 }
 
-/** Colours of a figure's own texts and rules. */
+/** Colours of a figure's texts and rules. */
 interface FigureColors {
   ink: string;
   muted: string;
@@ -31,7 +31,7 @@ export interface Captions {
   title: string;
   subtitle: string;
   sentence: string;
-  /** What is left out, and how exact the rest is. */
+  /** Omitted parts of the data and the precision of the shown numbers. */
   coverage: string;
 }
 
@@ -45,14 +45,14 @@ export interface Box {
 export interface FigureParts {
   palette: FigureColors;
   captions: Captions;
-  /** Above the picture, made for the width that there is. */
+  /** Legend above the picture, laid out for the available width. */
   legend?: (width: number) => Box;
   picture: Pick<Scene, "width" | "height" | "back" | "backOpacity" | "front">;
-  /** What colours mean, at the lower right. */
+  /** Colour scale, at the lower right. */
   scale?: Box;
 }
 
-/** Sizes and distances around a picture, in its own pixels. */
+/** Text sizes and distances around a picture, in layout pixels. */
 interface Spacing {
   pad: number;
   top: number;
@@ -60,7 +60,7 @@ interface Spacing {
   subtitle: number;
   sentence: number;
   coverage: number;
-  /** From line to line beyond the size of the text. */
+  /** Distance between lines, in addition to the text size. */
   leading: number;
   gap: number;
 }
@@ -75,7 +75,7 @@ const ON_SCREEN: Spacing = {
   leading: 6,
   gap: 10,
 };
-/** Of a stated width: a paper has margins of its own, and one size of text for all. */
+/** Spacing of printed figures. Papers have their own margins and one text size. */
 const IN_PRINT: Spacing = {
   pad: 3,
   top: 9,
@@ -86,18 +86,18 @@ const IN_PRINT: Spacing = {
   leading: 3.5,
   gap: 8,
 };
-/** Captions below a narrower picture would be broken too often. */
+/** Minimum width of a figure on the screen. In a narrower one captions would have too many lines. */
 const LEAST_WIDTH = 480;
-/** Words beside a scale of colours have at least so much room. */
+/** Minimum width of captions beside a colour scale. */
 const LEAST_BESIDE_SCALE = 330;
 
-/** Pixels for a view's own picture in a figure of a stated width; null where none is stated. */
+/** Return the layout width of the picture in a figure of a set width, or null if none is set. */
 export function pictureWidth(request: FigureRequest | undefined): number | null {
   if (!request?.width) return null;
   return Math.floor(request.width / unitOf(request) - 2 * IN_PRINT.pad);
 }
 
-/** The pieces of a word that is wider than a line; the word itself where it fits. */
+/** Split a word into pieces that fit into a line. */
 function broken(word: string, width: number, measure: (text: string) => number): string[] {
   if (measure(word) <= width) return [word];
   const pieces: string[] = [];
@@ -112,7 +112,7 @@ function broken(word: string, width: number, measure: (text: string) => number):
   return [...pieces, piece];
 }
 
-/** Breaks a text into lines no wider than `width`. */
+/** Break a text into lines of at most `width`. */
 export function wrap(text: string, width: number, measure: (text: string) => number): string[] {
   const lines: string[] = [];
   let line = "";
@@ -127,7 +127,7 @@ export function wrap(text: string, width: number, measure: (text: string) => num
   return lines;
 }
 
-/** One line of the figure's own type. */
+/** Return a line of text in the figure's font. */
 export function textMark(
   text: string,
   x: number,
@@ -139,7 +139,7 @@ export function textMark(
   return { kind: "text", text, x, y, fill, size, font: "text", ...more };
 }
 
-/** Named colours in rows that fit. */
+/** Lay out a legend of named colours in rows of at most `width`. */
 export function namedColors(
   entries: readonly { name: string; color: string; dashed?: boolean }[],
   width: number,
@@ -155,7 +155,7 @@ export function namedColors(
       x = 0;
       y += row;
     }
-    // What stands for a line that is dashed has a gap.
+    // The sample of a dashed line has a gap.
     for (const [at, length] of dashed
       ? [
           [0, 6],
@@ -173,13 +173,13 @@ export function namedColors(
 
 /** Width of a colour scale. */
 export const RAMP_WIDTH = 196;
-/** Colours that a ramp is drawn through. */
+/** Number of intervals in a ramp. */
 const RAMP_STEPS = 24;
 
 /**
- * A ramp of colours with its outline, its upper left corner at (0, 0).
+ * Return a colour ramp with an outline. Its upper left corner is at (0, 0).
  *
- * @param color red, green, blue and opacity, 0 to 255 each, for a share of the way, 0 to 1.
+ * @param color returns red, green, blue and opacity, 0 to 255, for a position from 0 to 1.
  */
 export function rampMarks(
   color: (share: number) => readonly [number, number, number, number],
@@ -193,7 +193,7 @@ export function rampMarks(
   ];
 }
 
-/** A colour scale with labels below it, and what it shows; `color` is as in `rampMarks`. */
+/** Return a colour scale with labels and its quantity below. `color` is as in `rampMarks`. */
 export function rampBox(
   palette: FigureColors,
   color: (share: number) => readonly [number, number, number, number],
@@ -217,7 +217,6 @@ export function rampBox(
   };
 }
 
-/** A rectangle by its sides. */
 interface Sides {
   left: number;
   top: number;
@@ -238,7 +237,7 @@ function sidesOf(xs: Iterable<number>, ys: Iterable<number>): Sides {
   return sides;
 }
 
-/** Where a mark can be seen; null where it cannot. */
+/** Return the visible area of a mark, or null if it is invisible. */
 function extent(mark: Mark): Sides | null {
   switch (mark.kind) {
     case "rect":
@@ -269,7 +268,7 @@ function extent(mark: Mark): Sides | null {
   }
 }
 
-/** Where marks can be seen; null where none can. */
+/** Return the visible area of marks, or null if all are invisible. */
 export function extentOf(marks: readonly Mark[]): Sides | null {
   const all = marks.map(extent).filter((each) => each !== null);
   if (all.length === 0) return null;
@@ -279,7 +278,7 @@ export function extentOf(marks: readonly Mark[]): Sides | null {
   );
 }
 
-/** A picture as on the screen, without what is blank at its left and right. */
+/** Remove the blank areas at the left and right of a picture on the screen. */
 function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
   const seen = extentOf([...picture.back, ...picture.front]);
   if (!seen) return picture;
@@ -288,7 +287,7 @@ function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
   return moved(picture, -left, 0, { width: right - left, height: picture.height });
 }
 
-/** A picture for print, without the blank room above and below that a pointer's hints need. */
+/** Remove the blank areas above and below a printed picture. Only tooltips on the screen need them. */
 function withoutEnds(picture: FigureParts["picture"]): FigureParts["picture"] {
   const seen = extentOf([...picture.back, ...picture.front]);
   if (!seen) return picture;
@@ -311,16 +310,16 @@ function moved(
   };
 }
 
-/** One size for all texts of a printed picture; layouts leave room for it. */
+/** Set all texts of a printed picture to one size. Layouts leave room for it. */
 function inOneSize(marks: Mark[]): Mark[] {
   return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_TEXT } : mark));
 }
 
 /**
- * The whole figure.
+ * Compose the whole figure.
  *
- * @param request what a script asked for; without it, the picture as it is on the screen.
- * @throws FigureError where the picture does not fit the width that was stated.
+ * @param request options of a script. Without it the figure is as on the screen.
+ * @throws FigureError if the picture does not fit the requested width.
  */
 export function composeFigure(parts: FigureParts, request?: FigureRequest): Scene {
   checkFonts(request);
@@ -339,14 +338,14 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
     const font = fontOf({ size, font: "text", bold });
     return (text: string): number => measureText(text, font);
   };
-  /** Lines of a paragraph from `y` on; gives where the next would begin. */
+  /** Write the lines of a paragraph from `y`, and return the y of the next line. */
   const write = (
     text: string,
     look: { y: number; size: number; fill: string; bold?: boolean; width?: number },
   ): number => {
     let { y } = look;
     const { size, fill, width = inner, bold } = look;
-    // Other programs set the same letters a little wider.
+    // Other programs draw the same text slightly wider, so 3% of the width stays free.
     for (const line of wrap(text, 0.97 * width, measured(size, bold))) {
       marks.push(textMark(line, pad, y, fill, size, bold ? { bold } : {}));
       y += size + space.leading;
@@ -360,7 +359,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   if (title !== "") {
     const titleWidth = measured(space.title, true)(title);
     const subtitleWidth = measured(space.subtitle)(subtitle);
-    // Beside the title where both fit, else below it.
+    // The subtitle is beside the title if both fit, else below it.
     if (titleWidth + 10 + subtitleWidth <= 0.97 * inner) {
       marks.push(textMark(title, pad, top, palette.ink, space.title, { bold: true }));
       const x = pad + titleWidth + 10;
@@ -424,7 +423,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
     back: printed ? inOneSize(back) : back,
     backOpacity: picture.backOpacity,
     front: printed ? inTitleSize(marks, title, space) : marks,
-    // What the figure does not say itself, its file does.
+    // Without visible captions, the file's description contains them.
     ...(withCaption
       ? {}
       : { description: `${subtitle}. ${captions.sentence} ${captions.coverage}` }),
@@ -432,7 +431,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   return printed ? scaled(scene, unitOf(request)) : scene;
 }
 
-/** One size for all but the title's lines, which come first. */
+/** Set all texts to one size except the lines of the title, which come first. */
 function inTitleSize(marks: Mark[], title: string, space: Spacing): Mark[] {
   if (title === "") return inOneSize(marks);
   const isTitle = (mark: Mark): boolean =>

@@ -1,25 +1,25 @@
-/** Which font families this machine has, for files that other programs open. */
+/** Installed font families, for files that other programs open. */
 
 import { measureText } from "./canvas";
 import { FONTS, type TextFont } from "./marks";
 
 const GENERIC = { text: "sans-serif", token: "monospace" } as const;
 const GENERIC_NAMES = new Set(["serif", "sans-serif", "monospace", "cursive", "fantasy"]);
-/** Families that only browsers know. */
+/** Families that only browsers resolve. */
 const BROWSERS_OWN = /^(system-ui|ui-\w+|-apple-system)$/;
 const PROBE = "mmmmwwwwiiiillll1234,.;";
 
-/** The families of a list, without their quotes. */
+/** Return the family names of a CSS list, without quotes. */
 function familiesOf(list: string): string[] {
   return list.split(",").map((family) => family.trim().replace(/^["']|["']$/g, ""));
 }
 
-/** A family as it is written in CSS. */
+/** Return a family name as CSS writes it. */
 export function quotedFamily(family: string): string {
   return GENERIC_NAMES.has(family) ? family : `"${family}"`;
 }
 
-/** Whether the machine has a family: then no fallback behind it changes a text's width. */
+/** Return whether a family is installed: the fallback after it then does not change a text's width. */
 export function isFontInstalled(family: string): boolean {
   if (GENERIC_NAMES.has(family)) return true;
   const width = (fallback: string): number =>
@@ -27,7 +27,7 @@ export function isFontInstalled(family: string): boolean {
   const alone = (fallback: string): number => measureText(PROBE, `72px ${fallback}`);
   const fallbacks = ["monospace", "sans-serif", "serif"];
   const widths = fallbacks.map(width);
-  // It may be what a fallback stands for, but it is not what all of them do.
+  // The family may be the same font as one fallback, but not as all of them.
   return (
     widths.every((each) => each === widths[0]) && fallbacks.some((f, i) => alone(f) !== widths[i])
   );
@@ -36,10 +36,10 @@ export function isFontInstalled(family: string): boolean {
 const written = new Map<string, string>();
 
 /**
- * The families of a file: the first that this machine has, and the generic one.
+ * Return the families for a file: the first that is installed, and the generic one.
  *
- * Programs other than browsers take the first name alone, and something without fixed width where
- * it is unknown to them, as "ui-monospace" is.
+ * Other programs use only the first name. If they do not know it, as with "ui-monospace", they
+ * substitute a proportional font.
  */
 export function fileFonts(font: TextFont): string {
   const list = FONTS[font];

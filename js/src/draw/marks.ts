@@ -1,9 +1,9 @@
 /**
- * The one list of marks that is painted to a canvas, written as SVG and asked what is under the
- * pointer. A view computes marks and nothing else.
+ * List of marks that describes a picture. It is painted to a canvas, written as SVG, and searched for
+ * the mark under the pointer.
  */
 
-/** What a mark stands for, handed back by the hit test. */
+/** Meaning of a mark for its view. The hit test returns it. */
 type Meaning = Record<string, unknown>;
 
 /** A filled or outlined rectangle. */
@@ -18,7 +18,7 @@ export interface RectMark {
   strokeWidth?: number;
   radius?: number;
   opacity?: number;
-  /** Colours from left to right at equal distances, in place of `fill`: red, green, blue, opacity. */
+  /** Colours at equal distances from left to right, instead of `fill`: red, green, blue, opacity. */
   ramp?: readonly (readonly [number, number, number, number])[];
   meaning?: Meaning;
 }
@@ -37,7 +37,7 @@ export interface LineMark {
 
 export type TextFont = "text" | "token";
 
-/** One line of text; `y` is its middle. */
+/** One line of text, centred vertically at `y`. */
 export interface TextMark {
   kind: "text";
   x: number;
@@ -51,11 +51,11 @@ export interface TextMark {
   /** Degrees clockwise about (x, y). */
   rotate?: number;
   opacity?: number;
-  /** A line through the text, for what is left out. */
+  /** Whether a line crosses out the text, for tokens that are left out. */
   struck?: boolean;
 }
 
-/** A picture from RGBA bytes, its cells drawn with sharp edges unless `smooth`. */
+/** An image from RGBA bytes. Its cells have sharp edges unless `smooth`. */
 export interface ImageMark {
   kind: "image";
   x: number;
@@ -66,23 +66,23 @@ export interface ImageMark {
   columns: number;
   rows: number;
   smooth?: boolean;
-  /** Where small cells are not whole pixels of the screen, a pixel is the mean of those under it. */
+  /** Whether screen pixels show the mean of small cells that are not whole pixels. */
   averaged?: boolean;
   opacity?: number;
-  /** Of something, so that it is written as pixels, also where few cells would be shapes. */
+  /** Whether it is a photo or drawing, which SVG always contains as pixels and never as shapes. */
   picture?: boolean;
-  /** The one colour, "#rrggbb", that lies below it: files then need no cells that let it through. */
+  /** Colour "#rrggbb" below the whole image. SVG shapes are blended with it instead of translucent. */
   ground?: string | undefined;
 }
 
-/** Lengths of a dashed curve's dashes and of the gaps between them, in pixels. */
+/** Lengths of the dashes and gaps of a dashed curve, in pixels. */
 export const DASHES = [4.5, 3];
 
 /**
- * Many curves of one colour, in typed arrays: a mark for each would be too many objects.
+ * Many curves of one colour, in typed arrays, since one object per curve would be too many.
  *
- * A curve leaves its start and reaches its end at right angles to the columns of tokens: level
- * where the columns stand ("vertical"), upright where they lie ("horizontal").
+ * Curves leave and reach the columns of tokens at right angles: horizontally if the columns are
+ * vertical, and vertically if they are horizontal.
  */
 export interface CurvesMark {
   kind: "curves";
@@ -93,34 +93,34 @@ export interface CurvesMark {
   y0: Float32Array;
   x1: Float32Array;
   y1: Float32Array;
-  /** 0 to 1 each. */
+  /** Opacity of each curve, 0 to 1. */
   opacity: Float32Array;
-  /** Pixels each. */
+  /** Width of each curve in pixels. */
   width: Float32Array;
-  /** Whether they are dashed, as those of negative numbers are. */
+  /** Whether curves are dashed, as for negative numbers. */
   dashed?: boolean;
-  /** The meaning of curve i, for the hit test. */
+  /** Returns the meaning of curve i for the hit test. */
   meaning?: (i: number) => Meaning;
 }
 
-/** Steps of opacity in which curves are sorted, so that strong ones lie on top. */
+/** Number of opacity steps by which curves are sorted, so that strong ones lie on top. */
 export const OPACITY_STEPS = 192;
 
-/** The step with which a curve is drawn: the faintest is drawn all the same. */
+/** Return the opacity step of a curve. The minimum is 1, so that weak curves are visible. */
 export function opacityStep(opacity: number): number {
   return Math.min(OPACITY_STEPS, Math.max(1, Math.round(opacity * OPACITY_STEPS)));
 }
 
-/** How dots are drawn; a mark brings its own, so that views without dots need not contain it. */
+/** Functions that draw dots. The mark contains them, so that views without dots do not bundle them. */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
-  /** Elements of an SVG; `embedded` gives one for an image, where dots are too many for shapes. */
+  /** Returns SVG elements. `embedded` writes an image, if there are too many dots for shapes. */
   write: (mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null) => string;
 }
 
 /**
- * Many discs and squares of one radius, in typed arrays. They have no meaning for the hit test:
- * the view finds the nearest with an index of its own.
+ * Many discs and squares of one radius, in typed arrays. The hit test ignores them: the view uses
+ * its own spatial index.
  */
 export interface DotsMark {
   kind: "dots";
@@ -128,24 +128,24 @@ export interface DotsMark {
   count: number;
   x: Float32Array;
   y: Float32Array;
-  /** Index into `colors`, which are "#rrggbb". */
+  /** Index into `colors` of each dot. */
   color: Uint8Array;
   colors: readonly string[];
   /** 0 for a disc, 1 for a square. */
   shape: Uint8Array;
   radius: number;
   opacity: number;
-  /** Outlines of this width instead of what they enclose. */
+  /** Line width of outlines. If set, dots are outlines and not filled. */
   ring?: number;
-  /** 0 for the farthest to 255 for the nearest: far dots are smaller and fainter. */
+  /** Depth of each dot, from 0 (most distant) to 255 (nearest). Distant dots look small and faint. */
   near?: Uint8Array;
-  /** Where dots are shown; those outside are not. */
+  /** Visible area. Dots outside are not drawn. */
   area: { x: number; y: number; width: number; height: number };
 }
 
 export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark | DotsMark;
 
-/** A whole picture: what lies behind can be dimmed as one. */
+/** A whole picture in two layers. The back layer can be dimmed. */
 export interface Scene {
   width: number;
   height: number;
@@ -154,11 +154,11 @@ export interface Scene {
   /** Opacity of everything in `back`. */
   backOpacity: number;
   front: Mark[];
-  /** What a file says of itself where the picture does not say it. */
+  /** Description in a file, for a picture without captions. */
   description?: string;
 }
 
-/** A scene without a background, for the page. */
+/** Return a scene without a background, for display in the page. */
 export function sceneOf(
   { width, height }: { width: number; height: number },
   back: Mark[],
@@ -168,29 +168,30 @@ export function sceneOf(
   return { width, height, background: null, back, backOpacity, front };
 }
 
-/** Font families: first what the host has, then faces that hold CJK. */
+/** Font families: first the system's fonts, then fonts that contain Chinese, Japanese and Korean. */
 export const FONTS: Record<TextFont, string> = {
   text: 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", sans-serif',
   token:
     'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono CJK SC", "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", monospace',
 };
 
-/** The CSS `font` of a text. */
+/** Return the CSS `font` of a text. */
 export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): string {
   return `${text.bold ? "600 " : ""}${text.size}px ${FONTS[text.font]}`;
 }
 
-/** Where a cubic curve with level ends is, at parameter t: its share of the way and of the rise. */
+/** Return how far a curve has advanced at parameter t, as a share of the distance between columns. */
 function wayAt(t: number): number {
-  // Both control points lie half the way along.
+  // Both control points are halfway between the columns.
   return 1.5 * t * (1 - t) + t * t * t;
 }
 
+/** Return how far a curve has moved along its columns at parameter t, as a share of the whole. */
 function riseAt(t: number): number {
   return t * t * (3 - 2 * t);
 }
 
-/** The share of the rise that a curve has made after a share of its way. */
+/** Return the value of `riseAt` where `wayAt` is `way`. */
 export function riseAfter(way: number): number {
   let low = 0;
   let high = 1;
@@ -219,7 +220,7 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, reach: number): nu
     const a = from[i] as number;
     const distance = Math.abs(a + ((to[i] as number) - a) * rise - at);
     if (distance > reach) continue;
-    // Of curves that cross here the strongest is meant, and of equals the nearest.
+    // Prefer strong curves, and nearer ones among equally strong.
     const score = (mark.opacity[i] as number) * (1 - distance / (reach * 1.5));
     if (score > bestScore) {
       best = i;
@@ -229,7 +230,7 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, reach: number): nu
   return best;
 }
 
-/** The meaning of what lies at (x, y), the topmost first; null where there is none. */
+/** Return the meaning of the topmost mark at (x, y), or null if there is none. */
 export function hitTest(marks: Mark[], x: number, y: number, reach = 4): Meaning | null {
   for (let m = marks.length - 1; m >= 0; m--) {
     const mark = marks[m] as Mark;
@@ -252,22 +253,22 @@ export function hitTest(marks: Mark[], x: number, y: number, reach = 4): Meaning
   return best;
 }
 
-/** Whether a character may stand in an XML document. */
+/** Return whether XML allows a character. */
 function legalInXml(code: number): boolean {
   if (code < 0x20) return code === 0x9 || code === 0xa || code === 0xd;
   return !(code >= 0xd800 && code <= 0xdfff) && code !== 0xfffe && code !== 0xffff;
 }
 
-/** Characters that turn the direction of what follows, beyond the text that they stand in. */
+/** Control characters that change the direction of the text after them. */
 const TURNS_DIRECTION = /[\u202a-\u202e\u2066-\u2069]/g;
 
 /**
- * A text that can be shown anywhere: characters that XML forbids become U+FFFD, and those that
- * would turn the direction of their surroundings are named.
+ * Make a text safe to show anywhere: characters that XML forbids become U+FFFD, and characters that
+ * would change the direction of the surrounding text become visible names.
  */
 export function printable(text: string): string {
   let out = "";
-  // By code points, so that only a surrogate without its other half is a lone code.
+  // Iterate over code points, so that valid surrogate pairs are not split.
   for (const character of text) {
     out += legalInXml(character.codePointAt(0) as number) ? character : "\uFFFD";
   }
@@ -281,7 +282,7 @@ function moved(values: Float32Array, by: number): Float32Array {
   return values.map((value) => value + by);
 }
 
-/** The same marks at another place. */
+/** Return marks moved by (dx, dy). */
 export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
   return marks.map((mark) => {
     switch (mark.kind) {
@@ -359,7 +360,7 @@ function scaledMark(mark: Mark, by: number): Mark {
   }
 }
 
-/** The same picture in another size. */
+/** Return a scene enlarged by a factor. */
 export function scaled(scene: Scene, by: number): Scene {
   return {
     ...scene,

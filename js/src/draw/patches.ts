@@ -1,29 +1,29 @@
-/** Tokens that are patches of an image: which patch, its name and its pixels. Pure functions. */
+/** Tokens that are patches of an image: their position, name and pixels. */
 
 import type { Description, PatchGrid, TokenList } from "../client/protocol";
 import type { RecordImage } from "../client/requests/images";
 import type { ImageMark } from "./marks";
 
-/** A patch by its place in its grid. */
+/** A patch, by its row and column in a grid. */
 export interface Patch {
   grid: PatchGrid;
   row: number;
   column: number;
 }
 
-/** The token after the last of a grid. */
+/** Return the index of the first token after a grid. */
 export function gridEnd(grid: PatchGrid): number {
   return grid.start + grid.rows * grid.columns;
 }
 
-/** The patch in a grid that a token is; null where it is none. */
+/** Return the patch of a grid that a token stands for, or null. */
 export function patchIn(grid: PatchGrid, token: number | null): Patch | null {
   if (token === null || token < grid.start || token >= gridEnd(grid)) return null;
   const at = token - grid.start;
   return { grid, row: Math.floor(at / grid.columns), column: at % grid.columns };
 }
 
-/** The patch that a token is; null where it is none. */
+/** Return the patch that a token stands for, or null. */
 export function patchOf(tokens: TokenList, token: number): Patch | null {
   for (const grid of tokens.grids ?? []) {
     const patch = patchIn(grid, token);
@@ -32,7 +32,7 @@ export function patchOf(tokens: TokenList, token: number): Patch | null {
   return null;
 }
 
-/** "patch 2,3": its row and its column; with its image where there are several. */
+/** Return a name such as "patch 2,3" (row, column), with the image if there are several. */
 function nameOf({ grid, row, column }: Patch, numImages: number): string {
   const image = numImages > 1 ? ` of image ${grid.image}` : "";
   return `patch ${row},${column}${image}`;
@@ -48,10 +48,10 @@ function named(tokens: TokenList, numImages: number): TokenList {
 }
 
 /**
- * A description whose patches are called by their places.
+ * Return a description in which patches are named by their row and column.
  *
- * What a tokenizer calls them is the same for all patches of an image, or a bare place, of which
- * no sentence says that it is one.
+ * Tokenizers use the same name for all patches of an image, or only coordinates, from which no
+ * sentence would tell that the token is a patch.
  */
 export function withPatchNames(description: Description): Description {
   const count = description.images?.length ?? 0;
@@ -64,15 +64,15 @@ export function withPatchNames(description: Description): Description {
   return { ...description, stacks };
 }
 
-/** How wide the patch that a token is stands to its height; null for a token of text. */
+/** Returns the width of a token's patch divided by its height, or null for a text token. */
 export type PatchShape = (token: number) => number | null;
 
-/** How wide a patch of a grid is to its height. */
+/** Return the width of a patch divided by its height. */
 export function shapeOf(image: Pick<RecordImage, "width" | "height">, grid: PatchGrid): number {
   return (image.width / grid.columns) * (grid.rows / image.height);
 }
 
-/** The shapes of a list of tokens; null where none is a patch. */
+/** Return the aspect ratios of tokens, or null if there are no patches. */
 export function shapesOf(tokens: TokenList, description: Description | null): PatchShape | null {
   const images = description?.images;
   if (!tokens.grids || !images) return null;
@@ -83,16 +83,16 @@ export function shapesOf(tokens: TokenList, description: Description | null): Pa
   };
 }
 
-/** A part of an image, by its row and column in a grid that covers it. */
+/** A part of an image, by its row and column in a grid. */
 type Cell = Pick<Patch, "row" | "column"> & { grid: Pick<PatchGrid, "rows" | "columns"> };
 
-/** Pixels of an image mark. */
+/** Pixels of an image mark, and the numbers of their columns and rows. */
 export type Pixels = Pick<ImageMark, "pixels" | "columns" | "rows">;
 
-/** A patch is drawn from at most so many pixels a side. */
+/** Maximum number of pixels per side of a patch. */
 const MOST_SIDE = 40;
 
-// Cached by the image, so that a patch's pixels are one object however often it is drawn.
+// Cached by image, so that a patch always has the same pixel array and the canvas is reused.
 const crops = new WeakMap<RecordImage, Map<string, Pixels>>();
 const greys = new WeakMap<RecordImage, Map<string, Pixels>>();
 
@@ -109,7 +109,7 @@ function cached(
   return pixels;
 }
 
-/** Where part `at` of `count` begins and ends; at least one pixel. */
+/** Return the pixels [start, stop) of part `at` of `count` equal parts. Each has at least one pixel. */
 function span(at: number, count: number, pixels: number): [number, number] {
   const start = Math.min(pixels - 1, Math.round((at * pixels) / count));
   return [start, Math.max(start + 1, Math.round(((at + 1) * pixels) / count))];
@@ -127,7 +127,7 @@ function mean(image: RecordImage, x: readonly number[], y: readonly number[], co
   return sum / count;
 }
 
-/** The part of an image that a patch is, averaged down where it has many pixels. */
+/** Return the pixels of a patch, averaged to at most MOST_SIDE per side. */
 export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels {
   return cached(crops, image, [grid.rows, grid.columns, row, column].join(), () => {
     const [left, right] = span(column, grid.columns, image.width);
@@ -148,15 +148,15 @@ export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels 
 }
 
 const LUMA = [0.2126, 0.7152, 0.0722];
-/** Contrast that a picture keeps behind weights. */
+/** Share of the contrast that a grey image keeps behind weights. */
 const GREY_CONTRAST = 0.45;
 
-/** An image without colours, near the ground that it stands on: weights have the colours. */
+/** Return a grey image with low contrast to `ground`, so that only weights are coloured. */
 export function greyOf(image: RecordImage, ground: readonly [number, number, number]): Pixels {
   return cached(greys, image, ground.join(), () => {
     const pixels = new Uint8ClampedArray(image.pixels.length).fill(255);
     for (let at = 0; at < pixels.length; at += 4) {
-      // Luma (Rec. 709), as eyes weigh the three.
+      // Luma (Rec. 709).
       const grey = LUMA.reduce((sum, share, i) => sum + share * (image.pixels[at + i] ?? 0), 0);
       for (let color = 0; color < 3; color++)
         pixels[at + color] = grey * GREY_CONTRAST + (ground[color] as number) * (1 - GREY_CONTRAST);
@@ -165,12 +165,12 @@ export function greyOf(image: RecordImage, ground: readonly [number, number, num
   });
 }
 
-/** A mark for pixels that are a picture of something. */
+/** Return a mark for the pixels of an image. */
 export function pictureMark(
   of: Pixels,
   place: Pick<ImageMark, "x" | "y" | "width" | "height">,
 ): ImageMark {
-  // What is magnified much shows its pixels: they are what the model saw.
+  // A strong magnification shows the pixels that the model received.
   const smooth = place.width < 3 * of.columns;
   return { kind: "image", ...place, ...of, smooth, picture: true };
 }

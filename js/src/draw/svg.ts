@@ -1,4 +1,4 @@
-/** Writes marks as SVG with real text, for papers and for vector editors. */
+/** Output of marks as SVG with real text, for papers and vector editors. */
 
 import { canvasOf } from "./canvas";
 import { dotsIn, MOST_DOTS } from "./dots";
@@ -22,7 +22,7 @@ const ENTITIES: Record<string, string> = {
   "'": "&apos;",
 };
 
-/** A text that can stand in XML content and in an attribute. */
+/** Escape a text for XML content and attributes. */
 export function escapeXml(text: string): string {
   return printable(text).replace(/[&<>"']/g, (character) => ENTITIES[character] as string);
 }
@@ -64,8 +64,7 @@ function text(mark: TextMark): string {
   const turn = mark.rotate
     ? ` transform="rotate(${number(mark.rotate)} ${number(mark.x)} ${number(mark.y)})"`
     : "";
-  // The middle is set by a shift of a third of the size: not every program that opens SVG
-  // knows dominant-baseline.
+  // dy centres the text vertically. Not every program that opens SVG supports dominant-baseline.
   return (
     `<text x="${number(mark.x)}" y="${number(mark.y)}" dy="0.35em" font-size="${number(mark.size)}"` +
     ` font-family="${escapeXml(fileFonts(mark.font))}"${mark.bold ? ' font-weight="600"' : ""}` +
@@ -75,17 +74,17 @@ function text(mark: TextMark): string {
   );
 }
 
-/** A picture with more cells than this has its images as pixels: editors take no more shapes. */
+/** Maximum number of cells written as shapes. Editors become slow with more shapes. */
 const MOST_CELLS = 20_000;
-/** An image of so few cells costs nothing as rectangles. */
+/** Images of at most this many cells are always written as shapes. */
 const FEW_CELLS = 128;
 
-/** An image's pixels as a PNG in a data URL; null where there is no canvas. */
+/** Return an image as a PNG in a data URL, or null without canvas support. */
 function pngOf(mark: ImageMark): string | null {
   return canvasOf(mark)?.toDataURL("image/png") ?? null;
 }
 
-/** An image as pixels, which stay sharp where they are magnified. */
+/** Return an image as pixels, which stay sharp when magnified. */
 function embedded(mark: ImageMark): string | null {
   const address = pngOf(mark);
   if (address === null) return null;
@@ -97,10 +96,10 @@ function embedded(mark: ImageMark): string | null {
   );
 }
 
-/** Cells reach so far below their neighbours, where programs would show a seam between them. */
+/** Overlap of adjacent cells in pixels. Without it programs show seams between cells. */
 const OVERLAP = 0.4;
 
-/** An image whose cells are opaque or empty, where what lies below it is one colour. */
+/** Blend an image with its one background colour, so that its cells are opaque or empty. */
 function onGround(mark: ImageMark): ImageMark {
   if (!mark.ground) return mark;
   const value = Number.parseInt(mark.ground.slice(1), 16);
@@ -116,7 +115,7 @@ function onGround(mark: ImageMark): ImageMark {
   return { ...mark, pixels };
 }
 
-/** An image as one rectangle for each run of equal cells: editors open it, and it stays sharp. */
+/** Return an image as shapes, which editors open and which stay sharp: one per run of equal cells. */
 function rectangles(image: ImageMark): string {
   const mark = onGround(image);
   const cellWidth = mark.width / mark.columns;
@@ -140,7 +139,7 @@ function rectangles(image: ImageMark): string {
       while (stop < mark.columns && same(stop)) stop++;
       const [red, green, blue, alpha] = mark.pixels.subarray(at, at + 4);
       if (alpha) {
-        // Only below what is drawn later and covers it.
+        // Overlap only with opaque cells, which are drawn later and cover it.
         const right = isOpaque(row, stop) ? OVERLAP : 0;
         let down = OVERLAP;
         for (let column = start; column < stop; column++) if (!isOpaque(row + 1, column)) down = 0;
@@ -156,14 +155,14 @@ function rectangles(image: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
-/** A name for a gradient that others in the same page do not have, unless they are the same. */
+/** Return an id for a gradient. Other gradients on a page have the same id only if they are equal. */
 function nameOf(text: string): string {
   let hash = 2166136261;
   for (const character of text) hash = Math.imul(hash ^ character.charCodeAt(0), 16777619);
   return `ramp-${(hash >>> 0).toString(36)}`;
 }
 
-/** A ramp of colours as one gradient, which has no seams. */
+/** Return a colour ramp as one gradient, which has no seams. */
 function ramp(mark: RectMark, colors: NonNullable<RectMark["ramp"]>): string {
   const stops = colors
     .map(([red, green, blue, opacity], i) => {
@@ -185,7 +184,7 @@ function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
   switch (mark.kind) {
     case "rect":
       if (mark.ramp) return ramp(mark, mark.ramp);
-      // What is there for the pointer alone has no look.
+      // Rectangles that only react to the pointer are invisible.
       if (!mark.fill && !mark.stroke) return "";
       return (
         `<rect x="${number(mark.x)}" y="${number(mark.y)}" width="${number(mark.width)}" height="${number(mark.height)}"` +
@@ -213,7 +212,7 @@ function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
   }
 }
 
-/** A scene as a document of its own. `title` is read out by screen readers and shown by viewers. */
+/** Return a scene as an SVG document. Screen readers and viewers use `title`. */
 export function toSvg(scene: Scene, title: string): string {
   const { width, height } = scene;
   const cells = [...scene.back, ...scene.front].reduce(

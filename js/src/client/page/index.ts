@@ -1,4 +1,4 @@
-/** Answers from the data that an exported page contains, as a kernel would. */
+/** Answers from the data of an exported page, in the same form as a kernel's. */
 
 import type { Carrier, Connection, Reply } from "../carrier";
 import type {
@@ -24,41 +24,41 @@ import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import { type EmbeddedVectors, VectorCarrier } from "./vectors";
 
-/** What an exported page contains. Deflated bytes are texts; see `texts.ts`. */
+/** Data of an exported page. Deflated bytes are base64 strings or names of elements (see `texts.ts`). */
 export interface PageData {
   format: 2;
   view: string;
-  /** The view's traits when the page was made. */
+  /** Traits of the view at the time of the export. */
   state: Record<string, unknown>;
   description: Description;
-  /** Weights, layer by layer; none where queries and keys are embedded for them. */
+  /** Weights by layer. A layer has none if its queries and keys are embedded instead. */
   blocks: EmbeddedBlock[];
-  /** How much of the weights they are. */
+  /** Share of the weights that `blocks` contain. */
   embedded?: EmbeddedShare;
-  /** Small maps of all heads, where pooling the weights would take long. */
+  /** Small maps of all heads, if pooling the weights would take long. */
   maps: EmbeddedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
-  /** Queries and keys, where the view shows them, or weights are computed from them. */
+  /** Queries and keys, if the view shows them or computes weights from them. */
   vectors?: EmbeddedVectors;
-  /** Pictures that the model saw, where there are any: deflated bytes, three a pixel. */
+  /** Images that the model received: deflated bytes, three per pixel. */
   images?: (ImageHeader & { data: string })[];
 }
 
-/** At most this many weights of a layer are pooled here to maps that are finer than the embedded ones. */
+/** Maximum number of weights of a layer that are pooled here to maps finer than the embedded ones. */
 const POOLED_WEIGHTS = 4_000_000;
 
-/** What a page answers, by the request's name. */
+/** Functions that answer requests, by the request's name. */
 export type Answers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
-/** A carrier that always answers. */
+/** Transport that answers from the data of a page. */
 export class PageCarrier implements Carrier {
   readonly live = false;
   readonly #data: PageData;
   readonly #layers: EmbeddedLayers;
   readonly #answers: Answers<RecordRequests>;
 
-  /** @throws Error when the data are of a format that this bundle does not know. */
+  /** @throws Error if this bundle does not support the format of the data. */
   constructor(data: PageData) {
     if (data.format !== 2) {
       throw new Error(`The page’s data have format ${String(data.format)}; format 2 is known.`);
@@ -101,11 +101,11 @@ export class PageCarrier implements Carrier {
     const small = await this.#layers.maps(request);
     const part = request.rows !== undefined || request.columns !== undefined;
     const weights = this.#layers.size(request);
-    // The embedded maps are of all weights. Those pooled from strongest keys would show, in place of
-    // weak weights, where a row's keys end.
+    // Maps pooled from strongest keys would show where each row's embedded keys end instead of its
+    // weak weights. The embedded maps come from all weights.
     const all = this.#data.embedded?.form !== "strongest" && weights <= POOLED_WEIGHTS;
     const finer = small !== null && request.size > Math.max(small.shape[1], small.shape[2]);
-    // They are of the whole text; a part of them would be coarse.
+    // The embedded maps show the whole text. A part of one would be too coarse.
     const pooled = !small || (weights > 0 && (part || (finer && all)));
     const from = pooled ? await this.#layers.rows(request) : small;
     const [count, rows, columns] = from.shape;
@@ -150,21 +150,21 @@ export class PageCarrier implements Carrier {
   }
 }
 
-/** A description with what the page leaves out of the record. */
+/** Add to each stack which share of its weights the page contains. */
 function saidOf(description: Description, embedded?: EmbeddedShare): Description {
   if (!embedded) return description;
   const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));
   return { ...description, stacks };
 }
 
-/** Floats, no less exact than what they come from. */
+/** Return values as a float32 reply, with the maximum and error of the embedded weights. */
 function replyOf(from: Rows, values: Float32Array, shape: [number, number, number]): Reply {
   const { maximum, error, sampled } = from;
   const header: PieceHeader = { shape, encoding: "float32", maximum, error };
   return { header: { ...header, ...(sampled && { sampled }) }, data: values };
 }
 
-/** Some heads' weights of some queries and keys. */
+/** Return the weights of heads for a range of queries and keys. */
 function blockReply(
   from: Rows,
   { heads, rows, columns }: Pick<BlockRequest, "heads" | "rows" | "columns">,
@@ -184,7 +184,7 @@ function blockReply(
   return replyOf(from, values, [heads.length, bottom - top, width]);
 }
 
-/** One pooled matrix for each group of heads, whose mean it is of. */
+/** Return one pooled matrix for each group of heads: the mean of the group. */
 function pooledReply(
   from: Rows,
   groups: readonly (readonly number[])[],

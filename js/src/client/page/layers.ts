@@ -1,17 +1,17 @@
-/** The layers that an exported page contains, inflated when they are asked for. */
+/** The layers of an exported page, inflated on request. */
 
 import { once, Recent } from "../recent";
 import { type EmbeddedPiece, type Rows, wholeRows } from "./rows";
 import { type EmbeddedKeys, sparseRows } from "./sparse";
 import type { VectorCarrier } from "./vectors";
 
-/** Bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
+/** Cache size in bytes. A layer that was dropped is inflated again on request. */
 const KEPT_BYTES = 64_000_000;
 
-/** A layer's weights, in one of the forms; where there are none, its queries and keys are embedded. */
+/** Weights of a layer, complete or as strongest keys. Other layers have embedded queries and keys. */
 export type EmbeddedBlock = EmbeddedPiece | EmbeddedKeys;
 
-/** Where a layer is: the model's own number. */
+/** Stack and layer. The layer number is the model's own. */
 export interface LayerPlace {
   stack: string;
   layer: number;
@@ -21,7 +21,7 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
   return piece.stack === wanted.stack && piece.layer === wanted.layer;
 }
 
-/** Finds a layer's weights, whichever form they are embedded in. */
+/** Reads the weights of layers from any of the forms in which they are embedded. */
 export class EmbeddedLayers {
   readonly #blocks: EmbeddedBlock[];
   readonly #maps: EmbeddedPiece[];
@@ -34,7 +34,7 @@ export class EmbeddedLayers {
     this.#vectors = vectors;
   }
 
-  /** @throws Error where the page does not contain the layer. */
+  /** @throws Error if the page does not contain the layer. */
   async rows(at: LayerPlace): Promise<Rows> {
     return this.#once("rows", at, async () => {
       const block = this.#blocks.find((each) => isOf(each, at));
@@ -46,14 +46,14 @@ export class EmbeddedLayers {
     });
   }
 
-  /** How many weights the page contains of a layer; 0 where none. */
+  /** Return the number of weights that the page contains of a layer, or 0. */
   size(at: LayerPlace): number {
     const block = this.#blocks.find((each) => isOf(each, at));
     const [heads, rows, columns] = block?.shape ?? this.#vectors.shape(at);
     return heads * rows * columns;
   }
 
-  /** Small maps of a layer, where they are embedded beside its weights. */
+  /** Return the small maps of a layer, or null if the page contains none. */
   async maps(at: LayerPlace): Promise<Rows | null> {
     const maps = this.#maps.find((each) => isOf(each, at));
     return maps ? this.#once("maps", at, () => wholeRows(maps)) : null;

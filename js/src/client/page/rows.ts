@@ -1,51 +1,51 @@
-/** Rows of a layer's weights, in whichever form an exported page contains them. */
+/** Rows of a layer's weights, independent of the form in which an exported page contains them. */
 
 import { codeValues } from "../codec";
 import type { Encoding } from "../protocol";
 import { inflatedText } from "./texts";
 
-/** A layer's heads, row by row. */
+/** Weights of all heads of a layer, read row by row. */
 export interface Rows {
   /** Heads, queries and keys. */
   shape: [number, number, number];
   maximum: number;
   /** Largest absolute error of a weight. */
   error: number;
-  /** Of small maps: the queries that stand for all, one a row. */
+  /** Queries of the rows of a small map whose rows are a sample of the queries. */
   sampled?: number[];
-  /** Bytes that it takes to keep them. */
+  /** Size in memory. */
   bytes: number;
-  /** Adds some heads' weights of a row, from the key `left` on, to the numbers in `line`. */
+  /** Adds a row's weights of several heads to `line`. The first number of `line` is of key `left`. */
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
-  /** The same of one head, to zeros; left out where that is no faster. */
+  /** Writes a row of one head into a `line` of zeros. Undefined if that is no faster than `add`. */
   write?: (head: number, row: number, left: number, line: Float32Array) => void;
 }
 
-/** Every weight of all heads of a layer; also its small maps, where they are embedded. */
+/** All weights of a layer, or its small maps. */
 export interface EmbeddedPiece {
   stack: string;
   layer: number;
   shape: [number, number, number];
   encoding: Encoding;
   /**
-   * Row r has weights for its first r + 1 + reach keys alone, and none that is not zero after;
-   * left out where all rows are whole.
+   * If set, row r stores only its first r + 1 + reach keys, because all later weights are 0.
+   * Undefined if rows are stored completely.
    */
   reach?: number;
   maximum: number;
   error: number;
-  /** Of small maps: the queries that stand for all, one a row; left out where none do. */
+  /** Queries of the rows of a small map whose rows are a sample of the queries. */
   sampled?: number[];
-  /** The deflated bytes; see `texts.ts`. */
+  /** Deflated bytes (see `texts.ts`). */
   data: string;
 }
 
-/** @throws Error if the piece has another number of bytes than its shape needs. */
+/** @throws Error if the number of bytes does not fit the shape. */
 export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
   const { shape, encoding, maximum, error } = piece;
   const [count, numRows, columns] = shape;
   const bytes = await inflatedText(piece.data);
-  /** Where each row of a head begins, and the end of the last. */
+  /** Start of each row in the stored values of a head, and the end of the last row. */
   const ends = new Float64Array(numRows + 1);
   for (let row = 0; row < numRows; row++) {
     const width = Math.max(0, Math.min(columns, row + 1 + (piece.reach ?? columns)));
@@ -72,14 +72,14 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
   };
 }
 
-/** Weights as they are embedded. */
+/** Weights in their embedded encoding. */
 export interface EmbeddedWeights {
   value: (at: number) => number;
-  /** Adds `count` of them, from `start` on, to the first numbers of `line`. */
+  /** Adds `count` weights, from index `start`, to the first numbers of `line`. */
   add: (start: number, count: number, line: Float32Array) => void;
 }
 
-/** A byte each, whose codes may have a sign. */
+/** Read weights stored as one code per byte. */
 export function byteWeights(codes: Uint8Array, maximum: number, signed = false): EmbeddedWeights {
   const values = codeValues(maximum, signed);
   return {

@@ -1,8 +1,8 @@
 /**
- * Each query's strongest keys, with what is left of its weight spread evenly over its other keys:
- * of signed numbers, which are not shares of one, nothing is spread.
+ * Strongest keys of each query. The remaining weight of the row is spread evenly over its other keys.
+ * For signed numbers, which are not shares of 1, nothing is spread.
  *
- * `attnviz/pages/strongest.py` writes them and says how; both are held against
+ * `attnviz/pages/strongest.py` describes the format and writes it. Tests of both read
  * `tests/fixtures/sparse.json`.
  */
 
@@ -16,19 +16,19 @@ export interface EmbeddedKeys {
   shape: [number, number, number];
   encoding: "strongest-keys";
   maximum: number;
-  /** What the highest code of a row's rest stands for. */
+  /** Value of the highest code for a row's remaining weight. */
   max_rest: number;
   /** Whether codes of weights have a sign. */
   signed?: boolean;
   reach: number;
-  /** Bytes of each run. */
+  /** Length in bytes of each of the six arrays in `data`. */
   runs: number[];
   error: number;
-  /** The deflated bytes; see `texts.ts`. */
+  /** Deflated bytes (see `texts.ts`). */
   data: string;
 }
 
-/** Numbers in base 128, the lowest digits first. */
+/** Decode numbers written in base 128, the lowest digit first. */
 function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   const numbers = new Uint32Array(count);
   let at = 0;
@@ -48,7 +48,7 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   return numbers;
 }
 
-/** @throws Error where the bytes are not those of the shape. */
+/** @throws Error if the bytes do not fit the shape. */
 export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   const { shape, maximum, error } = piece;
   const [heads, numRows, columns] = shape;
@@ -75,7 +75,8 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
     spread[row] = others > 0 ? rests.value(row) / others : 0;
     starts[row + 1] = (starts[row] as number) + count;
   }
-  // How many keys stand between each and the one before it. Most rows are never asked for.
+  // Number of keys between each stored key and the previous one. Decoded on use, since most rows are
+  // never requested.
   const gaps = unpacked(run(4), starts[all] as number);
   const { signed = false } = piece;
   const weights = byteWeights(run(5), maximum, signed);
@@ -92,7 +93,7 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
         const each = spread[at] as number;
         const begin = Math.max(0, (firsts[at] as number) - left);
         const stop = Math.min(length, (ends[at] as number) - left);
-        // Most heads have weight on the same keys, over which the rest is then spread at once.
+        // Most heads cover the same keys, so their remaining weights are summed and added once.
         if (begin !== from || stop !== to) {
           spreadRest();
           [rest, from, to] = [0, begin, stop];

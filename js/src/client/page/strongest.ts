@@ -1,4 +1,4 @@
-/** The strongest keys of queries, found in the weights that an exported page contains. */
+/** Strongest keys of queries, from the weights of an exported page. */
 
 import type { Reply } from "../carrier";
 import type { StackDescription, StrongestRequest } from "../protocol";
@@ -6,7 +6,7 @@ import { meantBy, strongestOf } from "../requests/strongest";
 import { larger } from "../signs";
 import type { Rows } from "./rows";
 
-/** Answers as a kernel would. */
+/** Answer a request for the strongest keys, as a kernel would. */
 export function pageStrongest(
   rows: Rows,
   request: StrongestRequest,

@@ -1,11 +1,11 @@
-/** Deflated bytes of an exported page, which stand in its data or in elements. */
+/** Deflated bytes of an exported page, stored in its data or in elements. */
 
 import { fromBase64, inflate } from "../codec";
 
 /**
- * Inflates a text of the page's data: base64, or the `"#id"` of an element with it.
+ * Inflate a string of the page's data: base64, or "#id" of an element that contains base64.
  *
- * @throws Error where the element is missing, or its bytes were changed.
+ * @throws Error if the element is missing or its bytes were changed.
  */
 export async function inflatedText(text: string): Promise<Uint8Array> {
   return inflate(fromBase64(text.startsWith("#") ? await elementText(text) : text));
@@ -13,7 +13,7 @@ export async function inflatedText(text: string): Promise<Uint8Array> {
 
 async function elementText(name: string): Promise<string> {
   const found = () => document.querySelector<HTMLTemplateElement>(name);
-  // An element that the browser still reads may have a part of its text: nothing stands after it yet.
+  // While the browser still parses the page, an element without a next sibling may be incomplete.
   if (!found()?.nextElementSibling && document.readyState === "loading") {
     await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   }
@@ -23,6 +23,6 @@ async function elementText(name: string): Promise<string> {
       "This file is not complete: these weights are missing. Copy or download it again.",
     );
   }
-  // The text of a template is not part of the document.
+  // The text of a template is in its content, not in the document.
   return template.content.textContent ?? "";
 }

@@ -1,28 +1,28 @@
-/** Cuts, pools and averages embedded weights, as the kernel does for a live view. Pure functions. */
+/** Pooling of embedded weights to tiles and maps, as the kernel does for a live view. */
 
 import type { Pooled, Range } from "../protocol";
 import { joined } from "../signs";
 import type { Rows } from "./rows";
 
-/** Cells of a tile's side; the kernel's is the same (`attnviz/server/tiles.py`). */
+/** Cells per side of a tile, as in `attnviz/server/tiles.py`. */
 export const TILE = 256;
 
-/** The queries or keys that a tile covers, of `count`. */
+/** Return the range of queries or keys that a tile covers. `count` is their total number. */
 export function tileRange(place: number, level: number, count: number): Range {
   const span = TILE * 2 ** level;
   return [Math.min(count, place * span), Math.min(count, (place + 1) * span)];
 }
 
-/** Where each pooled row and column begins, with the end as the last entry. */
+/** First row and column of each pooled cell. The last entry is the end. */
 export interface Starts {
   rows: number[];
   columns: number[];
 }
 
 /**
- * The mean over heads of a block of a layer, pooled, from some rows after the others. Of numbers of
- * both signs a cell shows the larger in size: one of them, or the mean of the positive or of the
- * negative ones.
+ * Pools the mean over heads of a block, one row after the other. A cell with numbers of both signs
+ * shows the larger in size of its positive and its negative part, where a part is their mean or
+ * their largest number.
  */
 class PooledMean {
   readonly #starts: Starts;
@@ -43,7 +43,7 @@ class PooledMean {
     this.#line = new Float32Array(right - left);
   }
 
-  /** Takes in a row, which `from` has. */
+  /** Add one row to the cells of `cellRow`. */
   take(from: Pick<Rows, "add">, heads: readonly number[], row: number, cellRow: number): void {
     const { columns } = this.#starts;
     const left = columns[0] as number;
@@ -67,7 +67,7 @@ class PooledMean {
     }
   }
 
-  /** The cells, once all rows were taken in. */
+  /** Return the cells after all rows were added. */
   cells(numHeads: number): Float32Array {
     const { rows, columns } = this.#starts;
     return Float32Array.from(this.#over, (over, cell) => {
@@ -80,7 +80,7 @@ class PooledMean {
   }
 }
 
-/** The same of rows that are all at hand. */
+/** Pool the mean over heads of a block. */
 export function pooledMean(
   from: Rows,
   heads: readonly number[],
@@ -95,14 +95,14 @@ export function pooledMean(
   return mean.cells(heads.length);
 }
 
-/** Where runs of `each` begin within a range, and its end. */
+/** Return the starts of runs of length `each` in a range, and its end. */
 export function runs([start, stop]: Range, each: number): number[] {
   const starts: number[] = [];
   for (let at = start; at < stop; at += each) starts.push(at);
   return [...starts, stop];
 }
 
-/** Where at most `most` parts of a range begin, as even as can be, and the end. */
+/** Return the starts of at most `most` parts of nearly equal length in a range, and its end. */
 export function parts([start, stop]: Range, most: number): number[] {
   const count = stop - start;
   const cells = Math.min(count, most);

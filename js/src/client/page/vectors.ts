@@ -1,4 +1,4 @@
-/** Queries and keys that an exported page contains (`attnviz/pages/vectors.py` puts them there). */
+/** Queries and keys in an exported page, as `attnviz/pages/vectors.py` writes them. */
 
 import { attentionRow, type RowInputs } from "../attention";
 import type { Reply } from "../carrier";
@@ -8,7 +8,7 @@ import { once, Recent } from "../recent";
 import type { Rows } from "./rows";
 import { inflatedText } from "./texts";
 
-/** What is said of some tokens among others: for each the place among these, or -1. */
+/** A mask or bias of a shorter text, with the index in it of each token of the text, or -1. */
 interface Inserted<Base> {
   kind: "inserted";
   num_queries: number;
@@ -18,25 +18,23 @@ interface Inserted<Base> {
   base: Base;
 }
 
-/** Keys within a band around the query, or any others, one bit each. */
+/** A mask: keys in a band around the query, or any keys with one bit per entry. */
 type EmbeddedMask =
   | { kind: "band"; before: number | null; after: number | null; offset: number }
   | { kind: "packed"; heads: number; bits: number }
   | Inserted<EmbeddedMask | null>;
 
-/** What is added to logits: by distance from query to key, or by any pair. */
+/** A bias added to logits: by distance from query to key, or for any pair of query and key. */
 type EmbeddedBias =
   | { kind: "distance"; heads: number; values: number }
   | { kind: "dense"; heads: number; rows: number; values: number }
   | Inserted<EmbeddedBias>;
 
-/** How many queries and keys a mask or bias is of. */
 type Sizes = { num_queries: number; num_keys: number };
 
-/** How vectors are written. */
 type VectorEncoding = "float32" | "float16" | "bfloat16";
 
-/** All that goes into the logits of a layer; arrays by their place in `arrays`. */
+/** Inputs of the logits of a layer. Arrays are given by their index in `EmbeddedVectors.arrays`. */
 export interface EmbeddedLayer {
   stack: string;
   layer: number;
@@ -46,7 +44,7 @@ export interface EmbeddedLayer {
   num_keys: number;
   head_dim: number;
   encoding: VectorEncoding;
-  /** (heads, queries, head_dim) and (key heads, keys, head_dim). */
+  /** Arrays of shape (heads, queries, head_dim) and (key heads, keys, head_dim). */
   queries: number;
   keys: number;
   scale: number;
@@ -56,22 +54,22 @@ export interface EmbeddedLayer {
   bias: EmbeddedBias | null;
   error: number;
   logit_error: number;
-  /** Queries of each head that these were measured on; all when left out. */
+  /** Number of queries per head on which the errors were measured. Undefined if on all. */
   measured?: number;
 }
 
 export interface EmbeddedVectors {
   layers: EmbeddedLayer[];
-  /** Deflated bytes, little endian; see `texts.ts`. */
+  /** Deflated bytes, little endian (see `texts.ts`). */
   arrays: string[];
 }
 
-/** Keys of the whole row that an answer names. */
+/** Number of strongest keys of the row in a reply. */
 const STRONGEST = 5;
-/** Inflated bytes that are kept. */
+/** Cache size in bytes. */
 const KEPT_BYTES = 64_000_000;
 
-/** The number that 16 bits stand for (IEEE 754 binary16). */
+/** Return the number with these 16 bits (IEEE 754 binary16). */
 export function fromHalf(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 0x1f;
@@ -83,7 +81,7 @@ export function fromHalf(bits: number): number {
 
 let numbersOfHalves: Float32Array | null = null;
 
-/** Numbers of 16 bits, of either kind, as floats. */
+/** Convert float16 or bfloat16 numbers to float32. */
 function halvesToFloats(halves: Uint16Array, encoding: "float16" | "bfloat16"): Float32Array {
   const count = halves.length;
   if (encoding === "float16") {
@@ -98,20 +96,19 @@ function halvesToFloats(halves: Uint16Array, encoding: "float16" | "bfloat16"): 
   return new Float32Array(bits.buffer);
 }
 
-/** Vectors as floats. */
 export function readFloats(bytes: Uint8Array, encoding: VectorEncoding): Float32Array {
   const { buffer } = bytes.slice();
   if (encoding === "float32") return new Float32Array(buffer);
   return halvesToFloats(new Uint16Array(buffer), encoding);
 }
 
-/** What a reply about queries and keys says of their layer. */
+/** Properties of a layer in a reply with its queries and keys. */
 type VectorLayer = Pick<
   EmbeddedLayer,
   "num_heads" | "num_key_heads" | "scale" | "softcap" | "error" | "logit_error" | "measured"
 > & { bias: unknown };
 
-/** The answer to a view that asks how the weights of a query come from it and the keys. */
+/** Return a query, a range of keys, and how the query's weights follow from them. */
 function vectorsReply(
   { head, keys: [start, stop] }: VectorsRequest,
   layer: VectorLayer,
@@ -162,7 +159,7 @@ function vectorsReply(
   return { header, data };
 }
 
-/** Answers requests for vectors, as the kernel does. */
+/** Answers requests for queries and keys, and computes weights from them. */
 export class VectorCarrier {
   readonly #data: EmbeddedVectors;
   readonly #kept = new Recent<Promise<Float32Array>>(KEPT_BYTES);
@@ -172,7 +169,7 @@ export class VectorCarrier {
     this.#data = data;
   }
 
-  /** @throws Error where the page does not contain the layer. */
+  /** @throws Error if the page does not contain the layer. */
   async reply(request: VectorsRequest): Promise<Reply> {
     const layer = this.#data.layers.find(
       (each) => each.stack === request.stack && each.layer === request.layer,
@@ -186,14 +183,14 @@ export class VectorCarrier {
     return vectorsReply(request, layer, inputs);
   }
 
-  /** Heads, queries and keys of a layer; nothing where it is not embedded. */
+  /** Return the numbers of heads, queries and keys of a layer, or zeros if it is not embedded. */
   shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
     const layer = this.#data.layers.find((each) => each.stack === stack && each.layer === number);
     if (!layer) return [0, 0, 0];
     return [layer.num_heads, layer.num_queries, layer.num_keys];
   }
 
-  /** The weights of a layer, each row computed once; null where it is not embedded. */
+  /** Return the weights of a layer, or null if it is not embedded. Each row is computed once. */
   async rows(at: { stack: string; layer: number }): Promise<Rows | null> {
     const layer = this.#data.layers.find(
       (each) => each.stack === at.stack && each.layer === at.layer,
@@ -226,7 +223,7 @@ export class VectorCarrier {
     };
   }
 
-  /** The settings that go into any row of a layer. */
+  /** Return a function that gives the inputs of any row of a layer. */
   async #inputs(layer: EmbeddedLayer): Promise<(head: number, token: number) => RowInputs> {
     const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
     const [queries, keys, bias, allowed] = await Promise.all([
@@ -271,7 +268,7 @@ export class VectorCarrier {
     return packedMask(bits, { heads, queries: size.num_queries, keys: size.num_keys });
   }
 
-  /** The same among tokens of which it knows nothing. */
+  /** Extend a mask or bias of a shorter text to all tokens. */
   async #inserted<T>(
     { query_places, key_places }: Inserted<unknown>,
     base: OfRow<T>,

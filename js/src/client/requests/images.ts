@@ -1,22 +1,18 @@
-/** Images of a record: from the bytes of a reply to pixels that can be drawn. */
+/** Images of a record, decoded to pixels. */
 
 import type { Reply } from "../carrier";
 import { asBytes } from "../codec";
 import type { ImageHeader } from "../protocol";
 
-/** A picture that the model saw. */
+/** An image that the model received. */
 export interface RecordImage {
   width: number;
   height: number;
-  /** Red, green, blue and opacity, row by row from the top left. */
+  /** Red, green, blue and opacity of each pixel, row by row from the top left. */
   pixels: Uint8ClampedArray<ArrayBuffer>;
 }
 
-/**
- * The image of a reply.
- *
- * @throws Error when the reply holds more or fewer bytes than its size needs.
- */
+/** Decode the image of a reply. @throws Error if the number of bytes does not fit its size. */
 export function readImage(reply: Reply): RecordImage {
   const { height, width } = reply.header as ImageHeader;
   const bytes = reply.data === null ? new Uint8Array(0) : asBytes(reply.data);

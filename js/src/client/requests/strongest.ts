@@ -1,7 +1,7 @@
 /**
- * The strongest keys of some queries anywhere in a text.
+ * The strongest keys of queries, in the whole text.
  *
- * `attnviz/server/strongest.py` is the other side; of a page, `strongestOf` finds the same.
+ * A kernel finds them with `attnviz/server/strongest.py`, a page with `strongestOf`.
  */
 
 import { LARGEST_REPLY, type Reply } from "../carrier";
@@ -9,15 +9,15 @@ import { asBytes } from "../codec";
 import type { Range, StrongestHeader, StrongestRequest, TokenList } from "../protocol";
 import type { Source } from "../source";
 
-/** What was found in one matrix, row after row. */
+/** Strongest keys of each row of one matrix. */
 export interface Found {
-  /** k for each row, the strongest first; -1 where there is none. */
+  /** k keys for each row, the strongest first. -1 if there are fewer. */
   keys: Int32Array;
   weights: Float32Array;
   /**
-   * For each row the weight of the keys that are meant, of those left out and of those not taken.
-   * The first is summed directly: a difference would be rounding where it is little. Of signed
-   * numbers these are sums of sizes.
+   * Three sums for each row: the weight of the included keys, of the keys left out, and of the keys
+   * outside the pair of texts. Each is summed directly, because a difference of sums would lose
+   * precision. For signed numbers these are sums of absolute values.
    */
   sums: Float32Array;
 }
@@ -28,17 +28,17 @@ export interface Strongest {
   matrices: Found[];
 }
 
-/** Which queries and keys are meant: 1 where they are. */
+/** Flags of the included queries and keys: 1 if the condition holds. */
 export interface Meant {
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
 }
 
-/** Weights that one request looks at: a tenth of a second of a kernel's time, two on a busy machine. */
+/** Weights per request: a tenth of a second of a kernel's time, two tenths on a busy machine. */
 const ENTRIES = 1 << 23;
 
-/** Cuts a request into requests that are answered soon, and whose replies fit: by heads, then rows. */
+/** Split a request by heads, then rows, so that each is answered soon and its reply fits. */
 export function splitStrongest(request: StrongestRequest, numKeys: number): StrongestRequest[] {
   const { heads, rows } = request;
   const separate = request.combine === "separate";
@@ -76,13 +76,12 @@ function nothing(numRows: number, k: number): Found {
   };
 }
 
-/** Reads a reply. */
 export function readStrongest(reply: Reply): Found[] {
-  // A page hands over what it has found.
+  // A page returns its result without encoding it.
   if (!reply.data) return (reply.header as { found: Found[] }).found;
   const { shape } = reply.header as StrongestHeader;
   const [matrices, rows, k] = shape;
-  // A copy, because a view of a message need not start at a multiple of four bytes.
+  // A copy, because a view of a message may start at an offset that is not a multiple of 4.
   const { buffer } = asBytes(reply.data as ArrayBuffer).slice();
   const expected = 4 * matrices * (2 * rows * k + 3 * rows);
   if (buffer.byteLength !== expected) {
@@ -109,13 +108,13 @@ function bytesOf(found: Found[]): number {
   return found.reduce((sum, { keys, sums }) => sum + 4 * (2 * keys.length + sums.length), 0);
 }
 
-/** The k keys of a row with the largest weights, the strongest first, and of equals the first. */
+/** Return the k included keys with the largest weights of a row. Equal weights keep their order. */
 export function topKeys(row: Float32Array, k: number, isMeant: (key: number) => boolean): number[] {
   const keys: number[] = [];
   const sizeAt = (place: number): number => Math.abs(row[keys[place] as number] as number);
   for (let key = 0; key < row.length; key++) {
     const size = Math.abs(row[key] as number);
-    // Half of the keys of a causal text, and of what a page contains most, have nothing.
+    // Causal masks and the compact form of pages leave many weights exactly 0.
     if (size === 0 || (keys.length === k && size <= sizeAt(k - 1)) || !isMeant(key)) continue;
     let place = keys.length;
     while (place > 0 && sizeAt(place - 1) < size) place--;
@@ -125,7 +124,7 @@ export function topKeys(row: Float32Array, k: number, isMeant: (key: number) => 
   return keys;
 }
 
-/** The same from whole rows of one matrix. */
+/** Find the strongest keys of each query from complete rows of one matrix. */
 export function strongestOf(
   rowAt: (row: number) => Float32Array,
   request: Pick<StrongestRequest, "rows" | "k">,
@@ -154,7 +153,7 @@ export function strongestOf(
   return found;
 }
 
-/** For each key, whether it is left out. */
+/** Return for each key whether it is left out. */
 export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number)[]): Uint8Array {
   const out = new Uint8Array(keys.text.length);
   for (const each of leaveOut) {
@@ -165,7 +164,7 @@ export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number
   return out;
 }
 
-/** For each token, whether it is of the text that `side` of a pair names. */
+/** Return for each token whether it belongs to the text on one side of a pair such as "a-b". */
 export function pairMembers(tokens: TokenList, pair: string, side: "query" | "key"): Uint8Array {
   const out = new Uint8Array(tokens.text.length).fill(1);
   if (pair === "all") return out;
@@ -174,7 +173,7 @@ export function pairMembers(tokens: TokenList, pair: string, side: "query" | "ke
   return out;
 }
 
-/** Which queries and keys are meant by what is left out and by a pair. */
+/** Return which queries and keys are included, given the keys to leave out and a pair of texts. */
 export function meantBy(
   { queries, keys }: { queries: TokenList; keys: TokenList },
   leaveOut: readonly (string | number)[],
@@ -187,7 +186,7 @@ export function meantBy(
   };
 }
 
-/** Asks part by part. */
+/** Request the strongest keys in parts, and join the replies. */
 export async function askStrongest(
   source: Source,
   request: StrongestRequest,
@@ -214,7 +213,7 @@ export async function askStrongest(
   return { rows, k, matrices };
 }
 
-/** The whole weight of a row of what was found. */
+/** Return the total weight of a row. */
 export function wholeSum({ sums }: Pick<Found, "sums">, row: number): number {
   const [kept = 0, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
   return kept + leftOut + otherPair;

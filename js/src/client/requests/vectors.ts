@@ -1,34 +1,34 @@
-/** A query, its keys and how its weights come from them: the request and its answer. */
+/** Query and key vectors, and the computation of a query's weights from them. */
 
 import { dataOf, LARGEST_REPLY, type Reply } from "../carrier";
 import { asBytes } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
 import type { Source } from "../source";
 
-/** A query and some of its keys. */
+/** A query vector, the vectors of a range of keys, and their logits and weights. */
 export interface Vectors {
   header: RowHeader;
   keys: Range;
   headDim: number;
   /** headDim values. */
   query: Float32Array;
-  /** Key after key, headDim values each. */
+  /** All keys one after the other, headDim values each. */
   keyVectors: Float32Array;
-  /** One value a key. */
+  /** One value per key. */
   bias: Float32Array;
-  /** 1 where the mask lets the key through. */
+  /** 1 if the mask allows the key, else 0. */
   allowed: Float32Array;
-  /** Minus infinity where not allowed. */
+  /** Minus infinity for keys that are not allowed. */
   logits: Float32Array;
   weights: Float32Array;
-  /** Weight of these keys, together. */
+  /** Total weight of the keys in the range. */
   weightInRange: number;
 }
 
-/** Floats of an answer, beside the query, for each key: its vector and four numbers. */
+/** Numbers of a key in a reply, in addition to its vector: bias, allowed, logit and weight. */
 const NUMBERS_PER_KEY = 4;
 
-/** Cuts a request into requests whose replies fit. */
+/** Split a request by keys, so that each reply has at most `largest` bytes. */
 export function splitVectors(
   request: VectorsRequest,
   headDim: number,
@@ -44,14 +44,10 @@ export function splitVectors(
   return parts;
 }
 
-/**
- * Reads a reply.
- *
- * @throws Error when the buffer does not hold what the header says.
- */
+/** Decode a reply. @throws Error if the buffer does not fit the header. */
 export function readVectors(reply: Reply, keys: Range): Vectors {
   const header = reply.header as VectorsHeader;
-  // A copy, because a view of a message need not start at a multiple of four bytes.
+  // A copy, because a view of a message may start at an offset that is not a multiple of 4.
   const floats = new Float32Array(asBytes(dataOf(reply)).slice().buffer);
   const parts = new Map<string, Float32Array>();
   let offset = 0;
@@ -93,7 +89,7 @@ function joined(parts: Float32Array[]): Float32Array {
   return all;
 }
 
-/** Answers to neighbouring keys as one. */
+/** Join the replies for adjacent ranges of keys. */
 export function joinVectors(parts: Vectors[]): Vectors {
   const [first, last] = [parts[0], parts[parts.length - 1]];
   if (!first || !last) throw new Error("There is nothing to join.");
@@ -110,15 +106,14 @@ export function joinVectors(parts: Vectors[]): Vectors {
   };
 }
 
-/** Bytes that an answer takes. */
 export function bytesOfVectors(vectors: Vectors): number {
   return 4 * (vectors.query.length + vectors.keyVectors.length + 4 * vectors.weights.length);
 }
 
-/** Dimensions that a head is taken to have when a request for its vectors is cut. */
+/** Upper bound of head_dim. Requests are split before head_dim is known. */
 const MOST_DIMENSIONS = 1024;
 
-/** A query, some keys, and how the query's weights come from them. */
+/** Request a query vector and the keys of a range, and how the query's weights follow from them. */
 export async function askVectors(
   source: Source,
   request: VectorsRequest,
