@@ -1,15 +1,15 @@
-// Builds each view, src/views/<view>/index.tsx, into ONE file, ../src/attnviz/static/<view>.js, and the
-// same for exported pages, <view>-page.js: the one asks a kernel, the other what the page carries.
+// Builds src/views/<view>/index.tsx into two files: ../src/attnviz/static/<view>.js for widgets, which
+// send requests to a kernel, and <view>-page.js for exported pages, which contain the answers.
 //
-// A page's code is a script that leaves what it exports at `attnvizPage.view`, where the page's loader
-// finds it: a page allows it by its hash, and a module that is allowed so exports nothing. It is ASCII,
-// since not every browser took the hash of other text from UTF-8.
+//   node build.mjs            build once, fail if a bundle is larger than its limit
+//   node build.mjs --watch    build again after every change
 //
-//   node build.mjs            build once; fails when a bundle is over its limit
-//   node build.mjs --watch    build again on every change
+// Each view is one file, because a widget's module is loaded from a blob URL, which cannot import
+// a second file ("./chunk.js").
 //
-// One file a view, because a widget's module is loaded from a blob URL, from where a second
-// file ("./chunk.js") cannot be found.
+// A page's file is a script that assigns its exports to `attnvizPage.view`. The page's
+// Content-Security-Policy allows it by its hash, and an inline module could not export anything. The
+// script is ASCII, because not every browser computes the hash of other text from UTF-8.
 
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -21,11 +21,11 @@ const here = dirname(fileURLToPath(import.meta.url));
 const viewsFolder = join(here, "src", "views");
 const staticFolder = join(here, "..", "src", "attnviz", "static");
 
-// A widget's bundle is sent to the browser once for each widget object, so its size is felt.
+// A kernel sends the whole bundle for each widget, so its size causes a delay.
 const DEFAULT_LIMIT_KB = 221;
-// A page has its bundle deflated, and may hold what a kernel would answer.
+// Pages contain deflated bundles, which also include the code that answers requests.
 const PAGE_MORE_KB = 14;
-// The dashboard is three views in one; the model view holds the matrix view's picture, for its detail.
+// The dashboard contains three views. The model view contains the heat map of the matrix view.
 const LIMITS_KB = {
   head: 253,
   dashboard: 364,
@@ -46,7 +46,7 @@ if (views.length === 0) {
   process.exit(1);
 }
 
-/** Prints the size of every bundle; true when all are within their limits. */
+/** Print the size of every bundle. Return whether all are within their limits. */
 function reportSizes(metafile) {
   let withinLimits = true;
   for (const [path, output] of Object.entries(metafile.outputs)) {
@@ -63,7 +63,7 @@ function reportSizes(metafile) {
   return withinLimits;
 }
 
-// A style sheet travels as a text inside the bundle, which esbuild leaves as it is.
+// Style sheets are strings in the bundle. esbuild does not minify strings, so this plugin does.
 const smallStyles = {
   name: "small-styles",
   setup(build) {
@@ -93,7 +93,7 @@ const options = {
   logLevel: "warning",
 };
 
-// esbuild escapes strings and leaves regular expressions as they are.
+// esbuild's ASCII output escapes strings but not regular expressions, so this plugin escapes the rest.
 const asciiAlone = {
   name: "ascii-alone",
   setup(build) {
@@ -109,7 +109,7 @@ const asciiAlone = {
   },
 };
 
-/** How a page's code is built, which runs in place. */
+/** Options for the script of a page. */
 const inPlace = {
   format: "iife",
   globalName: "attnvizPage.view",
@@ -118,7 +118,6 @@ const inPlace = {
   plugins: [...options.plugins, asciiAlone],
 };
 
-/** The options of the two builds. */
 const builds = ["widget", "page"].map((use) => ({
   ...options,
   entryPoints,
@@ -144,7 +143,7 @@ if (watching) {
   }
   console.log("Watching js/src. Stop with Ctrl+C.");
 } else {
-  // A view that was renamed must not leave its old bundle behind in the wheel.
+  // Remove bundles of renamed views, which would otherwise be packaged.
   const expected = new Set(views.flatMap((view) => [`${view}.js`, `${view}-page.js`]));
   for (const name of readdirSync(staticFolder)) {
     if (name.endsWith(".js") && !expected.has(name)) rmSync(join(staticFolder, name));
@@ -155,7 +154,7 @@ if (watching) {
       if (!reportSizes(result.metafile)) process.exitCode = 1;
     }
   } catch {
-    // esbuild has printed what is wrong and where.
+    // esbuild has printed the error and its location.
     process.exitCode = 1;
   }
 }

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { defineConfig, type Plugin } from "vitest/config";
 
-/** Gives a style sheet as its text, as esbuild's "text" loader does in the build. */
+/** Import a style sheet as a string, like esbuild's "text" loader in the build. */
 function cssAsText(): Plugin {
   const mark = "\0css-as-text:";
   return {
@@ -10,7 +10,7 @@ function cssAsText(): Plugin {
     enforce: "pre",
     resolveId(source, importer) {
       if (!source.endsWith(".css") || importer === undefined) return null;
-      // The ending hides the file from Vite's own handling of style sheets.
+      // The suffix prevents Vite from processing the file as a style sheet.
       return `${mark}${resolve(dirname(importer), source)}.text`;
     },
     load(id) {
@@ -23,13 +23,13 @@ function cssAsText(): Plugin {
 
 export default defineConfig({
   plugins: [cssAsText()],
-  // JSX as in build.mjs.
+  // The same JSX options as in build.mjs.
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {
     environment: "jsdom",
     include: ["test/**/*.test.{ts,tsx}"],
     setupFiles: ["test/browser.ts"],
-    // Machines that test are busy.
+    // Busy machines are slow.
     testTimeout: 30_000,
     restoreMocks: true,
   },

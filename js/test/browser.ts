@@ -1,4 +1,4 @@
-/** What jsdom lacks of a browser. Without a canvas a view draws nothing, and does all else. */
+/** Parts of a browser that jsdom lacks. Without a canvas a view draws nothing, but does everything else. */
 
 class Observer {
   observe(): void {}
@@ -6,7 +6,7 @@ class Observer {
   disconnect(): void {}
 }
 
-// Tests of what needs no page run without jsdom.
+// Tests with the node environment have no jsdom.
 if (typeof HTMLCanvasElement !== "undefined") {
   Object.assign(globalThis, { ResizeObserver: Observer, IntersectionObserver: Observer });
   HTMLCanvasElement.prototype.getContext = () => null;

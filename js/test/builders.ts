@@ -1,4 +1,4 @@
-/** Records, pages and carriers that tests are made of: what a test does not say is plain. */
+/** Records, pages and transports for tests. Fields that a test does not set have plain defaults. */
 
 import { deflateSync } from "node:zlib";
 import { expect, vi } from "vitest";
@@ -40,12 +40,12 @@ export function pageOf(given: Partial<PageData> = {}): PageData {
   };
 }
 
-/** A carrier that is always there, and answers by a function. */
+/** Return a transport that is always ready and answers with the function `ask`. */
 export function carrierOf(ask: Carrier["ask"], more: Partial<Carrier> = {}): Carrier {
   return { live: true, retry: () => undefined, watch: (listen) => listen("ready"), ask, ...more };
 }
 
-/** Weights of a page as codes of a byte, (heads, queries, keys). */
+/** Return embedded weights, one code per byte, of shape (heads, queries, keys). */
 export function pieceOf(
   shape: [number, number, number],
   codes: ArrayLike<number>,
@@ -56,7 +56,7 @@ export function pieceOf(
   return { stack: "self", layer: 0, shape, ...header, data, ...more };
 }
 
-/** Every query of head h attends to key (first + h) modulo the keys, alone. */
+/** Return weights of 1 from every query of head h to key (first + h) modulo the number of keys. */
 export function sticky(
   shape: [number, number, number],
   more: Partial<EmbeddedPiece> = {},
@@ -70,11 +70,11 @@ export function sticky(
   return pieceOf(shape, codes, more);
 }
 
-/** Waits until something holds, on machines that may be busy. */
+/** Wait until a condition holds, with a long timeout for busy machines. */
 export const until = (hold: () => unknown): Promise<unknown> =>
   vi.waitFor(hold, { timeout: 15_000 });
 
-/** Waits until a view says that it has drawn, and its controls have followed. */
+/** Wait until a view has drawn and its controls are updated. */
 export async function drawnIn(root: Element, place?: string): Promise<void> {
   await until(() => {
     const mark = root.getAttribute("data-attnviz-drawn");

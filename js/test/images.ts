@@ -1,4 +1,4 @@
-/** A small image, its patches as tokens and heat maps over it, for tests. */
+/** A small image, its patches as tokens, and heat maps over it. */
 
 import type { Description, PatchGrid, TokenList } from "../src/client/protocol";
 import { type RecordImage, readImage } from "../src/client/requests/images";
@@ -7,7 +7,7 @@ import { stackOf } from "./builders";
 
 export const GRID: PatchGrid = { image: 0, start: 1, rows: 2, columns: 3 };
 
-/** [CLS], six patches, a word. */
+/** [CLS], six patches and a word. */
 export const TOKENS: TokenList = {
   text: ["[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2", "word"],
   special: [0],
@@ -23,7 +23,7 @@ export function described(queries = TOKENS, keys: TokenList | null = null): Desc
   return { model: "m", notes: [], images: [{ height: 4, width: 12 }], stacks: [stack] };
 }
 
-/** Each pixel's red is its column, its green its row. */
+/** Return an image whose pixels have red = column and green = row. */
 export function imageOf(width: number, height: number): RecordImage {
   const bytes = new Uint8Array(3 * width * height);
   for (let i = 0; i < width * height; i++)

@@ -4,14 +4,14 @@ import { dirname, join, relative, resolve } from "node:path";
 import { describe, expect, it } from "vitest";
 
 const SRC = resolve(__dirname, "../src");
-/** Each folder may import itself and those before it. */
+/** Folders in order: each may import only itself and folders before it. */
 const FOLDERS = ["client", "draw", "ui", "views"];
 
 const files = (readdirSync(SRC, { recursive: true }) as string[])
   .filter((file) => /\.tsx?$/.test(file))
   .map((file) => file.replaceAll("\\", "/"));
 
-/** The module of ours that a specifier means, as a path from `src`; null for a style sheet. */
+/** Return the path from `src` of the module that a specifier refers to, or null for a style sheet. */
 function moduleOf(file: string, specifier: string): string | null {
   const path = join(SRC, dirname(file), specifier);
   const ends = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
@@ -20,7 +20,7 @@ function moduleOf(file: string, specifier: string): string | null {
   return /\.tsx?$/.test(found) ? relative(SRC, found).replaceAll("\\", "/") : null;
 }
 
-/** Every import of a module of ours, imports of types included. */
+/** All imports of modules in `src`, including imports of types. */
 const imports = files.flatMap((file) => {
   const text = readFileSync(join(SRC, file), "utf8");
   const statements = text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"(\.[^"]+)"/g);

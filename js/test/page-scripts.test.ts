@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { transform } from "esbuild";
 import { describe, expect, it } from "vitest";
 
-/** A script of exported pages, as Python puts it into them. */
+/** Return a script of exported pages. */
 function script(name: string): string {
   return readFileSync(new URL(`../../src/attnviz/pages/${name}.js`, import.meta.url), "utf8");
 }
@@ -11,9 +11,9 @@ function script(name: string): string {
 describe("the scripts of an exported page", () => {
   it("tells what is wrong in words that a browser of any age can read", async () => {
     const code = script("note");
-    // What is newer than ECMAScript 5 would be rewritten, or refused.
+    // For the target ES5, esbuild would rewrite or reject newer syntax.
     const old = await transform(code, { target: "es5" });
-    // esbuild itself shortens `name: name`, where it may.
+    // Otherwise esbuild shortens `name: name` for the newer target.
     const supported = { "object-extensions": false };
     const same = await transform(code, { target: "esnext", supported });
     expect(old.code).toBe(same.code);

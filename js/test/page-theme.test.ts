@@ -1,4 +1,4 @@
-/** The message by which the page around an exported page says whether it is light or dark. */
+/** Messages in which the parent of an exported page says whether it is light or dark. */
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -9,7 +9,7 @@ const path = resolve(import.meta.dirname, "../../src/attnviz/pages/note.js");
 const around = new EventTarget() as Window;
 const own = Object.getOwnPropertyDescriptor(window, "parent");
 
-/** What the page hears from a window. */
+/** Dispatch a message from a window to the page. */
 function says(data: unknown, source: Window = around): void {
   window.dispatchEvent(new MessageEvent("message", { data, source }));
 }

@@ -1,4 +1,4 @@
-/** How far apart two colours look, and how much one stands out from another. */
+/** Perceived distance and contrast of two colours. */
 
 import { rgbOf } from "../src/ui/colors/palette";
 
@@ -18,7 +18,7 @@ function linear(color: string): Vector {
   }) as Vector;
 }
 
-/** OKLab, as Björn Ottosson gives it (2020). */
+/** Convert linear RGB to OKLab (Björn Ottosson 2020). */
 function oklab(rgb: Vector): Vector {
   const cones = times(
     [
@@ -38,7 +38,7 @@ function oklab(rgb: Vector): Vector {
   );
 }
 
-/** Simulations at full severity, Machado, Oliveira and Fernandes (2009). */
+/** Simulations of colour blindness at full severity (Machado, Oliveira and Fernandes 2009). */
 export const SIGHT: Record<string, Matrix> = {
   normal: [
     [1, 0, 0],
@@ -62,7 +62,7 @@ export const SIGHT: Record<string, Matrix> = {
   ],
 };
 
-/** Distance in OKLab to a sight. */
+/** Return the distance of two colours in OKLab for a kind of sight. */
 export function distance(a: string, b: string, sight: Matrix): number {
   const see = (color: string): Vector =>
     oklab(times(sight, linear(color)).map((value) => Math.min(1, Math.max(0, value))) as Vector);
@@ -70,7 +70,7 @@ export function distance(a: string, b: string, sight: Matrix): number {
   return Math.hypot(...first.map((value, i) => value - (second[i] as number)));
 }
 
-/** Contrast as WCAG 2.2 defines it. */
+/** Return the contrast of two colours as WCAG 2.2 defines it. */
 export function contrast(a: string, b: string): number {
   const luminance = (color: string): number => {
     const [red, green, blue] = linear(color);

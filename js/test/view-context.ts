@@ -12,7 +12,7 @@ export interface Room<State extends RecordState> {
   controller: AbortController;
 }
 
-/** All that a view has at hand, above a source. */
+/** Return the context of a view for a source. */
 export function roomOf<State extends RecordState>(given: State, source: Source): Room<State> {
   const controller = new AbortController();
   const state = makeSignals<State>(given);

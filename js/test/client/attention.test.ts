@@ -22,7 +22,7 @@ interface Case {
   }[];
 }
 
-// Computed by PyTorch's and transformers' own attention; Python's tests read the same file.
+// Attention computed by PyTorch and transformers. Python's tests read the same file.
 const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 
@@ -98,7 +98,7 @@ describe("attention of a page", () => {
       allowed: () => true,
       sink: null,
     });
-    // e^1 : 1, by hand.
+    // The ratio of the weights is e^1 : 1.
     expect(row.weights[0]).toBeCloseTo(Math.E / (1 + Math.E), 4);
     expect(row.logSumExp).toBeGreaterThan(1000);
   });

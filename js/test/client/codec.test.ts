@@ -12,7 +12,7 @@ interface Case {
   values: number[][][];
 }
 
-// Computed by a script that knows neither encoder; Python's tests read the same file.
+// Computed by a script that uses neither encoder. Python's tests read the same file.
 const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
 
 describe("the codec", () => {
@@ -37,7 +37,7 @@ describe("the codec", () => {
       maximum: 2,
       error: 0.01,
     };
-    // 51 / 255 = 0.2 and 102 / 255 = 0.4, by hand.
+    // 51 / 255 = 0.2 and 102 / 255 = 0.4.
     const values = decode(header, new Uint8Array([0, 51, 102, 255]));
     [0, 0.08, 0.32, 2].forEach((value, i) => {
       expect(values[i]).toBeCloseTo(value, 6);

@@ -11,7 +11,7 @@ interface Sent {
   arguments?: object;
 }
 
-/** The host's end of a widget's messages: keeps what was sent, and answers when it is told to. */
+/** The host's end of a widget's messages. It stores what was sent, and replies when a test calls it. */
 class Host {
   sent: Sent[] = [];
   listeners = new Set<Listener>();
@@ -57,7 +57,7 @@ describe("a record that takes another's place", () => {
   let number = 0;
   const replace = (): void => {
     number += 1;
-    // The host tells everyone of everything.
+    // The host calls every listener for every message.
     host.answer({});
   };
   beforeEach(() => {
@@ -208,7 +208,7 @@ describe("the request channel", () => {
     for (const [layout, stands] of [
       [{ comm_live: false }, "detached"],
       [{ comm_live: true, comm: {} }, "waiting"],
-      // A kernel that restarted, and hosts that give a widget its connection later.
+      // A restarted kernel, and hosts that connect a widget later.
       [{ comm_live: false, comm: {} }, "waiting"],
       ["IPY_MODEL_1", "waiting"],
       [undefined, "waiting"],
@@ -223,7 +223,7 @@ describe("the request channel", () => {
       expect(states).toEqual(["ready", stands]);
       vi.advanceTimersByTime(9_000);
       expect(states.at(-1)).toBe(stands === "detached" ? "detached" : "unanswered");
-      // It is wrong: an answer comes all the same.
+      // The state was wrong if an answer still comes.
       model.reply(model.id(0), "late");
       expect((await answer).header).toBe("late");
       expect(states.at(-1)).toBe("ready");

@@ -8,7 +8,7 @@ import type { BlockRequest, Description, TileRequest } from "../../src/client/pr
 import { Source, splitRequest } from "../../src/client/source";
 import { carrierOf, pageOf, pieceOf } from "../builders";
 
-/** Two heads of 3 queries and 2 keys, whose codes say where they are: 100 h + 10 row + column. */
+/** Two heads of 3 queries and 2 keys. Each code contains its position: 100 * head + 10 * row + column. */
 function pageData(): PageData {
   const codes = new Uint8Array(12);
   for (let head = 0; head < 2; head++)
@@ -56,11 +56,11 @@ describe("a page's carrier", () => {
     expect(coarse.matrices[0]).toHaveLength(1);
     const finer = await source.maps({ ...where, size: 2, heads: [0] });
     expect([finer.rows, finer.columns]).toEqual([2, 2]);
-    // Rows 0, then 1 and 2: the largest of each.
+    // The pooled rows are row 0, and the maximum of rows 1 and 2.
     [0, 1, 20, 21].forEach((code, i) => {
       expect(finer.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
     });
-    // Strongest keys are not all weights: the embedded maps are truer.
+    // Strongest keys are not all weights, so the embedded maps are more exact.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
     const some = new Source(new PageCarrier({ ...data, maps: [small], embedded }));
     expect((await some.maps({ ...where, size: 2 })).rows).toBe(1);
@@ -109,13 +109,13 @@ describe("big requests", () => {
   };
 
   it("are split by heads", () => {
-    // 400 bytes a head: two fit into 1,000.
+    // A head has 400 bytes, so two fit into 1,000.
     const parts = splitRequest(request, 1000);
     expect(parts.map((part) => part.heads)).toEqual([[0, 1], [2, 3], [4]]);
   });
 
   it("are split by rows where one head is too big, four bytes to an exact value", () => {
-    // 40 bytes a row: three rows fit into 130.
+    // A row has 40 bytes, so three fit into 130.
     const parts = splitRequest({ ...request, heads: [7] }, 130);
     expect(parts.map((part) => part.rows)).toEqual([
       [10, 13],
@@ -136,7 +136,7 @@ describe("big requests", () => {
       const { heads, rows, columns } = args as BlockRequest;
       const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
       const count = (shape[0] as number) * (shape[1] as number) * (shape[2] as number);
-      // Every value is its row's number.
+      // Every value is the number of its row.
       const width = shape[2] as number;
       const data = Float32Array.from(
         { length: count },
@@ -156,7 +156,7 @@ describe("big requests", () => {
     const piece = await source.block(big);
     expect(asked).toBe(requests);
     expect(piece.matrices).toHaveLength(2);
-    // What is whole is not copied.
+    // Complete matrices are not copied.
     piece.matrices.forEach((matrix, i) => {
       expect(matrix.buffer === given[i]?.buffer).toBe(!live);
     });
@@ -188,7 +188,7 @@ describe("big requests", () => {
       ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }],
       ...[{ rows: [1, 3] as [number, number] }, { columns: [1, 3] as [number, number] }],
     ];
-    // Each answer has a number of its own; twice asked, it is the same.
+    // Each answer has a different number. The second round gets the cached answers.
     for (let again = 0; again < 2; again++) {
       for (const changed of blocks) {
         firsts.add((await source.block({ ...block, ...changed })).matrices[0]?.[0]);
@@ -219,7 +219,7 @@ describe("big requests", () => {
     await of([0, 1], [2, 6]);
     expect([...((await of([1], [3, 5])).matrices[0] as Float32Array)]).toEqual([10, 11, 12, 13]);
     expect(asked).toHaveLength(1);
-    // Rows before, behind, and of another head are asked for.
+    // Rows before and after the cached ones, and of another head, are requested.
     await of([0], [1, 3]);
     await of([0], [5, 7]);
     await of([2], [3, 5]);
@@ -235,7 +235,7 @@ describe("big requests", () => {
       const data = new Float32Array((shape[1] as number) * 2);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     });
-    // Ten rows of two columns take 80 bytes, and a row 8: beside the ten rows one more fits.
+    // Ten rows of two columns have 80 bytes, so only one more row of 8 bytes fits.
     const source = new Source(carrier, 90);
     const of = (rows: [number, number]) =>
       source.block({ ...request, heads: [0], rows, columns: [0, 2] });
@@ -248,7 +248,7 @@ describe("big requests", () => {
   });
 
   describe("while another asks for the same", () => {
-    /** A carrier that answers when it is told to. */
+    /** Return a transport whose requests wait until the test answers them. */
     function waiting() {
       const asked: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
       const carrier = carrierOf(
@@ -305,7 +305,7 @@ describe("big requests", () => {
       },
       { live: false },
     );
-    // A kept matrix of 2 x 2 takes 16 bytes: two fit.
+    // A cached matrix of 2 x 2 has 16 bytes, so two fit.
     const source = new Source(carrier, 40);
     const ask = (layer: number): Promise<unknown> =>
       source.block({ ...request, layer, heads: [0], rows: [0, 2], columns: [0, 2] });
@@ -315,7 +315,7 @@ describe("big requests", () => {
 });
 
 describe("a question while another asks the same", () => {
-  /** A carrier that answers when it is told to, and a question with its own signal. */
+  /** Return requests that wait until the test answers them, and a function that sends one. */
   function waiting() {
     const asked: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
     const carrier = carrierOf(
@@ -386,7 +386,7 @@ describe("the description of a long text", () => {
       async (name, args) => {
         asked.push([name, args]);
         const { part = 0 } = args as { part?: number };
-        // As messages bring them: a part of a larger buffer.
+        // Like a message's buffer, the data is a part of a larger buffer.
         const data = new DataView(
           Uint8Array.from([0, ...bytes.subarray(cuts[part], cuts[part + 1])]).buffer,
           1,

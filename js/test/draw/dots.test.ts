@@ -32,13 +32,13 @@ function dots(more: Partial<DotsMark> = {}): DotsMark {
   };
 }
 
-/** Red, green, blue and opacity of a pixel. */
+/** Return red, green, blue and opacity of a pixel. */
 function at(mark: DotsMark, x: number, y: number, scale = 1): number[] {
   const { pixels, columns } = pixelsOf(mark, scale);
   return [...pixels.subarray((y * columns + x) * 4, (y * columns + x) * 4 + 4)];
 }
 
-/** The area that is painted, in whole pixels: the sum of all opacities. */
+/** Return the painted area in pixels: the sum of all opacities. */
 function inked(mark: DotsMark, scale = 1): number {
   const { pixels } = pixelsOf(mark, scale);
   let sum = 0;
@@ -64,7 +64,7 @@ describe("dots as pixels", () => {
             y: Float32Array.of(place),
           });
           const area = Math.PI * radius ** 2;
-          // Edges are soft: what is between two pixels is shared between them in steps.
+          // The tolerance covers soft edges, where coverage is rounded to steps.
           expect(Math.abs(inked(mark) - area)).toBeLessThan(0.12 * area + 0.15);
         }
       }
@@ -78,7 +78,7 @@ describe("dots as pixels", () => {
 
   it("have a square's corners where a disc has none", () => {
     const square = dots({ shape: Uint8Array.of(1) });
-    // The middle of the pixel is 4.9 from that of the dot; half a side is 3.5.
+    // The centre of the pixel is 4.9 pixels from the centre of the dot. Half a side is 3.5.
     expect(at(square, 6, 6)[3]).toBeGreaterThan(40);
     expect(at(dots(), 6, 6)[3]).toBe(0);
   });
@@ -180,7 +180,7 @@ describe("dots as an SVG", () => {
     expect(svg.match(/M/g)).toHaveLength(400);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
     const paths = [...root.querySelectorAll("path")];
-    // Dealt out, so that what overlaps is the more opaque; not one element for each dot.
+    // Several paths per colour and shape, so that overlapping dots are more opaque, but fewer than dots.
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.length).toBeLessThan(60);
     const caps = new Set(paths.map((path) => path.getAttribute("stroke-linecap")));

@@ -16,7 +16,7 @@ function scene(front: Mark[], back: Mark[] = [], backOpacity = 1): Scene {
   return { width: 200, height: 100, background: "#ffffff", back, backOpacity, front };
 }
 
-/** As a strict XML parser reads it; fails where it cannot. */
+/** Parse an SVG with a strict XML parser. */
 function parse(svg: string): Document {
   const parsed = new DOMParser().parseFromString(svg, "image/svg+xml");
   expect(parsed.querySelector("parsererror")).toBeNull();

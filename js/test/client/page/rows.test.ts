@@ -3,12 +3,12 @@ import { describe, expect, it } from "vitest";
 import { type EmbeddedPiece, wholeRows } from "../../../src/client/page/rows";
 import { pieceOf } from "../../builders";
 
-/** Two heads of three queries and three keys, none of which looks ahead: row r has r + 1 weights. */
+/** Codes of two heads of three queries and three keys with a causal mask: row r has r + 1 weights. */
 const CODES = [
   [255, 102, 153, 51, 204, 255],
   [51, 255, 0, 102, 0, 153],
 ];
-// (code / 255) squared, by hand.
+// (code / 255) squared.
 const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 204: 0.64, 255: 1 };
 
 const piece = (bytes: Uint8Array, more: Partial<EmbeddedPiece> = {}): EmbeddedPiece =>
@@ -36,7 +36,7 @@ describe("whole rows of a page", () => {
     }
     const both = new Float32Array(3);
     rows.add([0, 1], 2, 0, both);
-    // 51, 204 and 255 of one and 102, 0 and 153 of the other.
+    // The codes 51, 204, 255 of one head and 102, 0, 153 of the other.
     [0.04 + 0.16, 0.64, 1 + 0.36].forEach((sum, x) => {
       expect(both[x]).toBeCloseTo(sum, 6);
     });

@@ -1,4 +1,4 @@
-/** What a page answers of signed numbers, against sums and searches written out here. */
+/** Replies of a page with signed numbers, compared with plain sums and searches in this file. */
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
@@ -9,11 +9,11 @@ import { readStrongest } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
 import { described, pageOf, pieceOf, stackOf, tokensOf } from "../../builders";
 
-// Of a maximum of 2: sign * 2 * (code / 127)^2, by hand where the square is plain.
+// The maximum is 2: value = sign * 2 * (code / 127)^2.
 const MAXIMUM = 2;
 const numberOf = (code: number): number => (Math.sign(code) * MAXIMUM * code ** 2) / 127 ** 2;
 
-/** Two heads of three queries and four keys. */
+/** Codes of two heads of three queries and four keys. */
 const CODES = [
   [
     [127, -40, 0, 90],
@@ -49,7 +49,7 @@ function carrier(): PageCarrier {
   return new PageCarrier(pageOf({ blocks: [block], description: described(STACK) }));
 }
 
-/** What a cell shows, as the words say it. */
+/** Return the larger in size of the positive and the negative part of a cell. */
 function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
   const sides = [1, -1].map((sign) => {
     const sizes = numbers.filter((value) => value * sign > 0).map(Math.abs);
@@ -89,7 +89,7 @@ describe("signed numbers of a page", () => {
       const request = { stack: "self", layer: 0, heads, level: 1, row: 0, column: 0, pooled };
       const { matrices, rows, columns } = await source.tile({ ...request });
       expect([rows, columns]).toEqual([2, 2]);
-      // The mean over heads is a plain mean.
+      // Over heads the plain mean is used.
       const mean = (row: number, key: number): number =>
         heads.reduce((sum, head) => sum + (HEADS[head]?.[row]?.[key] ?? 0), 0) / heads.length;
       const cells = [

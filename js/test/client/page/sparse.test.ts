@@ -13,11 +13,11 @@ interface Case {
   name: string;
   header: Omit<EmbeddedKeys, "stack" | "layer" | "error" | "data">;
   data: string;
-  /** Head, row, column and weight of all that is not zero. */
+  /** Head, row, column and weight of all nonzero weights. */
   cells: [number, number, number, number][];
 }
 
-/** Written byte by byte; Python's side reads the same (tests/unit/pages/test_sparse.py). */
+/** Written byte by byte. Python's tests read the same file (tests/unit/pages/test_sparse.py). */
 const { cases } = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/sparse.json", import.meta.url), "utf8"),
 ) as { cases: Case[] };
@@ -40,7 +40,7 @@ function sourceOf(one: Pick<Case, "header" | "data">, more: Partial<PageData> = 
   return new Source(new PageCarrier(page));
 }
 
-/** [head][row][column]. */
+/** Return all weights as [head][row][column]. */
 function denseOf({ header, cells }: Case): number[][][] {
   const [heads, rows, columns] = header.shape;
   const dense = Array.from({ length: heads }, () =>
@@ -60,7 +60,7 @@ describe("the strongest keys of a page", () => {
     const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
     const rows = await sparseRows({ ...at, ...header, error: 0, data: deflated });
     const [heads, numRows, columns] = header.shape;
-    // Also of a row's end alone, and not of all of it.
+    // Positive `left` reads only the end of a row.
     for (const left of [0, 1, Math.floor(columns / 2)]) {
       for (let place = 0; place < heads * numRows; place++) {
         const [head, row] = [Math.floor(place / numRows), place % numRows];
@@ -104,7 +104,7 @@ describe("the strongest keys of a page", () => {
     const means = (dense[0] as number[][]).flatMap((line, row) =>
       line.map((_, key) => dense.reduce((sum, head) => sum + (head[row]?.[key] ?? 0), 0) / count),
     );
-    // Of either sign by itself, so that they do not cancel out.
+    // Positive and negative weights are summed separately, so that they do not cancel.
     const above = means.map((weight) => Math.max(0, weight));
     const below = means.map((weight) => Math.max(0, -weight));
     const larger = (high: number, low: number): number => (low > 1.001 * high ? -low : high);
@@ -131,7 +131,8 @@ describe("the strongest keys of a page", () => {
   });
 
   it("gives nothing to a row that ends before it begins, as Python reads it", async () => {
-    // One row: no key, the first key 1, its end three before key 1, and a rest to be spread.
+    // One row with no stored key. Its range starts at key 1 and ends at key -2, and its remaining
+    // weight is the maximum.
     const header: Case["header"] = {
       shape: [1, 1, 4],
       encoding: "strongest-keys",

@@ -1,4 +1,4 @@
-/** Deflated bytes of a page: in its data, or in an element that the browser may still read. */
+/** Deflated bytes of a page, in its data or in an element that the browser may still be parsing. */
 
 import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";

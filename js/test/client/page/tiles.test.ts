@@ -13,7 +13,7 @@ interface Fixture {
   cases: { record: string; request: Omit<TileRequest, "stack" | "layer">; cells: number[][] }[];
 }
 
-/** Worked out weight by weight; Python's side reads the same (tests/unit/server/test_tiles.py). */
+/** Computed weight by weight. Python's tests read the same file (tests/unit/server/test_tiles.py). */
 const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/tiles.json", import.meta.url), "utf8"),
 ) as Fixture;
