@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.record import PatchGrid
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from browser.pages import SVG, figure, texts
 from unit.records import captioned_record, drawn_image, image_record, shares
 
@@ -50,7 +50,7 @@ def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
     )
     weights = shares(2, 7, 7)
     weights[:, 0] = WEIGHTS
-    stack = av.AttentionStack("self", {0: GivenWeights(torch.from_numpy(weights))}, tokens)
+    stack = av.AttentionStack("self", {0: StoredWeights(torch.from_numpy(weights))}, tokens)
     return av.AttentionRecord({"self": stack}, model="patches", images=[image])
 
 
@@ -210,7 +210,7 @@ def test_where_queries_are_text_a_click_chooses_a_key(show: Show, page: Page) ->
     [grid] = image_record(ROWS, COLUMNS).tokens.grids
     keys = av.Tokens.of(["[CLS]", *["patch"] * 6])
     keys = av.Tokens(keys.text, keys.special, keys.sequence, grids=(grid,))
-    weights = GivenWeights(torch.from_numpy(shares(1, 3, 7)))
+    weights = StoredWeights(torch.from_numpy(shares(1, 3, 7)))
     stack = av.AttentionStack("self", {0: weights}, av.Tokens.of(["a", "red", "disc"]), keys)
     image = drawn_image(40, 60)
     record = av.AttentionRecord({"self": stack}, images=[image])

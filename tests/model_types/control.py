@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from model_types.compare import Match, layer_weights
 
 __all__ = ["NOTICED", "unnoticed"]
@@ -42,7 +42,7 @@ def _can_choose(attention: LayerAttention) -> bool:
 def _corruptions(attention: LayerAttention) -> Iterator[tuple[str, LayerAttention]]:
     if not isinstance(attention, QueryKeyAttention):
         values = torch.from_numpy(layer_weights(attention))
-        yield "weights rolled", GivenWeights(values.roll(1, -1))
+        yield "weights rolled", StoredWeights(values.roll(1, -1))
         return
     yield "keys rolled", dataclasses.replace(attention, keys=attention.keys.roll(1, 1))
     yield "queries rolled", dataclasses.replace(attention, queries=attention.queries.roll(1, 1))

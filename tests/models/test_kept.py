@@ -25,7 +25,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
     for stack in record.stacks.values():
         for number in stack.layers:
             layer = stack.attention(number)
-            vectors, weights = layer.vectors, layer.given_weights
+            vectors, weights = layer.vectors, layer.stored_weights
             if vectors is not None:
                 yield from (vectors.queries, vectors.keys)
             if weights is not None:
@@ -252,7 +252,7 @@ def weights_only(kind: type[Pooled] = Pooled) -> Any:
 def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
     model = weights_only()
     exact = extract(model, IDS)
-    assert exact.stack().attention(0).given_weights is not None
+    assert exact.stack().attention(0).stored_weights is not None
     for dtype in ("float16", "bfloat16"):
         record = extract(model, IDS, dtype=dtype)
         assert held(record) == 3 * 4 * 10 * 10 * 2

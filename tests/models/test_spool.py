@@ -47,7 +47,7 @@ def assert_mapped(record: AttentionRecord, folder: Path) -> None:
     for stack in record.stacks.values():
         for number in stack.layers:
             layer = stack.attention(number)
-            vectors, weights = layer.vectors, layer.given_weights
+            vectors, weights = layer.vectors, layer.stored_weights
             tensors = [vectors.queries, vectors.keys] if vectors is not None else [weights]
             for tensor in tensors:
                 assert tensor is not None

@@ -7,7 +7,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -95,7 +95,7 @@ def captured_record() -> AttentionRecord:
         11: QueryKeyAttention(queries.half(), keys.half(), 0.3, mask=causal, bias=by_distance),
         12: QueryKeyAttention(queries, keys, 0.3, bias=dense),
     }
-    cross = {0: GivenWeights(torch.from_numpy(shares(3, 6, 2, seed=11)))}
+    cross = {0: StoredWeights(torch.from_numpy(shares(3, 6, 2, seed=11)))}
     return AttentionRecord(
         {
             "self": AttentionStack("self", own, tokens),
@@ -134,7 +134,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
         grids=(PatchGrid(image=0, start=1, rows=rows, columns=columns),),
     )
     layers = {
-        layer: GivenWeights(torch.from_numpy(_near(tokens, heads, seed=layer))) for layer in (0, 1)
+        layer: StoredWeights(torch.from_numpy(_near(tokens, heads, seed=layer))) for layer in (0, 1)
     }
     stack = AttentionStack("self", layers, tokens)
     return AttentionRecord({"self": stack}, model="shapes-vit", images=[drawn_image()])

@@ -49,11 +49,11 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
     array([0.5])
     """
     # Of neighbouring numbers, in pairs: float32 has digits enough, and takes half the time.
-    sunk = a.sum(axis=1)
-    sunk -= b.sum(axis=1)
+    sink_difference = a.sum(axis=1)
+    sink_difference -= b.sum(axis=1)
     difference = b - a
     moved = np.abs(difference, out=difference).sum(axis=1)
-    apart: Numbers = (moved.astype(np.float64) + np.abs(sunk)) / 2
+    apart: Numbers = (moved.astype(np.float64) + np.abs(sink_difference)) / 2
     return apart
 
 

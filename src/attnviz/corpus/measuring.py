@@ -568,7 +568,7 @@ class _Group:
     @cached_property
     def looks_causal(self) -> bool:
         """Whether the given weights of all heads are zero above the diagonal."""
-        weights = [attention.given_weights for attention, _ in self.members]
+        weights = [attention.stored_weights for attention, _ in self.members]
         return all(
             values is not None
             and values.shape[1] == values.shape[2] > 1

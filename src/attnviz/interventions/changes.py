@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from attnviz.extraction.capture.change import LayerChange
 from attnviz.record.attention import (
     DerivedAttention,
-    GivenWeights,
     LayerAttention,
     QueryKeyAttention,
+    StoredWeights,
 )
 from attnviz.record.edited import (
     CutWeights,
@@ -568,7 +568,7 @@ class SetWeights(Change):
         return f"Weights are set {what} in {self._where(stack)}"
 
 
-def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) -> GivenWeights:
+def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) -> StoredWeights:
     try:
         values = torch.as_tensor(np.asarray(weights, dtype=np.float32))
     except (TypeError, ValueError) as error:
@@ -589,7 +589,7 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
         raise ValueError(
             f"weights: row {row} sums to {float(sums[0, row]):.4g}; every row must sum to 1"
         )
-    return GivenWeights(values)
+    return StoredWeights(values)
 
 
 def check_change(change: Change, stack: AttentionStack) -> None:

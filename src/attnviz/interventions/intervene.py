@@ -37,7 +37,7 @@ from attnviz.interventions.copies import Place
 from attnviz.interventions.effect import Effect, effect_of
 from attnviz.interventions.means import means_of, sums_of
 from attnviz.interventions.runs import LEAST, Runs, answering_stack
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -400,7 +400,7 @@ def _outline(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAtte
     """A layer's attention of which nothing but its shape is known; it takes no memory."""
     one = torch.zeros(1, 1, 1)
     if not vectors:
-        return GivenWeights(one.expand(heads, queries, keys))
+        return StoredWeights(one.expand(heads, queries, keys))
     return QueryKeyAttention(one.expand(heads, queries, 1), one.expand(heads, keys, 1), scale=1.0)
 
 

@@ -546,7 +546,7 @@ def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray
     attention = stack.attention(layer)
     heads = range(part.heads.start, part.heads.stop)
     rows, columns = part.tile
-    if attention.given_weights is None:
+    if attention.stored_weights is None:
         weights = np.stack([attention.weights(head, rows, columns) for head in heads])
     else:
         queries = np.arange(rows.start, rows.stop)

@@ -3,7 +3,7 @@
 A record can be saved and loaded. It can also be created from arrays of any library.
 """
 
-from attnviz.record.given.tokens import ProjectedKeys
+from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.stack import AttentionStack

@@ -28,12 +28,12 @@ from attnviz.record.softmax import exp_in_place, key_blocks, row_tiles, weights_
 
 __all__ = [
     "DerivedAttention",
-    "GivenWeights",
     "LayerAttention",
     "QueryKeyAttention",
     "ReweightedAttention",
     "RowsOfHeads",
     "ScaledAttention",
+    "StoredWeights",
 ]
 
 # Number of rows per product with a block of keys.
@@ -96,16 +96,16 @@ class LayerAttention(ABC):
         return None
 
     @property
-    def given_weights(self) -> torch.Tensor | None:
+    def stored_weights(self) -> torch.Tensor | None:
         """Stored weights, (heads, queries, keys), or None if weights are computed."""
         return None
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Tensors that the weights are made from: those of `vectors`, or `given_weights`."""
+        """Tensors that the weights are made from: those of `vectors`, or `stored_weights`."""
         if self.vectors is not None:
             return self.vectors.queries, self.vectors.keys
-        return () if self.given_weights is None else (self.given_weights,)
+        return () if self.stored_weights is None else (self.stored_weights,)
 
     @abstractmethod
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -143,8 +143,8 @@ class LayerAttention(ABC):
 
         Pass few queries: the result holds all of their weights in memory.
 
-        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> given.weights_of_rows(0, np.array([1]))[0]
+        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> layer.weights_of_rows(0, np.array([1]))[0]
         array([[0.25, 0.75]], dtype=float32)
         """
         columns = slice(0, self.num_keys)
@@ -161,8 +161,8 @@ class LayerAttention(ABC):
 
         Pass few queries: the result holds all of their weights in memory.
 
-        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> given.weights_of_heads([0], slice(1, 2))
+        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> layer.weights_of_heads([0], slice(1, 2))
         array([[[0.25, 0.75]]], dtype=float32)
         """
         return np.stack([self.weights(head, rows, slice(0, self.num_keys)) for head in heads])
@@ -174,8 +174,8 @@ class LayerAttention(ABC):
 
         The arrays are read-only. If all heads share one mask, the second array is (1, rows, keys).
 
-        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> given.rows_of_each_head([0], np.array([1]))[0]
+        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> layer.rows_of_each_head([0], np.array([1]))[0]
         array([[[0.25, 0.75]]], dtype=float32)
         """
         results = [self.weights_of_rows(head, rows) for head in heads]
@@ -195,9 +195,9 @@ class LayerAttention(ABC):
         Each group is a list of indices into `heads` and the queries `rows` of these heads. Pass few
         queries.
 
-        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> [(which, some)] = given.rows_of_heads([0], np.array([1]))
-        >>> some.weights(slice(0, 1), slice(0, 1)).tolist()
+        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> [(indices, rows)] = layer.rows_of_heads([0], np.array([1]))
+        >>> rows.weights(slice(0, 1), slice(0, 1)).tolist()
         [[[0.25]]]
         """
         for number, head in enumerate(heads):
@@ -596,7 +596,7 @@ class QueryKeyAttention(LayerAttention):
 
 
 @dataclass(frozen=True)
-class GivenWeights(LayerAttention):
+class StoredWeights(LayerAttention):
     """Attention of a layer, stored as weights in floating point, (heads, queries, keys)."""
 
     values: torch.Tensor
@@ -614,7 +614,7 @@ class GivenWeights(LayerAttention):
         return self.values.shape[2]
 
     @property
-    def given_weights(self) -> torch.Tensor:
+    def stored_weights(self) -> torch.Tensor:
         return self.values
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -658,9 +658,9 @@ class GivenWeights(LayerAttention):
         del head
         return np.ones(rows.stop - rows.start, np.bool_)
 
-    def permute(self, order: torch.Tensor) -> GivenWeights:
+    def permute(self, order: torch.Tensor) -> StoredWeights:
         """Return these weights with reordered tokens, which must be both queries and keys."""
-        return GivenWeights(self.values[:, order][:, :, order])
+        return StoredWeights(self.values[:, order][:, :, order])
 
 
 def _is_consecutive(numbers: Sequence[int] | NDArray[np.int64]) -> bool:

@@ -25,9 +25,9 @@ class DifferenceAttention(LayerAttention):
     """Difference of a layer's attention `b` and `a`. Only the two attentions are stored.
 
     >>> import torch
-    >>> from attnviz.record.attention import GivenWeights
-    >>> a = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-    >>> b = GivenWeights(torch.tensor([[[1.0, 0.0], [0.75, 0.25]]]))
+    >>> from attnviz.record.attention import StoredWeights
+    >>> a = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+    >>> b = StoredWeights(torch.tensor([[[1.0, 0.0], [0.75, 0.25]]]))
     >>> DifferenceAttention(a, b).weights(0, slice(0, 2), slice(0, 2))
     array([[ 0. ,  0. ],
            [ 0.5, -0.5]], dtype=float32)

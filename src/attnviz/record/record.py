@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.given.queries_keys import create_layers, create_stack
-from attnviz.record.given.tokens import ProjectedKeys
-from attnviz.record.given.weights import create_stacks
+from attnviz.record.from_arrays.queries_keys import create_layers, create_stack
+from attnviz.record.from_arrays.tokens import ProjectedKeys
+from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import check_image
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files

@@ -55,15 +55,15 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     In the last two cases, a mask with one key per query does not count, because it would leave no
     choice.
 
-    >>> from attnviz.record.attention import GivenWeights
+    >>> from attnviz.record.attention import StoredWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
-    >>> count_zeros({0: GivenWeights(weights)})[0]
+    >>> count_zeros({0: StoredWeights(weights)})[0]
     (ZeroCount(zeros=1, counted=6),)
     """
     scans = {
         number: _scan(values)
         for number, layer in layers.items()
-        if (values := layer.given_weights) is not None
+        if (values := layer.stored_weights) is not None
     }
     causal = bool(scans) and not any(scan.ahead for scan in scans.values())
     return {number: scan.counts(causal=causal) for number, scan in scans.items()}

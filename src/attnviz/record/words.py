@@ -186,8 +186,8 @@ class MergedWeights(DerivedAttention):
     position of each word's first token, ascending from 0.
 
     >>> import torch
-    >>> from attnviz.record.attention import GivenWeights
-    >>> base = GivenWeights(torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]]))
+    >>> from attnviz.record.attention import StoredWeights
+    >>> base = StoredWeights(torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]]))
     >>> merged = MergedWeights(base, np.array([0, 2]), np.array([0, 2]))
     >>> merged.weights(0, slice(0, 2), slice(0, 2))
     array([[1.  , 0.  ],

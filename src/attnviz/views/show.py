@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from attnviz.record.given.weights import NO_WEIGHTS_HINT
+from attnviz.record.from_arrays.weights import NO_WEIGHTS_HINT
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis import distinct_head, head_scores, patterns, uniform_scores
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 
@@ -139,7 +139,7 @@ def test_texts_of_few_tokens_other_keys_and_nan_have_none() -> None:
     assert distinct_head(cross) is None
     weights = torch.from_numpy(noise(1, 2, N, causal=True, seed=0)[0])
     weights[1, 3] = torch.nan
-    stack = AttentionStack("self", {0: GivenWeights(weights.float())}, Tokens.of(WORDS))
+    stack = AttentionStack("self", {0: StoredWeights(weights.float())}, Tokens.of(WORDS))
     assert distinct_head(stack) is None
 
 

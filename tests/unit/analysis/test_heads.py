@@ -25,7 +25,7 @@ from attnviz.analysis import (
     patterns,
     patterns_of,
 )
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import sample_queries
@@ -82,7 +82,7 @@ def test_they_are_the_measures_on_arrays(
         1.0,
         mask=BandMask(before, after),
     )
-    given_weights = GivenWeights(torch.from_numpy(shares(1, size, size, seed=seed)))
+    given_weights = StoredWeights(torch.from_numpy(shares(1, size, size, seed=seed)))
     tokens = Tokens.of(["x"] * size, ids=ids)
     stack = AttentionStack("self", {2: attention, 5: given_weights}, tokens)
     distance = np.arange(size)[None] - np.arange(size)[:, None]

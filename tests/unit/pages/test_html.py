@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose
 import attnviz.pages.encoding
 import attnviz.pages.html
 import attnviz.pages.limits
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import Encoded, decode
@@ -86,7 +86,7 @@ TAGS += "body div p img p p span div script script script script p".split()
 
 def hostile_record() -> AttentionRecord:
     count = len(HOSTILE)
-    layer = {0: GivenWeights(torch.from_numpy(shares(2, count, count)))}
+    layer = {0: StoredWeights(torch.from_numpy(shares(2, count, count)))}
     # Not through Tokens.of, which makes them visible: as if somebody had gone round it.
     raw = [text for text in HOSTILE if text != "\ud800"]
     tokens = Tokens((*raw, "a"), (False,) * count, (0,) * count)

@@ -15,7 +15,7 @@ from PIL import Image
 
 import attnviz as av
 from attnviz.pages.picture import MAX_PICTURE_BYTES, draw_heads, draw_heads_picture
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import run_steps
 from attnviz.views.base import View
@@ -102,7 +102,7 @@ def test_signed_numbers_of_a_page_have_two_colours() -> None:
 
 def test_layers_with_fewer_heads_leave_room() -> None:
     some = torch.softmax(torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0)), -1)
-    layers = {0: GivenWeights(some), 4: GivenWeights(some[:1])}
+    layers = {0: StoredWeights(some), 4: StoredWeights(some[:1])}
     uneven = av.AttentionRecord(
         {"self": av.AttentionStack("self", layers, Tokens.of(list("abcde")))}
     )

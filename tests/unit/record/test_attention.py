@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import attnviz.record.attention
 import attnviz.record.softmax
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import (
     BandMask,
     DenseBias,
@@ -229,14 +229,14 @@ def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], message: st
 
 def test_given_weights_are_handed_out_as_they_are() -> None:
     values = shares(3, 4, 6)
-    attention = GivenWeights(torch.from_numpy(values))
+    attention = StoredWeights(torch.from_numpy(values))
     assert (attention.num_heads, attention.num_queries, attention.num_keys) == (3, 4, 6)
     block = attention.weights(2, slice(1, 3), slice(0, 5))
     assert_array_equal(block, values[2, 1:3, :5])
     block[:] = 0
     assert values.all()
     half = torch.from_numpy(values).bfloat16()
-    block = GivenWeights(half).weights(0, slice(0, 4), slice(0, 6))
+    block = StoredWeights(half).weights(0, slice(0, 4), slice(0, 6))
     assert block.dtype == np.float32
     assert_array_equal(block, half[0].float().numpy())
 
@@ -245,7 +245,7 @@ def test_given_weights_are_handed_out_as_they_are() -> None:
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [2, 3], [0, 2, 1, 3], [5, 0], [4]])
 def test_rows_of_several_heads_are_those_of_each(heads: tuple[int, ...], rows: list[int]) -> None:
     generator = torch.Generator().manual_seed(0)
-    weighted = GivenWeights(torch.rand(3, 6, 6, generator=generator))
+    weighted = StoredWeights(torch.rand(3, 6, 6, generator=generator))
     sides = torch.randn(2, 3, 6, 4, generator=generator)
     computed = QueryKeyAttention(sides[0], sides[1], 0.5, mask=BandMask(None, 0))
     for attention in (weighted, computed):

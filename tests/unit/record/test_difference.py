@@ -11,7 +11,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask, InsertedMask, Mask, PackedMask
 from attnviz.record.stack import AttentionStack
@@ -133,14 +133,14 @@ def test_which_queries_may_attend_at_all(mask: Mask | None) -> None:
 
 def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None:
     starts = np.array([0, 2]), np.array([0, 2])
-    whole = GivenWeights(torch.from_numpy(shares(1, 3, 3)))
+    whole = StoredWeights(torch.from_numpy(shares(1, 3, 3)))
     merged = DifferenceAttention(MergedWeights(whole, *starts), MergedWeights(whole, *starts))
     stack = AttentionStack("self", {0: merged}, Tokens.of(["un", "##do"]), signed=True)
     with pytest.raises(
         ValueError, match=r"stack 'self': its rows and columns already combine several"
     ):
         stack.merge_words()
-    plain = DifferenceAttention(whole, GivenWeights(torch.from_numpy(shares(1, 3, 3, seed=1))))
+    plain = DifferenceAttention(whole, StoredWeights(torch.from_numpy(shares(1, 3, 3, seed=1))))
     tokens = Tokens.of(["un", "##do", "it"])
     words = AttentionStack("self", {0: plain}, tokens, signed=True, measure="m").merge_words()
     assert (words.signed, words.normalized, words.measure) == (True, False, "m")

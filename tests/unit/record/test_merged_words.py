@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.record import softmax
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
@@ -136,14 +136,14 @@ def test_where_nothing_tells_words_the_side_is_named() -> None:
 
 def test_only_the_rows_that_are_needed_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[slice, slice]] = []
-    base = GivenWeights(torch.from_numpy(WEIGHTS[None]))
-    own = GivenWeights.weights
+    base = StoredWeights(torch.from_numpy(WEIGHTS[None]))
+    own = StoredWeights.weights
 
-    def noted(self: GivenWeights, head: int, rows: slice, columns: slice) -> Any:
+    def noted(self: StoredWeights, head: int, rows: slice, columns: slice) -> Any:
         asked.append((rows, columns))
         return own(self, head, rows, columns)
 
-    monkeypatch.setattr(GivenWeights, "weights", noted)
+    monkeypatch.setattr(StoredWeights, "weights", noted)
     merged = MergedWeights(base, np.array(STARTS), np.array(STARTS))
     block = merged.weights(0, slice(1, 2), slice(1, 3))
     assert_allclose(block, BY_HAND[1:2, 1:3], atol=1e-7)
@@ -168,7 +168,7 @@ def test_any_words_keep_rows_and_the_mass_of_every_word(
 ) -> None:
     weights, query_starts, key_starts = case
     merged = MergedWeights(
-        GivenWeights(torch.from_numpy(weights)), np.array(query_starts), np.array(key_starts)
+        StoredWeights(torch.from_numpy(weights)), np.array(query_starts), np.array(key_starts)
     )
     shape = (len(query_starts), len(key_starts))
     with pytest.MonkeyPatch.context() as patch:
@@ -230,7 +230,7 @@ def test_causal_is_not_said_where_words_do_not_meet() -> None:
     assert not apart.causal
     assert not MergedWeights(base, np.array([0, 1, 2]), np.array([0, 1])).causal
     assert not MergedWeights(
-        GivenWeights(torch.from_numpy(WEIGHTS[None])), np.array(STARTS), np.array(STARTS)
+        StoredWeights(torch.from_numpy(WEIGHTS[None])), np.array(STARTS), np.array(STARTS)
     ).causal
 
 
@@ -238,7 +238,7 @@ def test_causal_is_not_said_where_words_do_not_meet() -> None:
     "starts", [[], [1], [0, 0], [0, 3, 2], [0, 7], [[0, 1]], [0.0, 1.0], [-1, 0]]
 )
 def test_starts_that_are_none_are_refused(starts: Any) -> None:
-    base = GivenWeights(torch.from_numpy(WEIGHTS[None]))
+    base = StoredWeights(torch.from_numpy(WEIGHTS[None]))
     with pytest.raises(ValueError, match=r"key_starts must ascend from 0 to at most 6"):
         MergedWeights(base, np.array(STARTS), np.array(starts))
     with pytest.raises(ValueError, match="query_starts must ascend"):

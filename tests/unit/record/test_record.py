@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.testing import assert_array_equal
 
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
@@ -112,7 +112,7 @@ def test_causal_where_all_masks_say_so() -> None:
 
 
 def test_a_stack_fits_its_tokens() -> None:
-    layers = {3: GivenWeights(torch.from_numpy(shares(1, 2, 3)))}
+    layers = {3: StoredWeights(torch.from_numpy(shares(1, 2, 3)))}
     with pytest.raises(ValueError, match="stack 'x', layer 3: the attention has 3 keys but key_to"):
         AttentionStack("x", layers, Tokens.of(["a", "b"]))
     with pytest.raises(ValueError, match="stack 'x' has no layers"):
@@ -228,7 +228,7 @@ def test_a_deep_copy_has_numbers_of_its_own() -> None:
     again = copy.deepcopy(record)
     before = record.stack().weights(layer=0)
     changed = again.stack().attention(0)
-    assert isinstance(changed, GivenWeights)
+    assert isinstance(changed, StoredWeights)
     changed.values.zero_()
     assert_array_equal(record.stack().weights(layer=0), before)
     assert not again.stack().weights(layer=0).any()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.record import rows
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask
 from attnviz.record.rows import num_scored_queries, sample_queries
 from attnviz.record.stack import AttentionStack
@@ -68,7 +68,7 @@ def test_rows_of_words_of_any_number_of_tokens(base: str) -> None:
         sinks=torch.tensor([0.5, 2.0, -1.0, 3.0]),
     )
     whole = AttentionStack("self", {3: of_vectors}, Tokens.of(words(TOKENS)))
-    of_weights = GivenWeights(torch.from_numpy(whole.weights(layer=3)))
+    of_weights = StoredWeights(torch.from_numpy(whole.weights(layer=3)))
     layers: dict[str, LayerAttention] = {
         "vectors": of_vectors,
         "weights": of_weights,

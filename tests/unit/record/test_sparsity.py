@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from unit.records import captured_record, shares, words
@@ -37,7 +37,7 @@ def logits(*shape: int, seed: int = 0) -> Weights:
 def counts_of(
     *layers: NDArray[np.floating], dtype: torch.dtype = torch.float32
 ) -> list[tuple[ZeroCount, ...]]:
-    given = {i: GivenWeights(torch.from_numpy(each).to(dtype)) for i, each in enumerate(layers)}
+    given = {i: StoredWeights(torch.from_numpy(each).to(dtype)) for i, each in enumerate(layers)}
     return list(count_zeros(given).values())
 
 

@@ -19,7 +19,7 @@ import attnviz.server.row_normalizers
 import attnviz.server.tiles
 from attnviz import analysis
 from attnviz.interventions.attributed import GradientAttribution, NormAttribution
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.record import AttentionRecord
@@ -44,7 +44,7 @@ def signed_stack(numbers: Any) -> AttentionStack:
     values = np.asarray(numbers, np.float32)
     return AttentionStack(
         "self",
-        {0: GivenWeights(torch.from_numpy(values))},
+        {0: StoredWeights(torch.from_numpy(values))},
         Tokens.of(words(values.shape[1])),
         Tokens.of(words(values.shape[2], "k")),
         signed=True,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import attnviz.record.softmax
 import attnviz.server.tiles
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
@@ -30,7 +30,7 @@ def stack_of(weights: Any, *, signed: bool = False) -> AttentionStack:
     import torch
 
     values = np.asarray(weights, np.float32)
-    layer = GivenWeights(torch.from_numpy(values))
+    layer = StoredWeights(torch.from_numpy(values))
     _, rows, columns = values.shape
     return AttentionStack(
         "self",

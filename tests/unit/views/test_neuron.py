@@ -10,7 +10,7 @@ import pytest
 import torch
 from traitlets import TraitError
 
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
@@ -78,7 +78,7 @@ def test_stacks_with_vectors_keep_the_images_of_the_record() -> None:
     record = captioned_record()
     [stack] = record.stacks.values()
     given = AttentionStack(
-        "given", {0: GivenWeights(torch.from_numpy(stack.weights(layer=0)))}, stack.query_tokens
+        "given", {0: StoredWeights(torch.from_numpy(stack.weights(layer=0)))}, stack.query_tokens
     )
     both = AttentionRecord({"self": stack, "given": given}, images=record.images)
     shown = NeuronView(both).served_record

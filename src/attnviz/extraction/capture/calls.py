@@ -12,11 +12,11 @@ from attnviz.extraction.capture.check import SelfCheck, sinks_of, uses_sink_as_g
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 __all__ = ["Captured", "capture", "read_attention", "with_four_axes"]
 
-Captured = QueryKeyAttention | GivenWeights
+Captured = QueryKeyAttention | StoredWeights
 
 
 def with_four_axes(
@@ -174,14 +174,14 @@ def _without_padding(
     return block[:, positions.to(block.device)]
 
 
-def _known_weights(call: AttentionCall, index: int, positions: Positions) -> GivenWeights:
+def _known_weights(call: AttentionCall, index: int, positions: Positions) -> StoredWeights:
     weights = call.weights
     if weights is None:
         raise TypeError("a call without queries and keys must have weights")
     block = _without_padding(weights, index, positions.queries)
     if positions.keys is not None:
         block = block[..., positions.keys.to(block.device)]
-    return GivenWeights(block.float())
+    return StoredWeights(block.float())
 
 
 def _scale(call: AttentionCall) -> float:

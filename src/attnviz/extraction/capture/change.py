@@ -17,7 +17,7 @@ from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.inserted import Insertion
 from attnviz.record.softmax import row_tiles
 
@@ -105,8 +105,8 @@ def _filled_keys(attention: Captured, num_keys: int) -> Captured:
     """Drop the keys of a static cache that are not filled yet."""
     if attention.num_keys <= num_keys:
         return attention
-    if isinstance(attention, GivenWeights):
-        return GivenWeights(attention.values[..., :num_keys])
+    if isinstance(attention, StoredWeights):
+        return StoredWeights(attention.values[..., :num_keys])
     return replace(attention, keys=attention.keys[:, :num_keys])
 
 
@@ -273,7 +273,7 @@ def _edit_example(
         for size, indices in zip(heads.shape[1:], (positions.queries, positions.keys), strict=True)
     )
     with torch.no_grad():
-        attention = GivenWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
+        attention = StoredWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
         if block is None:
             _check_whole(attention, change, name)
             block = Block(0, 0, attention.num_queries, attention.num_keys)

@@ -38,7 +38,7 @@ from attnviz.extraction.modules import (
     stack_of,
 )
 from attnviz.extraction.options import CaptureOptions
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
@@ -300,7 +300,7 @@ class Collector:
         error = None
         if not run.is_copied:
             attentions = [
-                GivenWeights(torch.empty(0, *_unpadded_size(call, positions)))
+                StoredWeights(torch.empty(0, *_unpadded_size(call, positions)))
                 for positions in unpadded
             ]
         else:
@@ -534,7 +534,7 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
     vectors = [part.vectors for part in parts if part.vectors is not None]
     if len(vectors) < len(parts):
         return _joined_weights(
-            [part.given_weights for part in parts if part.given_weights is not None], name
+            [part.stored_weights for part in parts if part.stored_weights is not None], name
         )
     first = vectors[0]
     query_windows, query_positions = _window_indices([part.num_queries for part in vectors])
@@ -605,7 +605,7 @@ def _joined_bias(
     )
 
 
-def _joined_weights(parts: Sequence[torch.Tensor], name: str) -> GivenWeights:
+def _joined_weights(parts: Sequence[torch.Tensor], name: str) -> StoredWeights:
     heads, rows, columns = len(parts[0]), *(sum(p.shape[axis] for p in parts) for axis in (1, 2))
     if heads * rows * columns > _MAX_JOINED_ENTRIES:
         raise NotImplementedError(
@@ -618,4 +618,4 @@ def _joined_weights(parts: Sequence[torch.Tensor], name: str) -> GivenWeights:
         stop, last_key = start + part.shape[1], first_key + part.shape[2]
         values[:, start:stop, first_key:last_key] = part
         start, first_key = stop, last_key
-    return GivenWeights(values)
+    return StoredWeights(values)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from attnviz.extraction.options import CaptureOptions, narrows
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
 
@@ -39,20 +39,20 @@ class Copier:
 
     def copy(
         self,
-        attention: QueryKeyAttention | GivenWeights,
+        attention: QueryKeyAttention | StoredWeights,
         written: tuple[int, str] | None = None,
-    ) -> QueryKeyAttention | GivenWeights:
+    ) -> QueryKeyAttention | StoredWeights:
         """Copy an attention.
 
         Copies share the masks and biases that layers share. `written` is the example's index and
         the module's path if the copy may be written to the example's spool. Raise ValueError if
         numbers are too large for the dtype, and OSError if the spool cannot be written.
         """
-        if isinstance(attention, GivenWeights):
+        if isinstance(attention, StoredWeights):
             copies = self._copies_of(
                 {"weights": (attention.values, self._convert_weights)}, written
             )
-            return GivenWeights(copies["weights"])
+            return StoredWeights(copies["weights"])
         copies = self._copies_of(
             {
                 "queries": (attention.queries, partial(self._convert_vectors, what="queries")),
@@ -65,14 +65,14 @@ class Copier:
             sinks = sinks.to(self._options.device or sinks.device, copy=True)
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
-    def error(self, attention: QueryKeyAttention | GivenWeights) -> float | None:
+    def error(self, attention: QueryKeyAttention | StoredWeights) -> float | None:
         """Return the largest change of a weight due to rounded copies, or None without rounding.
 
         For queries and keys it is measured on a few queries of each head and all keys. For weights
         it is the largest difference of all weights and of the sums of rows.
         """
         dtype = self._options.dtype
-        if isinstance(attention, GivenWeights):
+        if isinstance(attention, StoredWeights):
             if dtype is None or not narrows(attention.values.dtype, dtype):
                 return None
             return max(_weight_error(values, dtype) for values in attention.values)

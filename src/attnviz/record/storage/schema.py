@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import (
     DerivedAttention,
-    GivenWeights,
     LayerAttention,
     QueryKeyAttention,
+    StoredWeights,
 )
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid, check_image
@@ -193,7 +193,7 @@ def _has_form(attention: LayerAttention) -> bool:
             return all(_has_form(side) and not _of_difference(side) for side in sides)
         case MergedWeights():
             return _has_form(attention.base)
-    return isinstance(attention, GivenWeights | QueryKeyAttention)
+    return isinstance(attention, StoredWeights | QueryKeyAttention)
 
 
 def _of_difference(attention: LayerAttention) -> bool:
@@ -236,7 +236,7 @@ def _form_to_header(
                 "key_starts": shared.starts(attention.key_starts),
                 "base": _form_to_header(attention.base, prefix, arrays, shared),
             }
-        case GivenWeights():
+        case StoredWeights():
             arrays[f"{prefix}/weights"] = attention.values
             return {"kind": "weights"}
         case QueryKeyAttention():
@@ -294,9 +294,9 @@ class _ReadLayers:
 
 def _tokens_layer_from_header(
     prefix: str, fields: _Header, arrays: _Arrays, shared: dict[str, Mask | Bias]
-) -> QueryKeyAttention | GivenWeights:
+) -> QueryKeyAttention | StoredWeights:
     if fields["kind"] == "weights":
-        return GivenWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
+        return StoredWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
     if fields["kind"] != "queries and keys":
         raise ValueError(f"{prefix} is a layer of an unknown kind, {fields['kind']!r}")
     scale = float(fields["scale"])

@@ -22,7 +22,7 @@ from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.options import CaptureOptions
-from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
 # Of a text this long some rows are compared, of 8 heads 32 each: all rows in one head at least.
@@ -64,7 +64,7 @@ def captured(
     *,
     unpadded: Sequence[Positions] | None = None,
     windows: bool = False,
-) -> list[QueryKeyAttention | GivenWeights]:
+) -> list[QueryKeyAttention | StoredWeights]:
     found, _ = capture(
         given,
         unpadded or [Positions(None, None)] * given.num_examples,
@@ -204,7 +204,7 @@ def test_every_row_is_held_against_the_weights(head: int, windows: bool) -> None
         for row in range(LENGTH):
             wrong = changed(given.weights, (example, head, row, 0), 0.01)
             found = captured(replace(given, weights=wrong), windows=windows)
-            assert {type(each) for each in found} == {GivenWeights}
+            assert {type(each) for each in found} == {StoredWeights}
             assert torch.equal(found[example].tensors[0][head, row], wrong[example, head, row])
 
 
@@ -215,7 +215,7 @@ def test_weights_may_differ_by_rounding_alone(dtype: torch.dtype) -> None:
     allowed = {torch.float16: 2e-2, torch.bfloat16: 1.5e-1}.get(dtype, 1e-4)
     for sign in (-1, 1):
         wrong = changed(given.weights, (0, 0, LENGTH - 1, 0), sign * allowed)
-        assert isinstance(captured(replace(given, weights=wrong))[0], GivenWeights)
+        assert isinstance(captured(replace(given, weights=wrong))[0], StoredWeights)
 
 
 def test_an_output_that_is_nan_is_named() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.options import CaptureOptions
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from attnviz.utils.cleanup import Cleanup
 
 HEADS, LENGTH, WIDTH = 3, 5, 4
@@ -60,7 +60,7 @@ def layers_known_by_weights_alone(head: int | None) -> list[int]:
         collector.watch(undo)
         model(torch.randn(1, LENGTH, WIDTH))
     assert [run.name for run in collector.runs] == [f"layers.{n}" for n in range(2 * HEADS)]
-    return [n for n, run in enumerate(collector.runs) if isinstance(run.calls[0][0], GivenWeights)]
+    return [n for n, run in enumerate(collector.runs) if isinstance(run.calls[0][0], StoredWeights)]
 
 
 def test_queries_and_keys_that_give_the_weights_are_kept() -> None:

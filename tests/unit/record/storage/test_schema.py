@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from attnviz.record.attention import (
     DerivedAttention,
-    GivenWeights,
     LayerAttention,
     QueryKeyAttention,
+    StoredWeights,
 )
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid
@@ -96,7 +96,9 @@ def records(draw: st.DrawFn) -> AttentionRecord:
         key_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 2))
         heads = key_heads * group
         if draw(st.booleans()):
-            layers[number] = GivenWeights(torch.from_numpy(shares(heads, queries, keys, seed=seed)))
+            layers[number] = StoredWeights(
+                torch.from_numpy(shares(heads, queries, keys, seed=seed))
+            )
             continue
         flags = torch.from_numpy(np.random.default_rng(seed).random((heads, queries, keys)) < 0.7)
         causal = torch.ones(1, queries, keys, dtype=torch.bool).tril(keys - queries)
@@ -268,7 +270,7 @@ def signed_record(*, merged: bool = False) -> AttentionRecord:
     stacks = [
         AttentionStack(
             "given",
-            {0: GivenWeights(torch.from_numpy(numbers))},
+            {0: StoredWeights(torch.from_numpy(numbers))},
             Tokens.of(words(6)),
             signed=True,
             measure="effect",
@@ -338,7 +340,7 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
         def weights(self, head: int, rows: slice, columns: slice) -> Any:
             return self.base.weights(head, slice(0, 6), slice(0, 6))[::-1][rows, columns]
 
-    sides = [GivenWeights(torch.from_numpy(shares(1, 6, 6, seed=n))) for n in range(2)]
+    sides = [StoredWeights(torch.from_numpy(shares(1, 6, 6, seed=n))) for n in range(2)]
     layer = DifferenceAttention(Turned(sides[0]), sides[1])
     stack = AttentionStack("self", {1: layer}, Tokens.of(words(6)), signed=True)
     path = AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
@@ -563,7 +565,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
     path, sources = tmp_path / "x.safetensors", []
     for number in range(3):
         values = torch.full((2, 4, 4), float(number))
-        layers: dict[int, LayerAttention] = {0: GivenWeights(values)}
+        layers: dict[int, LayerAttention] = {0: StoredWeights(values)}
         stack = AttentionStack("self", layers, Tokens.of(words(4)))
         record = AttentionRecord({"self": stack}, model=str(number))
         sources.append(str(record.save(tmp_path / f"source-{number}")))
@@ -580,7 +582,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
                 again = load(path)
                 models.add(again.model)
                 attention = again.stack().attention(0)
-                assert isinstance(attention, GivenWeights)
+                assert isinstance(attention, StoredWeights)
                 found.append((again.model, set(attention.values.flatten().tolist())))
         finally:
             process.kill()
@@ -589,7 +591,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
 
 
 def test_a_layer_of_unknown_kind_is_not_saved(tmp_path: Path) -> None:
-    class Other(GivenWeights):
+    class Other(StoredWeights):
         pass
 
     class Foreign(LayerAttention):
@@ -617,7 +619,7 @@ def test_images_grids_and_predictions_come_back(tmp_path: Path) -> None:
         grids=(PatchGrid(image=0, start=1, rows=1, columns=2),),
         predictions=(Prediction(query=2, token=cat, candidates=(cat, dog), row=3),),
     )
-    attention = GivenWeights(torch.eye(4)[None])
+    attention = StoredWeights(torch.eye(4)[None])
     stack = AttentionStack("self", {0: attention}, tokens)
     record = AttentionRecord({"self": stack}, images=[image])
     again = load(record.save(tmp_path / "record.safetensors"))

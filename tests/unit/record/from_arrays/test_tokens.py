@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from torch import nn
 
-from attnviz.record.given.tokens import ProjectedKeys
+from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.tokens import Tokens
 from unit.records import vectors, words

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.given.arrays import (
+from attnviz.record.from_arrays.arrays import (
     as_tensor,
     check_layer_numbers,
     describe_axes,
     remove_batch_axis,
     split_layers,
 )
-from attnviz.record.given.masks import create_band, read_bias, read_mask
-from attnviz.record.given.tokens import (
+from attnviz.record.from_arrays.masks import create_band, read_bias, read_mask
+from attnviz.record.from_arrays.tokens import (
     ProjectedKeys,
     as_key_tokens,
     as_tokens,

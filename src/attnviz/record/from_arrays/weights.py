@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnviz.record.attention import GivenWeights
-from attnviz.record.given.arrays import (
+from attnviz.record.attention import StoredWeights
+from attnviz.record.from_arrays.arrays import (
     as_tensor,
     check_layer_numbers,
     describe_axes,
     remove_batch_axis,
     split_layers,
 )
-from attnviz.record.given.tokens import as_key_tokens, as_tokens
+from attnviz.record.from_arrays.tokens import as_key_tokens, as_tokens
 from attnviz.record.stack import AttentionStack, resolve_normalized
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
@@ -131,7 +131,7 @@ def create_stacks(
         stack_name = stack if name == "self" else name
         stacks[stack_name] = AttentionStack(
             stack_name,
-            {number: GivenWeights(tensor) for number, tensor in values.items()},
+            {number: StoredWeights(tensor) for number, tensor in values.items()},
             queries,
             keys,
             normalized=normalized,

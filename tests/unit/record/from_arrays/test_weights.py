@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from attnviz.record.attention import GivenWeights
+from attnviz.record.attention import StoredWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from unit.records import shares, vectors, words
@@ -60,7 +60,7 @@ def test_half_precision_is_kept_and_its_rounding_forgiven(dtype: torch.dtype) ->
         record = AttentionRecord.from_weights([given], words(300))
         assert_array_equal(record.stack().weights(layer=0), rounded[0])
     attention = AttentionRecord.from_weights([weights], words(300)).stack().attention(0)
-    assert isinstance(attention, GivenWeights)
+    assert isinstance(attention, StoredWeights)
     assert attention.values.dtype == dtype
 
 
