@@ -1,4 +1,4 @@
-"""What every view is: a widget that answers the browser, and that becomes a page or a picture."""
+"""Base class of all views: a widget that answers requests of the browser and can be exported."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["View"]
 
-# Names that other libraries, or other functions of this one, have for a view's traits.
+# Names that BertViz or other functions of attnviz use for traits of a view.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Arguments of BertViz that have no name here, and what does the same.
+# Arguments of BertViz that do not exist here, each with its replacement.
 _OF_BERTVIZ = {
     "prettify_tokens": "give tokens=Tokens.of(tokens), which stay as they are",
     "html_action": "view.to_html() gives the page, and view.save('view.html') writes it",
@@ -51,7 +51,7 @@ _OF_BERTVIZ = {
 }
 _OF_BERTVIZ["cross_attention"] = _OF_BERTVIZ["encoder_attention"]
 
-# By what a browser makes a widget and the box that it stands in.
+# Traits from which a browser creates a widget and its layout.
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
 ]
@@ -61,56 +61,57 @@ _logger = logging.getLogger(__name__)
 
 
 def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
-    """The description, where the widget opens: in no other message, and not kept."""
+    """Return the description while the widget opens, and None in every other message."""
     del value
     return view._describe_now() if view._opens else None
 
 
 class View(anywidget.AnyWidget):
-    """Base of all views.
+    """Base class of all views.
 
     Attributes
     ----------
     theme : {"auto", "light", "dark"}
-        ``"auto"`` follows the notebook or the page.
+        ``"auto"`` follows the theme of the notebook or page.
     controls : {"auto", "full", "compact", "none"}
-        ``"full"``: all controls, in rows; ``"compact"``: layer and heads in one row, the rest
-        behind a button; ``"none"`` (or False): none, while title, picture, legend and captions
-        stay. ``"auto"`` (or True) is ``"full"``, and ``"compact"`` in a page whose window or frame
-        is lower than 600 pixels or narrower than 480. Keys work in all of them.
+        Controls to show. ``"full"`` shows all controls in rows. ``"compact"`` shows layer and heads
+        in one row, and a button that opens the other controls. ``"none"`` (or False) shows no
+        controls: title, picture, legend and captions stay. ``"auto"`` (or True) is ``"full"``, or
+        ``"compact"`` on a page whose window or frame is lower than 600 pixels or narrower than 480.
+        Keyboard shortcuts always work.
     """
 
     name: ClassVar[str]
     #: Whether `include_layers` chooses the layers that are offered.
     offers_layers: ClassVar[bool] = True
-    #: The notebook cell that shows this view already (see `attnviz.views.show.show`).
+    #: Notebook cell that already displays this view (see `attnviz.views.show.show`).
     shown_in_cell: int | None = None
 
     theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
-    #: The view's code, deflated, which `_esm` loads once for all widgets in a browser's page.
+    #: Code of the view, compressed with deflate. `_esm` loads it once for each page of a browser.
     _code = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    # Read when a widget is made, not when the class is: a missing bundle is then an error of that
-    # call, with its way out, and a rebuilt one is taken up without a restart.
+    # Read when a widget is created, not when the class is defined. A missing bundle then raises an
+    # error in this call, with the remedy, and a rebuilt bundle is used without a restart.
     _esm = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    # What anywidget adds to each widget that does not have it.
+    # anywidget adds this trait to each widget that lacks it.
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: The description, which the browser asks for first; it takes it out of the widget's state.
+    #: Description, which the browser requests first. It removes it from the widget's state.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
-    # The name `sys` may be gone from this module before the last view is.
+    # `__del__` may run after Python deleted the name `sys` of this module.
     _at_the_end = staticmethod(sys.is_finalizing)
-    # Whether the message is made that opens the widget in the browser.
+    # Whether the message that opens the widget in the browser is being created.
     _opens = False
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        # Weakly, so that a view ends with the last variable that holds it, and not when Python
-        # next looks for circles: it may have a large record.
+        # Weak references: a view is freed with the last variable that refers to it, and not at the
+        # next garbage collection. It may have a large record.
         self._channel = KernelChannel(self._served, weakly(self._send_message))
         self.on_msg(weakly(self._receive_message))
         hold_weakly(self.layout)
@@ -121,52 +122,52 @@ class View(anywidget.AnyWidget):
         raise NotImplementedError
 
     def to_html(self) -> str:
-        """The view as one HTML page that works offline."""
+        """Return the view as one HTML page that works offline."""
         raise NotImplementedError
 
     def to_svg(self, **figure: Unpack[FigureArguments]) -> str:
-        """The view as an SVG picture, drawn by an installed Chromium or Chrome.
+        """Return the view as an SVG picture, drawn by an installed Chromium or Chrome.
 
         Parameters
         ----------
         width : str or float, optional
-            Of the whole picture: ``"84mm"``, ``"3.3in"``, ``"240pt"``, ``"12cm"``, or a number of
-            CSS pixels (96 to the inch). The picture is laid out for this width. By default it is as
-            on a page 1,100 pixels wide, without what is blank at its sides.
+            Width of the whole picture: ``"84mm"``, ``"3.3in"``, ``"240pt"``, ``"12cm"``, or a
+            number of CSS pixels (96 per inch). The layout fits this width. The default is the
+            layout of a page 1,100 pixels wide, without the blank margins.
         font_size : float or str, optional
-            Of the smallest text: a number of points, or ``"8pt"``, ``"3mm"``. With a stated width
-            it is 8 points by default, and all texts but the title have it.
+            Size of the smallest text: a number of points, or ``"8pt"``, ``"3mm"``. If `width` is
+            passed, the default is 8 points, and all texts except the title have this size.
         font : str or tuple of str, optional
-            Name of an installed font; of two, for words and for tokens.
+            Name of an installed font, or two names: for words and for tokens.
         scale : float, default 2
-            Of a PNG: its pixels to a CSS pixel.
+            Pixels of a PNG per CSS pixel.
         dpi : float, optional
-            Of a PNG, in place of `scale`: its pixels to the inch of the stated width.
+            Pixels of a PNG per inch of `width`, in place of `scale`.
         title : str, optional
-            Above the picture in place of the model's name; ``""`` for none.
+            Title above the picture in place of the model's name. ``""`` draws none.
         caption : bool, default True
-            Whether the two sentences below the picture are drawn: what it shows, and what it leaves
-            out. Without them they are in the file's description.
+            Whether the sentences below the picture are drawn: what it shows, and what it leaves
+            out. If not, they are in the file's description.
         legend : bool, default True
-            Whether the legends and the scale of colours are drawn.
+            Whether the legends and the colour scale are drawn.
         theme : {"light", "dark", "auto"}, optional
-            In place of the view's.
+            Theme of the picture in place of the view's theme.
         background : str, optional
             ``"transparent"``, or a colour such as ``"#ffffff"``.
         colors : sequence of str, optional
-            Of the chosen heads, in order, such as ``["#1b6ab3", "#d96f0e"]``.
+            Colours of the chosen heads, in order, such as ``["#1b6ab3", "#d96f0e"]``.
 
         Returns
         -------
         str
-            The picture as text, with real text in it, of fonts that the reader's machine has.
+            The picture as SVG code. Its texts are text elements in fonts of the reader's machine.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument has another value, or the picture needs more width; says which.
+            If an argument has an invalid type or value, or the picture needs more width.
         ImportError, RuntimeError
-            If no browser is found; says how to get one.
+            If no browser is found. The message says how to install one.
 
         Examples
         --------
@@ -175,33 +176,33 @@ class View(anywidget.AnyWidget):
         return self._draw("svg", self._whole_page, figure).decode()
 
     def save(self, path: str | os.PathLike[str], **figure: Unpack[FigureArguments]) -> Path:
-        """Write the view as a file: a page (.html, or no suffix), or a picture (.svg, .png, .pdf).
+        """Write the view to a file: a page (.html, or no suffix), or a picture (.svg, .png, .pdf).
 
-        For `figure` see `to_svg`.
+        `to_svg` describes `figure`.
         """
         return self._write(path, self._whole_page, figure)
 
     def to_iframe(self, *, height: float | Literal["auto"] = "auto", **page: Any) -> str:
-        """The view as an HTML frame, for the pages of other programs.
+        """Return the view as an HTML frame that other programs can put into their pages.
 
         Parameters
         ----------
         height : "auto" or float, default "auto"
-            Of the frame, in pixels. ``"auto"``: the frame follows its content where the page
-            around it lets the frame's own `onload` run; elsewhere it keeps an estimate.
+            Height of the frame in pixels. ``"auto"`` fits the frame to its content if the page
+            around it runs the frame's `onload`, and is an estimate otherwise.
         **page : optional
-            Of the page in the frame: the arguments of `to_html`, such as `controls` and `max_mb`.
+            Arguments of `to_html` for the page in the frame, such as `controls` and `max_mb`.
 
         Returns
         -------
         str
-            An ``<iframe srcdoc=... sandbox="allow-scripts allow-downloads">``: the page of
-            `to_html`, which fetches nothing and cannot reach the page around it.
+            An ``<iframe srcdoc=... sandbox="allow-scripts allow-downloads">`` that contains the
+            page of `to_html`. It makes no requests and cannot reach the page around it.
 
         Raises
         ------
         TypeError, ValueError
-            If `height` is neither, or an argument of the page has another value.
+            If `height` is invalid, or an argument of the page has an invalid type or value.
 
         Examples
         --------
@@ -218,28 +219,28 @@ class View(anywidget.AnyWidget):
         return iframe(make(**page), wanted, self._estimated_height())
 
     def snapshot(self) -> None:
-        """Show static outputs that survive without a kernel: a picture, and the page in a frame."""
+        """Display static outputs that need no kernel: a picture, and the page in a frame."""
         self._show_static(self.to_html)
 
     @property
     def file_name(self) -> str:
-        """A file's name without its ending: the model's name and the view's."""
+        """Name of a file without its suffix: the model's name and the view's name."""
         view = self.name if self.name == "dashboard" else f"{self.name}-view"
         return "-".join(filter(None, [file_stem(self.record.model), view]))
 
     def _server(self) -> Server:
-        """What answers the browser."""
+        """Create the server that answers the browser."""
         raise NotImplementedError
 
     @cached_property
     def _served(self) -> Server:
-        """The one server of this view, which describes it before the widget is open."""
+        """Server of this view. It describes the record before the widget opens."""
         return self._server()
 
     def _describe_now(self) -> Mapping[str, Any] | None:
-        """The description of what is shown, if it is short; None without a Jupyter kernel.
+        """Return the description if it is short, or None without a Jupyter kernel.
 
-        If None, the browser asks for it, and gets the error if there is one.
+        If None, the browser requests the description, and shows the error if there is one.
         """
         if not has_kernel():
             return None
@@ -251,7 +252,7 @@ class View(anywidget.AnyWidget):
         return None if "pending" in reply.header or reply.data is not None else reply.header
 
     def open(self) -> None:
-        """Open the widget in the browser, which gets the description with it.
+        """Open the widget in the browser, and send the description in the same message.
 
         Examples
         --------
@@ -265,21 +266,21 @@ class View(anywidget.AnyWidget):
         end_with_cell(self)
 
     def _page(self, state: Mapping[str, Any]) -> str:
-        """The page that the browser asks for, with the state that the reader sees."""
+        """Return the page that the browser requests, with the state that the reader sees."""
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
-        """The page of a state with all that it may wait for."""
+        """Return the page of a state, including data whose computation may take long."""
         return self._page(state)
 
     @classmethod
     def state_names(cls) -> list[str]:
-        """Names of the traits that say what is shown.
+        """Return the names of the traits that define what is shown.
 
         Returns
         -------
         list of str
-            Those that this project defines and the browser shares, and that can be set.
+            Traits that attnviz defines, that are shared with the browser, and that can be set.
         """
         synced = cls.class_traits(sync=True)
         return [
@@ -293,7 +294,7 @@ class View(anywidget.AnyWidget):
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:
-        """Refuse names of arguments that the view does not have.
+        """Raise TypeError for names of arguments that the view does not have.
 
         Parameters
         ----------
@@ -303,7 +304,7 @@ class View(anywidget.AnyWidget):
         Raises
         ------
         TypeError
-            If one is unknown; says which there are.
+            If a name is unknown. The message lists the valid names.
         """
         own = cls.state_names()
         unknown = sorted(set(names) - set(own))
@@ -320,7 +321,7 @@ class View(anywidget.AnyWidget):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse attributes that no view has: one that is misspelt would change nothing."""
+        """Set an attribute. Raise AttributeError for an unknown public name."""
         if not name.startswith("_") and not hasattr(type(self), name):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r}"
@@ -330,11 +331,11 @@ class View(anywidget.AnyWidget):
 
     @property
     def state(self) -> dict[str, Any]:
-        """Values of all traits that say what is shown."""
+        """Values of all traits that define what is shown."""
         return {name: getattr(self, name) for name in self.state_names()}
 
     def _controls_in_a_frame(self) -> str:
-        """The controls of a page whose frame is as high as the page: a low one is not small."""
+        """Return the controls of a page in a frame that fits the page, so "auto" is "full"."""
         return "full" if self.controls == "auto" else str(self.controls)
 
     def _write(
@@ -343,7 +344,7 @@ class View(anywidget.AnyWidget):
         page: Callable[[Mapping[str, Any]], str],
         figure: FigureArguments,
     ) -> Path:
-        """Write the page of a state, or a picture of it; arguments are checked before."""
+        """Check the arguments, then write the page of the current state, or a picture of it."""
         kind = check_file_kind(path)
         if kind != "html":
             return write_atomic(path, self._draw(kind, page, figure))
@@ -364,17 +365,17 @@ class View(anywidget.AnyWidget):
         page: Callable[[Mapping[str, Any]], str],
         figure: FigureArguments,
     ) -> bytes:
-        """A picture of the page of this view's state."""
+        """Return a picture of the page of this view's state."""
         from attnviz.pages.image import check_browser, draw
 
         options = parse_figure_options(figure, self.theme)
-        # What is missing is said before anything is computed.
+        # A missing browser raises before anything is computed.
         check_browser()
         state = self.state if options.theme is None else self.state | {"theme": options.theme}
         return draw(page(state), kind, options)
 
     def _estimated_height(self) -> float:
-        """About how high the view is in a usual column, in pixels, where it cannot be measured."""
+        """Return an estimate of the view's height in pixels, for hosts that cannot measure it."""
         from attnviz.pages.iframe import estimate_height
 
         return estimate_height(self.name, self.record, self.state)
@@ -385,25 +386,25 @@ class View(anywidget.AnyWidget):
         show_snapshot(page, self._estimated_height())
 
     def _page_of(self, state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
-        """The name and the text of a page, of a state that the browser sent."""
+        """Return the file name and the HTML of a page with the state that the browser sent."""
         names = self.state_names()
         sent = {name: value for name, value in state.items() if name in names}
         page = yield from self._page_steps(self.state | sent)
         return f"{self.file_name}.html", page
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        """The same as `_page`, step by step where it may take long."""
+        """Build the page of `_page` in steps, if this may take long."""
         yield from ()
         return self._page(state)
 
     def _ipython_display_(self) -> None:
-        """Stay silent as the last expression of the cell that shows this view already."""
+        """Display the view, unless the current cell already displays it."""
         if self.shown_in_cell is not None and self.shown_in_cell == ipython_cell():
             return
         from IPython.display import display
 
         if self.comm is None:
-            # `close` put None in the place of the method.
+            # `close` replaced the method with None.
             self.__dict__.pop("_repr_mimebundle_", None)
             self.open()
         data, metadata = self._repr_mimebundle_() or ({}, {})
@@ -412,13 +413,13 @@ class View(anywidget.AnyWidget):
             self._show_saved()
 
     def _show_saved(self) -> None:
-        """Store a picture, or the page as well, for readers without the kernel."""
+        """Store a picture, and the page if the options say so, for readers without a kernel."""
         from attnviz.pages.notebook import show_saved
 
         try:
             still = self._still()
         except Exception:
-            # The view is on the screen, and says what is wrong with its numbers.
+            # The view is on the screen, and shows the problem with its numbers.
             _logger.warning("no picture of the view is saved in the notebook", exc_info=True)
             return
         if options.snapshot == "page":
@@ -430,14 +431,14 @@ class View(anywidget.AnyWidget):
             show_saved(still)
 
     def _still(self) -> str:
-        """The picture that is saved with the view, as HTML: drawn without a browser, and small."""
+        """Return the small picture that is saved with the view, as HTML drawn without a browser."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Take the view from the screen wherever it is, and let go of it.
+        """Remove the view from the screen and release it.
 
-        ipywidgets and IPython's history hold it no longer: its record is freed when no variable
-        holds the view or the record. A view that is displayed again is opened again.
+        ipywidgets and IPython's history no longer refer to the view. Its record is freed when no
+        variable refers to the view or the record. Displaying the view again opens it again.
 
         Examples
         --------
@@ -447,14 +448,15 @@ class View(anywidget.AnyWidget):
         forget_result(self)
 
     def __del__(self) -> None:
-        # At Python's end the names that closing needs are gone.
+        # At shutdown, modules that `close` needs may be gone.
         if not self._at_the_end():
             super().__del__()
 
     def _get_embed_state(self, *options: Any, **named: Any) -> dict[str, Any]:
-        """What `ipywidgets.embed` writes into a page without a kernel: the exported page, framed.
+        """Return what `ipywidgets.embed` writes into a page: the exported page in a frame.
 
-        What anywidget needs is in it also where defaults are dropped.
+        The state includes the traits that anywidget needs, even if `ipywidgets.embed` drops
+        default values.
         """
         from attnviz.pages.iframe import make_module
 
@@ -462,7 +464,7 @@ class View(anywidget.AnyWidget):
         try:
             shown = self.to_iframe()
         except ValueError as error:
-            # All views are written, also those that were not asked for.
+            # `ipywidgets.embed` writes all views, including those that the user did not choose.
             warn_caller(f"a view is not embedded: {error}")
             shown = f"<p>This view was not embedded: {escape(str(error))}</p>"
         names = [*_EMBEDDED_TRAITS, "_esm", "_anywidget_id"]
@@ -471,7 +473,7 @@ class View(anywidget.AnyWidget):
         return {name[1:]: state[name] for name in model} | {"state": state}
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Take values from the browser, but no code.
+        """Set traits to values from the browser, except those that contain code.
 
         Parameters
         ----------
@@ -486,7 +488,7 @@ class View(anywidget.AnyWidget):
         super()._comm_changed(change)
         if self.comm is not None and not in_marimo():
             self.comm.on_msg(weakly(self._handle_msg))
-            # The browser closed it, and with it all that it shows of this view.
+            # The browser closed the comm, and no longer shows this view.
             self.comm.on_close(weakly(self._comm_closed))
 
     def _comm_closed(self, message: Any) -> None:
@@ -503,13 +505,13 @@ class View(anywidget.AnyWidget):
     def add_traits(self, **traits: Any) -> None:
         """Add traits that the view's class does not have.
 
-        A widget with added traits has a class by itself: making it takes as long as all else, and
-        it stays until Python looks for circles.
+        A widget with added traits gets its own class. Creating this class takes as long as
+        creating the widget, and the class is freed only by the garbage collector.
 
         Parameters
         ----------
         **traits
-            As for `traitlets.HasTraits.add_traits`.
+            Passed to `traitlets.HasTraits.add_traits`.
         """
         new = {name: trait for name, trait in traits.items() if not self.has_trait(name)}
         if new:

@@ -1,4 +1,4 @@
-"""The runs that a view's reader makes of its model, changed: answers, weights and single pairs."""
+"""Runs of a view's model with changed attention: effects, weights and single query-key pairs."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedRuns", "Measured", "ShownStacks", "change_of", "check_count"]
 
-# Changes that are made together, and outcomes and pairs that a page carries.
+# Maximum number of changes in one run, and of cached effects, which a page contains.
 _MOST_CHANGES = 32
 _MOST_OUTCOMES = 50
-# Changed runs whose weights are kept.
+# Maximum number of cached runs with weights.
 _MOST_RUNS = 2
-# Changes that a name says one by one.
+# Maximum number of changes that a name lists one by one.
 _NAMED = 2
-# Characters of a name.
+# Maximum length of a name, in characters.
 _LONGEST_NAME = 160
 
 
-#: A token or class, or a pair of these, empty for the default of `attnviz.intervene`; a function.
+#: Tokens or classes (at most two, none for the default of `attnviz.intervene`), or a function.
 Measured = tuple[int | str, ...] | Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class ShownStacks:
-    """The stacks of a changed run beside those of the unchanged one, by the names of the latter."""
+    """Stacks of a changed run and differences from the unchanged run, by stack name."""
 
     after: dict[str, AttentionStack]
     difference: dict[str, AttentionStack]
@@ -58,7 +58,7 @@ class ShownStacks:
 
 @dataclass(frozen=True)
 class _Run:
-    """A changed run whose weights are kept."""
+    """Changed run whose weights are cached."""
 
     measured: Measured
     record: ChangedRecord
@@ -67,7 +67,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Known:
-    """What was answered to some changes."""
+    """Cached effect of some changes."""
 
     changes: tuple[RequestedChange, ...]
     described: tuple[str, ...]
@@ -76,18 +76,18 @@ class _Known:
 
 
 class ChangedRuns:
-    """What a view asks of its model, and what it was answered.
+    """Runs of a view's model with changed attention, and a cache of their results.
 
     Parameters
     ----------
     record : AttentionRecord
-        What the view shows of the unchanged run.
+        Record of the unchanged run.
     source : tuple, optional
         The model, its inputs, the target and the options of `attnviz.extract`.
     measured : tuple of int or str, or callable
-        The view's `answer`, which is also measured in runs that ask for no answer.
+        The view's `answer`. Runs for weights alone measure it, too.
     hint : str
-        A sentence that says how such a view is made with a model.
+        Sentence that explains how to create such a view with a model.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ChangedRuns:
     def outcome(
         self, changes: tuple[RequestedChange, ...], measured: Measured | None = ()
     ) -> Steps[OutcomeHeader]:
-        """What changes do together to the answer that is measured."""
+        """Compute the effect of `changes`, made together, on the measured answer."""
         measured = self.measured if measured is None else measured
         found = yield from self._answered(changes, measured)
         effect = found.effect
@@ -128,7 +128,7 @@ class ChangedRuns:
         }
 
     def check(self, measured: Measured) -> None:
-        """Raise ValueError or TypeError if an answer cannot be measured; the model may run."""
+        """Raise ValueError or TypeError if an answer cannot be measured. May run the model."""
         run_steps(self._made().check(measured))
 
     def _made(self) -> RepeatedInterventions:
@@ -163,9 +163,10 @@ class ChangedRuns:
     def run(
         self, changes: tuple[RequestedChange, ...], measured: Measured | None = None
     ) -> Steps[_Run]:
-        """A changed run, by default whatever it was asked; the model runs if it is not kept.
+        """Return a changed run from the cache, or run the model.
 
-        Raises MemoryError where it does not fit.
+        If `measured` is None, a cached run with any answer is returned. Raises MemoryError if the
+        weights do not fit into memory.
         """
         key = _key(changes)
         kept = self._runs.get(key)
@@ -199,7 +200,7 @@ class ChangedRuns:
         return ChangedHeader(stacks=stacks)
 
     def stack(self, name: str) -> AttentionStack | None:
-        """A stack of a changed run that is kept."""
+        """Return a stack of a cached run by its name, or None."""
         for run in self._runs.values():
             for stacks in (run.shown.after, run.shown.difference):
                 for stack in stacks.values():
@@ -208,7 +209,7 @@ class ChangedRuns:
         return None
 
     def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
-        """What is known of a pair beside its weight."""
+        """Return the norm share of a query-key pair and the effects of cutting it."""
         interventions = self._made()
         if not interventions.ready:
             return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
@@ -227,7 +228,7 @@ class ChangedRuns:
         return found
 
     def _cuts_of(self, asked: EdgeRequest) -> tuple[list[Cut], str]:
-        """The effects of all cuts of a pair that were asked for, and the noise, in words."""
+        """Return the cached effects of cutting a pair, and the largest noise, in words."""
         cuts: list[Cut] = []
         noise = 0.0
         for known in self._outcomes.values():
@@ -245,7 +246,7 @@ class ChangedRuns:
         return cuts, format_small(noise) if cuts else ""
 
     def page_state(self) -> dict[str, Any]:
-        """What a page carries of all that was answered."""
+        """Return the cached results that a page contains."""
         made: dict[str, Any] = {}
         if self._outcomes:
             made["outcomes"] = [
@@ -265,7 +266,7 @@ class ChangedRuns:
         return made
 
     def _shown(self, key: str, found: Outcome) -> ShownStacks:
-        """The stacks of a changed run under names of their own, and what differs."""
+        """Return the stacks of a changed run and the differences, under unique names."""
         if found.record is None:
             raise TypeError("a run without a record has no stacks")
         words = self._named(key, found.described)
@@ -301,7 +302,7 @@ class ChangedRuns:
         return shown
 
     def _named(self, key: str, described: Sequence[str]) -> str:
-        """Changes in words, others for other changes."""
+        """Return a unique name for changes, made from their descriptions."""
         if key in self._names:
             return self._names[key]
         words = "; ".join(f"{each[0].lower()}{each[1:].rstrip('.')}" for each in described)
@@ -317,7 +318,7 @@ class ChangedRuns:
 
 
 def check_count(count: int) -> None:
-    """Refuse more changes than are made together."""
+    """Raise ValueError for more changes than one run can have."""
     if count > _MOST_CHANGES:
         raise ValueError(f"changes has {count} entries; at most {_MOST_CHANGES} are made together")
 
@@ -327,13 +328,13 @@ def _key(changes: Iterable[RequestedChange]) -> str:
 
 
 def _shorten(kept: dict[Any, Any], most: int) -> None:
-    """Let go of what was kept first."""
+    """Drop the oldest entries of a dict."""
     while len(kept) > most:
         kept.pop(next(iter(kept)))
 
 
 def _cuts(change: RequestedChange, asked: EdgeRequest) -> bool:
-    """Whether a change cuts a pair in its head, alone or with others."""
+    """Whether a change cuts a query-key pair in its head, alone or with other heads."""
     return (
         change.kind == "knockout"
         and (change.stack, change.query, change.key) == (asked.stack, asked.query, asked.key)
@@ -349,7 +350,7 @@ def _likely(candidates: Iterable[Candidate]) -> list[AnswerToken]:
 
 
 def change_of(wanted: RequestedChange) -> Change:
-    """The change of `attnviz.interventions` that a reader asks for."""
+    """Convert a change that the reader requests to one of `attnviz.interventions`."""
     from attnviz.interventions.changes import Ablate, HideTokens, Knockout
 
     layer, head, stack = wanted.layer, wanted.head, wanted.stack

@@ -1,4 +1,4 @@
-"""The compare view: how far the heads of two or more records lie apart, and what moved in one."""
+"""The compare view: distances between the heads of two or more records, and one head in detail."""
 
 from __future__ import annotations
 
@@ -23,56 +23,57 @@ if TYPE_CHECKING:
 
 __all__ = ["CompareView"]
 
-# Above so many tokens all lines together are only ink; the head view has the same number.
+# Above this many tokens, lines overlap too much to draw all. The head view has the same limit.
 _TOKENS_WITH_ALL_LINES = 32
 _MODELS_NAMED = 3
-# Digits of a distance in a page: a view shows two.
+# Significant digits of a distance in a page. A view shows two.
 _DIGITS = 6
 
 
 class CompareView(TokenWindows, RecordView):
-    """All heads by how far two records lie apart; one head of both, and what changed, beside it.
+    """Grid of all heads, coloured by the distance between two records, and one head in detail.
 
-    A click on a cell of the grid, or Enter, chooses that head. With more than two members, such as
-    the checkpoints of a model, a slider chooses the one that is compared with the first.
+    A click on a cell of the grid, or Enter, chooses that head. The detail shows the head in both
+    records and the difference. With more than two members, such as the checkpoints of a model, a
+    slider chooses the member that is compared with the first.
 
     Parameters
     ----------
     comparison : Comparison
-        What `attnviz.compare` gives.
+        Result of `attnviz.compare`.
     include_layers : int or iterable of int, optional
-        The layers to offer.
+        Layers to offer.
     **traits
-        Initial values of the traits below, and of those that views of a record share: `layer`,
-        `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`). `stack` is a name
-        that both records have, such as ``"self"``. The head that is shown is the first of `heads`;
-        without `layer` and `heads`, the view opens at the head that lies farthest apart beyond
-        rounding.
+        Initial values of the traits below and of the traits that views of a record share:
+        `layer`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`). `stack` is
+        a name that both records have, such as ``"self"``. The view shows the first of `heads`.
+        Without `layer` and `heads`, it opens at the head whose distance most exceeds the rounding
+        error.
 
     Attributes
     ----------
     compared : Comparison
-        What is shown; it can be read only.
+        Comparison that is shown. Read only.
     member : int
-        Which member is compared with the first, from 1.
+        Number of the member that is compared with the first, from 1.
     form : {"head", "matrix"}
         Whether the chosen head is drawn as lines or as a matrix.
     order : {"number", "distance"}
-        Heads by layer and number, or those that lie farthest apart first.
+        Order of the heads: by layer and number, or the largest distance first.
     top_k : int or None
-        As lines: draw only each query's k strongest keys; None draws all. By default 3 above 32
-        tokens.
+        Number of strongest keys to draw per query, if drawn as lines. None draws all keys. The
+        default is 3 above 32 tokens.
     threshold : float
-        As lines: draw only weights, and differences, of at least this size.
+        Smallest weight or absolute difference to draw, if drawn as lines.
     color_scale : {"linear", "log"}
-        As a matrix: how colour follows weight.
+        Scale of the colours, if drawn as a matrix.
     pooled : {"mean", "max"}
-        As a matrix: what a cell shows that stands for several weights.
+        Value of a cell that covers several weights, if drawn as a matrix.
     query_window, key_window : list of two int, or None
-        Tokens from start to before stop that are shown; None is the default of the head view or the
-        matrix view.
+        Tokens that are shown, from start up to stop (exclusive). None is the default of the head
+        view or the matrix view.
     comparison : dict
-        Read only, for the browser: names, distances and the record's stacks.
+        Names, distances and stacks, for the browser. Read only.
 
     Raises
     ------
@@ -91,10 +92,10 @@ class CompareView(TokenWindows, RecordView):
     """
 
     name: ClassVar[str] = "compare"
-    # Heads are ordered by their distance alone, so that a page needs no scores.
+    # Heads are ordered by distance only, so a page needs no scores.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
-    # The member while the traits are being made.
+    # The member while the traits are initialized.
     _shown_member = 1
 
     comparison = traitlets.Dict(read_only=True).tag(sync=True)
@@ -116,7 +117,7 @@ class CompareView(TokenWindows, RecordView):
         self.check_names(traits)
         _check_comparison(comparison)
         self._compared = comparison
-        # Every stack of the records that are compared, once for each of them.
+        # Contains every stack once per record.
         self._members = with_layers(comparison.record(), include_layers)
         self._described = _of_layers(comparison.describe(), comparison, self._members)
         self._members.model = _model_of(comparison)
@@ -130,7 +131,7 @@ class CompareView(TokenWindows, RecordView):
 
     @property
     def record(self) -> AttentionRecord:
-        """The first record, on the tokens that all have in common."""
+        """The first record, reduced to the tokens that all records share."""
         return self._record
 
     @record.setter
@@ -142,7 +143,10 @@ class CompareView(TokenWindows, RecordView):
         )
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Where to open: at the head that lies farthest apart, if none was given."""
+        """Return the head whose distance most exceeds its rounding error.
+
+        Return None if the caller chose a layer or a head.
+        """
         named = {name for name, value in given.items() if value is not None}
         if named & {"layer", "heads"}:
             return None
@@ -164,7 +168,10 @@ class CompareView(TokenWindows, RecordView):
     def _farthest(
         self, stack: AttentionStack, layers: Iterable[int], member: int
     ) -> tuple[int, int, float, float | None] | None:
-        """The head whose distance exceeds its rounding most: layer, head, distance, rounding."""
+        """Return layer, head, distance and rounding error of the head that differs most.
+
+        This is the head whose distance most exceeds its rounding error.
+        """
         about = self._described["stacks"][stack.name]
         if not 0 < member < len(about["distances"]):
             return None
@@ -186,7 +193,7 @@ class CompareView(TokenWindows, RecordView):
         return super()._first_state(given, stack)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """The head of the layer that lies farthest apart; all lines up to 32 tokens."""
+        """Return the head of the layer that differs most, and all lines up to 32 tokens."""
         there = layer in stack.layers
         found = self._farthest(stack, [layer], self._shown_member) if there else None
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
@@ -196,19 +203,19 @@ class CompareView(TokenWindows, RecordView):
         }
 
     def _clip_heads(self) -> None:
-        """A layer that has not the head shows the one that lies farthest apart there."""
+        """Choose the head that differs most if the layer has none of the chosen heads."""
         stack = self._stack_named(self.stack)
         if not set(self.heads) & set(range(stack.num_heads(self.layer))):
             self.heads = self._default_traits(stack, self.layer)["heads"]
 
     @property
     def file_name(self) -> str:
-        """A file's name without its ending: the model's name and the view's."""
+        """Name of a file without its suffix: the model's name and the view's name."""
         return "-".join(filter(None, [file_stem(self._members.model), "compare-view"]))
 
     @property
     def served_record(self) -> AttentionRecord:
-        """Every stack of the records that are compared, under a name for each, and what differs."""
+        """All stacks of the compared records and their differences, under unique names."""
         return self._members
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,13 +238,13 @@ class CompareView(TokenWindows, RecordView):
 
 
 def _first_member(given: Mapping[str, Any]) -> int:
-    """The member that is asked for; 0, which is none, for what its trait will refuse."""
+    """Return the member that the caller chose, or 0 for a value that the trait rejects."""
     member = given.get("member", 1)
     return int(member) if isinstance(member, Integral) else 0
 
 
 def _model_of(comparison: Comparison) -> str:
-    """The model's name, or those of all, without the names of the members."""
+    """Return the name of the model, or the names of all models, without member names."""
     bare = [
         member.model.removesuffix(name).removesuffix(f" ({name})")
         for member, name in zip(comparison.members, comparison.names, strict=True)
@@ -260,7 +267,7 @@ def _check_comparison(comparison: object) -> None:
 
 
 def _rounded(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with as many digits as a page has use for."""
+    """Round the distances and rounding errors to the precision that a page needs."""
 
     def few(scores: list[list[float | None]] | None) -> list[list[float | None]] | None:
         return scores and [
@@ -276,7 +283,7 @@ def _rounded(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
-    """The units that each member has not, queries and keys."""
+    """Return the queries and keys that each member lacks, as lists of positions."""
     pairs = [comparison.pair(member) for member in range(1, len(comparison.names))]
     sides = [dict(zip(("queries", "keys"), pair.alignment(stack), strict=True)) for pair in pairs]
     return [
@@ -291,7 +298,7 @@ def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
 def _of_layers(
     described: Mapping[str, Any], comparison: Comparison, shown: AttentionRecord
 ) -> dict[str, Any]:
-    """The same of those layers alone that a view offers, with the units that a member lacks."""
+    """Restrict the description to the layers of `shown`, and add the tokens that members lack."""
     stacks = {}
     for name, about in described["stacks"].items():
         member = about["members"][0]

@@ -1,4 +1,4 @@
-"""The dashboard: model view, head view and matrix view in one frame, at the same position."""
+"""The dashboard: model view, head view and matrix view in one widget, at the same position."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["Dashboard"]
 class Dashboard(HeadView, ModelView, MatrixView):
     """Model view, head view and matrix view together.
 
-    A head that is opened in the grid is drawn as lines and as a matrix; a token that is pinned in
-    one is pinned in all. Each pane can be exported by itself, and all of them as one page.
+    Opening a head in the grid draws it as lines and as a matrix. Pinning a token in one view pins
+    it in all. Each view can be exported alone, or all of them as one page.
 
     Parameters
     ----------
     record : AttentionRecord
         One example.
     include_layers : int or iterable of int, optional
-        The layers to offer.
+        Layers to offer.
     include_heads : iterable of int or mapping, optional
-        The heads to offer in the grid (see `ModelView`).
+        Heads to offer in the grid (see `ModelView`).
     model, inputs, tokenizer, processor, target, truncation : optional
-        What the record was extracted from (see `HeadView`).
+        Arguments with which the record was extracted (see `HeadView`).
     **traits
-        Initial values of the traits of `HeadView`, `ModelView` and `MatrixView`; what they share
-        is one trait.
+        Initial values of the traits of `HeadView`, `ModelView` and `MatrixView`. A trait that
+        several of them have is one trait here.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class Dashboard(HeadView, ModelView, MatrixView):
     opens_at_pattern: ClassVar[bool] = True
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """What the three show by default; where they differ, the head view's default."""
+        """Return the defaults of the three views. The head view's defaults take precedence."""
         return {
             **MatrixView._default_traits(self, stack, layer),
             **ModelView._default_traits(self, stack, layer),

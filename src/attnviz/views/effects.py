@@ -1,4 +1,4 @@
-"""Effects of interventions as traits: what they are drawn from, and what they measure in words."""
+"""Traits for effects of interventions: scores of tokens, and notes that describe the measure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from attnviz.views.position import PositionedView, same_tokens
 
 __all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
 
-# A note stands below a picture.
+# A note must fit below a picture.
 _LONGEST_NOTE = 1000
 
-# By name, then by stack: one number a key; None where there is none.
+# Scores by name, then by stack: one number per key, None if there is none.
 _ScoresByName = dict[str, dict[str, list[float | None]]]
 
 
 def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
-    """What `HeadEffects` or `TokenEffects` measure, in words; None of plain numbers.
+    """Describe what `HeadEffects` or `TokenEffects` measure, or return None for plain numbers.
 
-    By their attributes, so that a view of plain numbers need not import what ran the model.
+    The types are recognized by their attributes, so that a view need not import `interventions`.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
 
 
 def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[str, str]:
-    """The notes of those that have one, by name."""
+    """Return the notes of the values that have one, by name."""
     notes: dict[str, str] = {}
     for name, value in by_name.items():
         for each in value.values() if isinstance(value, Mapping) else [value]:
@@ -60,10 +60,9 @@ def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[s
 
 
 class Notes(traitlets.Dict):
-    """What scores measure, in words, by their names."""
+    """Descriptions of scores, by name."""
 
     def validate(self, obj: Any, value: Any) -> dict[str, str]:
-        """Refuse what no view can write."""
         del obj
         if not isinstance(value, Mapping):
             raise traitlets.TraitError(
@@ -83,36 +82,36 @@ class Notes(traitlets.Dict):
 
 
 class _TokenScores(traitlets.Dict):
-    """Scores of keys by name, then by stack."""
+    """Scores of keys, by name and stack."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
-        """Take arrays and `TokenEffects` as well, for the stack that is shown."""
+        """Convert arrays and `TokenEffects` for the shown stack to lists."""
         checked = _checked(value, obj.record.stack(obj.stack or None), obj.record.stacks)
         obj._notes_of_token_scores = _notes(value)
         return checked
 
 
 class TokenScores(PositionedView):
-    """What views have that draw a number beside each key.
+    """Base class of views that draw a number beside each key.
 
     Attributes
     ----------
     token_scores : dict
-        Numbers of the keys, by name: each an array (tokens,) for the stack that is shown first, a
-        dict of these by stack, or what `attnviz.token_effects` returns. A single one is named
-        ``"score"``, or ``"effect"``. One of them, the first unless `token_score` says otherwise,
-        is drawn as bars around a zero line beside the keys; NaN is none.
+        Scores of the keys, by name. Each is an array (tokens,) for the stack that is shown first,
+        a dict of arrays by stack, or a result of `attnviz.token_effects`. A single one is named
+        ``"score"``, or ``"effect"`` for effects. `token_score` chooses the one that is drawn, as
+        bars around a zero line beside the keys. NaN draws no bar.
     token_score_notes : dict
-        What they measure, by their names, in words; of effects it is known.
+        Descriptions of what the scores measure, by name. Effects have a default.
     token_score : str or None
-        Which of them is drawn, by its name; the first where it is None.
+        Name of the scores that are drawn. None draws the first.
     """
 
     token_scores = _TokenScores().tag(sync=True)
     token_score_notes = Notes().tag(sync=True)
     token_score = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
-    # Of the scores that were given last.
+    # Notes of the scores that were set last.
     _notes_of_token_scores: Mapping[str, str] = {}
 
     def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
@@ -128,12 +127,12 @@ class TokenScores(PositionedView):
     def _fit_to_record(self, before: AttentionRecord) -> None:
         super()._fit_to_record(before)
         if not same_tokens(before, self.record):
-            # They are of the tokens that were there.
+            # The scores belong to the previous tokens.
             self.token_scores = {}
 
     @traitlets.observe("token_scores")
     def _follow_notes(self, change: Mapping[str, Any]) -> None:
-        """A note is of the scores that it came with."""
+        """Drop notes of scores that were replaced."""
         old, new = change["old"] or {}, change["new"]
         replaced = {name for name in old if old[name] != new.get(name)}
         notes = self.token_score_notes
@@ -166,7 +165,7 @@ def _notes(given: Any) -> dict[str, str]:
 def _checked(
     given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
-    """Scores as JSON can hold them; `stack` is the one that an array belongs to."""
+    """Convert scores to lists for JSON. An array without a stack belongs to `stack`."""
     if isinstance(given, str):
         raise traitlets.TraitError(
             f"token_scores={short_repr(given)} is a text; give numbers, one for each key"
@@ -191,9 +190,9 @@ def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]
     try:
         numbers = np.asarray(values)
         if numbers.dtype.kind == "O":
-            # None stands for no number, as it does in a view's state.
+            # A view's state has None for missing numbers.
             numbers = np.array([np.nan if each is None else each for each in values])
-        # Texts are refused, though numpy would read "1.5".
+        # numpy would convert strings such as "1.5".
         plain = numbers.dtype.kind in "biuf"
     except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
         plain = False

@@ -1,9 +1,9 @@
-"""Which of the tokens that a model produced a view shows: one position, in three traits.
+"""The generated token that a view shows, as three traits that follow each other.
 
-A token is shown by the row of the query that predicted it, or by the row where it is itself the
-query. Which token, by which of the two, and which query is pinned: whichever is set, the others
-follow. `js/src/ui/generated-token/state.ts` does the same for pages without a kernel; both are held
-against `tests/fixtures/generated_token.json`.
+A view shows a token in the row of the query that predicted it, or in the row of the token itself as
+a query. The traits are the number of the token, which of these two rows is shown, and the pinned
+query. When one of them is set, the others follow. `js/src/ui/generated-token/state.ts` does the
+same for pages without a kernel. `tests/fixtures/generated_token.json` tests both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Cursor", "GeneratedToken", "settled"]
 
 @dataclass(frozen=True)
 class Cursor:
-    """The pinned query, the number of the produced token, and whether its own row shows it."""
+    """The pinned query, the number of the generated token, and whether its own row is shown."""
 
     token: int | None
     prediction: int | None
@@ -32,16 +32,16 @@ class Cursor:
 
 
 class GeneratedToken(PositionedView):
-    """What views have that show the tokens that a model produced, one at a time.
+    """Base class of views that show the generated tokens of a model, one at a time.
 
     Attributes
     ----------
     prediction : int or None
-        Which of the tokens that the model produced is shown, counted from 0; may be set from the
-        end, -1 is the last. It moves `token` to the query that predicted it, and follows where
-        `token` moves.
+        Number of the generated token that is shown, from 0. Negative numbers count from the end:
+        -1 is the last. Setting it moves `token` to the query that predicted it. If `token` moves,
+        it follows.
     as_query : bool
-        Show it by the row where it is itself the query, rather than by that of the query that
+        Whether to show the row of the token itself as a query, and not the row of the query that
         predicted it.
     """
 
@@ -67,27 +67,27 @@ class GeneratedToken(PositionedView):
         return prediction
 
     def notify_change(self, change: Any) -> None:
-        """Tell observers of a change, then let the cursor follow."""
+        """Notify the observers, then update the cursor."""
         super().notify_change(change)
-        # Behind the observers: where traits are linked one by one, the other view hears of the
-        # switch before it hears of the query that the switch moved.
+        # The observers come first. If traits are linked one by one, the other view must receive
+        # `as_query` before it receives the query that `as_query` moved.
         if change["name"] in {"stack", "token", "prediction", "as_query"}:
             self._settle_cursor()
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         if self.stack in self.record.stacks:
-            # A pinned query stays, also where nothing was predicted from it.
+            # A pinned query stays, even if it predicted nothing.
             self._settle_cursor()
         super()._fit_to_record(before)
 
     def _settle_cursor(self) -> None:
-        """Keep the pinned query and the token that is shown together."""
+        """Make the pinned query and the shown token consistent."""
         if not self.stack:
             return
         predictions = self._stack_named(self.stack).query_tokens.predictions
         now = Cursor(self.token, self.prediction, self.as_query)
         self._cursor = settled(predictions, self._cursor, now)
-        # At once: between two of them they would not say the same.
+        # Set all at once: in between they would contradict each other.
         with self.hold_trait_notifications():
             self.as_query = self._cursor.as_query
             self.prediction = self._cursor.prediction
@@ -95,10 +95,10 @@ class GeneratedToken(PositionedView):
 
 
 def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> Cursor:
-    """Let the other two follow what was set.
+    """Return a cursor in which the other two values follow the one that was set.
 
-    Where the pinned query and the prediction were both set, and differ, the query counts. What is
-    settled stays as it is when it is settled again.
+    If the pinned query and the prediction were both set and disagree, the query counts. The
+    function is idempotent.
     """
     each = None
     if now.prediction is not None and 0 <= now.prediction < len(predictions):
@@ -120,6 +120,6 @@ def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> C
 
 
 def _query_of(prediction: Prediction, *, as_query: bool) -> int:
-    """The query whose row shows a token; one that was never read has no row of its own."""
+    """Return the query whose row shows a token. A token that was never read has no row."""
     own = prediction.row
     return own if as_query and own is not None else prediction.query
