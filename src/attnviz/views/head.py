@@ -1,4 +1,4 @@
-"""The head view: two columns of tokens and a line for every weight."""
+"""The head view: two columns of tokens, and a line for each weight."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from attnviz.views.what_if import WhatIf
 
 __all__ = ["HeadView"]
 
-# So many heads can be told apart at a glance; with more, their mean is the better first picture.
+# Up to this many heads are easy to distinguish. Above, the mean is the better first picture.
 _HEADS_AT_ONCE = 4
-# Above so many tokens all lines together are only ink.
+# Above this many tokens, lines overlap too much to draw all.
 _TOKENS_WITH_ALL_LINES = 32
 
 
@@ -32,12 +32,12 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     record : AttentionRecord
         One example.
     include_layers : int or iterable of int, optional
-        The layers to offer.
+        Layers to offer.
     model, inputs, tokenizer, processor, target, truncation : optional
-        What the record was extracted from, as it was given to `attnviz.extract`: the reader can
-        then change the attention and look at the answer. ``show_*`` functions give them.
+        Arguments with which the record was extracted, as for `attnviz.extract`. With them, the
+        reader can change the attention and measure the effect. ``show_*`` functions pass them.
     **traits
-        Initial values of the traits below, and of those that views of a record share: `stack`,
+        Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores`, `score_notes` and `score_errors`
@@ -48,27 +48,27 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     Attributes
     ----------
     combine : {"separate", "mean", "max"}
-        Chosen heads each in its colour, or put together. With no head chosen all are meant, and
-        ``"separate"`` shows their mean.
+        Whether the chosen heads are drawn in separate colours, or combined by mean or maximum. If
+        no head is chosen, all heads are combined, and ``"separate"`` shows their mean.
     top_k : int or None
-        Draw only each query's k strongest keys in sight; None draws all. By default 3 above 32
-        tokens.
+        Number of strongest keys to draw per query, among the shown keys. None draws all. The
+        default is 3 above 32 tokens.
     threshold : float
-        Draw only weights of at least this: 0 to the largest weight that can occur, usually 1.
+        Smallest weight to draw, from 0 to the largest possible weight, which is usually 1.
     leave_out : list of ("special", "first" or int)
-        Keys whose weights are not drawn: special tokens, the first token, single keys. May be set
-        with texts, ``["[CLS]", "."]``: each stands for all keys that have it. The other weights
-        stay as they are, and the share left out is shown.
+        Keys whose weights are not drawn: special tokens, the first token, or single keys. May be
+        set with strings, such as ``["[CLS]", "."]``. Each string stands for all keys with this
+        text. The other weights are unchanged, and the view shows the share that is left out.
     renormalize : bool
-        Divide what is not left out by its sum. On a page this enlarges what rounding did, which
-        the view says.
+        Whether to divide the remaining weights by their sum. On a page this enlarges rounding
+        errors, and the view says so.
     query_window, key_window : list of two int, or None
-        Tokens from start to before stop that are shown, 2,000 at most; None is the view's default
-        (all up to 100 tokens, otherwise the first 64). The caption says how much of the weight lies
-        outside. The strongest keys of a pinned query are listed, wherever they lie, and a click on
-        one moves the window there.
+        Tokens that are shown, from start up to stop (exclusive), at most 2,000. None is the view's
+        default: all tokens up to 100, otherwise the first 64. The caption states how much of the
+        weight is outside. The strongest keys of a pinned query are listed even if they are
+        outside, and a click on one moves the window there.
     orientation : {"vertical", "horizontal"}
-        Two columns, or two rows.
+        Two columns or two rows of tokens.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     orientation = Choice(["vertical", "horizontal"], "vertical").tag(sync=True)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """All heads up to four, all lines up to 32 tokens."""
+        """Return the defaults: all heads if at most 4, and all lines up to 32 tokens."""
         heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
@@ -100,7 +100,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     @traitlets.validate("threshold")
     def _validate_threshold(self, proposal: Mapping[str, Any]) -> float:
         threshold: float = proposal["value"]
-        # Only where no weight can reach it: the maximum of other stacks takes all weights to know.
+        # Other stacks are not checked: computing their largest weight would take all weights.
         if threshold > 1 and self._stack_named(self.stack).normalized:
             raise traitlets.TraitError(f"threshold={threshold!r} must lie between 0 and 1")
         return threshold
@@ -122,7 +122,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
             self.leave_out = self._keys_left_out()
 
     def _keys_left_out(self) -> list[str | int]:
-        """Those of the keys left out that the stack has."""
+        """Return the entries of `leave_out` that the stack has."""
         count = len(self._stack_named(self.stack).key_tokens)
         return [each for each in self.leave_out if not isinstance(each, int) or each < count]
 

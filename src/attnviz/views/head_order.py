@@ -1,4 +1,4 @@
-"""The order in which a view offers heads: by number, or by a score."""
+"""The order in which a view offers heads: by number or by a score."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from attnviz.views.trait_types import Finite
 
 __all__ = ["HeadOrder"]
 
-# By name, then by stack: one list a layer, one number a head; None where it is not finite.
+# Scores by name, then by stack: one list per layer, one number per head, None if not finite.
 _ScoresByName = dict[str, dict[str, list[list[float | None]]]]
 
 
 class _HeadScores(traitlets.Dict):
-    """Scores by name, then by stack: one list a layer, one number a head."""
+    """Scores by name, then by stack: one list per layer, one number per head."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
-        """Take arrays as well, for the stack that is shown."""
+        """Convert arrays for the shown stack to lists."""
         stack = obj.record.stack(obj.stack or None)
         checked = _checked_scores(value, stack, obj.record.stacks)
         _check_stacks("scores", checked, obj.record.stacks)
@@ -36,10 +36,10 @@ class _HeadScores(traitlets.Dict):
 
 
 class _HeadErrors(traitlets.Dict):
-    """Standard errors of scores, laid out as these."""
+    """Standard errors of scores, in the same layout."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
-        """Take arrays as well, for the stack that is shown."""
+        """Convert arrays for the shown stack to lists."""
         stack = obj.record.stack(obj.stack or None)
         checked = _checked_scores(value, stack, obj.record.stacks, "score_errors")
         _check_stacks("score_errors", checked, obj.record.stacks)
@@ -53,32 +53,33 @@ class _HeadErrors(traitlets.Dict):
 
 
 class HeadOrder(HeadRoles):
-    """What views have that offer heads in an order.
+    """Base class of views that offer heads in an order.
 
     Attributes
     ----------
     order : str
-        What heads are ordered by: ``"number"``; ``"pinned"``, the weight from the pinned query to
-        the pinned key, or without a key the query's largest weight; the name of one of `scores`, or
-        of a pattern of `attnviz.analysis.head_scores` (``"previous token"``, ...); or ``"role"`` if
-        there are `roles`. The strongest come first. If `scores` are of both signs, or are effects,
-        the largest in size come first.
+        Order of the heads. ``"number"`` is the order of the model. ``"pinned"`` orders by the
+        weight from the pinned query to the pinned key, or by the query's largest weight if no key
+        is pinned. The name of one of `scores`, or of a pattern of `attnviz.analysis.head_scores`
+        (``"previous token"``, ...), orders by these scores. ``"role"`` orders by `roles`. The
+        largest score comes first. If `scores` have both signs, or are effects, the largest absolute
+        value comes first.
     least_score : float or None
-        Where heads are ordered by a score: those with a lower one are not offered; where they are
-        ordered by size, those with a smaller one.
+        Smallest score of the heads that are offered, if heads are ordered by a score. It is
+        compared with absolute values if heads are ordered by absolute value.
     scores : dict
-        Scores of your own, by name: each an array (layers, heads), or a sequence of one sequence
-        a layer, for the stack that is shown first. A single array is named ``"score"``. Heads are
-        ordered by the first of them unless `order` says otherwise. Scores of both signs, and the
-        effects of `attnviz.head_effects`, are drawn as bars around a zero line below each head; an
-        effect's stack, measure and noise are taken from it.
+        Scores of your own, by name. Each is an array (layers, heads), or one sequence per layer,
+        for the stack that is shown first. A single array is named ``"score"``. Heads are ordered by
+        the first scores unless `order` is set. Scores with both signs, and the effects of
+        `attnviz.head_effects`, are drawn as bars around a zero line below each head. Effects
+        contain their stack, measure and noise.
     score_notes : dict
-        What scores measure, by their names, in words; of effects it is known.
+        Descriptions of what the scores measure, by name. Effects have a default.
     score_errors : dict
-        Standard errors of scores, by their names, laid out as these; those of effects over several
-        texts are known. They are drawn as thin lines over the bars.
+        Standard errors of the scores, by name, in the same layout. Effects over several texts
+        contain them. They are drawn as thin lines over the bars.
     roles : dict
-        Roles of heads; see `attnviz.views.head_roles.HeadRoles`.
+        Roles of heads (see `attnviz.views.head_roles.HeadRoles`).
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
@@ -87,7 +88,7 @@ class HeadOrder(HeadRoles):
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)
 
-    # Of the scores that were given last.
+    # Notes and standard errors of the scores that were set last.
     _notes_of_scores: Mapping[str, str] = {}
     _errors_of_scores: Mapping[str, dict[str, list[list[float | None]]]] = {}
 
@@ -135,13 +136,13 @@ class HeadOrder(HeadRoles):
 
     @traitlets.observe("roles")
     def _forget_role_order(self, change: Mapping[str, Any]) -> None:
-        """Without roles heads are not ordered by them."""
+        """Order heads by number if the roles were removed."""
         if self.order == "role" and not change["new"] and "role" not in self.scores:
             self.order = "number"
 
     @traitlets.observe("scores")
     def _forget_order(self, change: Mapping[str, Any]) -> None:
-        """Scores that are gone order nothing, and a note is of the scores that it came with."""
+        """Drop the notes and errors of replaced scores, and an order by removed scores."""
         old, new = change["old"] or {}, change["new"]
         if self.order in set(old) - set(new):
             self.order = "number"
@@ -155,7 +156,7 @@ class HeadOrder(HeadRoles):
 
 
 def _notes(given: Any) -> dict[str, str]:
-    """What the effects among scores measure, by name."""
+    """Return descriptions of the effects among scores, by name."""
     by_name = given if isinstance(given, Mapping) else {"score": given}
     return notes_of(by_name, "head")
 
@@ -163,7 +164,7 @@ def _notes(given: Any) -> dict[str, str]:
 def _errors(
     given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
-    """The standard errors of the effects among scores, by name and stack."""
+    """Return the standard errors of the effects among scores, by name and stack."""
     by_name = given if isinstance(given, Mapping) else {"score": given}
     errors: _ScoresByName = {}
     for name, value in by_name.items():
@@ -176,9 +177,9 @@ def _errors(
 
 
 def _check_stacks(trait: str, checked: _ScoresByName, stacks: Mapping[str, AttentionStack]) -> None:
-    """Refuse numbers of no stack that is there, and those of another shape."""
+    """Raise TraitError if the record has none of the stacks, or if a shape does not fit."""
     for name, by_stack in checked.items():
-        # Stacks that this view leaves out may be scored, too.
+        # The scores may include stacks that this view leaves out.
         there = [each for each in by_stack if each in stacks]
         if by_stack and not there:
             raise traitlets.TraitError(
@@ -195,10 +196,10 @@ def _checked_scores(
     stacks: Mapping[str, AttentionStack],
     trait: str = "scores",
 ) -> _ScoresByName:
-    """Scores as JSON can hold them, of what `HeadOrder.scores` takes.
+    """Convert scores to lists for JSON.
 
-    `stack` is the one that an array belongs to, unless it says itself which it is of, and `trait`
-    what they are given as.
+    An array belongs to `stack` unless it is of effects, which name their stack. `trait` is the name
+    of the argument in messages.
     """
     if isinstance(given, str):
         instead = f", or order={short_repr(given)} for a pattern" if trait == "scores" else ""
@@ -221,7 +222,7 @@ def _checked_scores(
 def _own_stack(
     name: str, value: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> AttentionStack:
-    """The stack that effects are of; of numbers that do not say, the one that is shown."""
+    """Return the stack of effects, or `stack` for plain numbers."""
     if note_of(value, "head") is None:
         return stack
     own = getattr(value, "stack", stack.name)
@@ -233,10 +234,7 @@ def _own_stack(
 
 
 def _of_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
-    """Rows of effects, or of their errors, of the layers that a stack has.
-
-    A view may leave out some layers.
-    """
+    """Select the rows of effects, or of their errors, for the layers that a view offers."""
     layers = getattr(effects, "layers", None)
     if note_of(effects, "head") is None or layers is None or not set(stack.layers) <= set(layers):
         return rows

@@ -1,4 +1,4 @@
-"""The roles of heads, found over a corpus, as views of one text name them."""
+"""Roles of heads over a corpus, shown in views of one text."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _HINT = (
     "give attnviz.HeadStatistics, what its stack(name).roles() gives, or names by layer and head, "
     "such as {(1, 0): 'induction'}"
 )
-# No role's label is longer, whatever a mapping says.
+# Maximum length of the name of a role, in characters.
 _LONGEST_NAME = 80
 
 
 class NamedHeads(TypedDict):
-    """Roles of a stack's heads, layer by layer, one a head; None where it has none.
+    """Roles of a stack's heads: one list per layer, one entry per head, None without a role.
 
     Attributes
     ----------
     names : list of list of (str or None)
-        The main role.
+        Main role of each head.
     labels : list of list of (str or None)
-        With its score, such as ``induction 0.98 ± 0.01``.
+        Main role with its score, such as ``induction 0.98 ± 0.01``.
     ranks : list of list of (float or None)
-        What heads are ordered by: those of the same role stand together, the role of the fewest
-        heads first, and in it the strongest.
+        Numbers to order heads by, the largest first. Heads of the same role are adjacent. The role
+        with the fewest heads comes first, and the strongest head of each role.
     """
 
     names: list[list[str | None]]
@@ -44,24 +44,24 @@ class NamedHeads(TypedDict):
 
 
 class _Roles(traitlets.Dict):
-    """Roles by the name of a stack."""
+    """Roles by stack."""
 
     def validate(self, obj: Any, value: Any) -> dict[str, NamedHeads]:
-        """Take statistics, roles or names as well."""
+        """Convert statistics, roles or names to `NamedHeads`."""
         return checked_roles(value, obj.record.stack(obj.stack or None), obj.record.stacks)
 
 
 class HeadRoles(PositionedView):
-    """What views have that name the roles of heads.
+    """Base class of views that show the roles of heads.
 
     Attributes
     ----------
     roles : dict
-        What heads do over a corpus: `HeadStatistics` of the same model, what
-        ``statistics.stack(name).roles()`` gives, or names by layer and head,
-        ``{(1, 0): "induction"}``, for the stack that is shown first; of other stacks each under
-        its name. Views write the role beside each head that has one, and ``order="role"`` puts
-        heads of the same role together.
+        Roles of heads over a corpus: `HeadStatistics` of the same model, the result of
+        ``statistics.stack(name).roles()``, or names by layer and head,
+        ``{(1, 0): "induction"}``, for the stack that is shown first. Pass a dict by stack name for
+        several stacks. Views write the role beside each head, and ``order="role"`` puts heads of
+        the same role together.
     """
 
     roles = _Roles().tag(sync=True)
@@ -70,7 +70,7 @@ class HeadRoles(PositionedView):
 def checked_roles(
     given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> dict[str, NamedHeads]:
-    """Roles as JSON can hold them; `stack` is the one that those without a stack's name are of."""
+    """Convert roles to `NamedHeads` by stack. Roles without a stack name belong to `stack`."""
     if given is None:
         return {}
     names = getattr(given, "stack_names", None)
@@ -86,7 +86,7 @@ def checked_roles(
     elif not isinstance(given, Mapping):
         raise traitlets.TraitError(f"roles={short_repr(given)}: {_HINT}")
     elif all(isinstance(key, str) for key in given):
-        # Stacks that this view leaves out may have roles, too.
+        # The roles may include stacks that this view leaves out.
         by_stack = {name: of for name, of in given.items() if name in stacks}
         if given and not by_stack:
             raise traitlets.TraitError(
@@ -114,7 +114,7 @@ def _of_stack(given: Any, stack: AttentionStack) -> NamedHeads:
     raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {short_repr(given)}")
 
 
-# A layer, a head, its role, its label, and the score of its role.
+# Layer, head, name of the role, label, and score of the role.
 _Named = tuple[int, int, str, str, float]
 
 
@@ -153,7 +153,7 @@ def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Name
 
 
 def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:
-    """Roles by layer and head; of two with equally many heads the first of `kinds` leads."""
+    """Arrange roles by layer and head. `kinds` breaks ties between equally rare roles."""
     names: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     labels: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     ranks: list[list[float | None]] = [[None] * count for count in stack.heads_per_layer]
@@ -174,7 +174,7 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
 
 
 def _as_sent(given: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
-    """What a browser or another view has, which is as it is kept."""
+    """Check and copy roles that come from a browser or another view."""
     wanted = list(stack.heads_per_layer)
     for kind, allowed in (("names", str), ("labels", str), ("ranks", (int, float))):
         rows = given[kind]

@@ -1,11 +1,11 @@
-"""When a cell runs again, the views of its last run end, unless a variable holds them.
+"""Close the views of a cell when it runs again, unless a variable refers to them.
 
-ipywidgets holds every widget until `close()` is called, and IPython's history (`_`, `Out[3]`) holds
-every result, each with the view's record. When a cell runs again, both stop holding the views that
-the cell made. A view that nothing else holds closes itself.
+ipywidgets refers to every widget until `close()` is called, and IPython's history (`_`, `Out[3]`)
+refers to every result, each with the view's record. When a cell runs again, both drop the views
+that the cell created. A view without other references closes.
 
-A host that does not say which cell runs (Colab, marimo, a script) keeps all views, and so do
-callbacks, which run in no cell. There `close()` ends a view.
+Hosts that do not identify the running cell (Colab, marimo, scripts) keep all views until `close()`
+is called. The same holds for views from callbacks, which run in no cell.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ipywidgets.widgets import widget as registry
 
 __all__ = ["end_with_cell", "forget_result", "hold_weakly", "weakly"]
 
-# The views that were opened in each cell, and by None those of which the cell is not known.
+# Views that were opened in each cell. The key None has the views from unknown cells.
 _views_by_cell: dict[str | None, weakref.WeakSet[ipywidgets.Widget]] = {}
 
 
 def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a bound method in a function that does not hold its object."""
+    """Wrap a bound method in a function with a weak reference to its object."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any, **options: Any) -> Any:
@@ -37,14 +37,14 @@ def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hold_weakly(widget: ipywidgets.Widget) -> None:
-    """Let a widget end with the last variable that holds it."""
-    # The entry stays: a page that is loaded again asks ipywidgets for all widgets.
+    """Make ipywidgets refer to a widget only weakly."""
+    # The entry stays in the registry, because a reloaded page asks ipywidgets for all widgets.
     registry._instances[widget.comm.comm_id] = weakref.proxy(widget)
     widget.comm.on_msg(weakly(widget._handle_msg))
 
 
 def end_with_cell(view: ipywidgets.Widget) -> None:
-    """Stop holding a view when the cell that runs now runs again."""
+    """Drop the references to a view when the current cell runs again."""
     _views_by_cell.setdefault(_current_cell(), weakref.WeakSet()).add(view)
     shell = _shell()
     if shell is not None and _before_cell not in shell.events.callbacks["pre_run_cell"]:
@@ -52,14 +52,14 @@ def end_with_cell(view: ipywidgets.Widget) -> None:
 
 
 def forget_result(view: ipywidgets.Widget) -> None:
-    """Take a view out of IPython's history of results. Variables of the user stay."""
+    """Remove a view from IPython's history of results. Variables of the user stay."""
     shell = _shell()
     if shell is None:
         return
     results = shell.user_ns.get("_oh", {})
     for number in [number for number, value in results.items() if value is view]:
         del results[number]
-    # IPython notes here what it added to the names of the user, such as `_` and `_3`.
+    # IPython lists here the names that it added to the user's names, such as `_` and `_3`.
     hidden = shell.user_ns_hidden
     for name in [name for name, value in hidden.items() if value is view]:
         del hidden[name]
@@ -97,7 +97,7 @@ def _shell() -> Any:
 
 @atexit.register
 def _leave_open() -> None:
-    """Close no view while Python ends: the modules that closing needs are gone by then."""
+    """Close no view at shutdown, when modules that `close` needs are gone."""
     for views in _views_by_cell.values():
         for view in views:
             view.comm = view.layout.comm = None

@@ -1,7 +1,7 @@
-"""A view of a text that a model is producing: its record is replaced as tokens come.
+"""A view of a running generation. Its record is replaced as tokens arrive.
 
-The model generates in a thread, so that the kernel is free for the browser. The view is changed in
-the kernel's own thread alone.
+The model generates in a thread, so that the kernel can answer the browser. Only the kernel's thread
+changes the view.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from attnviz.views.lifetime import weakly
 __all__ = ["LiveGeneration"]
 
 _running: weakref.WeakSet[LiveGeneration] = weakref.WeakSet()
-# Seconds that a step may take once Python ends, and letters of what went wrong.
+# Maximum seconds for a step at shutdown, and maximum length of an error message.
 _LAST_STEP = 10.0
 _MOST_LETTERS = 2000
 
 
 @atexit.register
 def _end_all() -> None:
-    """Have no thread in the middle of a step when Python ends, which torch would abort."""
+    """Stop all generations at shutdown. torch aborts if a thread is in the middle of a step."""
     left = list(_running)
     for each in left:
         each.stop()
@@ -38,15 +38,15 @@ def _end_all() -> None:
 
 
 class LiveGeneration:
-    """A generation under way, and the view that shows it.
+    """A running generation and the view that shows it.
 
     Parameters
     ----------
     extract : callable
-        Takes `show` and `is_stopped` of `attnviz.extraction.live.extract_live`, and gives the
-        record in the end.
+        Function with the arguments `show` and `is_stopped` of
+        `attnviz.extraction.live.extract_live`. Returns the last record.
     loop : AbstractEventLoop
-        The kernel's, in whose turns the view is changed.
+        Event loop of the kernel, which changes the view.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LiveGeneration:
     ) -> None:
         self._extract = extract
         self._loop = loop
-        # A view of a record, of any kind.
+        # Weak reference to a view of a record, or a function that returns None.
         self._view: Callable[[], Any] = lambda: None
         self._record: AttentionRecord | None = None
         self._taken: AttentionRecord | None = None
@@ -63,24 +63,24 @@ class LiveGeneration:
         self._begun = threading.Event()
         self._stopped = threading.Event()
         self._ended = False
-        # A notebook's kernel finds in the context which cell its messages belong to.
+        # The context determines the cell to which a notebook's kernel sends messages.
         run = partial(contextvars.copy_context().run, self._run)
         self._thread = threading.Thread(target=run, name="attnviz generation", daemon=True)
         _running.add(self)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the generation behind the token that is being produced."""
+        """Stop the generation after the current token."""
         self._stopped.set()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until its thread has ended, no longer than so many seconds."""
+        """Wait until the thread has ended, for at most `seconds`."""
         self._thread.join(seconds)
 
     def first_record(self) -> AttentionRecord:
-        """Wait for the record of the first token; raise what the model raised before it."""
+        """Wait for the record of the first token. Raise any error that the model raised."""
         try:
-            # For a moment each, so that an interrupt is heard on all systems.
+            # The timeout makes interrupts work on all systems.
             while not self._begun.wait(0.5):
                 pass
         except BaseException:
@@ -92,7 +92,7 @@ class LiveGeneration:
         return self._record
 
     def show_in(self, view: Any) -> None:
-        """Show what comes in a view of the first record, until it is closed."""
+        """Show the generation in a view of the first record until the view is closed."""
         self._view = weakref.ref(view)
         if view.token is None:
             view.prediction = _newest(view)
@@ -100,18 +100,18 @@ class LiveGeneration:
         self._take()
 
     def _hear(self, change: Mapping[str, Any]) -> None:
-        """Stop where the reader, or `RecordView.stop`, took the generation from the view."""
+        """Stop the generation if the reader or `RecordView.stop` set `_generating` to None."""
         if change["new"] is None:
             self.stop()
 
     def _take(self) -> None:
-        """Give the view what has come; in the kernel's thread."""
+        """Update the view to the latest record. Runs in the kernel's thread."""
         view, record = self._view(), self._record
         if view is None or record is None:
             return
         with view.hold_sync():
             if record is not self._taken:
-                # A reader who looks at an earlier token stays there.
+                # The view does not move if the reader looks at an earlier token.
                 follows = view.prediction == _newest(view)
                 self._taken = view.record = record
                 if follows:
@@ -119,7 +119,7 @@ class LiveGeneration:
             view._generating = self._state(record)
 
     def _state(self, record: AttentionRecord) -> dict[str, Any] | None:
-        """How far the generation is, as the browser reads it; None where it has ended."""
+        """Return the progress of the generation for the browser, or None after its end."""
         predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
         state: dict[str, Any] = {"came": max(map(len, predictions)), "most": self._most}
         if self._error is not None:
@@ -133,7 +133,7 @@ class LiveGeneration:
         try:
             self._record = self._extract(show=self._show, is_stopped=self._stopped.is_set)
         except BaseException as error:  # noqa: BLE001
-            # The view says it, or `first_record` raises it.
+            # The view shows the error, or `first_record` raises it.
             self._error = error
         self._ended = True
         self._begun.set()
@@ -145,12 +145,12 @@ class LiveGeneration:
         self._tell()
 
     def _tell(self) -> None:
-        # The loop is closed where the kernel ends.
+        # The loop is closed when the kernel shuts down.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(weakly(self._take))
 
 
 def _newest(view: Any) -> int | None:
-    """The number of the last token that was predicted in the stack that is shown."""
+    """Return the number of the last prediction in the shown stack, or None."""
     predictions = view.record.stack(view.stack).query_tokens.predictions
     return len(predictions) - 1 if predictions else None

@@ -1,4 +1,4 @@
-"""The matrix view: the weights of a head, or the mean of several, as a heat-map."""
+"""The matrix view: the weights of a head, or the mean of several heads, as a heat map."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ __all__ = ["MatrixView"]
 
 
 class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
-    """A heat-map: queries down, keys across.
+    """Heat map of attention weights: queries are rows, keys are columns.
 
-    Zoom with + and -, with Ctrl and the wheel or by double click; drag to move.
+    Zoom with + and -, with Ctrl and the mouse wheel, or with a double click. Drag to move.
 
     Parameters
     ----------
     record : AttentionRecord
         One example.
     include_layers : int or iterable of int, optional
-        The layers to offer.
+        Layers to offer.
     model, inputs, tokenizer, processor, target, truncation : optional
-        What the record was extracted from, as it was given to `attnviz.extract`: the reader can
-        then change the attention and look at the answer. ``show_*`` functions give them.
+        Arguments with which the record was extracted, as for `attnviz.extract`. With them, the
+        reader can change the attention and measure the effect. ``show_*`` functions pass them.
     **traits
-        Initial values of the traits below, and of those that views of a record share: `stack`,
+        Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`
-        and `shown_run` (`attnviz.views.what_if.WhatIf`). Of several
-        chosen heads the mean is shown, and of all heads where none is chosen.
+        and `shown_run` (`attnviz.views.what_if.WhatIf`). The view shows the mean of the chosen
+        heads, or of all heads if none is chosen.
 
     Attributes
     ----------
     color_scale : {"linear", "log"}
-        How colour follows weight.
+        Scale of the colours.
     pooled : {"mean", "max"}
-        What a cell shows that stands for several weights, where single weights are too small to
-        be seen.
+        Value of a cell that covers several weights, if single weights are too small to see.
     query_window, key_window : list of two int, or None
-        Queries and keys from start to before stop that are in sight; None is all.
+        Queries and keys that are shown, from start up to stop (exclusive). None shows all.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The model view: every head of every layer as a thumbnail, and one of them in detail."""
+"""The model view: every head of every layer as a thumbnail, and one head in detail."""
 
 from __future__ import annotations
 
@@ -22,64 +22,63 @@ __all__ = ["ModelView"]
 
 
 class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
-    """Heads for all layers, or by layer; fit for JSON, so layers are strings."""
+    """Heads for all layers, or heads by layer. Layers are strings, as JSON requires."""
 
     default_value = None
     allow_none = True
 
     def validate(self, obj: Any, value: Any) -> list[int] | dict[str, list[int]] | None:
-        """Make lists of whatever names heads, and refuse what the record does not have."""
+        """Convert heads to lists of numbers. Raise TraitError if the record lacks one."""
         if value is None or (isinstance(value, str) and value == "all"):
             return None
         return _checked(value, obj.record)
 
 
 class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
-    """Every layer and head in a grid of thumbnails: layers are rows, heads columns.
+    """Every layer and head in a grid of thumbnails: layers are rows, heads are columns.
 
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
 
-    Where whole maps of all heads would take hours (above 4,096 tokens, or 32,768 where queries and
-    keys lie on a device) each row of a thumbnail is one of 32 queries from all over the text
-    (`attnviz.record.rows.sample_queries`), and scores that heads are ordered by are estimated from
-    64. Only heads in sight are asked for.
+    For long texts, complete maps of all heads would take hours. Above 4,096 tokens (32,768 if
+    queries and keys are on a device), each row of a thumbnail is one of 32 queries from the whole
+    text (`attnviz.record.rows.sample_queries`), and scores for the order of heads are estimated
+    from 64 queries. The view requests only the heads that are visible.
 
     Parameters
     ----------
     record : AttentionRecord
         One example.
     include_layers : int or iterable of int, optional
-        The layers to offer.
+        Layers to offer.
     model, inputs, tokenizer, processor, target, truncation : optional
-        What the record was extracted from, as it was given to `attnviz.extract`: the reader can
-        then change the attention and look at the answer. ``show_*`` functions give them.
+        Arguments with which the record was extracted, as for `attnviz.extract`. With them, the
+        reader can change the attention and measure the effect. ``show_*`` functions pass them.
     **traits
-        Initial values of the traits below, and of those that views of a record share: `stack`,
+        Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes` and `shown_run`
-        (`attnviz.views.what_if.WhatIf`). The head that is open in detail is the first of `heads` in
-        `layer`; none is where `heads` is empty, which is the default. Ordered by a score, all heads
-        of all layers stand in one list, the strongest first.
+        (`attnviz.views.what_if.WhatIf`). The detail shows the first of `heads` in `layer`. By
+        default `heads` is empty and no detail is open. If heads are ordered by a score, all heads
+        of all layers are in one list, the largest score first.
 
     Attributes
     ----------
     thumbnails : {"heat-map", "lines"}
-        A small matrix for each head, queries downwards, keys to the right; or small lines from
+        A small matrix for each head, with queries as rows and keys as columns, or small lines from
         queries on the left to keys on the right.
     include_heads : list of int, dict of str to list of int, or None
-        Heads to offer: the same in every layer that has them, or layer by layer, by the model's
-        numbers. Layers that a mapping does not name are not offered. None offers all. May be set to
-        one head, to ``"all"``, with whole numbers as layers, and with numbers from the end.
+        Heads to offer: a list for all layers that have them, or a dict by layer, with the model's
+        numbers. Layers that the dict lacks are not offered. None offers all. May be set to one
+        head or to ``"all"``, with int keys, and with negative numbers, which count from the end.
     color_scale : {"linear", "log"}
-        How the detail's colours follow weights.
+        Scale of the colours in the detail.
     pooled : {"mean", "max"}
-        What one cell of the detail shows of the weights that it stands for, where it stands for
-        several.
+        Value of a cell of the detail that covers several weights.
     query_window, key_window : list of two int, or None
-        Tokens from start to before stop that the detail shows; None is all.
+        Tokens that the detail shows, from start up to stop (exclusive). None shows all.
 
     Raises
     ------
@@ -98,7 +97,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     name: ClassVar[str] = "model"
     saves_chosen_heads: ClassVar[bool] = False
     saves_all_heads: ClassVar[bool] = True
-    # The grid has all heads in sight; a detail that opened by itself would move it.
+    # All heads are in the grid. A detail that opens without a click would move it.
     opens_at_pattern: ClassVar[bool] = False
 
     thumbnails = Choice(["heat-map", "lines"], "heat-map").tag(sync=True)
@@ -109,7 +108,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
 def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:
     if isinstance(given, Mapping):
-        # From the browser the layers come back as strings, which JSON makes of them.
+        # JSON converts keys to strings, so the layers from the browser are strings.
         known = sorted({layer for stack in record.stacks.values() for layer in stack.layers})
         by_layer = {
             resolve_negative(_number(layer, given), known): _heads(heads, given)
@@ -161,7 +160,7 @@ def _number(value: Any, given: Any) -> int:
 def _check_heads(
     heads: list[int], layers: list[tuple[AttentionStack, int]], where: str, given: Any
 ) -> list[int]:
-    """Heads without those from the end, which layers of different sizes have not in common."""
+    """Resolve negative heads if all layers have the same number of heads. Check the range."""
     counts = {stack.attention(layer).num_heads for stack, layer in layers}
     if len(counts) == 1:
         heads = sorted({resolve_negative(head, range(*counts)) for head in heads})

@@ -1,4 +1,4 @@
-"""The neuron view: how a weight comes from a query and a key, dimension by dimension."""
+"""The neuron view: the computation of a weight from a query and a key, for each dimension."""
 
 from __future__ import annotations
 
@@ -16,37 +16,38 @@ __all__ = ["NeuronView"]
 
 
 class NeuronView(HeadOrder, GeneratedToken, RecordView):
-    """One query of one head against its keys: q, k, q x k, their sum, the logit and the weight.
+    """One query of one head and its keys: q, k, q x k, their sum, the logit and the weight.
 
-    Every row adds up: its cells, q x k x scale, are the sum beside them; that sum, capped and with
-    its bias where the model has them, is the logit; and the softmax over the rows (and the sink,
-    where there is one) is the weight.
+    Each row adds up. The cells q x k x scale sum to the number beside them. This sum, with the soft
+    cap and the bias of the model if it has them, is the logit. The softmax over all rows (and the
+    sink, if there is one) is the weight.
 
     Parameters
     ----------
     record : AttentionRecord
-        One example with its queries and keys, as `attnviz.extract` makes it.
+        One example with its queries and keys, as `attnviz.extract` returns it.
     include_layers : int or iterable of int, optional
-        The layers to offer.
+        Layers to offer.
     **traits
-        Initial values of the traits below, and of those that views of a record share: `stack`,
+        Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The head that
-        is shown is the first of `heads`. `token` is the query, None the last that is not a special
-        token. `key` is the highlighted row, None the strongest.
+        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The view shows the first
+        of `heads`. `token` is the query, and None is the last query that is not a special token.
+        `key` is the highlighted row, and None is the strongest key.
 
     Attributes
     ----------
     sort_dimensions : bool
-        Dimensions by their share of the highlighted key, the largest first: a dimension's share is
-        its cell's size over the sum of the sizes of all cells. False keeps their order.
+        Whether dimensions are sorted by their share of the highlighted key, the largest first. The
+        share of a dimension is the absolute value of its cell, divided by the sum of the absolute
+        values of all cells.
 
     Raises
     ------
     ValueError
-        If the record has no queries and keys: it was made from weights, or its tokens are merged
-        into words. Stacks of which that is true are left out where others remain.
+        If the record has no queries and keys, because it was made from weights or its tokens are
+        merged into words. If only some stacks have none, these are left out.
 
     Examples
     --------
@@ -62,12 +63,12 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """The first head of the layer."""
+        """Return the default: the first head of the layer."""
         del stack, layer
         return {"heads": [0]}
 
     def _checked(self, record: AttentionRecord) -> AttentionRecord:
-        """The stacks that have queries and keys; a ValueError where none has, with a way out."""
+        """Keep the stacks that have queries and keys. Raise ValueError if none has."""
         stacks = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
         if not stacks:
             raise ValueError(
