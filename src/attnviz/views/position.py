@@ -1,7 +1,7 @@
-"""Where a view is: stack, layer and heads, and of a record the pinned query and key.
+"""Position of a view: stack, layer and heads, and for records the pinned query and key.
 
-Places may be given as people say them: a token by its text, a layer from the end, one head or all.
-They are looked up here, once; the traits hold numbers, which link to those of other views.
+Traits accept a token as a string, negative numbers, one head, or "all". Their validation resolves
+these values once. The traits contain numbers, so that they can be linked to other views.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from attnviz.views.trait_types import Heads, Place
 __all__ = ["HeadGrid", "HeadsView", "PositionedView", "is_looked_up", "same_tokens", "with_layers"]
 
 
-# Keys that `leave_out` names without their texts.
+# Values of `leave_out` that are not texts of tokens.
 _KINDS_OF_KEYS = ("special", "first")
 
 
 def is_looked_up(name: str, value: Any) -> bool:
-    """Whether only a record tells which numbers a trait's value stands for.
+    """Whether a record is needed to resolve a trait's value to numbers.
 
     >>> is_looked_up("token", "it"), is_looked_up("layer", -1), is_looked_up("layer", 3)
     (True, True, False)
@@ -44,7 +44,7 @@ def is_looked_up(name: str, value: Any) -> bool:
 
 
 class HeadGrid(Protocol):
-    """The layers and heads of a stack, by the model's own numbers: of a record or of statistics."""
+    """Layers and heads of a stack, with the model's own numbers, for records or statistics."""
 
     name: str
 
@@ -58,32 +58,32 @@ class HeadGrid(Protocol):
         ...
 
     def layer_number(self, layer: int) -> int:
-        """The number of a layer; IndexError where there is none."""
+        """Return the number of a layer, or raise IndexError if there is none."""
         ...
 
 
 class HeadsView(View):
-    """Base of views that show layers and heads of a stack.
+    """Base class of views that show layers and heads of a stack.
 
-    Whatever is set must be there, and what a new stack or layer does not have moves to the nearest
-    that it has.
+    A value that does not exist raises an error. If a new stack or layer lacks the shown layer, the
+    nearest one is shown.
 
     Attributes
     ----------
     stack : str
         Name of the stack that is shown.
     layer : int
-        The model's number of the layer that is shown. May be set from the end: -1 is the last.
+        Number of the layer that is shown. Negative numbers count from the end: -1 is the last.
     heads : list of int
-        Chosen heads of that layer, in order of choice; none chosen is all of them together. May be
-        set to one number, or to ``"all"``, each by itself.
+        Chosen heads of that layer, in order of choice. An empty list means all heads together. May
+        be set to one number, or to ``"all"``, which chooses each head separately.
     theme : {"auto", "light", "dark"}
-        ``"auto"`` follows the notebook or the page.
+        ``"auto"`` follows the theme of the notebook or page.
     controls : {"auto", "full", "compact", "none"}
-        Which controls are in sight; see `attnviz.views.base.View`.
+        Controls to show. See `attnviz.views.base.View`.
     """
 
-    # What is shown while no heads were chosen; None once they were.
+    # The default heads, or None if heads were chosen.
     _default_heads: list[int] | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
@@ -99,34 +99,34 @@ class HeadsView(View):
             raise traitlets.TraitError(
                 f"layer={short_repr(layer)}: expected an int, the number of a layer"
             ) from None
-        # In this order: heads are looked up in a layer, tokens in a stack.
+        # The order matters: heads are resolved in a layer, tokens in a stack.
         place = {"stack": traits["stack"], "layer": traits["layer"]}
         super().__init__(**place | self._first_state(traits, stack))
-        # Heads that were not chosen follow the stack; chosen ones stay, or go with a warning.
+        # Default heads follow the stack. Chosen heads stay, or are dropped with a warning.
         if "heads" not in traits:
             self._default_heads = list(self.heads)
 
     def _first_stack(self) -> str:
-        """The name of the stack that is shown where none is named."""
+        """Return the name of the stack that is shown by default."""
         raise NotImplementedError
 
     def _default_traits(self, stack: Any, layer: int) -> dict[str, Any]:
-        """What a view shows of a layer by default: values by trait."""
+        """Return the default values of traits for a layer."""
         del layer, stack
         return {}
 
     def _first_state(self, given: dict[str, Any], stack: Any) -> dict[str, Any]:
-        """Values by trait: those that were given, and what follows from them for the others."""
+        """Return the initial values of traits: those that were passed, and defaults."""
         return self._default_traits(stack, given["layer"]) | given
 
     def number_of_place(self, name: str, value: Any) -> Any:
-        """The number that a trait's value stands for; anything else as it is, to be refused."""
+        """Resolve the value of a trait to a number. Return invalid values unchanged."""
         if not is_looked_up(name, value) or name != "layer":
             return value
         return resolve_negative(value, self._stack_named(self.stack).layers)
 
     def numbers_of_heads(self, value: Any) -> Any:
-        """The numbers of heads that the layer shown has, of what chooses them."""
+        """Resolve a choice of heads to their numbers in the current layer."""
         chosen = as_list(value)
         if isinstance(chosen, str) and chosen != "all":
             raise traitlets.TraitError(
@@ -157,7 +157,7 @@ class HeadsView(View):
     def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
         heads = list(dict.fromkeys(proposal["value"]))
         stack = self._stack_named(self.stack)
-        # Stack and heads may be set at once, before the layer has followed.
+        # Stack and heads may be set at once, before the layer is updated.
         layer = self._nearest_layer(stack)
         count = stack.num_heads(layer)
         if not set(heads) <= set(range(count)):
@@ -169,7 +169,7 @@ class HeadsView(View):
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
-        """Move what the new stack does not have to the nearest that it has."""
+        """Choose the nearest layer that the new stack has, and drop heads that it lacks."""
         self.layer = self._nearest_layer(self._stack_named(change["new"]))
         self._clip_heads()
 
@@ -182,7 +182,7 @@ class HeadsView(View):
         return min(stack.layers, key=lambda number: abs(number - self.layer))
 
     def _clip_heads(self) -> None:
-        """Keep the chosen heads that the layer has, and the default where none were chosen."""
+        """Drop chosen heads that the layer lacks, or choose its default heads."""
         stack = self._stack_named(self.stack)
         if self.heads == self._default_heads:
             self._default_heads = list(self._default_traits(stack, self.layer).get("heads", []))
@@ -198,7 +198,7 @@ class HeadsView(View):
             self.heads = kept
 
     def _stack_named(self, name: str) -> HeadGrid:
-        """The stack of that name; a TraitError where there is none."""
+        """Return the stack with this name, or raise TraitError if there is none."""
         raise NotImplementedError
 
 
@@ -210,10 +210,10 @@ class PositionedView(HeadsView):
     stack, layer, heads, theme, controls
         See `HeadsView`.
     token : int or None
-        The pinned query. May be set to its text, ``"it"``, where that stands there once
-        (`attnviz.Tokens.positions`), or from the end.
+        Position of the pinned query. May be set to the text of the token, such as ``"it"``, if it
+        occurs once (`attnviz.Tokens.positions`). Negative numbers count from the end.
     key : int or None
-        The pinned key, likewise.
+        Position of the pinned key, in the same forms.
     """
 
     token = Place(None, allow_none=True).tag(sync=True)
@@ -223,7 +223,7 @@ class PositionedView(HeadsView):
         return self.record.stack().name
 
     def number_of_place(self, name: str, value: Any) -> Any:
-        """The number that a trait's value stands for; anything else as it is, to be refused."""
+        """Resolve the value of a trait to a number. Return invalid values unchanged."""
         if name == "layer" or not is_looked_up(name, value):
             return super().number_of_place(name, value)
         stack = self._stack_named(self.stack)
@@ -238,7 +238,7 @@ class PositionedView(HeadsView):
             raise traitlets.TraitError(str(error)) from None
 
     def numbers_of_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """Keys by their numbers, each text by all that have it; ``"special"``, ``"first"`` stay."""
+        """Resolve keys to numbers. A text stands for all keys with this text."""
         if not is_looked_up(name, values):
             return list(values)
         tokens = self._stack_named(self.stack).key_tokens
@@ -275,7 +275,7 @@ class PositionedView(HeadsView):
         self._clip_tokens(self._stack_named(change["new"]))
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
-        """Keep what the record has that took the place of another; the rest goes to its default."""
+        """Adjust the traits to a record that replaced `before`. Reset those that do not fit."""
         defaults = self._default_traits(before.stack(self.stack), self.layer)
         if self.stack in self.record.stacks:
             self._fit_to_stack({"new": self.stack})
@@ -287,7 +287,7 @@ class PositionedView(HeadsView):
                 setattr(self, name, value)
         for name in self.state_names():
             try:
-                # It is checked against the new record.
+                # Setting a trait validates it against the new record.
                 setattr(self, name, getattr(self, name))
             except traitlets.TraitError:
                 setattr(self, name, self._fitting(name))
@@ -297,7 +297,7 @@ class PositionedView(HeadsView):
         return self.trait_defaults(name)
 
     def _clip_tokens(self, stack: AttentionStack) -> None:
-        """Unpin tokens that are not there."""
+        """Unpin tokens that the stack does not have."""
         for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
             position = getattr(self, name)
             if position is not None and position >= len(tokens):
@@ -335,7 +335,7 @@ _Shown = TypeVar("_Shown", bound=_Layered)
 
 
 def with_layers(record: _Shown, include_layers: int | Iterable[int] | None) -> _Shown:
-    """A record or a corpus with the layers that a view offers; all where none are named."""
+    """Return a record or corpus with the layers that a view offers. None offers all."""
     if include_layers is None:
         return record
     include_layers = as_list(include_layers)

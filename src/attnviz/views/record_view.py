@@ -1,4 +1,4 @@
-"""Views of one record: what they show of it, and the pages that they become."""
+"""Base class of views of one record, with their export to pages."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from attnviz.views.trait_types import Choice, with_controls
 
 __all__ = ["RecordView", "check_one_text"]
 
-# A caller that gives one of these has chosen what to see.
+# Arguments that choose a position. If one is passed, the view does not choose a head.
 _POSITION = frozenset(
     {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
 )
 
 
 class RecordView(PositionedView):
-    """Base of views of one record.
+    """Base class of views of one record.
 
     Parameters
     ----------
     record : AttentionRecord
-        One example. If there are several, give ``records[i]``.
+        One example. If there are several, pass ``records[i]``.
     include_layers : int or iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
+        Numbers of the layers to offer, as the model counts them. All by default.
     **traits
         Initial values of the view's traits.
 
@@ -49,37 +49,38 @@ class RecordView(PositionedView):
     stack, layer, heads, token, key, theme, controls
         See `attnviz.views.position.PositionedView`.
     pair : {"all", "a-a", "a-b", "b-a", "b-b"}
-        For a pair of texts: whose queries and whose keys are shown.
+        Texts of the queries and of the keys that are shown, for a pair of texts. ``"a-b"`` shows
+        queries of the first text and keys of the second.
     opening : dict or None
-        Read only: stack, layer, head, pattern, score, even and queries where the view opened at the
-        head with the most distinct pattern (`attnviz.analysis.distinct_head`). It does so where
-        neither a layer, heads, a token, a key nor an order of heads were given, and where that head
-        is told quickly.
+        Stack, layer, head, pattern, score, even and queries, if the view opened at the head with
+        the most distinct pattern (`attnviz.analysis.distinct_head`). The view does so if no layer,
+        heads, token, key or order of heads was passed, and if that head is found quickly. Read
+        only.
 
     Raises
     ------
     TypeError
-        If `record` is not a record, is a list of them, or a keyword is unknown.
+        If `record` is not a record, is a list of records, or a keyword is unknown.
     traitlets.TraitError
-        If a trait's value does not fit the record. All traits can be set later, too, and change
+        If a trait's value does not fit the record. All traits can also be set later, and change
         when the reader uses the view.
     """
 
-    #: What an exported page has to contain beside the description and the small maps.
+    #: Data that an exported page must contain in addition to the description and the thumbnails.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights", "scores"})
 
     #: Whether the view opens at the head with the most distinct pattern.
     opens_at_pattern: ClassVar[bool] = True
 
-    #: What the picture shows that a notebook stores with the view (`attnviz.options.snapshot`).
+    #: Heads in the picture that a notebook stores with the view (`attnviz.options.snapshot`).
     saves_chosen_heads: ClassVar[bool] = True
     saves_all_heads: ClassVar[bool] = False
 
     _record: AttentionRecord
-    #: Counts the records that were shown: the browser describes the next one where it changes.
+    #: Number of records shown so far. The browser requests a new description when it changes.
     _record_number = traitlets.Int(0, read_only=True).tag(sync=True)
 
-    #: How far a generation is that the view shows (`attnviz.views.live`); None ends it.
+    #: Progress of a generation that the view shows (`attnviz.views.live`). None ends it.
     _generating = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
 
     opening = traitlets.Any(None, read_only=True).tag(sync=True)
@@ -105,7 +106,7 @@ class RecordView(PositionedView):
             self.set_trait("opening", opening)
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Where to open: at the head with the most distinct pattern, if no position was given."""
+        """Return the head with the most distinct pattern, or None if a position was passed."""
         named = {name for name, value in given.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
             return None
@@ -118,7 +119,7 @@ class RecordView(PositionedView):
         try:
             found = distinct_head(stack)
         except (OSError, RuntimeError, ValueError):
-            # The view says what is wrong with the weights where it asks for them.
+            # The view shows the problem with the weights when it requests them.
             return None
         return None if found is None else {"stack": stack.name, **asdict(found)}
 
@@ -127,16 +128,16 @@ class RecordView(PositionedView):
         if opened is not None and self.heads == [opened["head"]]:
             stack = self._stack_named(self.stack)
             if opened["head"] not in range(stack.num_heads(self.layer)):
-                # The caller did not choose it: the default takes its place, without a warning.
+                # The caller did not choose this head: use the default, without a warning.
                 self._default_heads = list(self.heads)
         super()._clip_heads()
 
     @property
     def record(self) -> AttentionRecord:
-        """The record that is shown; of a generation that runs, that of the tokens so far.
+        """The record that is shown. For a running generation, the record of the tokens so far.
 
-        May be set to another one: the view stays as it is as far as the new record has the stack,
-        layer, heads and tokens, and what does not fit goes to its default.
+        May be set to another record. The view keeps its stack, layer, heads and tokens if the new
+        record has them. Traits that do not fit are reset to their defaults.
 
         Examples
         --------
@@ -149,7 +150,7 @@ class RecordView(PositionedView):
         _check_record(record)
         offered = self._offered(record)
         before, self._record = self._record, offered
-        # All in one message: the browser takes the record and what belongs to it together.
+        # One message, so that the browser receives the record and the traits together.
         with self.hold_sync():
             self._fit_to_record(before)
             self.set_trait("opening", None)
@@ -159,7 +160,7 @@ class RecordView(PositionedView):
             self._channel = KernelChannel(self._served, send, self._record_number)
 
     def stop(self) -> None:
-        """End the generation that is shown (``live=True``); the tokens that have come stay.
+        """Stop the generation that is shown (``live=True``). Tokens so far are kept.
 
         Examples
         --------
@@ -169,19 +170,16 @@ class RecordView(PositionedView):
         self.set_trait("_generating", None)
 
     def close(self) -> None:
-        """Take the view from the screen wherever it is, and let go of it.
-
-        A generation that it shows is stopped.
-        """
+        """Remove the view from the screen and release it. Stop the generation that it shows."""
         self.stop()
         super().close()
 
     def _offered(self, record: AttentionRecord) -> AttentionRecord:
-        """The part of a record that is shown."""
+        """Return the part of a record that is shown."""
         return self._checked(with_layers(record, self._include_layers))
 
     def _checked(self, record: AttentionRecord) -> AttentionRecord:
-        """The part of a record that this view can show; a ValueError where there is none."""
+        """Return the part of a record that this view can show, or raise ValueError."""
         return record
 
     def to_html(
@@ -191,35 +189,36 @@ class RecordView(PositionedView):
         max_mb: float | None = None,
         controls: str | bool | None = None,
     ) -> str:
-        """The view as one HTML page that works offline.
+        """Return the view as one HTML page that works offline.
 
         Parameters
         ----------
         precision : {"auto", "exact"}, default "auto"
-            ``"auto"``: the most exact page that stays small. Every weight is embedded, off by at
-            most 0.004, while the page has no more than 6 MB; above, each query's strongest keys
-            with at least 95% of the weight, or queries and keys from which the page computes the
-            weights, whichever is smaller; where the limit has no room for that, as much of the
-            weight as fits. The page says which, how much of the weight it is and the largest error.
-            ``"exact"``: every weight, or queries and keys as they are where that is smaller.
+            Precision of the weights. ``"auto"`` makes the most exact page within the limit. Up to
+            6 MB, every weight is embedded, with an error of at most 0.004. Above, the page contains
+            the smaller of two forms: the strongest keys of each query with at least 95% of the
+            weight, or queries and keys from which the page computes the weights. If neither fits,
+            it contains as much of the weight as fits. The page states the form, the share of the
+            weight and the largest error. ``"exact"`` embeds every weight, or exact queries and keys
+            if they are smaller.
         max_mb : float, optional
-            Megabytes that the page may have; every weight is then embedded where they fit. By
-            default 6, and for a long text 64 bytes for each query of each head (128 where queries
-            look ahead) up to 40 MB (80 MB).
+            Maximum size of the page in megabytes. Every weight is embedded if it fits. The default
+            is 6, and for a long text 64 bytes for each query of each head (128 if queries attend to
+            later keys), up to 40 MB (80 MB).
         controls : {"auto", "full", "compact", "none"} or bool, optional
-            Of the page; the view's own when left out.
+            Controls of the page. By default those of the view.
 
         Returns
         -------
         str
-            The page: data, code and the state of this view, nothing fetched from anywhere. It
-            says how exact it is, in the neuron view by what rounding queries and keys does, if
-            they are rounded.
+            The page with its data, its code and the state of this view. It loads nothing from
+            elsewhere. It states its precision, and in the neuron view the error from rounding
+            queries and keys.
 
         Raises
         ------
         TypeError, ValueError
-            If the record is too large for such a page, or an argument has another value.
+            If the record is too large for a page, or an argument has an invalid type or value.
 
         Examples
         --------
@@ -238,20 +237,20 @@ class RecordView(PositionedView):
         controls: str | bool | None = None,
         **figure: Unpack[FigureArguments],
     ) -> Path:
-        """Write the view as a file; the ending says which kind.
+        """Write the view to a file. The suffix determines the format.
 
         Parameters
         ----------
         path : path-like
-            ``"x.html"``: the interactive page; ``"x.pdf"``, ``"x.svg"``: vectors for a paper;
-            ``"x.png"``: pixels. Pictures are drawn by an installed Chromium or Chrome.
+            ``"x.html"`` is the interactive page, ``"x.pdf"`` and ``"x.svg"`` are vector graphics
+            for a paper, and ``"x.png"`` is pixels. An installed Chromium or Chrome draws pictures.
         precision, max_mb : optional
-            Of the page, also where it is drawn as a picture; see `to_html`.
+            Precision and size of the page, also if it is drawn as a picture. See `to_html`.
         controls : optional
-            Of the page; see `to_html`. Pictures have none.
+            Controls of the page. See `to_html`. Pictures have none.
         **figure
-            How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
-            `legend`, `theme`, `background`, `colors`; see `to_svg`.
+            Style of a picture: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
+            `legend`, `theme`, `background`, `colors`. See `to_svg`.
 
         Returns
         -------
@@ -261,13 +260,13 @@ class RecordView(PositionedView):
         Raises
         ------
         TypeError, ValueError
-            If the ending is none of these, the record is too large for a page, the picture needs
-            more width, or an argument has another value.
+            If the suffix is unknown, the record is too large for a page, the picture needs more
+            width, or an argument has an invalid type or value.
         OSError
-            If the file cannot be written; nothing is left half written.
+            If the file cannot be written. No incomplete file is left.
         ImportError, RuntimeError
-            If a picture is asked for and no browser is found; says how to get one, before anything
-            is computed.
+            If a picture needs a browser and none is found. The message says how to install one. The
+            error is raised before anything is computed.
 
         Examples
         --------
@@ -281,23 +280,24 @@ class RecordView(PositionedView):
         )
 
     def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
-        """Show static outputs that survive without a kernel.
+        """Display static outputs that need no kernel.
 
-        Two outputs, of which a reader sees one: the interactive page in a frame where frames and
-        scripts are allowed, and elsewhere (an untrusted notebook, a code host, on paper) a picture.
-        Without an installed browser it is a small picture of all heads.
+        There are two outputs, and a reader sees one of them. The interactive page in a frame
+        appears where frames and scripts are allowed. Elsewhere (an untrusted notebook, a code host,
+        on paper) a picture appears. Without an installed browser it is a small picture of all
+        heads.
 
         Parameters
         ----------
         precision, max_mb : optional
-            Of the page; see `to_html`. A notebook is as large as the pages in it.
+            Precision and size of the page. See `to_html`. The page is stored in the notebook.
 
         Raises
         ------
         RuntimeError
             If IPython is not running.
         TypeError, ValueError
-            If the record is too large for a page, or an argument has another value.
+            If the record is too large for a page, or an argument has an invalid type or value.
 
         Examples
         --------
@@ -314,23 +314,23 @@ class RecordView(PositionedView):
 
     def _describe_now(self) -> Mapping[str, Any] | None:
         described = super()._describe_now()
-        # Another record may be there before the browser has read this.
+        # The record may be replaced before the browser reads this description.
         return described and {**described, "record": self._record_number}
 
     @property
     def served_record(self) -> AttentionRecord:
-        """What the browser and pages get; a view of several records has more in it."""
+        """Record that the browser and pages receive. Comparisons have more stacks in it."""
         return self.record
 
     @property
     def pictured_stack(self) -> AttentionStack:
-        """The stack of which a picture has all heads."""
+        """Stack whose heads a picture of all heads shows."""
         return displayed_stack(self.served_record, self._page_state(self.state))
 
     def _still(self) -> str:
         stack = self.pictured_stack
         figures = []
-        # The picture of all heads reads as many rows of each, too many of a very long text.
+        # The picture of all heads reads this many weights, too many for a very long text.
         all_heads = SIDES[0] * sum(stack.heads_per_layer) * len(stack.key_tokens) <= MAX_WEIGHTS
         if self.saves_chosen_heads or not all_heads:
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
@@ -339,11 +339,11 @@ class RecordView(PositionedView):
         return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A page's state, with what the view knows beside its traits."""
+        """Return the state of a page: the traits and values that only the view has."""
         return dict(state)
 
     def _paged(self, state: Mapping[str, Any]) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
-        """What a page of a state contains, and the state that it opens with."""
+        """Return the record that a page of a state contains, and its initial state."""
         yield from ()
         return self.served_record, self._page_state(state)
 
@@ -386,11 +386,11 @@ class RecordView(PositionedView):
 
 
 def _is_pair(stack: AttentionStack) -> bool:
-    """Whether queries and keys are each of two texts."""
+    """Whether both the queries and the keys come from two texts."""
     return all({0, 1} <= set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens))
 
 
-#: What is no record of one text, and the function that shows it.
+#: Names of types that are not a record of one text, and the functions that show them.
 _SHOWN_BY = {
     "HeadStatistics": "show_atlas_view",
     "Corpus": "show_embedding_view",

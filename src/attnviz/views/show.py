@@ -1,4 +1,4 @@
-"""One call from a model and a text to a picture on the screen."""
+"""The `show_*` functions: from a model and a text to a view on the screen in one call."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RecordView_co = TypeVar("_RecordView_co", bound=RecordView, covariant=True)
 
 
 class ShowFunction(Protocol[_RecordView_co]):
-    """What every function that shows a view takes; each one's own help says what it means."""
+    """Arguments of every `show_*` function. The help of each function describes them."""
 
     def __call__(
         self,
@@ -153,12 +153,12 @@ _OPENS = """
 
 
 def _traits_of(view: type[RecordView]) -> dict[str, str]:
-    """The traits of a view that a call may set, each as an entry of a docstring."""
+    """Return the traits that the arguments of a call may set, each as an entry of a docstring."""
     entries: dict[str, str] = {}
     names = view.state_names()
     for source in view.__mro__:
         for name, kind, words in documented_names(source):
-            # A class says at some of its traits where they are described.
+            # Classes may refer to another class for the description of a trait.
             if name in names and words and not words.startswith("See "):
                 meaning = textwrap.fill(
                     words, 96, initial_indent=" " * 8, subsequent_indent=" " * 8
@@ -186,11 +186,11 @@ def _show_function(
         **arguments: Any,
     ) -> _RecordView:
         traits = {key: value for key, value in arguments.items() if key not in of_records}
-        # Before a model runs for minutes.
+        # Check the names before a model runs for minutes.
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
         runs_again = issubclass(view, WhatIf) and _runs_again(model)
-        # A view of generated tokens or of words does not show what the model reads.
+        # A view of generated tokens or of words does not show the model's input.
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(without_model(f"answer={short_repr(traits['answer'])}", view.name))
@@ -221,7 +221,7 @@ def _show_function(
         traits="\n".join(described.values()),
         opens=_OPENS if view.opens_at_pattern else "",
     )
-    # `?` and tab completion read this; the default of a trait is the view's own.
+    # IPython's help and completion read this signature. None stands for the view's own default.
     parameters += [
         inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=None) for each in described
     ]
@@ -268,36 +268,36 @@ def show_compare_view(
     include_layers: int | Iterable[int] | None = None,
     **options: Any,
 ) -> CompareView:
-    """Show how far the heads of two texts, models or records lie apart, and what moved in one.
+    """Show the distances between the heads of two texts, models or records, and one head in detail.
 
     Parameters
     ----------
     a, b, c : object
-        What `attnviz.compare` takes: two records; a model and two texts; a pair of models, or a
-        list of checkpoints, and a text. Or a `Comparison` alone.
+        Arguments of `attnviz.compare`: two records, a model and two texts, a pair of models and a
+        text, or a list of checkpoints and a text. Alternatively a `Comparison` alone.
     names : sequence of str, optional
-        What the members are called, for example ``("base", "tuned")``.
+        Names of the members, for example ``("base", "tuned")``.
     words : bool, default False
         Whether tokens are merged into words before they are aligned.
     include_layers : int or iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
+        Numbers of the layers to offer, as the model counts them. All by default.
     **options
-        What is shown first: layer, heads, stack, token, key, member, form, order, theme and all
-        others that `CompareView` lists. The rest are arguments of `attnviz.compare` and
+        Initial values of traits of `CompareView`, such as layer, heads, stack, token, key, member,
+        form, order and theme. Other names are arguments of `attnviz.compare` and
         `attnviz.extract`, such as `tokenizer` and `layers`.
 
     Returns
     -------
     CompareView
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
+        The view, which is displayed already. In marimo, make it the last expression of the cell. In
+        a script, the page is written to a file whose path is printed.
 
     Raises
     ------
     TypeError
-        If an argument is missing, of a wrong kind or unknown.
+        If an argument is missing, unknown, or has an invalid type.
     ValueError
-        If the members have nothing in common.
+        If the members have no tokens in common.
 
     Examples
     --------
@@ -329,7 +329,7 @@ _DISPLAYS = ContextVar("_DISPLAYS", default=True)
 
 @contextmanager
 def nothing_displayed() -> Iterator[None]:
-    """`show_*` functions give their views and display nothing: the command line saves them."""
+    """Let `show_*` functions return their views without displaying them, for the command line."""
     before = _DISPLAYS.set(False)
     try:
         yield
@@ -338,11 +338,11 @@ def nothing_displayed() -> Iterator[None]:
 
 
 def show(view: _View) -> _View:
-    """Put a view on the screen, once, and give it back."""
+    """Display a view once, and return it."""
     if not _DISPLAYS.get():
         return view
     if in_marimo():
-        # marimo shows a cell's last expression; anything displayed before would stand twice.
+        # marimo displays the last expression of a cell. Displaying it here would show it twice.
         return view
     cell = ipython_cell()
     if cell is not None:
@@ -357,7 +357,7 @@ def show(view: _View) -> _View:
 
 
 def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> LiveGeneration | None:
-    """Begin the generation that a view shows; None where no kernel takes turns with a browser."""
+    """Start the generation that a view shows. Return None if no kernel runs an event loop."""
     given = given_options(options)
     if "generate" not in given:
         raise ValueError(
@@ -392,10 +392,10 @@ def record_of(
     words: bool = False,
     **options: Any,
 ) -> AttentionRecord:
-    """Make the record of what a `show_*` function was given.
+    """Return the record for the arguments of a `show_*` function.
 
-    `words` merges subword tokens into words. `options` are further arguments of `attnviz.extract`;
-    None is the same as left out, and so is ``"cpu"`` as a device.
+    `words` merges subword tokens into words. `options` are further arguments of `attnviz.extract`.
+    None means the default, and so does ``"cpu"`` as a device.
     """
     record = _record(model, inputs, tokens, sentence_b_start, options)
     return record.merge_words() if words else record
@@ -455,7 +455,7 @@ def _record(
 
 
 def _refuse_output(output: Mapping[Any, Any]) -> None:
-    """Refuse the whole output of a model, and name the part of it that is wanted."""
+    """Raise TypeError for the complete output of a model, and name the part to pass."""
     kinds = [name for name in output if str(name).endswith("attentions")]
     returned = [name for name in kinds if output[name] is not None and len(output[name])]
     if returned:
@@ -471,10 +471,10 @@ def _refuse_output(output: Mapping[Any, Any]) -> None:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `attnviz.extract` that differ from what it takes by default."""
+    """Return the options that differ from the defaults of `attnviz.extract`."""
     given = {}
     for name, value in options.items():
-        # A device of None means where queries and keys were computed.
+        # The device None means the device where queries and keys were computed.
         default = value == "cpu" if name == "device" else value is None
         if not default and not (name == "truncation" and value is False):
             given[name] = value
@@ -508,12 +508,12 @@ def _leave_out(arguments: dict[str, Any], why: str) -> None:
 
 
 def _runs_again(model: Any) -> bool:
-    """Whether what a `show_*` function was given is a model, and not what a model gave."""
+    """Whether the first argument of a `show_*` function is a model, not a result of one."""
     return not isinstance(model, AttentionRecord) and not _is_weights(model)
 
 
 def _are_tokens(inputs: Any) -> bool:
-    """Whether the second argument is the tokens of weights, as BertViz takes them."""
+    """Whether the second argument is the tokens of weights, as in BertViz."""
     return isinstance(inputs, Tokens | list | tuple) and all(isinstance(t, str) for t in inputs)
 
 

@@ -1,4 +1,4 @@
-"""Which queries and keys of a long text a view shows."""
+"""The parts of a long text that a view shows: a window of queries and a window of keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["TokenWindows"]
 
 
 class TokenWindows(PositionedView):
-    """What views have that show a part of a long text.
+    """Base class of views that show a part of a long text.
 
     Attributes
     ----------
     query_window, key_window : list of two int, or None
-        Tokens from start to before stop that are shown; None is the view's default.
+        Tokens that are shown, from start up to stop (exclusive). None is the view's default.
     """
 
     query_window = traitlets.List(
@@ -42,7 +42,7 @@ class TokenWindows(PositionedView):
 
     @traitlets.observe("stack")
     def _forget_windows(self, change: Mapping[str, Any]) -> None:
-        """A window of one stack's tokens means nothing in another's, where it does not fit."""
+        """Reset windows that do not fit the tokens of the new stack."""
         if not change["old"] or change["old"] == change["new"]:
             return
         stack = self._stack_named(change["new"])

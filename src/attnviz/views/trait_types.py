@@ -1,7 +1,7 @@
-"""Kinds of traits that take numpy's numbers, lists as any sequence, and places as people say them.
+"""Traits that accept numbers of numpy, any sequence as a list, and symbolic positions.
 
-A place said by a text (``token="it"``) or from the end (``layer=-1``) is looked up by the view
-(`attnviz.views.position.PositionedView`); the trait holds the number.
+The view resolves a position such as ``token="it"`` or ``layer=-1`` to a number
+(`attnviz.views.position.PositionedView`). The trait contains the number.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ __all__ = [
     "with_controls",
 ]
 
-# A lasso may hold all points of a corpus.
+# A lasso selection may contain all points of a corpus.
 _MOST_POINTS = 100_000_000
 
 
 def _plain(number: Any) -> Any:
-    """Numbers of numpy and torch, also alone in an array, as Python's, which JSON can hold."""
+    """Convert numbers of numpy and torch, and arrays with one entry, to Python numbers for JSON."""
     if not isinstance(number, type) and getattr(number, "shape", None) == ():
         number = number.item()
     return int(number) if isinstance(number, bool) else number
 
 
 def _entries(name: str | None, value: Any, most: int = MAX_NUMBERS) -> Any:
-    """A list of what is given as any sequence; anything else as it is.
+    """Convert a sequence to a list. Return other values unchanged.
 
-    TraitError where it has too many entries: a range may have more than any memory holds.
+    Raises TraitError for too many entries: a range may have more than fit into memory.
     """
     value = _plain(value)
     arrays = not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist")
     if not arrays and not isinstance(value, (list, tuple, set, frozenset, range)):
         return value
-    # The length of a long range is more than len() gives.
+    # len() fails for a range with more than sys.maxsize entries.
     counted = value[: most + 1] if isinstance(value, range) else value
     if len(counted) > most:
         raise traitlets.TraitError(f"{name}={short_repr(value)} has more than {most:,} entries")
@@ -55,18 +55,18 @@ def _entries(name: str | None, value: Any, most: int = MAX_NUMBERS) -> Any:
 
 
 class Index(traitlets.Int):  # type: ignore[type-arg]
-    """A whole number, numpy's too: `layer=scores.argmax()`."""
+    """Integer. Accepts integers of numpy, as in `layer=scores.argmax()`."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Make it Python's own."""
+        """Convert to a Python integer."""
         return super().validate(obj, _plain(value))
 
 
 class Finite(traitlets.Float):  # type: ignore[type-arg]
-    """A number, numpy's too: `least_score=scores.mean()`. JSON knows no NaN and no infinity."""
+    """Finite number, as JSON requires. Accepts numbers of numpy."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Make it Python's own."""
+        """Convert to a Python number, and check that it is finite."""
         checked = super().validate(obj, _plain(value))
         if not math.isfinite(checked):
             rest = "; None sets no limit" if self.allow_none else ""
@@ -75,10 +75,10 @@ class Finite(traitlets.Float):  # type: ignore[type-arg]
 
 
 class Choice(traitlets.Enum):  # type: ignore[type-arg]
-    """One of several words."""
+    """One of several strings."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Refuse what cannot be compared with a word, as an array."""
+        """Raise TraitError for values that are not one of the strings, including arrays."""
         words = self.values or []
         if not isinstance(value, str) or value not in words:
             forms = ", ".join(f'"{word}"' for word in words)
@@ -87,13 +87,13 @@ class Choice(traitlets.Enum):  # type: ignore[type-arg]
 
 
 class Controls(traitlets.Unicode):  # type: ignore[type-arg]
-    """Which controls of a view are in sight; True and False stand for "auto" and "none"."""
+    """Controls that a view shows. True stands for "auto" and False for "none"."""
 
     FORMS = ("auto", "full", "compact", "none")
 
     @classmethod
     def read(cls, given: Any) -> str:
-        """What is meant; ValueError for anything else."""
+        """Convert True and False to a string. Raise ValueError for invalid values."""
         if isinstance(given, (bool, np.bool_)):
             return "auto" if given else "none"
         if isinstance(given, str) and given in cls.FORMS:
@@ -105,7 +105,7 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
         )
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Make it one of the words."""
+        """Convert to one of the strings."""
         del obj
         try:
             return self.read(value)
@@ -114,23 +114,23 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
 
 
 def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict[str, Any]:  # noqa: FBT001 - what a user gives
-    """A view's state with other controls; None keeps its own."""
+    """Return a view's state with other controls, or unchanged if `controls` is None."""
     return {**state} if controls is None else {**state, "controls": Controls.read(controls)}
 
 
 class Numbers(traitlets.List):  # type: ignore[type-arg]
-    """A list of heads or points, which may be given as any sequence of whole numbers."""
+    """List of heads or points, which accepts any sequence of integers."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Make a list of what reads as one."""
+        """Convert to a list."""
         return super().validate(obj, _entries(self.name, value, _MOST_POINTS))
 
 
 class Place(Index):
-    """The number of a layer, a token or a prediction, or whatever says which one is meant."""
+    """Number of a layer, token or prediction. Accepts other ways to choose one."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Make it a number."""
+        """Resolve to a number."""
         value = _plain(value)
         if isinstance(value, int | str):
             value = obj.number_of_place(self.name, value)
@@ -142,26 +142,26 @@ class Place(Index):
 
 
 class Heads(Numbers):
-    """The numbers of heads; one alone, or ``"all"``."""
+    """Numbers of heads. Accepts one number or ``"all"``."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Make a list of numbers."""
+        """Convert to a list of numbers."""
         value = _entries(self.name, value)
-        # A list trait puts a text into a list before it asks.
+        # A list trait puts a string into a list before it calls validate.
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
             value = value[0]
         return super().validate(obj, obj.numbers_of_heads(value))
 
 
 class Keys(traitlets.List):  # type: ignore[type-arg]
-    """Keys: ``"special"``, ``"first"``, numbers and texts, or one of these alone."""
+    """Keys: ``"special"``, ``"first"``, numbers and texts of tokens, or one of these alone."""
 
     def __init__(self) -> None:
         kinds = [traitlets.Enum(["special", "first"]), traitlets.Int(min=0)]
         super().__init__(traitlets.Union(kinds))
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Make numbers of texts."""
+        """Resolve texts of tokens to numbers."""
         value = _entries(self.name, value)
         if isinstance(value, int):
             value = [value]

@@ -1,4 +1,4 @@
-"""What views have whose reader may change the attention and look at the answer."""
+"""Base class of views in which a reader may change the attention and run the model again."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ __all__ = ["WhatIf", "how_to_have_a_model", "without_model"]
 
 
 class WhatIf(RecordView):
-    """Base of views whose reader may change the attention, where they have the model.
+    """Base class of views in which a reader may change the attention, if they have the model.
 
     Parameters
     ----------
     record, include_layers, **traits
         See `attnviz.views.record_view.RecordView`.
     model, inputs, tokenizer, processor, target, truncation : optional
-        What the record was extracted from, so that the model can run again. ``show_*`` functions
-        give them by themselves where they are given a model. They are let go of where a record of
-        other tokens, or of a model of another name, takes the record's place.
+        Arguments with which the record was extracted, so that the model can run again. ``show_*``
+        functions pass them if they have a model. The view drops them if its record is replaced by
+        one with other tokens or another model name.
 
     Attributes
     ----------
     runs_model : bool
-        Read only: whether the model can run again. If not, the view offers no changes.
+        Whether the model can run again. If not, the view offers no changes. Read only.
     answer : int, str, pair of these, callable, or None
-        What of the model's answer is measured, as for `attnviz.intervene`. None is its default: the
-        logit of the likeliest token before the changes minus that of the likeliest other token
-        after them. An answer is checked when it is set, which runs the model if it has not run. The
-        browser gets the name of a function alone.
+        Answer of the model that is measured, as for `attnviz.intervene`. None is its default: the
+        logit of the most likely token before the changes minus the logit of the most likely other
+        token after the changes. Setting an answer checks it, which runs the model if it has not run
+        before. The browser receives only the name of a function.
     changes : list of dict
-        What is changed in the attention when the model runs again, all together, in the view's own
-        words: ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, with
-        ``"renormalize": False`` for a cut after the softmax; ``{"kind": "ablate", "layer": 1,
-        "head": 0}``; ``{"kind": "hide", "key": 6}``. ``"stack"`` is the one that is shown where it
-        is left out; a layer or a head of None is all. The reader adds and removes them.
+        Changes of the attention when the model runs again, all of them together. Examples are
+        ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, with
+        ``"renormalize": False`` for a cut after the softmax, ``{"kind": "ablate", "layer": 1,
+        "head": 0}``, and ``{"kind": "hide", "key": 6}``. The default of ``"stack"`` is the stack
+        that is shown. A layer or head of None means all. The reader adds and removes changes.
     shown_run : {"before", "after", "difference"}
-        Whose weights are drawn: those of the unchanged run, those of the run with `changes`, or
-        what the latter has more. Without changes it is the unchanged run. A new change turns
-        ``"before"`` into ``"after"``.
+        Run whose weights are drawn: the unchanged run, the run with `changes`, or the second minus
+        the first. Without changes it is the unchanged run. A new change switches ``"before"`` to
+        ``"after"``.
     changed_record : ChangedRecord or None
-        Read only: the record of the run with `changes`; None without any.
+        Record of the run with `changes`, or None without changes. Read only.
     """
 
     runs_model = traitlets.Bool(read_only=True).tag(sync=True)
@@ -67,9 +67,9 @@ class WhatIf(RecordView):
     changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(sync=True)
     shown_run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
-    # Whether the view is made, and changes are new ones.
+    # Whether `__init__` is done, so that changes come from the reader.
     _made = False
-    # The answer that is measured, which was found in the vocabulary.
+    # The measured answer, in the form of requests.
     _measured: Measured = ()
 
     def __init__(
@@ -109,16 +109,16 @@ class WhatIf(RecordView):
 
     @property
     def changed_record(self) -> ChangedRecord | None:
-        """The record of the run with `changes`; None without any.
+        """The record of the run with `changes`, or None without changes.
 
-        The model runs where the reader has not asked for it yet.
+        The model runs if the reader has not run these changes before.
 
         Raises
         ------
         ValueError
             If the view has no model.
         MemoryError
-            If it does not fit into memory.
+            If the record does not fit into memory.
 
         Examples
         --------
@@ -148,7 +148,7 @@ class WhatIf(RecordView):
             and same_tokens(before, self._record)
             and _has_weights(self._record)
         ):
-            # The model reads another text, or is another one.
+            # The new record has another text or comes from another model.
             self._source = None
             self.changes = []
             self.answer = None
@@ -173,7 +173,7 @@ class WhatIf(RecordView):
         )
 
     def _paged(self, state: Mapping[str, Any]) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
-        """With what was answered, and the weights of the changed run where these are shown."""
+        """Add the cached results, and the weights of the changed run if they are shown."""
         record, made = yield from super()._paged(state)
         wanted = _wanted(state.get("changes", ()))
         if not wanted or state.get("shown_run", "before") == "before" or not self.runs_model:
@@ -208,7 +208,7 @@ class WhatIf(RecordView):
         measured = _measured(value)
         if measured and not self.runs_model:
             raise traitlets.TraitError(without_model(f"answer={short_repr(value)}", self.name))
-        # The default is always allowed, also if the model needs a function.
+        # The default is always valid, even if the model needs a function.
         if measured and measured != self._measured:
             try:
                 self._runs.check(measured)
@@ -266,18 +266,18 @@ class WhatIf(RecordView):
 
 
 def how_to_have_a_model(view: str) -> str:
-    """Say how a view of this name is made so that its model can run again."""
+    """Return a sentence that explains how to create a view whose model can run again."""
     show = "show_dashboard" if view == "dashboard" else f"show_{view}_view"
     return f"Make the view with {show}(model, text), without generate= and words=True."
 
 
 def without_model(given: str, view: str) -> str:
-    """Refuse an argument that only a view with a model has."""
+    """Return the error message for an argument that only a view with a model has."""
     return f"{given}: this view has no model that could run again. {how_to_have_a_model(view)}"
 
 
 def _measured(answer: Any) -> Measured:
-    """The trait `answer` as requests have it."""
+    """Convert the trait `answer` to the form of requests."""
     if answer is None:
         return ()
     if callable(answer):
@@ -286,17 +286,17 @@ def _measured(answer: Any) -> Measured:
 
 
 def _as_json(answer: Any) -> Any:
-    """The trait `answer` as the browser has it: of a function the name, and which one it is."""
+    """Convert the trait `answer` for the browser. A function is sent as its name and id."""
     return {"function": function_name(answer), "id": id(answer)} if callable(answer) else answer
 
 
 def _has_weights(record: Any) -> bool:
     """Whether a record has attention weights, and not differences or attributions."""
-    # `RecordView` refuses everything that is not a record.
+    # `RecordView` raises an error for everything that is not a record.
     stacks = getattr(record, "stacks", {}).values()
     return all(each.measure == "weight" and not each.signed for each in stacks)
 
 
 def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[RequestedChange, ...]:
-    """Changes as a trait has them."""
+    """Convert changes from the form of the trait to requests."""
     return tuple(parse_dataclass(RequestedChange, each) for each in changes)
