@@ -20,7 +20,7 @@ import {
   written,
   writtenSmall,
 } from "../../src/ui/text/captions";
-import { placeOf } from "../../src/ui/view/record";
+import { selectionOf } from "../../src/ui/view/record";
 import * as headWords from "../../src/views/head/captions";
 import { linesCsv, scaleLabels as opacityLabels } from "../../src/views/head/figure";
 import { layOut as layOutLines } from "../../src/views/head/layout";
@@ -31,7 +31,7 @@ import { HEAD_DEFAULTS, leftOutOf, planOf } from "../../src/views/head/state";
 import { strongest } from "../../src/views/model/maps";
 import { heatMark, inkOf, lineMarks, paintHeat } from "../../src/views/model/marks";
 import { distance, SIGHT } from "../sight";
-import { place, tokens, viewport } from "./heat-map/viewports";
+import { selection, tokens, viewport } from "./heat-map/viewports";
 
 const SIGNED: Partial<StackDescription> = {
   signed: true,
@@ -147,7 +147,7 @@ it("follows the logarithm of the size, the same way on both sides", () => {
 function heatMap(values: number[], more: Partial<HeatMap> = {}, width = 400): HeatMap {
   const count = Math.sqrt(values.length);
   const layout = layOut({
-    place: place(count, count, SIGNED),
+    selection: selection(count, count, SIGNED),
     state: HEAT_MAP_DEFAULTS,
     width,
     mostHeight: width,
@@ -269,7 +269,7 @@ describe("a heat map of signed numbers", () => {
 
 /** Three queries and keys, one head or two. */
 function linePlot(matrices: number[][]): LinePlot {
-  const stack = { ...place(3, 3, SIGNED).stack, key_tokens: null };
+  const stack = { ...selection(3, 3, SIGNED).stack, key_tokens: null };
   const list = tokens(3);
   const weights = {
     ...{
@@ -348,10 +348,10 @@ describe("lines of signed numbers", () => {
 
   it("are said with their sign, and not as shares of one", () => {
     const plot = linePlot([ONE]);
-    const stack = { ...place(3, 3, SIGNED).stack, key_tokens: null };
+    const stack = { ...selection(3, 3, SIGNED).stack, key_tokens: null };
     const description = { model: "", notes: [], stacks: [stack] };
     const state = { ...HEAD_DEFAULTS, stack: "self", heads: [0], leave_out: ["first" as const] };
-    const plan = planOf(placeOf(description, state), state);
+    const plan = planOf(selectionOf(description, state), state);
     const caption = headWords.captionOf(plan, plot, state, true);
     expect(caption.sentence).toBe(
       "Layer 0, head 0. Largest difference: “t0” to “t1”, −0.80 (less).",

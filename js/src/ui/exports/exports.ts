@@ -69,7 +69,7 @@ export function useExports<S extends RecordState>(
 
   const fileName = (ending: string): string => {
     const name = record.description.peek()?.file ?? "attention";
-    return `${name}-${exports.name}-layer-${record.place.peek()?.layer ?? 0}.${ending}`;
+    return `${name}-${exports.name}-layer-${record.selection.peek()?.layer ?? 0}.${ending}`;
   };
   const entry = (label: string, make: () => Promise<[string, Blob]>): MenuEntry => ({
     label,

@@ -16,7 +16,7 @@ import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
 import { hasPair, type Pair, pairChoices } from "../pairs";
-import { embeddedInWords, laterInWords, placeInWords, stackName } from "../text/captions";
+import { embeddedInWords, laterInWords, selectionInWords, stackName } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
 import { openingInWords } from "../view/opening";
@@ -25,9 +25,9 @@ import {
   type Generating,
   isGenerating,
   type Job,
-  type Place,
   RECORD_DEFAULTS,
   type RecordState,
+  type Selection,
 } from "../view/record";
 import { assign } from "../view/state";
 import { baseName } from "../what-if/changed-run";
@@ -68,8 +68,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const description = record.description.value;
   const first = description?.stacks[0];
   const embedded = first?.embedded ? embeddedInWords(first.embedded, first) : null;
-  const place = record.place.value;
-  const opening = place ? openingInWords(context.common.opening.value, place) : "";
+  const selection = record.selection.value;
+  const opening = selection ? openingInWords(context.common.opening.value, selection) : "";
   useRevealed(context, props.onReveal);
   const form = context.controls.value;
   const chooses = props.choose !== "none";
@@ -77,7 +77,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     // By its key it is the same with other controls above it: a plot keeps what it shows.
     <Fragment key="body">
       <Summary text={props.summary} quiet={isGenerating(context.common)} />
-      {place && !context.embedded && <p class="av-printed">{placeInWords(place)}</p>}
+      {selection && !context.embedded && <p class="av-printed">{selectionInWords(selection)}</p>}
       <OfferedFilePlace offered={context.offered} />
       {props.children}
     </Fragment>
@@ -89,8 +89,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
         exports={props.exports}
         keys={props.keys}
         form={form}
-        controls={place && form === "full" && <div class="av-controls">{props.options}</div>}
-        more={place && form === "compact" && props.options}
+        controls={selection && form === "full" && <div class="av-controls">{props.options}</div>}
+        more={selection && form === "compact" && props.options}
         footer={props.footer}
       >
         {body}
@@ -113,28 +113,32 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       keys={withUndo(props.keys)}
       form={form}
       controls={
-        place &&
+        selection &&
         (form === "full" ? (
           <div class="av-controls">
-            <StackChoice {...props} place={place} />
-            {chooses && <PlaceControls {...props} place={place} />}
+            <StackChoice {...props} selection={selection} />
+            {chooses && <SelectionControls {...props} selection={selection} />}
             {props.options}
             {props.work}
             <GeneratedTokenCursor context={context} />
           </div>
         ) : (
           <>
-            {form !== "none" && chooses && <PlaceControls {...props} place={place} compact />}
+            {form !== "none" && chooses && (
+              <SelectionControls {...props} selection={selection} compact />
+            )}
             {props.work}
           </>
         ))
       }
       more={
-        place &&
+        selection &&
         form === "compact" && (
           <>
-            <StackChoice {...props} place={place} />
-            {chooses && props.choose !== "head" && <AllOrNone context={context} place={place} />}
+            <StackChoice {...props} selection={selection} />
+            {chooses && props.choose !== "head" && (
+              <AllOrNone context={context} selection={selection} />
+            )}
             {props.options}
             <GeneratedTokenCursor context={context} />
           </>
@@ -174,18 +178,18 @@ function defaultHeads(all: number[]): number[] {
   return all.length <= HEADS_AT_ONCE ? all : [];
 }
 
-function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: Place }) {
-  const { context, place } = props;
+function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selection: Selection }) {
+  const { context, selection } = props;
   const state = context.common;
   const stacks = context.record.description.value?.stacks ?? [];
   if (stacks.length < 2) return null;
   const change = (name: string): void => {
     const next = stacks.find((each) => baseName(each) === name);
     if (!next) return;
-    const layer = next.layers.includes(place.layer) ? place.layer : (next.layers[0] ?? 0);
+    const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
     // Another stack has other tokens: pins would point elsewhere.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
-    if (place.chosen.length === place.allHeads.length)
+    if (selection.chosen.length === selection.allHeads.length)
       moved.heads = defaultHeads(headsOf(next, layer));
     batch(() => {
       assign(state, moved);
@@ -196,7 +200,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
     <div class="av-row av-stack">
       <Choice
         label="Stack"
-        value={baseName(place.stack)}
+        value={baseName(selection.stack)}
         options={stacks.map((stack) => [baseName(stack), stackName(baseName(stack))] as const)}
         onChange={change}
       />
@@ -205,15 +209,18 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
 }
 
 /** Chooses all heads or none, where the strip of heads has no room for it. */
-function AllOrNone<S extends RecordState>(props: { context: ViewContext<S>; place: Place }) {
-  const { context, place } = props;
+function AllOrNone<S extends RecordState>(props: {
+  context: ViewContext<S>;
+  selection: Selection;
+}) {
+  const { context, selection } = props;
   const { heads } = context.record.order.value;
   return (
     <div class="av-row">
       <span class="av-label">Heads</span>
       <HeadTools
         heads={heads}
-        chosen={place.chosen}
+        chosen={selection.chosen}
         onAll={() => assign(context.common, { heads: [...heads] })}
         onNone={() => assign(context.common, { heads: [] })}
       />
@@ -221,10 +228,10 @@ function AllOrNone<S extends RecordState>(props: { context: ViewContext<S>; plac
   );
 }
 
-function PlaceControls<S extends RecordState>(
-  props: ViewFrameProps<S> & { place: Place; compact?: boolean },
+function SelectionControls<S extends RecordState>(
+  props: ViewFrameProps<S> & { selection: Selection; compact?: boolean },
 ) {
-  const { context, place, compact = false } = props;
+  const { context, selection, compact = false } = props;
   const { record } = context;
   const state = context.common;
   const beforeSolo = useRef<number[]>([]);
@@ -245,22 +252,22 @@ function PlaceControls<S extends RecordState>(
   const strip = (
     <HeadStrip
       order={order}
-      chosen={single ? place.heads.slice(0, 1) : place.chosen}
+      chosen={single ? selection.heads.slice(0, 1) : selection.chosen}
       single={single}
       maps={record.maps.value}
       palette={context.palette.value}
-      signed={place.stack.signed}
+      signed={selection.stack.signed}
       effects={
         effects && {
           scale: effects,
-          of: (head) => headEffect(effects, place.stack, { layer: place.layer, head }),
-          errorOf: (head) => headError(effects, place.stack, { layer: place.layer, head }),
+          of: (head) => headEffect(effects, selection.stack, { layer: selection.layer, head }),
+          errorOf: (head) => headError(effects, selection.stack, { layer: selection.layer, head }),
         }
       }
       orderedBy={state.order.value}
       roles={
         record.roles.value && {
-          of: (head) => record.roleOf({ layer: place.layer, head }),
+          of: (head) => record.roleOf({ layer: selection.layer, head }),
           ordered: record.byRole.value,
         }
       }
@@ -276,12 +283,12 @@ function PlaceControls<S extends RecordState>(
       compact={compact}
     />
   );
-  const { layers } = place.stack;
+  const { layers } = selection.stack;
   return compact ? (
     <div class="av-row av-compact-place">
       <Choice
         label="Layer"
-        value={String(place.layer)}
+        value={String(selection.layer)}
         options={layers.map((layer) => [String(layer), String(layer)] as const)}
         onChange={(layer) => assign(state, { layer: Number(layer) })}
       />
@@ -291,16 +298,16 @@ function PlaceControls<S extends RecordState>(
     <>
       <Layers
         layers={layers}
-        layer={place.layer}
+        layer={selection.layer}
         width={context.width.value}
         onChange={(layer) => assign(state, { layer })}
       />
       {strip}
       {record.roles.value && (
         <RoleLine
-          layer={place.layer}
-          heads={single ? place.heads.slice(0, 1) : place.heads}
-          of={(head) => record.roleOf({ layer: place.layer, head })}
+          layer={selection.layer}
+          heads={single ? selection.heads.slice(0, 1) : selection.heads}
+          of={(head) => record.roleOf({ layer: selection.layer, head })}
         />
       )}
     </>
@@ -310,14 +317,14 @@ function PlaceControls<S extends RecordState>(
 /** Of a pair of texts, whose queries and whose keys; nothing where there is no pair. */
 export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const { pair } = context.common;
-  const place = context.record.place.value;
+  const selection = context.record.selection.value;
   // Where views stand together, their frame has it once.
-  if (!place || context.embedded || !hasPair(place)) return null;
+  if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
     <Choice<Pair>
-      label={place.queries.predictions?.length ? "Texts" : "Sentences"}
+      label={selection.queries.predictions?.length ? "Texts" : "Sentences"}
       value={pair.value}
-      options={pairChoices(place.queries)}
+      options={pairChoices(selection.queries)}
       onChange={(value) => assign(context.common, { pair: value })}
     />
   );
@@ -326,9 +333,9 @@ export function PairControl<S extends RecordState>({ context }: { context: ViewC
 /** By what heads are ordered, and from which score on they are offered. */
 export function OrderControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const state = context.common;
-  const place = context.record.place.value;
-  if (!place || context.embedded) return null;
-  const { stack } = place;
+  const selection = context.record.selection.value;
+  if (!selection || context.embedded) return null;
+  const { stack } = selection;
   const given = Object.entries(state.scores.value)
     .filter(([, byStack]) => byStack[baseName(stack)])
     .map(([name]) => name);
@@ -347,7 +354,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
         ]}
         onChange={(name) => assign(state, { order: name, least_score: null })}
       />
-      {order === BY_PIN && place.token === null && (
+      {order === BY_PIN && selection.token === null && (
         <span class="av-muted">pin a query token, or a query and a key</span>
       )}
       {order !== "number" && !context.record.byRole.value && (
@@ -376,9 +383,9 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
 /** Which numbers of the keys are drawn; nothing where there is one kind, or none. */
 export function TokenScoreControl<S extends RecordState>(props: { context: ViewContext<S> }) {
   const { common, embedded, record } = props.context;
-  const place = record.place.value;
-  if (!place || embedded) return null;
-  const names = tokenScoreNames(place.stack, common.token_scores.value);
+  const selection = record.selection.value;
+  if (!selection || embedded) return null;
+  const names = tokenScoreNames(selection.stack, common.token_scores.value);
   if (names.length < 2) return null;
   return (
     <Choice

@@ -15,7 +15,7 @@ export function useRevealed<S extends RecordState>(
   reveal: ((query: number) => Partial<S>) | undefined,
 ): void {
   const prediction = context.common.prediction.value;
-  const token = context.record.place.value?.token ?? null;
+  const token = context.record.selection.value?.token ?? null;
   useEffect(() => {
     if (prediction !== null && token !== null && reveal) assign(context.state, reveal(token));
   }, [prediction, token]);
@@ -27,17 +27,17 @@ export function GeneratedTokenCursor<S extends RecordState>({
   context: ViewContext<S>;
 }) {
   const state = context.common;
-  const place = context.record.place.value;
-  const predictions = place?.queries.predictions ?? [];
+  const selection = context.record.selection.value;
+  const predictions = selection?.queries.predictions ?? [];
   const at = state.prediction.value;
   const asQuery = state.as_query.value;
   const each = at === null ? undefined : predictions[at];
   const count = predictions.length;
-  if (!place || count === 0) return null;
+  if (!selection || count === 0) return null;
 
   // 0 stands for none of the tokens, so that the way back to the whole picture is on the slider, too.
   const step = at === null ? 0 : at + 1;
-  const texts = place.queries.text;
+  const texts = selection.queries.text;
   return (
     <fieldset class="av-generated" aria-label="Answer">
       <div class="av-row">

@@ -57,12 +57,12 @@ export function answerStart({ predictions = [], special }: TokenList): number | 
 
 /** What a query predicted: `, predicting “street” (0.62),`; "" where it did not. */
 export function predictingInWords(
-  place: { queries: TokenList; asQuery?: boolean },
+  selection: { queries: TokenList; asQuery?: boolean },
   query: number,
 ): string {
-  const found = place.asQuery
+  const found = selection.asQuery
     ? undefined
-    : place.queries.predictions?.find((each) => each.query === query);
+    : selection.queries.predictions?.find((each) => each.query === query);
   return found
     ? `, predicting ${quoted(found.token.text)} (${formatProbability(found.token.probability)}),`
     : "";

@@ -23,13 +23,13 @@ export function strongestHeads(
 /** Each head is a button that shows it. Nothing unless a query and a key are pinned. */
 export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) {
   const { record, state } = context;
-  const place = record.place.value;
+  const selection = record.selection.value;
   const scores = record.pinnedScores.value;
-  if (!place || place.token === null || place.key === null || !scores) return null;
-  const heads = strongestHeads(place.stack.layers, scores);
-  const from = quotedAt(place.queries.text, place.token);
-  const to = quotedAt(place.keys.text, place.key);
-  const quantity = quantityOf({ ...place.stack, maximum: place.stack.maximum });
+  if (!selection || selection.token === null || selection.key === null || !scores) return null;
+  const heads = strongestHeads(selection.stack.layers, scores);
+  const from = quotedAt(selection.queries.text, selection.token);
+  const to = quotedAt(selection.keys.text, selection.key);
+  const quantity = quantityOf({ ...selection.stack, maximum: selection.stack.maximum });
   if (heads.length === 0)
     return (
       <p class="av-muted av-pinned-heads">

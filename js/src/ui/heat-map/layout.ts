@@ -6,7 +6,7 @@ import { fontOf } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
 import { AXIS_HEIGHT } from "../plot/bar-scale";
 import { fitLabel, type Label, type Measure } from "../text/labels";
-import type { Place } from "../view/record";
+import type { Selection } from "../view/record";
 import {
   LARGEST_CELL,
   type Room,
@@ -54,7 +54,7 @@ export interface Layout {
 }
 
 export interface LayoutInput {
-  place: Place;
+  selection: Selection;
   state: ViewportState;
   width: number;
   mostHeight: number;
@@ -157,7 +157,7 @@ function labelSizeAt(step: number): number | null {
  * neither zooming nor a pin moves what the pointer is on, or what stands below.
  */
 export function layOut(input: LayoutInput): Layout {
-  const { place, state, width, measure, ratio, shapes } = input;
+  const { selection, state, width, measure, ratio, shapes } = input;
   const narrow = width < 560;
   const limit = narrow ? 64 : 110;
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
@@ -166,10 +166,10 @@ export function layOut(input: LayoutInput): Layout {
   const largest = printed ? PRINT_TEXT : LARGEST_LABEL;
   const labelSize = (step: number): number | null =>
     printed ? (step > PRINT_TEXT ? PRINT_TEXT : null) : labelSizeAt(step);
-  const keyWidth = widest(place.keys, largest, limit, measure, shapes?.key);
+  const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
   /** The sizes of everything with room for labels, or without. */
   const sized = (labelled: boolean) => {
-    const queryWidth = widest(place.queries, largest, limit, measure, shapes?.query);
+    const queryWidth = widest(selection.queries, largest, limit, measure, shapes?.query);
     const left = GAP + Math.ceil(labelled ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT);
     const lean = narrow || !labelled ? 0 : keyWidth * SLANT;
     const right = Math.max(barRoom, Math.min(lean, MOST_LEAN), GAP);
@@ -177,8 +177,8 @@ export function layOut(input: LayoutInput): Layout {
       width: Math.max(LEAST_CELLS, Math.floor(width - left - right)),
       height: Math.max(LEAST_CELLS, input.mostHeight),
     };
-    const room = roomOf(place, state, most, ratio);
-    const viewport = viewportOf(place, state, room, ratio);
+    const room = roomOf(selection, state, most, ratio);
+    const viewport = viewportOf(selection, state, room, ratio);
     const steps = { rows: tokenStep(viewport, "rows"), columns: tokenStep(viewport, "columns") };
     const sizes = labelled
       ? { rows: labelSize(steps.rows), columns: labelSize(steps.columns) }
@@ -189,7 +189,12 @@ export function layOut(input: LayoutInput): Layout {
   // A figure has no other parts to keep room for.
   const without = printed && roomy.sizes.rows === null && roomy.sizes.columns === null;
   const { left, right, room, viewport, steps, sizes } = without ? sized(false) : roomy;
-  const whole = viewportOf(place, { ...state, query_window: null, key_window: null }, room, ratio);
+  const whole = viewportOf(
+    selection,
+    { ...state, query_window: null, key_window: null },
+    room,
+    ratio,
+  );
   const stage = stageOf(whole, room);
   const wholeWidth = Math.max(stage.width, whole.columns.cells * whole.columns.cell);
   const wholeHeight = Math.max(stage.height, whole.rows.cells * whole.rows.cell);
@@ -205,7 +210,7 @@ export function layOut(input: LayoutInput): Layout {
     const size = without ? null : labelSize(step);
     const patch = shapes?.key ? patchSizeFor(shapes.key, step) + GAP + 4 : 0;
     if (size === null) return { slope: "upright", limit: keyLimit, above: NUMBERS_TOP };
-    const text = widest(place.keys, size, keyLimit, measure, shapes?.key);
+    const text = widest(selection.keys, size, keyLimit, measure, shapes?.key);
     const slope =
       text <= step - 4 ? "level" : step >= SLANTED_STEP && leans ? "slanted" : "upright";
     const along = slope === "upright" ? Math.min(mostText, text) : text;

@@ -109,14 +109,14 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
 
   const printed = isPrinted(context.figure);
   const layout = computed<Layout | null>(() => {
-    const place = record.place.value;
-    if (!place) return null;
+    const selection = record.selection.value;
+    if (!selection) return null;
     const description = record.description.value;
     return layOut({
-      place,
+      selection,
       shapes: {
-        query: shapesOf(place.queries, description),
-        key: shapesOf(place.keys, description),
+        query: shapesOf(selection.queries, description),
+        key: shapesOf(selection.keys, description),
       },
       state: {
         query_window: state.query_window.value,
@@ -129,8 +129,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       // In print cells need not end at whole pixels.
       ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
       printed,
-      below: place.token !== null,
-      beside: place.key !== null,
+      below: selection.token !== null,
+      beside: selection.key !== null,
       effects: record.tokenEffects.value !== null,
       measure: measureText,
     });
@@ -390,10 +390,12 @@ export function createHeatMapImage(
   const { record, palette } = context;
   return createImagePanel(context, {
     series: computed(() => {
-      const place = record.place.value;
+      const selection = record.selection.value;
       const { positive: color, ink: textColor } = palette.value;
-      if (!place) return [];
-      return [{ name: whatInWords(place), color, textColor, heads: place.heads, how: "mean" }];
+      if (!selection) return [];
+      return [
+        { name: whatInWords(selection), color, textColor, heads: selection.heads, how: "mean" },
+      ];
     }),
     focus: computed<Focus>(() => {
       const viewport = store.base.value?.layout.viewport;
@@ -403,7 +405,7 @@ export function createHeatMapImage(
         const key = onlyToken(viewport.columns, cell.column);
         if (query !== null || key !== null) return { query, key };
       }
-      const { token = null, key = null } = record.place.value ?? {};
+      const { token = null, key = null } = record.selection.value ?? {};
       return cursor ?? { query: token, key };
     }),
     reveal: (side, token) => assign(context.state, store.windowsAt(side, token)),

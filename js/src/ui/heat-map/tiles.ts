@@ -5,7 +5,7 @@ import type { Pooled, TileRequest } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import { joined } from "../../client/signs";
 import type { Piece, Source } from "../../client/source";
-import type { Place } from "../view/record";
+import type { Selection } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
 
 /** Where tiles are finer along one side than its cells, at most by so many levels. */
@@ -44,7 +44,7 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
 const LARGE = 1 << 24;
 
 /** Whether the kernel needs more than a moment for all pairs. */
-export function isLarge({ stack, queries, keys, heads }: Place): boolean {
+export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
   return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
 }
 

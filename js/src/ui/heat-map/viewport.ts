@@ -2,7 +2,7 @@
 
 import type { Pooled, Range } from "../../client/protocol";
 import { type Pair, pairOf, pairRange } from "../pairs";
-import type { Place } from "../view/record";
+import type { Selection } from "../view/record";
 import type { HeatMapState } from "./state";
 
 /** Pixels that the cells may take. */
@@ -25,7 +25,7 @@ export interface Axis {
 }
 
 /** A place, and what of it is in sight. */
-export interface Viewport extends Place {
+export interface Viewport extends Selection {
   pair: Pair;
   rows: Axis;
   columns: Axis;
@@ -101,16 +101,21 @@ export type ViewportState = Pick<HeatMapState, "query_window" | "key_window" | "
  *
  * @param ratio pixels of the screen to one of the page.
  */
-export function viewportOf(place: Place, state: ViewportState, room: Room, ratio = 1): Viewport {
-  const pair = pairOf(place, state.pair);
-  const queries = pairRange(place.queries, pair, "query");
-  const keys = pairRange(place.keys, pair, "key");
+export function viewportOf(
+  selection: Selection,
+  state: ViewportState,
+  room: Room,
+  ratio = 1,
+): Viewport {
+  const pair = pairOf(selection, state.pair);
+  const queries = pairRange(selection.queries, pair, "query");
+  const keys = pairRange(selection.keys, pair, "key");
   const [rows, columns] = [within(state.query_window, queries), within(state.key_window, keys)];
-  const [numQueries, numKeys] = [place.queries.text.length, place.keys.text.length];
+  const [numQueries, numKeys] = [selection.queries.text.length, selection.keys.text.length];
   const [high, wide] = tokenPixels(sizeOf(rows), sizeOf(columns), room);
   const least = Math.min(...tokenPixels(sizeOf(queries), sizeOf(keys), room));
   return {
-    ...place,
+    ...selection,
     pair,
     pooled: state.pooled,
     ratio,
@@ -137,9 +142,9 @@ export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, r
 }
 
 /** The room for a place and its parts: what the whole fills, in cells that may be whole pixels. */
-export function roomOf(place: Place, state: ViewportState, most: Room, ratio = 1): Room {
+export function roomOf(selection: Selection, state: ViewportState, most: Room, ratio = 1): Room {
   const everything = { ...state, query_window: null, key_window: null };
-  const { rows, columns } = viewportOf(place, everything, most, ratio);
+  const { rows, columns } = viewportOf(selection, everything, most, ratio);
   const high = most.height / sizeOf(rows.extent) <= most.width / sizeOf(columns.extent);
   const filled = ({ cells, cell }: Axis, side: number): number =>
     cell < SMALL_CELL ? Math.min(side, cells * cell) : side;

@@ -58,12 +58,14 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const sign = useComputed(() => (panel.current.value ? "image" : null));
   const hint = useComputed<Hint | null>(() => {
     const [at, beside] = [panel.hovered.value, where.value];
-    const [now, place] = [panel.content.value, context.record.place.value];
-    if (!at || !beside || !now || !place) return null;
+    const [now, selection] = [panel.content.value, context.record.selection.value];
+    if (!at || !beside || !now || !selection) return null;
     const { query, key } = panel.tokensAt(at.patch);
     const name = (text: readonly string[], token: number | null): string[] =>
       token === null ? [] : [`${quoted(text[token] ?? "")} (${token})`];
-    const title = [...name(place.queries.text, query), ...name(place.keys.text, key)].join(" → ");
+    const title = [...name(selection.queries.text, query), ...name(selection.keys.text, key)].join(
+      " → ",
+    );
     const rows = now.heats.map((heat, tile) => ({
       color: heat.series.color,
       text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.patch] ?? 0, 3)}`,
@@ -127,7 +129,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const grids = context.record.place.value?.keys.grids ?? [];
+  const grids = context.record.selection.value?.keys.grids ?? [];
   const names = grids.map(({ image, rows, columns }, i): [string, string] => {
     const twice = grids.some((other, j) => j !== i && other.image === image);
     return [String(i), `${image}${twice ? `, ${rows} × ${columns}` : ""}`];

@@ -6,7 +6,7 @@ import type { RecordImage } from "../../client/requests/images";
 import { largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
-import type { Place } from "../view/record";
+import type { Selection } from "../view/record";
 
 /** The record's images by their number; null for those that are not asked for, or on their way. */
 export type Images = readonly (RecordImage | null)[];
@@ -67,10 +67,13 @@ const MOST_VALUES = 4_000_000;
 const MOST_MAPS = 16;
 
 /** The grid of queries that are the same patches as a grid of keys; null where there is none. */
-export function queryGridOf(place: Pick<Place, "queries">, grid: PatchGrid): PatchGrid | null {
+export function queryGridOf(
+  selection: Pick<Selection, "queries">,
+  grid: PatchGrid,
+): PatchGrid | null {
   const same = (other: PatchGrid): boolean =>
     other.image === grid.image && other.rows === grid.rows && other.columns === grid.columns;
-  const grids = place.queries.grids ?? [];
+  const grids = selection.queries.grids ?? [];
   // Of the same tokens it is the very same grid, though an image may be there twice.
   return grids.find((each) => same(each) && each.start === grid.start) ?? grids.find(same) ?? null;
 }
@@ -85,18 +88,18 @@ export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
 
 /** What to ask for at a place; null where it would be too much. */
 export function heatQuestion(
-  place: Place,
+  selection: Selection,
   grid: PatchGrid,
   focus: Focus,
   series: HeatSeries[],
 ): HeatQuestion | null {
-  const numQueries = place.queries.text.length;
-  const numKeys = place.keys.text.length;
-  const of = { stack: place.stack.name, layer: place.layer, numQueries, numKeys, series };
+  const numQueries = selection.queries.text.length;
+  const numKeys = selection.keys.text.length;
+  const of = { stack: selection.stack.name, layer: selection.layer, numQueries, numKeys, series };
   if (focus.query !== null) return { ...of, side: "query", token: focus.query };
-  if (focus.key !== null && queryGridOf(place, grid))
+  if (focus.key !== null && queryGridOf(selection, grid))
     return { ...of, side: "key", token: focus.key };
-  return place.heads.length * numQueries * numKeys > MOST_VALUES
+  return selection.heads.length * numQueries * numKeys > MOST_VALUES
     ? null
     : { ...of, side: null, token: 0 };
 }

@@ -46,8 +46,8 @@ function createImageRoom<S extends RecordState>(
 ): ImageRoom {
   const { record, source, width } = context;
   const wanted = computed(() => {
-    const place = record.place.value;
-    const numbers = place ? numbersOf(place.queries, place.keys) : [];
+    const selection = record.selection.value;
+    const numbers = selection ? numbersOf(selection.queries, selection.keys) : [];
     const there = numbers.length > 0 && record.description.value?.images;
     return there ? { numbers, record: record.number.value } : null;
   });
@@ -63,7 +63,8 @@ function createImageRoom<S extends RecordState>(
     return all;
   });
   const shown = computed(
-    () => withPanel && wanted.value !== null && (record.place.value?.keys.grids?.length ?? 0) > 0,
+    () =>
+      withPanel && wanted.value !== null && (record.selection.value?.keys.grids?.length ?? 0) > 0,
   );
   const beside = computed(() => shown.value && width.value >= BESIDE);
   const panelWidth = computed(() =>
@@ -137,12 +138,12 @@ export function createImagePanel<S extends RecordState>(
   const wholeScale = signal(false);
   /** The number of the grid that is shown, where there are several. */
   const picked = signal<number | null>(null);
-  const place = computed(() => (room?.shown.value ? record.place.value : null));
-  const grids = computed(() => place.value?.keys.grids ?? []);
+  const selection = computed(() => (room?.shown.value ? record.selection.value : null));
+  const grids = computed(() => selection.value?.keys.grids ?? []);
   const shownGrid = computed(() => {
     const chosen = picked.value;
     if (chosen !== null && chosen < grids.value.length) return chosen;
-    const { queries, token = null, key = null } = place.value ?? {};
+    const { queries, token = null, key = null } = selection.value ?? {};
     const holds = (grid: PatchGrid): boolean =>
       patchIn(grid, key) !== null ||
       (queries?.grids?.some((each) => each.image === grid.image && patchIn(each, token) !== null) ??
@@ -154,11 +155,11 @@ export function createImagePanel<S extends RecordState>(
   // What the panel itself points at must not change what it shows under the pointer.
   const focus = computed<Focus>(() =>
     hovered.value
-      ? { query: place.value?.token ?? null, key: place.value?.key ?? null }
+      ? { query: selection.value?.token ?? null, key: selection.value?.key ?? null }
       : options.focus.value,
   );
   const question = computed<HeatQuestion | null>(() => {
-    const [now, grid] = [place.value, keyGrid.value];
+    const [now, grid] = [selection.value, keyGrid.value];
     const series = fewSeries(options.series.value);
     return now && grid && series.length > 0 ? heatQuestion(now, grid, focus.value, series) : null;
   });
@@ -167,7 +168,7 @@ export function createImagePanel<S extends RecordState>(
   );
 
   const base = computed<Omit<PanelContent, "hovered" | "notes"> | null>(() => {
-    const [now, grid] = [place.value, keyGrid.value];
+    const [now, grid] = [selection.value, keyGrid.value];
     const image = grid && room?.images.value[grid.image];
     if (!room || !now || !grid || !image) return null;
     const asked = question.value;
@@ -204,7 +205,7 @@ export function createImagePanel<S extends RecordState>(
     };
   });
   const advice = computed(() => {
-    const [now, grid] = [place.value, keyGrid.value];
+    const [now, grid] = [selection.value, keyGrid.value];
     if (!now || !grid) return "";
     const role = queryGridOf(now, grid) ? "query" : "key";
     return now.token === null
@@ -242,7 +243,7 @@ export function createImagePanel<S extends RecordState>(
     current: computed(() => {
       const asked = question.value;
       const answers = asked === null || same(answered.value?.question, asked);
-      return place.value === null || (base.value !== null && answers);
+      return selection.value === null || (base.value !== null && answers);
     }),
     hovered,
     /** Points at a patch, here and in the view. */
@@ -256,7 +257,7 @@ export function createImagePanel<S extends RecordState>(
     shownGrid,
     tokensAt,
     choose: (patch: number) => {
-      const [now, grid] = [place.peek(), keyGrid.peek()];
+      const [now, grid] = [selection.peek(), keyGrid.peek()];
       if (!now || !grid) return;
       const queryGrid = queryGridOf(now, grid);
       const token = (queryGrid ?? grid).start + patch;

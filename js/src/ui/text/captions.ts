@@ -81,7 +81,7 @@ export function restingTokens(
 }
 
 /** Where in a record a view is, for a medium without controls: stack, layer, heads and pins. */
-export function placeInWords(place: {
+export function selectionInWords(selection: {
   stack: { name: string };
   layer: number;
   chosen: readonly number[];
@@ -90,7 +90,7 @@ export function placeInWords(place: {
   token: number | null;
   key: number | null;
 }): string {
-  const { stack, layer, chosen, queries, keys, token, key } = place;
+  const { stack, layer, chosen, queries, keys, token, key } = selection;
   const heads =
     chosen.length === 0
       ? "no head chosen"

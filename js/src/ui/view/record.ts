@@ -136,7 +136,7 @@ export const RECORD_HASH: HashFields<RecordState> = {
 };
 
 /** Where in a record a view is, made whole: every part of it is there in the record. */
-export interface Place {
+export interface Selection {
   stack: StackDescription;
   queries: TokenList;
   keys: TokenList;
@@ -157,10 +157,10 @@ function within(index: number | null, count: number): number | null {
 }
 
 /** What a state means for a record; what the record does not have falls back to what it has. */
-export function placeOf(
+export function selectionOf(
   description: Description,
   state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
-): Place {
+): Selection {
   const stack =
     description.stacks.find((each) => baseName(each) === state.stack) ?? description.stacks[0];
   if (!stack) throw new Error("The record has no stack of attention layers.");
@@ -361,12 +361,12 @@ export function createRecordStore(
     live,
   );
   const { description } = changedRun;
-  const place = computed<Place | null>(() => {
+  const selection = computed<Selection | null>(() => {
     const record = description.value;
     const { stack, layer, heads, token, key, as_query } = state;
     return (
       record &&
-      placeOf(record, {
+      selectionOf(record, {
         stack: stack.value,
         layer: layer.value,
         heads: heads.value,
@@ -378,7 +378,7 @@ export function createRecordStore(
   });
   let cursor: Cursor | null = null;
   const settleCursor = (): void => {
-    const here = place.peek();
+    const here = selection.peek();
     if (!here || ended.aborted) return;
     cursor = settled(here.queries.predictions ?? [], cursor, {
       token: state.token.peek(),
@@ -388,7 +388,7 @@ export function createRecordStore(
     assign(state, cursor);
   };
   live(() => {
-    for (const each of [place, state.token, state.prediction, state.as_query]) each.value;
+    for (const each of [selection, state.token, state.prediction, state.as_query]) each.value;
     // After all listeners of the change: where traits are linked one by one, the other view has to
     // hear of the switch before it hears of the query that the switch moved.
     queueMicrotask(settleCursor);
@@ -396,7 +396,7 @@ export function createRecordStore(
   });
   const mapsWanted = signal(false);
   const at = computed(() => {
-    const here = mapsWanted.value ? place.value : null;
+    const here = mapsWanted.value ? selection.value : null;
     if (!here) return null;
     const { stack, layer, allHeads, queries, keys } = here;
     const longest = Math.max(queries.text.length, keys.text.length);
@@ -419,21 +419,21 @@ export function createRecordStore(
   });
 
   const roles = computed(() => {
-    const stack = place.value?.stack;
+    const stack = selection.value?.stack;
     return (stack && state.roles.value[baseName(stack)]) ?? null;
   });
   const byRole = computed(() => {
-    const stack = place.value?.stack;
+    const stack = selection.value?.stack;
     const given = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
     return state.order.value === BY_ROLE && roles.value !== null && given === undefined;
   });
   const pin = computed<Pin | null>(() => {
-    const here = place.value;
+    const here = selection.value;
     return here && here.token !== null ? { query: here.token, key: here.key } : null;
   });
   const ordered = computed(() => {
     const name = state.order.value;
-    const stack = place.value?.stack;
+    const stack = selection.value?.stack;
     if (!stack || name === "number") return null;
     if (name === BY_PIN) return pin.value && { stack, name, given: null, pin: pin.value };
     const ranks = byRole.value ? roles.value?.ranks : null;
@@ -457,7 +457,7 @@ export function createRecordStore(
     return wanted && fits ? (had?.answer ?? null) : null;
   });
   const pair = computed(() => {
-    const stack = place.value?.stack;
+    const stack = selection.value?.stack;
     return stack && pin.value && pin.value.key !== null ? { stack, pin: pin.value } : null;
   });
   const linked = answer(pair, async ({ stack, pin }, signal) => {
@@ -472,7 +472,7 @@ export function createRecordStore(
     return wanted && fits ? (had?.answer ?? null) : null;
   });
   const headEffects = computed(() => {
-    const here = place.value;
+    const here = selection.value;
     return (
       here &&
       headEffectsOf(here.stack, {
@@ -484,7 +484,7 @@ export function createRecordStore(
     );
   });
   const order = computed<HeadOrder>(() => {
-    const here = place.value;
+    const here = selection.value;
     if (!here) return { heads: [], scores: null };
     const rows = scores.value;
     const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
@@ -504,7 +504,7 @@ export function createRecordStore(
     connection,
     /** The problem in words. */
     error,
-    place,
+    selection,
     /** Small maps of all heads of the layer; requested once `wantMaps` is called. */
     maps: computed(() => maps.value?.answer ?? null),
     wantMaps: () => {
@@ -519,13 +519,13 @@ export function createRecordStore(
     /** The roles of the stack's heads over a corpus; null if they are not known. */
     roles,
     roleOf: (head: { layer: number; head: number }): HeadRole | null => {
-      const stack = place.value?.stack;
+      const stack = selection.value?.stack;
       return stack ? roleOf(roles.value, stack, head) : null;
     },
     /** Whether heads of the same role stand together. */
     byRole,
     tokenEffects: computed(() => {
-      const here = place.value;
+      const here = selection.value;
       return (
         here &&
         tokenEffectsOf(here.stack, {

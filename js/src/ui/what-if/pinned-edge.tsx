@@ -14,7 +14,7 @@ import {
   writtenSmall,
 } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
-import type { Place, RecordState } from "../view/record";
+import type { RecordState, Selection } from "../view/record";
 import { same } from "../view/state";
 import { baseName, changedInWords } from "./changed-run";
 
@@ -27,11 +27,11 @@ interface Found {
 }
 
 /** The pinned pair in the one head that is shown; null where there is none. */
-function edgeAt(place: Place): EdgeRequest | null {
-  const { layer, heads, token, key } = place;
+function edgeAt(selection: Selection): EdgeRequest | null {
+  const { layer, heads, token, key } = selection;
   const [head, ...others] = heads;
   if (token === null || key === null || head === undefined || others.length > 0) return null;
-  return { stack: baseName(place.stack), layer, head, query: token, key };
+  return { stack: baseName(selection.stack), layer, head, query: token, key };
 }
 
 /**
@@ -71,31 +71,31 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
  */
 export function PinnedEdge<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const common = context as unknown as ViewContext<RecordState>;
-  const place = common.record.place.value;
+  const selection = common.record.selection.value;
   const form = common.controls.value;
   const { live } = common.source.carrier;
   const carried = [common.state.outcomes, common.state.known_edges].some(
     ({ value }) => value.length > 0,
   );
-  if (!place) return null;
-  const changed = changedInWords(place.stack);
+  if (!selection) return null;
+  const changed = changedInWords(selection.stack);
   const hasLine = live ? form !== "none" : carried;
   return (
     <>
       {changed !== "" && <p class="av-muted av-changed-run">{changed}</p>}
       {form !== "none" && <PinnedHeads context={common} />}
-      {hasLine && <Line key={common.record.number.value} context={common} place={place} />}
+      {hasLine && <Line key={common.record.number.value} context={common} selection={selection} />}
     </>
   );
 }
 
-function Line({ context, place }: { context: ViewContext<RecordState>; place: Place }) {
+function Line({ context, selection }: { context: ViewContext<RecordState>; selection: Selection }) {
   const { source, record, state } = context;
   const found = useSignal<Found | null>(null);
-  const edge = edgeAt(place);
+  const edge = edgeAt(selection);
   const { live } = source.carrier;
   const runs = state.runs_model.value;
-  const pinned = place.token !== null && place.key !== null;
+  const pinned = selection.token !== null && selection.key !== null;
   const answers = record.changedRun.answers.value;
   const text = JSON.stringify(edge);
   useEffect(() => {
@@ -118,9 +118,9 @@ function Line({ context, place }: { context: ViewContext<RecordState>; place: Pl
         .block({ ...request, rows: [query, query + 1], columns: [key, key + 1] }, ended.signal)
         .then(({ matrices, maximum }) => {
           const value = matrices[0]?.[0] ?? Number.NaN;
-          const own = quantityOf({ ...place.stack, maximum });
-          const quantity = stack === place.stack.name ? own : WEIGHT;
-          const number = (place.keys.text.length < MANY_KEYS ? written : writtenSmall)(
+          const own = quantityOf({ ...selection.stack, maximum });
+          const quantity = stack === selection.stack.name ? own : WEIGHT;
+          const number = (selection.keys.text.length < MANY_KEYS ? written : writtenSmall)(
             quantity,
             value,
           );
@@ -140,8 +140,8 @@ function Line({ context, place }: { context: ViewContext<RecordState>; place: Pl
     return () => ended.abort();
   }, [text, answers, runs]);
   if (!pinned) return null;
-  const from = quotedAt(place.queries.text, place.token ?? 0);
-  const to = quotedAt(place.keys.text, place.key ?? 0);
+  const from = quotedAt(selection.queries.text, selection.token ?? 0);
+  const to = quotedAt(selection.keys.text, selection.key ?? 0);
   const between = `Pinned: ${from} to ${to}`;
   if (!edge)
     return (

@@ -2,7 +2,7 @@
 
 import type { RequestedChange } from "../../client/protocol";
 import { quoted } from "../text/captions";
-import type { Place } from "../view/record";
+import type { Selection } from "../view/record";
 import { same } from "../view/state";
 import { baseName } from "./changed-run";
 
@@ -19,8 +19,8 @@ export interface Offered {
 }
 
 /** What the pins and the chosen heads offer. */
-export function offeredAt(place: Place): Offered {
-  const { layer, token, key, heads } = place;
+export function offeredAt(selection: Selection): Offered {
+  const { layer, token, key, heads } = selection;
   const head = heads.length === 1 ? (heads[0] as number) : null;
   // In the order in which Python writes them: both sides compare them as JSON.
   const change = (
@@ -29,7 +29,7 @@ export function offeredAt(place: Place): Offered {
     renormalize = true,
   ): RequestedChange => ({
     kind,
-    stack: baseName(place.stack),
+    stack: baseName(selection.stack),
     layer: where.layer ?? null,
     head: where.head ?? null,
     query: where.query ?? null,
@@ -65,10 +65,10 @@ export function withChange(
 }
 
 /** Why the heads that are shown have the same weights as before; "" if they may differ. */
-export function whyUnchanged(changes: readonly RequestedChange[], place: Place): string {
-  const { layer, heads } = place;
-  const { layers } = place.stack;
-  const own = baseName(place.stack);
+export function whyUnchanged(changes: readonly RequestedChange[], selection: Selection): string {
+  const { layer, heads } = selection;
+  const { layers } = selection.stack;
+  const own = baseName(selection.stack);
   // The order in which layers of several stacks run is not known here.
   if (changes.length === 0 || changes.some(({ stack }) => stack !== own)) return "";
   const isHere = (change: RequestedChange): boolean =>
@@ -88,9 +88,9 @@ export function whyUnchanged(changes: readonly RequestedChange[], place: Place):
 }
 
 /** A change in few words. */
-export function changeInWords(change: RequestedChange, place: Place): string {
+export function changeInWords(change: RequestedChange, selection: Selection): string {
   const { kind, layer, head, query, key } = change;
-  const here = change.stack === baseName(place.stack);
+  const here = change.stack === baseName(selection.stack);
   const name = (texts: readonly string[], token: number | null): string =>
     here ? `${quoted(texts[token ?? -1] ?? "")} (${token})` : String(token);
   const of = here ? "" : ` of ${change.stack}`;
@@ -102,9 +102,9 @@ export function changeInWords(change: RequestedChange, place: Place): string {
     const named = layer !== null && head !== null;
     return `Without ${named ? `head ${layer}.${head}` : where}${of}`;
   }
-  const token = name(place.keys.text, key);
+  const token = name(selection.keys.text, key);
   if (kind === "hide")
     return `${token} hidden${layer === null && head === null ? "" : `, ${where}`}${of}`;
   const when = change.renormalize ? "before" : "after";
-  return `${name(place.queries.text, query)} to ${token}, ${where}${of}, ${when} the softmax`;
+  return `${name(selection.queries.text, query)} to ${token}, ${where}${of}, ${when} the softmax`;
 }

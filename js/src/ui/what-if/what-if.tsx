@@ -6,7 +6,7 @@ import type { OutcomeHeader, RequestedChange } from "../../client/protocol";
 import { Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
-import type { Place, RecordState } from "../view/record";
+import type { RecordState, Selection } from "../view/record";
 import { assign, type Signals, same } from "../view/state";
 import { isFunction, measuredOf, type ShownRun } from "./changed-run";
 import { changeInWords, offeredAt, type Reach, whyUnchanged, withChange } from "./state";
@@ -22,14 +22,14 @@ const SUMMARY = "What if the attention were changed?";
 
 /** Live: what can be changed here. On a page: what was tried, if anything was. */
 export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
-  const place = context.record.place.value;
+  const selection = context.record.selection.value;
   const form = context.controls.value;
-  if (!place) return null;
+  if (!selection) return null;
   const page =
     (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
   if (!page && (form === "none" || !context.common.runs_model.value)) return null;
   const common = context as unknown as ViewContext<RecordState>;
-  return page ? <Tried context={common} /> : <Live context={common} place={place} />;
+  return page ? <Tried context={common} /> : <Live context={common} selection={selection} />;
 }
 
 const RUNS: readonly (readonly [ShownRun, string])[] = [
@@ -43,8 +43,9 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   const { changedRun } = context.record;
   const wanted = context.state.shown_run.value;
   const waits = wanted !== changedRun.shown.value && changedRun.problem.value === null;
-  const place = context.record.place.value;
-  const why = place && wanted !== "before" ? whyUnchanged(context.state.changes.value, place) : "";
+  const selection = context.record.selection.value;
+  const why =
+    selection && wanted !== "before" ? whyUnchanged(context.state.changes.value, selection) : "";
   return (
     <div class="av-row av-options">
       <fieldset class="av-row av-shown-run" aria-label="The picture shows">
@@ -101,8 +102,8 @@ function Tried({ context }: { context: ViewContext<RecordState> }) {
   );
 }
 
-function Live(props: { context: ViewContext<RecordState>; place: Place }) {
-  const { context, place } = props;
+function Live(props: { context: ViewContext<RecordState>; selection: Selection }) {
+  const { context, selection } = props;
   const { state } = context;
   const { known, wanted, retry } = context.record.changedRun;
   const changes = state.changes.value;
@@ -144,7 +145,7 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
       {open && (
         // What can be pressed comes first: answers are of different lengths, and move nothing above.
         <>
-          {answers && <Offers state={state} place={place} />}
+          {answers && <Offers state={state} selection={selection} />}
           {last?.outcome && <MeasuredAnswer context={context} outcome={last.outcome} />}
           <p class="av-what-if-answer" role="status" aria-busy={now === null}>
             {now === null ? "The kernel runs the model …" : (now.outcome?.sentence ?? now.problem)}
@@ -155,7 +156,7 @@ function Live(props: { context: ViewContext<RecordState>; place: Place }) {
             </button>
           )}
           {last?.outcome && changes.length > 0 && <ShownRuns context={context} />}
-          {changes.length > 0 && <Chips context={context} place={place} />}
+          {changes.length > 0 && <Chips context={context} selection={selection} />}
           {now?.outcome && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
         </>
       )}
@@ -233,7 +234,13 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
 }
 
 /** The changes that are made together, each with a button that takes it back. */
-function Chips({ context, place }: { context: ViewContext<RecordState>; place: Place }) {
+function Chips({
+  context,
+  selection,
+}: {
+  context: ViewContext<RecordState>;
+  selection: Selection;
+}) {
   const { state } = context;
   const list = useRef<HTMLUListElement>(null);
   const changes = state.changes.value;
@@ -246,7 +253,7 @@ function Chips({ context, place }: { context: ViewContext<RecordState>; place: P
   return (
     <ul class="av-what-if-chips" aria-label="Changes" ref={list}>
       {changes.map((each, i) => {
-        const words = changeInWords(each, place);
+        const words = changeInWords(each, selection);
         return (
           <li key={JSON.stringify(each)}>
             <button
@@ -272,10 +279,10 @@ const REACHES: Record<Reach, string> = {
 };
 
 /** What can be changed at the pins and the chosen head. */
-function Offers({ state, place }: { state: Signals<RecordState>; place: Place }) {
+function Offers({ state, selection }: { state: Signals<RecordState>; selection: Selection }) {
   const wanted = useSignal<Reach>("head");
   const before = useSignal(true);
-  const { edge, reaches, head, token } = offeredAt(place);
+  const { edge, reaches, head, token } = offeredAt(selection);
   const reach = reaches.includes(wanted.value) ? wanted.value : (reaches[0] as Reach);
   const add = (change: RequestedChange): void =>
     assign(state, {
@@ -313,10 +320,10 @@ function Offers({ state, place }: { state: Signals<RecordState>; place: Place })
           />
         </span>
       )}
-      {head && button(`Without head ${place.layer}.${head.head}`, head)}
+      {head && button(`Without head ${selection.layer}.${head.head}`, head)}
       {token &&
         button(
-          `Hide the token ${quoted(place.keys.text[token.key ?? 0] ?? "")} (${token.key})`,
+          `Hide the token ${quoted(selection.keys.text[token.key ?? 0] ?? "")} (${token.key})`,
           token,
         )}
       {!edge && <span class="av-muted">Pin a query and a key to cut the edge between them.</span>}

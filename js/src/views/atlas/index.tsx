@@ -51,7 +51,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const { state, record } = context;
   const gridDrawn = useSignal<string | null>(null);
   const columns = useComputed(() => {
-    const stack = record.place.value?.stack;
+    const stack = record.selection.value?.stack;
     return stack ? Math.max(1, ...stack.heads_per_layer) : 1;
   });
   const beside = useComputed(() => context.width.value >= BESIDE_FROM && columns.value < WIDE_GRID);
@@ -68,8 +68,8 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   useEffect(
     () =>
       effect(() => {
-        const [place, settled] = [record.place.value, store.settled.value];
-        const at = place && `${place.stack.name}:${place.layer}`;
+        const [selection, settled] = [record.selection.value, store.settled.value];
+        const at = selection && `${selection.stack.name}:${selection.layer}`;
         context.setDrawn(settled && at !== null && gridDrawn.value === at ? `atlas:${at}` : null);
       }),
     [],

@@ -63,7 +63,7 @@ export const MAX_CLASSES = 24;
 export function createAtlasStore(context: ViewContext<AtlasState>, width: ReadonlySignal<number>) {
   const { record, state, source } = context;
   const atlas = computed(() => (record.description.value as DescribedAtlas | null)?.atlas ?? null);
-  const stackName = computed(() => record.place.value?.stack.name ?? null);
+  const stackName = computed(() => record.selection.value?.stack.name ?? null);
   const stack = computed(
     () => atlas.value?.stacks.find(({ name }) => name === stackName.value) ?? null,
   );
@@ -80,9 +80,9 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   const texts = ofStack((here, ended) => textsOf(source, here.name, ended));
 
   const head = computed<HeadIndex | null>(() => {
-    const place = record.place.value;
-    const first = place?.heads[0];
-    return place && first !== undefined ? { layer: place.layer, head: first } : null;
+    const selection = record.selection.value;
+    const first = selection?.heads[0];
+    return selection && first !== undefined ? { layer: selection.layer, head: first } : null;
   });
   const layer = computed(() => {
     const [name, now] = [stackName.value, head.value];
@@ -164,7 +164,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   });
 
   const grid = computed<HeadGrid | null>(() => {
-    const [now, numbers] = [record.place.value, table.value];
+    const [now, numbers] = [record.selection.value, table.value];
     if (!now || !numbers) return null;
     const offered = offeredHeads(now.stack, null);
     const { perRow } = galleryOf(offered.flat().length, width.value);

@@ -13,7 +13,7 @@ import {
 import type { Change, Moved } from "./moved";
 import {
   type CompareOpening,
-  type ComparePlace,
+  type CompareSelection,
   distanceOf,
   isSame,
   missingQueries,
@@ -25,8 +25,8 @@ export function signed(change: number): string {
 }
 
 /** The stack, its tokens and what is compared. */
-export function subtitleOf(place: ComparePlace): string {
-  const { stack, queries, keys, names, member } = place;
+export function subtitleOf(selection: CompareSelection): string {
+  const { stack, queries, keys, names, member } = selection;
   return [
     `${names[member]} compared with ${names[0]}`,
     stackName(stack.name),
@@ -35,8 +35,8 @@ export function subtitleOf(place: ComparePlace): string {
 }
 
 /** What is said of a head on hover, by the keyboard and to a screen reader. */
-export function distanceInWords(place: ComparePlace, cell: HeadIndex): string {
-  const at = distanceOf(place, cell.layer, cell.head);
+export function distanceInWords(selection: CompareSelection, cell: HeadIndex): string {
+  const at = distanceOf(selection, cell.layer, cell.head);
   if (at.distance === null) return "nothing to compare";
   const floor = at.rounding === null ? "" : `rounding alone: up to ${formatSmall(at.rounding)}`;
   if (isSame(at)) {
@@ -48,26 +48,26 @@ export function distanceInWords(place: ComparePlace, cell: HeadIndex): string {
 }
 
 /** Whose row, in a sentence. */
-function rowOf(place: ComparePlace, moved: Moved): string {
-  const query = quotedAt(place.queries.text, moved.query);
+function rowOf(selection: CompareSelection, moved: Moved): string {
+  const query = quotedAt(selection.queries.text, moved.query);
   return moved.most ? `${query}, the query that changed most in this head` : query;
 }
 
-function changeOf(place: ComparePlace, { key, change }: Change): string {
-  return `${quotedAt(place.keys.text, key)} (${signed(change)})`;
+function changeOf(selection: CompareSelection, { key, change }: Change): string {
+  return `${quotedAt(selection.keys.text, key)} (${signed(change)})`;
 }
 
 /** What moved from one key to another is called so where it is this share of all that moved. */
 const NEARLY_ALL = 0.95;
 
 /** One sentence: what moved in the head that is shown. */
-export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
-  const { layer, head, names, member, token } = place;
+export function sentenceOf(selection: CompareSelection, moved: Moved | null): string {
+  const { layer, head, names, member, token } = selection;
   const name = capital(headName({ layer, head }));
-  const at = distanceOf(place, layer, head);
+  const at = distanceOf(selection, layer, head);
   const [a, b] = [names[0], names[member]];
-  if (token !== null && missingQueries(place).includes(token)) {
-    const query = quotedAt(place.queries.text, token);
+  if (token !== null && missingQueries(selection).includes(token)) {
+    const query = quotedAt(selection.queries.text, token);
     return `${name}: only one of ${a} and ${b} has ${query} as a query, so there is nothing to compare.`;
   }
   if (at.distance === null) return `${name}: nothing to compare between ${a} and ${b}.`;
@@ -79,17 +79,17 @@ export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
   }
   if (!moved || (!moved.from && !moved.to)) {
     const all = `${name}: ${b} lies ${mean} from ${a}, the mean over queries.`;
-    return place.token === null ? `${all} Pin a query to see what moved.` : all;
+    return selection.token === null ? `${all} Pin a query to see what moved.` : all;
   }
-  const row = rowOf(place, moved);
+  const row = rowOf(selection, moved);
   const comma = moved.most ? "," : "";
   const { from, to } = moved;
-  if (!place.stack.normalized) {
-    const changes = [from, to].flatMap((each) => (each ? [changeOf(place, each)] : []));
+  if (!selection.stack.normalized) {
+    const changes = [from, to].flatMap((each) => (each ? [changeOf(selection, each)] : []));
     return `${name}: of ${row}${comma} the largest changes from ${a} to ${b} are ${changes.join(" and ")}.`;
   }
-  const left = from ? `from ${changeOf(place, from)}` : "from the attention sink";
-  const went = to ? `to ${changeOf(place, to)}` : "to the attention sink";
+  const left = from ? `from ${changeOf(selection, from)}` : "from the attention sink";
+  const went = to ? `to ${changeOf(selection, to)}` : "to the attention sink";
   const changes = [from, to].flatMap((each) => (each ? [Math.abs(each.change)] : []));
   // One key lost nearly all, and one got it.
   const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
@@ -100,16 +100,20 @@ export function sentenceOf(place: ComparePlace, moved: Moved | null): string {
 }
 
 /** What is left out, and what the distances are. */
-export function coverageOf(place: ComparePlace, grid: HeadGrid, notes: readonly string[]): string {
-  const { member, compared } = place;
+export function coverageOf(
+  selection: CompareSelection,
+  grid: HeadGrid,
+  notes: readonly string[],
+): string {
+  const { member, compared } = selection;
   const cells = grid.rows.flat().filter((cell) => cell !== null);
-  const same = cells.filter((cell) => isSame(distanceOf(place, cell.layer, cell.head))).length;
+  const same = cells.filter((cell) => isSame(distanceOf(selection, cell.layer, cell.head))).length;
   const known = compared.rounding[member]?.some((row) => row.some((each) => each !== null));
   const sample = compared.sampled;
   const error = sample === null ? "" : (0.5 / Math.sqrt(sample)).toFixed(3);
-  const lacks = missingQueries(place).length > 0;
+  const lacks = missingQueries(selection).length > 0;
   return [
-    place.stack.normalized
+    selection.stack.normalized
       ? "A distance is the share of a query’s attention that moved to other keys (total variation), the mean over queries."
       : "A distance is half the sum of all changes of a query’s row, the mean over queries.",
     sample === null
@@ -128,14 +132,17 @@ export function coverageOf(place: ComparePlace, grid: HeadGrid, notes: readonly 
 }
 
 /** Why the view opened where it is; "" where it was told to, or is elsewhere by now. */
-export function openingInWords(opening: CompareOpening | null, place: ComparePlace): string {
+export function openingInWords(
+  opening: CompareOpening | null,
+  selection: CompareSelection,
+): string {
   if (!opening) return "";
   const { stack, layer, head, member, distance } = opening;
   const here =
-    place.stack.name === stack &&
-    place.layer === layer &&
-    place.head === head &&
-    place.member === member;
+    selection.stack.name === stack &&
+    selection.layer === layer &&
+    selection.head === head &&
+    selection.member === member;
   if (!here) return "";
   return (
     `Opened at layer ${layer}, head ${head}, which lies farthest apart: ` +

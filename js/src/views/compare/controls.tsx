@@ -39,9 +39,9 @@ export function CompareControls({ context }: ControlProps) {
 
 /** Chooses what is compared with the first member; nothing where there are two. */
 export function MemberSlider({ context, store }: ControlProps) {
-  const place = store.place.value;
-  if (!place || place.compared.members.length < 3) return null;
-  const { names, member } = place;
+  const selection = store.selection.value;
+  if (!selection || selection.compared.members.length < 3) return null;
+  const { names, member } = selection;
   const name = names[member] ?? String(member);
   return (
     <div class="av-row av-compare-member">

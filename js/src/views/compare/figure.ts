@@ -9,12 +9,12 @@ import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { columnLabel, type GridLayout, type HeadGrid, rowLabel } from "../../ui/head-grid/grid";
 import { formatSmall } from "../../ui/text/captions";
 import { type CellStyle, cellMarks, distanceColor, TREND, trendMarks } from "./marks";
-import { type ComparePlace, distanceOf, missingQueries } from "./state";
+import { type CompareSelection, distanceOf, missingQueries } from "./state";
 
 export interface GridFigure {
   grid: HeadGrid;
   layout: GridLayout;
-  place: ComparePlace;
+  selection: CompareSelection;
   style: CellStyle;
   /** The chosen head's distance over the members. */
   trend: readonly (number | null)[];
@@ -24,7 +24,7 @@ export interface GridFigure {
 }
 
 /** All cells with their labels. */
-function gridMarks({ grid, layout, place, style }: GridFigure): Mark[] {
+function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
   const { palette } = style;
   const marks: Mark[] = [];
   const { cell, across, down, left, top } = layout;
@@ -44,8 +44,8 @@ function gridMarks({ grid, layout, place, style }: GridFigure): Mark[] {
     row.forEach((each, column) => {
       if (!each) return;
       const x = left + column * across;
-      marks.push(...cellMarks(distanceOf(place, each.layer, each.head), x, y, cell, style));
-      const chosen = each.layer === place.layer && each.head === place.head;
+      marks.push(...cellMarks(distanceOf(selection, each.layer, each.head), x, y, cell, style));
+      const chosen = each.layer === selection.layer && each.head === selection.head;
       const frame = { x: x - 0.5, y: y - 0.5, width: cell + 1, height: cell + 1 };
       marks.push({
         kind: "rect",
@@ -65,18 +65,18 @@ function gridMarks({ grid, layout, place, style }: GridFigure): Mark[] {
 }
 
 /** The chosen head's distance over the members, with its words. */
-function trendBox({ place, style, trend }: GridFigure): Box | null {
+function trendBox({ selection, style, trend }: GridFigure): Box | null {
   if (trend.length < 3) return null;
   const { palette, end } = style;
-  const title = `head ${place.layer}.${place.head}: distance from ${place.names[0]}, 0 to ${formatSmall(end)}`;
-  const names = [place.names[0] ?? "", place.names.at(-1) ?? ""];
+  const title = `head ${selection.layer}.${selection.head}: distance from ${selection.names[0]}, 0 to ${formatSmall(end)}`;
+  const names = [selection.names[0] ?? "", selection.names.at(-1) ?? ""];
   const low = TREND.height + 28;
   return {
     width: TREND.width,
     height: low + 10,
     marks: [
       textMark(title, 0, 8, palette.ink, 11.5),
-      ...translate(trendMarks(trend, place.member, end, palette), 0, 16),
+      ...translate(trendMarks(trend, selection.member, end, palette), 0, 16),
       textMark(names[0] as string, TREND.left, low, palette.muted, 10.5),
       textMark(names[1] as string, TREND.width, low, palette.muted, 10.5, { align: "end" }),
     ],
@@ -142,15 +142,15 @@ const MOST_PAIRS = 1 << 20;
 /** The chosen head's weights of both members and what changed; pairs that neither has are left out. */
 export async function pairsCsv(
   source: Source,
-  place: ComparePlace,
+  selection: CompareSelection,
   windows: { queries: [number, number] | null; keys: [number, number] | null },
 ): Promise<string> {
-  const { compared, member, layer, head, names } = place;
-  const numKeys = place.keys.text.length;
+  const { compared, member, layer, head, names } = selection;
+  const numKeys = selection.keys.text.length;
   const columns = windows.keys ?? [0, numKeys];
-  let rows: [number, number] = windows.queries ?? [0, place.queries.text.length];
+  let rows: [number, number] = windows.queries ?? [0, selection.queries.text.length];
   if ((rows[1] - rows[0]) * (columns[1] - columns[0]) > MOST_PAIRS) {
-    const { token } = place;
+    const { token } = selection;
     const most = Math.max(1, Math.floor(MOST_PAIRS / (columns[1] - columns[0])));
     rows = token === null ? [rows[0], rows[0] + most] : [token, token + 1];
   }
@@ -163,7 +163,7 @@ export async function pairsCsv(
   // Of rounded members, what differs is rounded by itself: the number of the picture and sentence.
   const rounded = difference && one.error + two.error > 0 ? await ask(difference) : null;
   const changes = rounded?.matrices[0] as Float32Array | undefined;
-  const missing = new Set(missingQueries(place));
+  const missing = new Set(missingQueries(selection));
   const lines: (string | number)[][] = [];
   const width = columns[1] - columns[0];
   const [a, b] = [one.matrices[0] as Float32Array, two.matrices[0] as Float32Array];
@@ -176,13 +176,13 @@ export async function pairsCsv(
     const drawn = missing.has(query) ? undefined : changes?.[at];
     const errors = [one.error, two.error];
     lines.push([
-      place.stack.name,
+      selection.stack.name,
       layer,
       head,
       query,
-      place.queries.text[query] ?? "",
+      selection.queries.text[query] ?? "",
       key,
-      place.keys.text[key] ?? "",
+      selection.keys.text[key] ?? "",
       roundedTo(from, one.error),
       roundedTo(to, two.error),
       drawn === undefined

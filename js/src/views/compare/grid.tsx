@@ -24,14 +24,14 @@ interface GridProps {
 }
 
 export function CompareGrid({ context, store, drawn, box }: GridProps) {
-  const place = store.place.value;
+  const selection = store.selection.value;
   const grid = store.grid.value;
   const layout = store.layout.value;
-  if (!place || !grid || !layout) return null;
+  if (!selection || !grid || !layout) return null;
   const palette = context.palette.value;
   const style = { theme: context.theme.value, palette, end: store.end.value };
   const nameOf = (cell: ScoredHead): string =>
-    `Layer ${cell.layer}, head ${cell.head}, ${distanceInWords(place, cell)}`;
+    `Layer ${cell.layer}, head ${cell.head}, ${distanceInWords(selection, cell)}`;
   return (
     <VirtualHeadGrid
       store={store.heads}
@@ -39,7 +39,7 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
       label={orderInWords(grid)}
       corner="head"
       look={(cell) => {
-        const selected = cell.layer === place.layer && cell.head === place.head;
+        const selected = cell.layer === selection.layer && cell.head === selection.head;
         return {
           label: nameOf(cell),
           selected,
@@ -61,15 +61,15 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
           })}
       hint={(cell) => ({
         title: `Layer ${cell.layer}, head ${cell.head}`,
-        rows: distanceInWords(place, cell)
+        rows: distanceInWords(selection, cell)
           .split("; ")
           .map((text) => ({ color: "", text, meant: false })),
       })}
       painting={{
-        follows: [store.place, store.end, context.palette],
+        follows: [store.selection, store.end, context.palette],
         sources: (cells) => [
           ...cells.flatMap((cell) => {
-            const at = cell && distanceOf(place, cell.layer, cell.head);
+            const at = cell && distanceOf(selection, cell.layer, cell.head);
             return at ? [at.distance, at.rounding] : [null];
           }),
           palette,
@@ -78,17 +78,17 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
         paint: (canvas, cells) => {
           cells.forEach((cell, at) => {
             if (!cell) return;
-            const found = distanceOf(place, cell.layer, cell.head);
+            const found = distanceOf(selection, cell.layer, cell.head);
             paintMarks(canvas, cellMarks(found, at * layout.across, 0, layout.cell, style));
           });
         },
         onPainted: (complete) => {
-          drawn.value = complete ? `${place.stack.name}:${place.layer}` : null;
+          drawn.value = complete ? `${selection.stack.name}:${selection.layer}` : null;
         },
       }}
       open={store.choose}
       onMove={store.choose}
-      layer={place.layer}
+      layer={selection.layer}
       scrollAgain={JSON.stringify(layout)}
     />
   );
@@ -96,21 +96,21 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
 
 /** The chosen head in numbers, its distance over the members, and the scale of the grid. */
 export function ChosenHead({ context, store }: Pick<GridProps, "context" | "store">) {
-  const place = store.place.value;
-  if (!place) return null;
-  const { layer, head } = place;
+  const selection = store.selection.value;
+  if (!selection) return null;
+  const { layer, head } = selection;
   return (
     <div class="av-compare-side">
       <p class="av-compare-head">{capital(headName({ layer, head }))}</p>
-      <p class="av-sentence">{sentenceOf(place, store.moved.value)}</p>
-      {distanceInWords(place, { layer, head })
+      <p class="av-sentence">{sentenceOf(selection, store.moved.value)}</p>
+      {distanceInWords(selection, { layer, head })
         .split("; ")
         .map((text) => (
           <p class="av-muted" key={text}>
             {text}
           </p>
         ))}
-      {place.compared.members.length > 2 && <Trend context={context} store={store} />}
+      {selection.compared.members.length > 2 && <Trend context={context} store={store} />}
       <div class="av-compare-legends">
         <ColorLegend
           name="av-scale"
@@ -129,31 +129,31 @@ export function ChosenHead({ context, store }: Pick<GridProps, "context" | "stor
 /** The chosen head's distance from the first member, over all members. */
 function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const place = store.place.value;
+  const selection = store.selection.value;
   const trend = store.trend.value;
   const palette = context.palette.value;
   const end = store.end.value;
   useEffect(() => {
-    const now = store.place.peek();
+    const now = store.selection.peek();
     const drawing = canvas.current && prepare(canvas.current, TREND.width, TREND.height);
     if (drawing && now) paintMarks(drawing, trendMarks(trend, now.member, end, palette));
-  }, [trend, place?.member, end, palette]);
+  }, [trend, selection?.member, end, palette]);
   const words = useComputed(() => {
-    const names = store.place.value?.names ?? [];
+    const names = store.selection.value?.names ?? [];
     return store.trend.value
       .map((each, at) => `${names[at]} ${each === null ? "unknown" : formatSmall(each)}`)
       .join(", ");
   });
-  if (!place) return null;
+  if (!selection) return null;
   return (
     <figure class="av-compare-trend">
       <p class="av-muted">
-        distance from {place.names[0]}, 0 to {formatSmall(end)}
+        distance from {selection.names[0]}, 0 to {formatSmall(end)}
       </p>
       <canvas
         ref={canvas}
         role="img"
-        aria-label={`Distance from ${place.names[0]} by member: ${words.value}`}
+        aria-label={`Distance from ${selection.names[0]} by member: ${words.value}`}
         style={{ width: `${TREND.width}px`, height: `${TREND.height}px` }}
         onClick={(event) => {
           const x = event.clientX - event.currentTarget.getBoundingClientRect().left;
@@ -165,8 +165,8 @@ function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
         }}
       />
       <figcaption class="av-muted">
-        <span>{place.names[0]}</span>
-        <span>{place.names.at(-1)}</span>
+        <span>{selection.names[0]}</span>
+        <span>{selection.names.at(-1)}</span>
       </figcaption>
     </figure>
   );

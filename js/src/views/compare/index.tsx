@@ -70,12 +70,12 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   const entries = useExports(frame, {
     name: "compare-view",
     figure: async () => {
-      const { place, grid, layout } = shownNow(store);
+      const { selection, grid, layout } = shownNow(store);
       const captions = {
         title: frame.record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(place),
-        sentence: sentenceOf(place, store.moved.peek()),
-        coverage: coverageOf(place, grid, frame.record.description.peek()?.notes ?? []),
+        subtitle: subtitleOf(selection),
+        sentence: sentenceOf(selection, store.moved.peek()),
+        coverage: coverageOf(selection, grid, frame.record.description.peek()?.notes ?? []),
       };
       const style = {
         theme: context.theme.peek(),
@@ -87,7 +87,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         arrangement.peek() === "columns" ? [inColumns(panes.map((each) => [each]))] : panes;
       const width = Math.max(...row.map((each) => each.width));
       const trend = store.trend.peek();
-      const parts = { grid, layout, place, style, trend, captions, width };
+      const parts = { grid, layout, selection, style, trend, captions, width };
       const whole = gridFigure(parts, context.figure);
       return {
         scene: inColumns([[whole, ...row]]),
@@ -95,7 +95,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       };
     },
     csv: () =>
-      pairsCsv(source, shownNow(store).place, {
+      pairsCsv(source, shownNow(store).selection, {
         queries: state.query_window.peek(),
         keys: state.key_window.peek(),
       }),
@@ -105,28 +105,28 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   useEffect(
     () =>
       effect(() => {
-        const place = store.place.value;
+        const selection = store.selection.value;
         const panes = store.panes.value.every((name) => panesDrawn.value[name]);
-        const at = place && `${place.stack.name}:${place.layer}`;
+        const at = selection && `${selection.stack.name}:${selection.layer}`;
         const done = at !== null && gridDrawn.value === at && panes && store.settled.value;
         context.setDrawn(done ? `compare:${at}` : null);
       }),
     [],
   );
 
-  const place = store.place.value;
+  const selection = store.selection.value;
   const grid = store.grid.value;
   const form = state.form.value;
   const summary = useComputed(() =>
-    store.place.value ? sentenceOf(store.place.value, store.moved.value) : "",
+    store.selection.value ? sentenceOf(store.selection.value, store.moved.value) : "",
   );
   const controls = paneControls(context);
-  const opening = place ? openingInWords(store.opening.value, place) : "";
+  const opening = selection ? openingInWords(store.opening.value, selection) : "";
   return (
     <ViewFrame
       context={frame}
       name="Compare view"
-      subtitle={place ? subtitleOf(place) : ""}
+      subtitle={selection ? subtitleOf(selection) : ""}
       summary={summary}
       exports={entries}
       keys={KEYS}
@@ -134,11 +134,11 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
       options={<CompareControls context={context} store={store} />}
       footer={
-        place &&
+        selection &&
         grid && (
           <footer class="av-footer">
             <div class="av-words">
-              <p class="av-muted">{coverageOf(place, grid, [])}</p>
+              <p class="av-muted">{coverageOf(selection, grid, [])}</p>
               {opening !== "" && <p class="av-muted av-opening">{opening}</p>}
             </div>
           </footer>
@@ -199,10 +199,14 @@ function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProp
 
 /** What is drawn now; throws before anything is. */
 function shownNow(store: CompareStore) {
-  const [place, grid, layout] = [store.place.peek(), store.grid.peek(), store.layout.peek()];
-  if (!place || !grid || !layout)
+  const [selection, grid, layout] = [
+    store.selection.peek(),
+    store.grid.peek(),
+    store.layout.peek(),
+  ];
+  if (!selection || !grid || !layout)
     throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  return { place, grid, layout };
+  return { selection, grid, layout };
 }
 
 /** The panes' pictures, each with its own name alone. */

@@ -3,7 +3,7 @@
 import type { Description, StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
-import type { Place } from "../../ui/view/record";
+import type { Selection } from "../../ui/view/record";
 import { HEAD_DEFAULTS, type HeadState } from "../head";
 
 /** A stack of what is compared; entry i of each list is of member i, entry 0 of the first. */
@@ -75,7 +75,7 @@ export function describedOnce(
 }
 
 /** Where the view is in what is compared. */
-export interface ComparePlace extends Place {
+export interface CompareSelection extends Selection {
   compared: ComparedStack;
   names: string[];
   /** Which member is compared with the first, and the head that is shown. */
@@ -90,15 +90,15 @@ export interface HeadDistance {
 }
 
 export function distanceOf(
-  place: Pick<ComparePlace, "compared" | "member"> & { stack: StackDescription },
+  selection: Pick<CompareSelection, "compared" | "member"> & { stack: StackDescription },
   layer: number,
   head: number,
 ): HeadDistance {
-  const at = place.stack.layers.indexOf(layer);
-  const { distances, rounding } = place.compared;
+  const at = selection.stack.layers.indexOf(layer);
+  const { distances, rounding } = selection.compared;
   return {
-    distance: distances[place.member]?.[at]?.[head] ?? null,
-    rounding: rounding[place.member]?.[at]?.[head] ?? null,
+    distance: distances[selection.member]?.[at]?.[head] ?? null,
+    rounding: rounding[selection.member]?.[at]?.[head] ?? null,
   };
 }
 
@@ -108,31 +108,33 @@ export function isSame({ distance, rounding }: HeadDistance): boolean {
 }
 
 /** What the traits mean; what there is not falls back to what there is. */
-export function comparePlace(
-  place: Place,
+export function compareSelection(
+  selection: Selection,
   state: { comparison: Compared; member: number },
-): ComparePlace | null {
-  const compared = state.comparison.stacks[place.stack.name];
+): CompareSelection | null {
+  const compared = state.comparison.stacks[selection.stack.name];
   if (!compared) return null;
   const last = compared.members.length - 1;
   const member = Math.max(1, Math.min(last, Math.floor(state.member) || 1));
   const { names } = state.comparison;
-  const here = { ...place, compared, names, member };
-  return { ...here, head: place.chosen[0] ?? farthestHead(here) };
+  const here = { ...selection, compared, names, member };
+  return { ...here, head: selection.chosen[0] ?? farthestHead(here) };
 }
 
 /** The head of the layer that lies farthest apart; the first where none is known to. */
-function farthestHead(place: Place & Pick<ComparePlace, "compared" | "member">): number {
-  let best = place.allHeads[0] ?? 0;
+function farthestHead(
+  selection: Selection & Pick<CompareSelection, "compared" | "member">,
+): number {
+  let best = selection.allHeads[0] ?? 0;
   let most = 0;
-  for (const head of place.allHeads) {
-    const { distance } = distanceOf(place, place.layer, head);
+  for (const head of selection.allHeads) {
+    const { distance } = distanceOf(selection, selection.layer, head);
     if ((distance ?? 0) > most) [best, most] = [head, distance as number];
   }
   return best;
 }
 
 /** Queries that the first member or the other has not. */
-export function missingQueries({ compared, member }: ComparePlace): number[] {
+export function missingQueries({ compared, member }: CompareSelection): number[] {
   return [0, member].flatMap((at) => compared.missing[at]?.queries ?? []);
 }

@@ -15,15 +15,15 @@ import {
 } from "../../ui/head-grid/grid";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
-import { type Place, placeOf, type RecordStore } from "../../ui/view/record";
+import { type RecordStore, type Selection, selectionOf } from "../../ui/view/record";
 import { assign, same } from "../../ui/view/state";
 import { cellsInRow, layOut } from "./layout";
 import { loadMoved } from "./moved";
 import {
   type CompareOpening,
-  type ComparePlace,
+  type CompareSelection,
   type CompareState,
-  comparePlace,
+  compareSelection,
   describedOnce,
   distanceOf,
   missingQueries,
@@ -43,10 +43,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       record.description.value &&
       describedOnce(record.description.value, state.comparison.value, state.member.value),
   );
-  const placeHere = computed<Place | null>(() => {
+  const ownSelection = computed<Selection | null>(() => {
     const now = description.value;
     if (!now || now.stacks.length === 0) return null;
-    return placeOf(now, positionOf(state.stack.value));
+    return selectionOf(now, positionOf(state.stack.value));
   });
   const positionOf = (stack: string) => ({
     stack,
@@ -55,15 +55,15 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     token: state.token.value,
     key: state.key.value,
   });
-  const place = computed<ComparePlace | null>(
+  const selection = computed<CompareSelection | null>(
     () =>
-      placeHere.value &&
-      comparePlace(placeHere.value, {
+      ownSelection.value &&
+      compareSelection(ownSelection.value, {
         comparison: state.comparison.value,
         member: state.member.value,
       }),
   );
-  const frameRecord: RecordStore = { ...record, description, place: placeHere };
+  const frameRecord: RecordStore = { ...record, description, selection: ownSelection };
   const frame: ViewContext<CompareState> = {
     ...context,
     record: frameRecord,
@@ -72,11 +72,13 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   };
 
   const current = computed<HeadIndex | null>(
-    () => place.value && { layer: place.value.layer, head: place.value.head },
+    () => selection.value && { layer: selection.value.layer, head: selection.value.head },
   );
-  const offered = computed(() => (place.value ? offeredHeads(place.value.stack, null) : []));
+  const offered = computed(() =>
+    selection.value ? offeredHeads(selection.value.stack, null) : [],
+  );
   const grid = computed<HeadGrid | null>(() => {
-    const now = place.value;
+    const now = selection.value;
     if (!now) return null;
     if (state.order.value !== "distance") return layerGrid(now.stack, offered.value);
     const distances = now.compared.distances[now.member] ?? [];
@@ -99,12 +101,12 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   });
   const heads = createHeadGrid({ grid, layout, current, isOpen: () => true });
   const end = computed(() => {
-    const all = place.value?.compared.distances.flatMap((each) => each ?? []).flat() ?? [];
+    const all = selection.value?.compared.distances.flatMap((each) => each ?? []).flat() ?? [];
     return niceMaximum(Math.max(0, ...all.map((each) => each ?? 0)));
   });
 
   const question = computed(() => {
-    const now = place.value;
+    const now = selection.value;
     if (!now) return null;
     const { compared, member, layer, head, token } = now;
     return {
@@ -123,7 +125,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const settled = computed(() => same(answered.value?.question ?? null, question.value));
 
   const panes = computed<PaneName[]>(() => {
-    const now = place.value;
+    const now = selection.value;
     const difference = now?.compared.differences[now.member] ?? null;
     return difference === null ? ["a", "b"] : ["a", "b", "difference"];
   });
@@ -131,14 +133,18 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const inOneFigure = signal(false);
   const scales = { head: createSharedScale(), matrix: createSharedScale() };
   const pane = (name: PaneName): ViewContext<CompareState> => {
-    const stack = computed(() => stackOf(place.value, name));
-    const its = computed<Place | null>(() => {
+    const stack = computed(() => stackOf(selection.value, name));
+    const its = computed<Selection | null>(() => {
       const whole = record.description.value;
-      const now = place.value;
+      const now = selection.value;
       if (!whole || !now) return null;
-      return withGaps(placeOf(whole, { ...positionOf(stack.value), heads: [now.head] }), now, name);
+      return withGaps(
+        selectionOf(whole, { ...positionOf(stack.value), heads: [now.head] }),
+        now,
+        name,
+      );
     });
-    const title = computed(() => titleOf(place.value, name));
+    const title = computed(() => titleOf(selection.value, name));
     const named = computed(() => {
       const whole = record.description.value;
       const model = inOneFigure.value ? "" : whole?.model;
@@ -149,7 +155,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       ...context,
       state: { ...context.state, ...own },
       common: { ...context.common, ...own },
-      record: { ...record, description: named, place: its },
+      record: { ...record, description: named, selection: its },
       paneTitle: title,
       // Differences have a scale of their own, with both signs.
       ...(name !== "difference" && { scale: scales[state.form.peek()](name) }),
@@ -159,7 +165,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   return {
     /** The frame's view of the record: each stack once. */
     frame,
-    place,
+    selection,
     heads,
     grid,
     layout,
@@ -171,7 +177,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     settled,
     /** The chosen head's distance over all members. */
     trend: computed<(number | null)[]>(() => {
-      const now = place.value;
+      const now = selection.value;
       if (!now) return [];
       return now.compared.members.map((_, member) =>
         member === 0 ? 0 : distanceOf({ ...now, member }, now.layer, now.head).distance,
@@ -191,21 +197,21 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   };
 }
 
-function stackOf(place: ComparePlace | null, name: PaneName): string {
-  if (!place) return "";
-  const { members, differences } = place.compared;
-  const at = name === "a" ? 0 : place.member;
+function stackOf(selection: CompareSelection | null, name: PaneName): string {
+  if (!selection) return "";
+  const { members, differences } = selection.compared;
+  const at = name === "a" ? 0 : selection.member;
   return (name === "difference" ? differences[at] : members[at]) ?? "";
 }
 
-function titleOf(place: ComparePlace | null, name: PaneName): string {
-  if (!place) return "";
-  const [first, other] = [place.names[0] ?? "", place.names[place.member] ?? ""];
+function titleOf(selection: CompareSelection | null, name: PaneName): string {
+  if (!selection) return "";
+  const [first, other] = [selection.names[0] ?? "", selection.names[selection.member] ?? ""];
   return { a: first, b: other, difference: `${other} − ${first}` }[name];
 }
 
 /** Tokens that a member has not step back, as special ones do. */
-export function withGaps(its: Place, now: ComparePlace, name: PaneName): Place {
+export function withGaps(its: Selection, now: CompareSelection, name: PaneName): Selection {
   const missing = now.compared.missing[name === "a" ? 0 : now.member];
   if (!missing || name === "difference") return its;
   const special = (of: number[], more: number[]): number[] => [...new Set([...of, ...more])];

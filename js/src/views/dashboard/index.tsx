@@ -77,7 +77,7 @@ function useControls(
     const panes = computed(() => (state.controls.value === "auto" ? "compact" : controls.value));
     const frame = computed(() => {
       const several = (record.description.value?.stacks.length ?? 1) > 1;
-      const answer = (record.place.value?.queries.predictions?.length ?? 0) > 0;
+      const answer = (record.selection.value?.queries.predictions?.length ?? 0) > 0;
       return several || answer ? controls.value : panes.value;
     });
     return { frame, panes };
@@ -105,7 +105,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
 
   const onDrawn = (name: string, place: string | null): void => {
     drawn.current[name as PaneName] = place;
-    const at = record.place.peek();
+    const at = record.selection.peek();
     const all = PANES.every((each) => drawn.current[each]);
     context.setDrawn(all && at ? `dashboard:${at.stack.name}:${at.layer}` : null);
   };
@@ -130,13 +130,15 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   useEffect(
     () =>
       effect(() => {
-        const place = record.place.value;
-        summary.value = place ? `${stackName(place.stack.name)}, layer ${place.layer}` : "";
+        const selection = record.selection.value;
+        summary.value = selection
+          ? `${stackName(selection.stack.name)}, layer ${selection.layer}`
+          : "";
       }),
     [],
   );
 
-  const place = record.place.value;
+  const selection = record.selection.value;
   const pane = (name: PaneName, view: PaneProps<DashboardState>["view"]) => (
     <Pane
       context={inner}
@@ -155,13 +157,13 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       context={context}
       name="Dashboard"
       subtitle={
-        place
+        selection
           ? [
-              stackName(baseName(place.stack)),
+              stackName(baseName(selection.stack)),
               tokensInWords(
-                place.queries.text.length,
-                place.keys.text.length,
-                place.stack.key_tokens === null,
+                selection.queries.text.length,
+                selection.keys.text.length,
+                selection.stack.key_tokens === null,
               ),
             ].join(" · ")
           : ""

@@ -134,9 +134,9 @@ function sentenceInputOf(
   live: boolean,
 ): SentenceInput | null {
   const { state, record } = context;
-  const [corpus, place] = [store.corpus.value, record.place.value];
-  if (!corpus || !place) return null;
-  const { stack } = place;
+  const [corpus, selection] = [store.corpus.value, record.selection.value];
+  if (!corpus || !selection) return null;
+  const { stack } = selection;
   const chosen = store.chosen.value;
   const found = store.found.value;
   const search = state.search.value;
@@ -163,10 +163,10 @@ function sentenceInputOf(
 /** The stack, the texts and their points. */
 export function subtitleOf(context: Context, store: EmbeddingStore): string {
   const corpus = store.corpus.value;
-  const place = context.record.place.value;
-  if (!corpus || !place) return "";
+  const selection = context.record.selection.value;
+  if (!corpus || !selection) return "";
   const parts = [
-    stackName(place.stack.name),
+    stackName(selection.stack.name),
     several(textsWithPoints(corpus), unitOf(corpus)),
     several(corpus.count, "point"),
   ];
@@ -186,8 +186,8 @@ export function sentenceOf(context: Context, store: EmbeddingStore, live = true)
  */
 export function coverageOf(context: Context, store: EmbeddingStore, live = true): string {
   const { state, record } = context;
-  const [corpus, place] = [store.corpus.value, record.place.value];
-  if (!corpus || !place) return "";
+  const [corpus, selection] = [store.corpus.value, record.selection.value];
+  if (!corpus || !selection) return "";
   const parts: string[] = [];
   const chosen = store.chosen.value;
   const enlarged = state.enlarged.value;
@@ -197,7 +197,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   }
   const problem = problemOf(context, store);
   const trust = enlarged ? store.headTrust.value : null;
-  if (!enlarged) parts.push(rolesInWords(record.roles.value, place.stack));
+  if (!enlarged) parts.push(rolesInWords(record.roles.value, selection.stack));
   if (trust && !problem) parts.push(trustInWords(trust));
   if (enlarged && chosen !== null && !live)
     parts.push(linesCoverageInWords(pointFacts(corpus, chosen), linesFacts(store)));
@@ -223,8 +223,8 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   const overview = store.overview.value;
   if (!enlarged && overview && overview.stride > 1)
     parts.push(`Small plots show every ${ordinal(overview.stride)} point.`);
-  const layers = place.stack.layers.length;
-  const layer = enlarged ? place.layer : null;
+  const layers = selection.stack.layers.length;
+  const layer = enlarged ? selection.layer : null;
   parts.push(caveatsInWords(corpus.caveats, layer, layers, state.translate.value));
   parts.push(store.colors.value?.note ?? "");
   return parts.filter(Boolean).join(" ");

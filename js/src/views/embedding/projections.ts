@@ -103,7 +103,7 @@ export function createOverview(
     const heads = new Map(had && same(had.of, wanted) ? had.heads : []);
     const missing = (layer: number): number[] =>
       headsOf(here, layer).filter((head) => !heads.has(headKey({ layer, head })));
-    const first = record.place.peek()?.layer;
+    const first = record.selection.peek()?.layer;
     const layers = [...here.layers].sort((a, b) => Number(b === first) - Number(a === first));
     for (const layer of layers) {
       const wantedHeads = missing(layer);

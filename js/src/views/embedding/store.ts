@@ -22,7 +22,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   const { record, state, source } = context;
   const hovered = signal<number | null>(null);
 
-  const stack = computed(() => record.place.value?.stack ?? null);
+  const stack = computed(() => record.selection.value?.stack ?? null);
   const stackName = computed(() => stack.value?.name ?? null);
   const corpusGiven = record.answer(stackName, (name, ended) => corpusOf(source, name, ended));
   // Another stack's points are not this one's.
@@ -42,9 +42,9 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   });
   /** The enlarged head: the first chosen, or the layer's first. */
   const head = computed<HeadIndex | null>(() => {
-    const place = record.place.value;
-    const first = place?.heads[0];
-    return place && first !== undefined ? { layer: place.layer, head: first } : null;
+    const selection = record.selection.value;
+    const first = selection?.heads[0];
+    return selection && first !== undefined ? { layer: selection.layer, head: first } : null;
   });
 
   const all = createOverview(context, corpus, stack);

@@ -2,7 +2,7 @@
 
 import type { Range } from "../../client/protocol";
 import type { Piece, Source } from "../../client/source";
-import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/view/record";
+import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
 import type { Orientation, Side } from "./layout";
 import type { Combine, LeaveOut, Weights } from "./lines";
@@ -49,7 +49,7 @@ export function clipWindow(window: Range | null, count: number): Range {
 }
 
 /** A place, and what of it is in sight. */
-export interface Plan extends Place {
+export interface Plan extends Selection {
   queryWindow: Range;
   keyWindow: Range;
   /** The loaded weights: all of the windows that can have weight. */
@@ -77,17 +77,17 @@ const ROWS_AT_ONCE = 64;
 export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 
 /** The part of a place that is in sight, and what has to be loaded for it. */
-export function planOf(place: Place, state: PlanState): Plan {
-  const { heads } = place;
-  const numQueries = place.queries.text.length;
-  const numKeys = place.keys.text.length;
+export function planOf(selection: Selection, state: PlanState): Plan {
+  const { heads } = selection;
+  const numQueries = selection.queries.text.length;
+  const numKeys = selection.keys.text.length;
   const queryWindow = clipWindow(state.query_window, numQueries);
   const keyWindow = clipWindow(state.key_window, numKeys);
   let rows: Range = [
     Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
     Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
   ];
-  const { causal, key_tokens } = place.stack;
+  const { causal, key_tokens } = selection.stack;
   const numReached = causal && key_tokens === null ? rows[1] : numKeys;
   let columns: Range = [0, numReached];
   const tooLong = numKeys > MOST_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
@@ -96,7 +96,7 @@ export function planOf(place: Place, state: PlanState): Plan {
     rows = queryWindow;
     columns = keyWindow;
   }
-  return { ...place, queryWindow, keyWindow, rows, columns, numReached };
+  return { ...selection, queryWindow, keyWindow, rows, columns, numReached };
 }
 
 /** Whether only a part of the keys is in sight. */
@@ -146,19 +146,22 @@ export function windowsShowing(
 
 /** The same of a place, for a view that shows this one in a part of it. */
 export function windowsWith(
-  place: Place,
+  selection: Selection,
   windows: PlanState,
   index: number,
   side: Side,
 ): Partial<HeadState> {
-  return windowsShowing(planOf(place, windows), index, side);
+  return windowsShowing(planOf(selection, windows), index, side);
 }
 
 /**
  * What is left out: nothing of signed numbers, which are not shares of one that others could take
  * over; so they are not renormalised either.
  */
-export function leftOutOf({ stack }: Place, leaveOut: readonly LeaveOut[]): readonly LeaveOut[] {
+export function leftOutOf(
+  { stack }: Selection,
+  leaveOut: readonly LeaveOut[],
+): readonly LeaveOut[] {
   return stack.signed ? [] : leaveOut;
 }
 

@@ -57,11 +57,11 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
   const plan = computed<Plan | null>(() => {
-    const place = record.place.value;
-    if (!place) return null;
+    const selection = record.selection.value;
+    if (!selection) return null;
     const { query_window, key_window } = state;
     const windows = { query_window: query_window.value, key_window: key_window.value };
-    return planOf(place, windows);
+    return planOf(selection, windows);
   });
 
   // Pins change what stands out and not what is loaded.
@@ -184,8 +184,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   });
 
   const matches = computed(() => {
-    const place = record.place.value;
-    return place && findTokens(place, search.value);
+    const selection = record.selection.value;
+    return selection && findTokens(selection, search.value);
   });
 
   const pinned = computed<LinePlot | null>(() => {
@@ -356,9 +356,9 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     },
     focus: computed(() => {
       const linePlot = store.linePlot.value;
-      const place = context.record.place.value;
+      const selection = context.record.selection.value;
       // Pins out of sight are not in the plot.
-      const pins = { query: place?.token ?? null, key: place?.key ?? null };
+      const pins = { query: selection?.token ?? null, key: selection?.key ?? null };
       if (!linePlot || (!linePlot.hovered && !linePlot.cursor)) return pins;
       return focusOf({ ...linePlot, token: pins.query, key: pins.key });
     }),
@@ -370,8 +370,8 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
           line && drawn
             ? { series: to.tile, query: to.query as number, key: to.key as number }
             : null;
-        const place = context.record.place.peek();
-        const side = place?.key !== null && place?.token === null ? "query" : "key";
+        const selection = context.record.selection.peek();
+        const side = selection?.key !== null && selection?.token === null ? "query" : "key";
         const index = side === "query" ? to?.query : to?.key;
         store.hovered.value = typeof index === "number" ? { side, index } : null;
       }),

@@ -36,7 +36,7 @@ import {
   withWay,
   written,
 } from "../../ui/text/captions";
-import type { Place } from "../../ui/view/record";
+import type { Selection } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
 import { covered, type HeadMap, type Part, queriesOf, type Sample, strongest } from "./maps";
 import { FAINTEST_LINE, mostLines } from "./marks";
@@ -53,8 +53,8 @@ export function layersInWords(stack: StackDescription): string {
 }
 
 /** The stack, its layers and heads, its tokens and the precision. */
-export function subtitleOf(place: Place, grid: HeadGrid, error: number | null): string {
-  const { stack, queries, keys } = place;
+export function subtitleOf(selection: Selection, grid: HeadGrid, error: number | null): string {
+  const { stack, queries, keys } = selection;
   const same = stack.key_tokens === null;
   return [
     stackName(baseName(stack)),
@@ -77,12 +77,12 @@ export function cellName(
 /** A head's name with its score and its effect. */
 export function headLabel(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
   const effects = store.effects.peek();
-  const place = store.place.peek();
+  const selection = store.selection.peek();
   const bare = effects?.name === grid.score || store.byRole.peek();
   const role = store.roleOf(cell);
   const name = cellName(cell, bare ? null : grid.score) + (role ? `, ${role.label}` : "");
-  if (!effects || !place) return name;
-  const [value, error] = [headEffect, headError].map((of) => of(effects, place.stack, cell));
+  if (!effects || !selection) return name;
+  const [value, error] = [headEffect, headError].map((of) => of(effects, selection.stack, cell));
   return `${name}, ${effects.name} ${effectText(effects, value ?? null, error)}`;
 }
 
@@ -110,16 +110,16 @@ export function captionLines(
 }
 
 /** A head's strongest weight and where it is, as far as its map tells. */
-export function strongestInWords(map: HeadMap, place: Place, part: Part): string {
+export function strongestInWords(map: HeadMap, selection: Selection, part: Part): string {
   const best = strongest(map);
-  const quantity = quantityOf(place.stack);
+  const quantity = quantityOf(selection.stack);
   if (!best) return `no ${quantity.name} at all`;
   const rows = queriesOf(best.row, map, part.rows);
   const columns = covered(best.column, map.columns, part.columns);
   const weight = withWay(quantity, best.weight, written(quantity, best.weight));
   if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
-    const query = quotedAt(place.queries.text, rows[0]);
-    const key = quotedAt(place.keys.text, columns[0]);
+    const query = quotedAt(selection.queries.text, rows[0]);
+    const key = quotedAt(selection.keys.text, columns[0]);
     return `${query} to ${key}, ${weight}`;
   }
   const from = rangeInWords(rows, "query", "queries");
@@ -127,7 +127,7 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
 }
 
 /** What a head's strongest weight is called. */
-function strongestName({ stack }: Place, { sampled }: HeadMap): string {
+function strongestName({ stack }: Selection, { sampled }: HeadMap): string {
   const { name, signed } = quantityOf(stack);
   const of = sampled ? ` of ${sampled.length} queries` : "";
   return (signed ? `largest ${name}` : "strongest") + of;
@@ -139,8 +139,8 @@ export function hintOf(
   cell: HeadIndex,
   grid: HeadGrid,
 ): Pick<Hint, "title" | "rows"> | null {
-  const place = store.place.peek();
-  if (!place) return null;
+  const selection = store.selection.peek();
+  if (!selection) return null;
   const map = store.map(cell);
   const scored = grid.rows.flat().find((each) => each && isSameHead(each, cell)) ?? {
     ...cell,
@@ -151,7 +151,7 @@ export function hintOf(
         {
           color: "",
           meant: false,
-          text: `${strongestName(place, map)}: ${strongestInWords(map, place, store.part.peek())}`,
+          text: `${strongestName(selection, map)}: ${strongestInWords(map, selection, store.part.peek())}`,
         },
       ]
     : [];
@@ -251,25 +251,30 @@ export function thumbnailsInWords(
 }
 
 /** The one sentence: what is open, or what there is. */
-export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live: boolean): string {
+export function sentenceOf(
+  store: ModelStore,
+  selection: Selection,
+  grid: HeadGrid,
+  live: boolean,
+): string {
   const opened = store.opened.value;
   if (grid.rows.length === 0)
     return grid.offered === 0 ? "No head of this stack is offered." : "No head has this score.";
   if (!opened) {
     const some = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are offered` : "";
-    const what = `${layersInWords(place.stack)}${some}`;
+    const what = `${layersInWords(selection.stack)}${some}`;
     const predicting =
-      place.token === null ? "" : predictingInWords(place, place.token).slice(0, -1);
+      selection.token === null ? "" : predictingInWords(selection, selection.token).slice(0, -1);
     const row =
-      store.outlinedRow.value && place.token !== null
-        ? ` Outlined: ${quotedAt(place.queries.text, place.token)}${predicting}.`
+      store.outlinedRow.value && selection.token !== null
+        ? ` Outlined: ${quotedAt(selection.queries.text, selection.token)}${predicting}.`
         : "";
     return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
   // Beside other panes it is theirs to say.
   const map = store.showsDetail.value ? store.map(opened) : undefined;
   const best = map
-    ? ` ${capital(strongestName(place, map))}: ${strongestInWords(map, place, store.part.peek())}.`
+    ? ` ${capital(strongestName(selection, map))}: ${strongestInWords(map, selection, store.part.peek())}.`
     : "";
   return `${capital(headName(opened))}.${best}`;
 }

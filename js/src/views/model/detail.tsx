@@ -16,7 +16,7 @@ import { WithImage } from "../../ui/image/panel";
 import { sharingRoom } from "../../ui/image/store";
 import { plainNumber } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import type { Place, RecordState } from "../../ui/view/record";
+import type { RecordState, Selection } from "../../ui/view/record";
 import { assign, type Signals } from "../../ui/view/state";
 import { cellName } from "./captions";
 import type { ModelState } from "./state";
@@ -40,8 +40,14 @@ export interface DetailProps {
 }
 
 /** The place with the opened head alone, whatever else is chosen. */
-function onlyFirst(place: Place | null): Place | null {
-  return place && { ...place, chosen: place.chosen.slice(0, 1), heads: place.chosen.slice(0, 1) };
+function onlyFirst(selection: Selection | null): Selection | null {
+  return (
+    selection && {
+      ...selection,
+      chosen: selection.chosen.slice(0, 1),
+      heads: selection.chosen.slice(0, 1),
+    }
+  );
 }
 
 /** What the matrix view's plot needs, for the opened head and the width that there is. */
@@ -59,7 +65,7 @@ function detailContext(
     state,
     common: state as unknown as Signals<RecordState>,
     // An object of its own, so that nothing of the view's is changed.
-    record: { ...record, place: computed(() => onlyFirst(record.place.value)) },
+    record: { ...record, selection: computed(() => onlyFirst(record.selection.value)) },
     width: store.detailWidth,
     setDrawn: (place) => {
       drawn.value = place === null ? null : self;
@@ -99,15 +105,15 @@ export function Detail(props: DetailProps) {
   if (!opened) return null;
 
   const onKeyDown = (event: KeyboardEvent): void => {
-    const place = store.place.peek();
+    const selection = store.selection.peek();
     const plain = !event.metaKey && !event.ctrlKey && !event.altKey;
     const typing = (event.target as Element).matches("input, select");
-    if (!place || !plain || typing) return;
-    const pinned = place.token !== null || place.key !== null;
+    if (!selection || !plain || typing) return;
+    const pinned = selection.token !== null || selection.key !== null;
     if (event.key === "Escape" && !pinned) props.onClose();
     else if (/^\d$/.test(event.key)) {
-      if (place.allHeads.includes(Number(event.key)))
-        store.moveTo({ layer: place.layer, head: Number(event.key) });
+      if (selection.allHeads.includes(Number(event.key)))
+        store.moveTo({ layer: selection.layer, head: Number(event.key) });
     } else if (event.key !== "n") return;
     // One head is open here: the plot's own keys would choose several, or none.
     event.preventDefault();

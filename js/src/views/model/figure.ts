@@ -39,7 +39,7 @@ import {
   roleMarks,
 } from "../../ui/head-grid/head-roles";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../../ui/text/captions";
-import type { Place } from "../../ui/view/record";
+import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
 import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout, LEAST_NAMED, ROLE_LETTER } from "./layout";
 import {
@@ -57,7 +57,7 @@ import type { ModelState } from "./state";
 export interface FigureParts {
   grid: HeadGrid;
   layout: Layout;
-  place: Place;
+  selection: Selection;
   palette: Palette;
   thumbnails: ModelState["thumbnails"];
   captions: Captions;
@@ -176,13 +176,13 @@ function legend(
 
 /** The whole grid; the head that is open, and others that are chosen, are framed. */
 export function figure(parts: FigureParts, request?: FigureRequest): Scene {
-  const { grid, layout, place, palette, thumbnails, captions } = parts;
+  const { grid, layout, selection, palette, thumbnails, captions } = parts;
   const back: Mark[] = [];
   const front: Mark[] = labels(parts);
   const lines: [HeadMap, Square][] = [];
-  const quantity = quantityOf(place.stack);
+  const quantity = quantityOf(selection.stack);
   const ink = quantity.signed ? palette : palette.neutral;
-  let maximum = place.stack.signed ? place.stack.maximum : 1;
+  let maximum = selection.stack.signed ? selection.stack.maximum : 1;
   const { effects } = parts;
   grid.rows.forEach((row, at) => {
     row.forEach((cell, column) => {
@@ -196,10 +196,10 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
         front.push(
           ...effectMarks(
             box,
-            headEffect(effects, place.stack, cell),
+            headEffect(effects, selection.stack, cell),
             effects.end,
             palette,
-            headError(effects, place.stack, cell),
+            headError(effects, selection.stack, cell),
           ),
         );
       }
@@ -216,7 +216,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
         back.push({ ...heatMark(map, square, ink), ground: parts.ground });
         if (parts.outlinedRow) front.push(rowMark(square, parts.outlinedRow, palette));
       }
-      const chosen = place.layer === cell.layer ? place.chosen.indexOf(cell.head) : -1;
+      const chosen = selection.layer === cell.layer ? selection.chosen.indexOf(cell.head) : -1;
       front.push({
         kind: "rect",
         x: square.x - 0.5,
@@ -225,7 +225,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
         height: square.side + 1,
         ...(chosen < 0
           ? { stroke: palette.rule }
-          : { stroke: headColor(palette, chosen, place.chosen.length), strokeWidth: 2 }),
+          : { stroke: headColor(palette, chosen, selection.chosen.length), strokeWidth: 2 }),
       });
     });
   });
@@ -270,7 +270,7 @@ interface Strongest {
 /** A head's strongest weight, looked up in the part that its map says it is in. */
 async function findStrongest(
   source: Source,
-  place: Place,
+  selection: Selection,
   part: Part,
   cell: HeadIndex,
   map: HeadMap | undefined,
@@ -285,7 +285,7 @@ async function findStrongest(
     return { query: rows[0], key: columns[0], weight: best.weight, error };
   }
   const block = await source.block({
-    stack: place.stack.name,
+    stack: selection.stack.name,
     layer: cell.layer,
     heads: [cell.head],
     rows,
@@ -314,7 +314,7 @@ function named(grid: HeadGrid, effects: HeadEffects | null, columns: readonly st
 function nameOf(
   grid: HeadGrid,
   effects: HeadEffects | null,
-  { stack }: Place,
+  { stack }: Selection,
   cell: ScoredHead,
 ): (string | number | null)[] {
   const score = grid.score === null ? [] : [cell.score];
@@ -333,20 +333,20 @@ function errorOf(map: HeadMap | undefined): number {
 export async function headsCsv(
   source: Source,
   grid: HeadGrid,
-  place: Place,
+  selection: Selection,
   part: Part,
   map: (cell: HeadIndex) => HeadMap | undefined,
   effects: HeadEffects | null = null,
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
-  const nameFor = (cell: ScoredHead) => nameOf(grid, effects, place, cell);
+  const nameFor = (cell: ScoredHead) => nameOf(grid, effects, selection, cell);
   const found: (Strongest | null)[] = new Array(cells.length).fill(null);
   let next = 0;
   const work = async (): Promise<void> => {
     while (next < cells.length) {
       const at = next++;
       const cell = cells[at] as HeadIndex;
-      found[at] = await findStrongest(source, place, part, cell, map(cell));
+      found[at] = await findStrongest(source, selection, part, cell, map(cell));
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
@@ -356,12 +356,15 @@ export async function headsCsv(
       ...nameFor(cell),
       best ? roundedTo(best.weight, best.error) : 0,
       best?.query ?? null,
-      best ? (place.queries.text[best.query] ?? "") : null,
+      best ? (selection.queries.text[best.query] ?? "") : null,
       best?.key ?? null,
-      best ? (place.keys.text[best.key] ?? "") : null,
+      best ? (selection.keys.text[best.key] ?? "") : null,
       // A weight that is too small for its code is drawn as none, and may be there.
       best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });
-  return csvText(named(grid, effects, [columnName(place.stack, "strongest"), ...COLUMNS]), rows);
+  return csvText(
+    named(grid, effects, [columnName(selection.stack, "strongest"), ...COLUMNS]),
+    rows,
+  );
 }

@@ -27,11 +27,11 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
   const grid = store.grid.value;
   const layout = store.layout.value;
   if (!grid || !layout) return null;
-  const place = store.place.value;
+  const selection = store.selection.value;
   const palette = context.palette.value;
   const thumbnails = context.state.thumbnails.value;
   const outlinedRow = store.outlinedRow.value;
-  const chosen = place?.chosen ?? [];
+  const chosen = selection?.chosen ?? [];
   const effects = context.record.headEffects.value;
   return (
     <VirtualHeadGrid
@@ -44,17 +44,17 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       }
       corner="head"
       look={(cell, now) => {
-        const index = place?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
+        const index = selection?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
         return {
           label: headLabel(store, cell, now),
           selected: index >= 0,
           style: index < 0 ? "" : `;--av-chosen:${headColor(palette, index, chosen.length)}`,
           ...(effects &&
-            place && {
+            selection && {
               content: (
                 <EffectBar
-                  value={headEffect(effects, place.stack, cell)}
-                  error={headError(effects, place.stack, cell)}
+                  value={headEffect(effects, selection.stack, cell)}
+                  error={headError(effects, selection.stack, cell)}
                   end={effects.end}
                   palette={palette}
                 />
@@ -78,7 +78,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
         ],
         paint: (canvas, cells, scale) => {
           const maps = cells.map((cell) => (cell ? store.map(cell) : null));
-          const signed = place?.stack.signed === true;
+          const signed = selection?.stack.signed === true;
           paintRow(canvas, maps, { layout, thumbnails, palette, signed, outlinedRow, scale });
         },
         onPainted: (complete) => {
@@ -95,7 +95,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
         store.close();
         return true;
       }}
-      layer={place?.layer}
+      layer={selection?.layer}
       scrollAgain={JSON.stringify(layout)}
     />
   );

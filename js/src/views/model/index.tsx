@@ -34,7 +34,7 @@ import {
   stackName,
 } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { type Place, RECORD_HASH } from "../../ui/view/record";
+import { RECORD_HASH, type Selection } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
 import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
@@ -90,19 +90,19 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const entries = useExports(context, {
     name: "model-view",
     figure: async () => {
-      const { grid, layout, place } = shown(store);
+      const { grid, layout, selection } = shown(store);
       const map = await loadWhole(context, store, busy);
       const captions = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(place, grid, store.sample.value?.error ?? null),
-        sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, place, grid, false),
+        subtitle: subtitleOf(selection, grid, store.sample.value?.error ?? null),
+        sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, selection, grid, false),
         coverage: coverageOf(context, store, grid, firstMap(grid, map)),
       };
       const palette = context.palette.peek();
       const parts = {
         grid,
         layout,
-        place,
+        selection,
         palette,
         thumbnails: state.thumbnails.peek(),
         captions,
@@ -117,13 +117,13 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const scene = figure(parts, context.figure);
       return {
         scene,
-        title: `${captions.title}, ${layersInWords(place.stack)}. ${captions.sentence}`,
+        title: `${captions.title}, ${layersInWords(selection.stack)}. ${captions.sentence}`,
       };
     },
     csv: async () => {
-      const { grid, place } = shown(store);
+      const { grid, selection } = shown(store);
       const map = await loadWhole(context, store, busy);
-      return headsCsv(source, grid, place, store.part.peek(), map, store.effects.peek());
+      return headsCsv(source, grid, selection, store.part.peek(), map, store.effects.peek());
     },
     csvLabel: "Heads, CSV",
   });
@@ -141,26 +141,28 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   );
 
   const summary = useComputed(() => {
-    const [place, grid] = [store.place.value, store.grid.value];
+    const [selection, grid] = [store.selection.value, store.grid.value];
     store.maps.arrivals.value;
-    if (!place || !grid) return "";
-    const layers = layersInWords(place.stack);
+    if (!selection || !grid) return "";
+    const layers = layersInWords(selection.stack);
     const opened = detailCaptions.value
       ? detailCaptions.value.summary
-      : sentenceOf(store, place, grid, true);
+      : sentenceOf(store, selection, grid, true);
     return detailCaptions.value
       ? `${layers}. ${opened}`
-      : `${stackName(place.stack.name)}. ${opened}`;
+      : `${stackName(selection.stack.name)}. ${opened}`;
   });
   useDetailInSight(store, section, detailDrawn);
-  const place = store.place.value;
+  const selection = store.selection.value;
   const grid = store.grid.value;
 
   return (
     <ViewFrame
       context={context}
       name="Model view"
-      subtitle={place && grid ? subtitleOf(place, grid, store.sample.value?.error ?? null) : ""}
+      subtitle={
+        selection && grid ? subtitleOf(selection, grid, store.sample.value?.error ?? null) : ""
+      }
       summary={summary}
       exports={entries}
       keys={KEYS}
@@ -185,7 +187,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
           // Anew for another stack: what is set for its tokens says nothing of others'. A changed run
           // has the same, and the detail keeps its place while the weights are on their way.
           <Detail
-            key={place && baseName(place.stack)}
+            key={selection && baseName(selection.stack)}
             context={context}
             store={store}
             drawn={detailDrawn}
@@ -238,10 +240,14 @@ function bringIntoSight(element: HTMLElement, least: number): void {
 }
 
 /** What is drawn now; an error before anything is. */
-function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; place: Place } {
-  const [grid, layout, place] = [store.grid.peek(), store.wholeLayout(), store.place.peek()];
-  if (!grid || !layout || !place) throw new Error("Nothing is drawn yet: there is no picture.");
-  return { grid, layout, place };
+function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: Selection } {
+  const [grid, layout, selection] = [
+    store.grid.peek(),
+    store.wholeLayout(),
+    store.selection.peek(),
+  ];
+  if (!grid || !layout || !selection) throw new Error("Nothing is drawn yet: there is no picture.");
+  return { grid, layout, selection };
 }
 
 /** All maps of the grid, as large as those in sight unless there are too many. */
@@ -250,11 +256,11 @@ async function loadWhole(
   store: ModelStore,
   busy: Signal<string | null>,
 ) {
-  const { grid, place } = shown(store);
+  const { grid, selection } = shown(store);
   const set = store.mapSet.peek();
   const size = grid.shown * set.size ** 2 > MOST_VALUES ? 32 : set.size;
   try {
-    return await loadAll(context.source, grid, { ...set, size }, place.stack, (done) => {
+    return await loadAll(context.source, grid, { ...set, size }, selection.stack, (done) => {
       busy.value = `${done} of ${grid.shown} heads …`;
     });
   } finally {
@@ -314,15 +320,17 @@ function coverageOf(
 ): string {
   const { thumbnails, least_score, order, scores } = context.state;
   const cell = store.layout.value?.cell ?? 0;
-  const place = context.record.place.value;
-  const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
+  const selection = context.record.selection.value;
+  const pair = selection
+    ? pairInWords(pairOf(selection, context.state.pair.value), selection.queries)
+    : "";
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
   // Of a live picture the line below all captions says it.
-  const changed = place && drawn !== undefined ? changedInWords(place.stack) : "";
-  const roles = place ? rolesInWords(context.record.roles.value, place.stack) : "";
+  const changed = selection && drawn !== undefined ? changedInWords(selection.stack) : "";
+  const roles = selection ? rolesInWords(context.record.roles.value, selection.stack) : "";
   const given = order.value === BY_PIN || String(grid.score) in scores.value;
-  const estimatedFrom = given ? null : (place?.stack.sampled ?? null);
+  const estimatedFrom = given ? null : (selection?.stack.sampled ?? null);
   return [
     orderInWords(grid, least_score.value, effects, estimatedFrom, store.byRole.value),
     bars,
@@ -334,7 +342,7 @@ function coverageOf(
       cell,
       thumbnails.value,
       drawn === undefined,
-      quantityOf(place?.stack ?? { maximum: 1 }),
+      quantityOf(selection?.stack ?? { maximum: 1 }),
     ),
     changed,
   ]
@@ -349,13 +357,13 @@ function ModelFooter(props: {
   busy: string | null;
 }) {
   const { context, store } = props;
-  const [place, grid] = [store.place.value, store.grid.value];
+  const [selection, grid] = [store.selection.value, store.grid.value];
   store.maps.arrivals.value;
-  if (!place || !grid) return null;
+  if (!selection || !grid) return null;
   const effects = store.effects.value;
   return (
     <Footer
-      sentence={props.detailCaptions.value?.sentence ?? sentenceOf(store, place, grid, true)}
+      sentence={props.detailCaptions.value?.sentence ?? sentenceOf(store, selection, grid, true)}
       coverage={props.busy ?? coverageOf(context, store, grid)}
       more={<InSight store={store} />}
     >
@@ -365,8 +373,8 @@ function ModelFooter(props: {
       {store.roleSigns.value.length > 0 && <RoleLegend signs={store.roleSigns.value} />}
       <InkLegend
         straight={context.state.thumbnails.value === "lines"}
-        maximum={store.sample.value?.maximum ?? place.stack.maximum}
-        quantity={quantityOf(place.stack)}
+        maximum={store.sample.value?.maximum ?? selection.stack.maximum}
+        quantity={quantityOf(selection.stack)}
         palette={context.palette.value}
       />
     </Footer>

@@ -50,15 +50,15 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const { record, state, source } = context;
   const size = signal<CellSize>("fit");
 
-  const stack = computed(() => record.place.value?.stack ?? null);
+  const stack = computed(() => record.selection.value?.stack ?? null);
   const offered = computed(() =>
     stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
   );
 
   const opened = computed<HeadIndex | null>(() => {
-    const place = record.place.value;
-    const head = place?.chosen[0];
-    return place && head !== undefined ? { layer: place.layer, head } : null;
+    const selection = record.selection.value;
+    const head = selection?.chosen[0];
+    return selection && head !== undefined ? { layer: selection.layer, head } : null;
   });
   /** A view among others leaves the detail to them. */
   const showsDetail = computed(() => opened.value !== null && !context.embedded);
@@ -94,12 +94,12 @@ export function createModelStore(context: ViewContext<ModelState>) {
     return galleryGrid(stack.value, offered.value, ranked.value, label, perRow);
   });
   const part = computed<Part>(() => {
-    const place = record.place.value;
-    if (!place) return { rows: [0, 1], columns: [0, 1] };
-    const pair = pairOf(place, state.pair.value);
+    const selection = record.selection.value;
+    if (!selection) return { rows: [0, 1], columns: [0, 1] };
+    const pair = pairOf(selection, state.pair.value);
     return {
-      rows: pairRange(place.queries, pair, "query"),
-      columns: pairRange(place.keys, pair, "key"),
+      rows: pairRange(selection.queries, pair, "query"),
+      columns: pairRange(selection.keys, pair, "key"),
     };
   });
   const longest = computed(() =>
@@ -135,14 +135,14 @@ export function createModelStore(context: ViewContext<ModelState>) {
   });
 
   const setText = computed(() => {
-    const place = record.place.value;
+    const selection = record.selection.value;
     const ratio = globalThis.devicePixelRatio || 1;
     const size =
-      place?.stack.sampled === undefined
+      selection?.stack.sampled === undefined
         ? mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value)
         : SAMPLED_SIZE;
-    const whole = !place || pairOf(place, state.pair.value) === "all";
-    const set = { stack: place?.stack.name ?? "", size, part: whole ? null : part.value };
+    const whole = !selection || pairOf(selection, state.pair.value) === "all";
+    const set = { stack: selection?.stack.name ?? "", size, part: whole ? null : part.value };
     return JSON.stringify(set);
   });
   const mapSet = computed<MapSet>(() => JSON.parse(setText.value));
@@ -151,7 +151,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const name = state.order.value;
     if (!stack.value || name === "number" || record.scores.value) return false;
     if (record.byRole.value) return true;
-    if (name === BY_PIN) return record.place.value?.token !== null;
+    if (name === BY_PIN) return record.selection.value?.token !== null;
     const given = state.scores.value[name]?.[baseName(stack.value)];
     return given !== undefined || stack.value.patterns.includes(name);
   });
@@ -185,7 +185,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
   };
 
   return {
-    place: record.place,
+    selection: record.selection,
     effects: record.headEffects,
     roleOf: record.roleOf,
     roleSigns: computed(() => signsOfHeads(record.roles.value, context.palette.value)),
@@ -202,8 +202,8 @@ export function createModelStore(context: ViewContext<ModelState>) {
     },
     /** The sign that is set on the root once all is drawn. */
     sign: computed(() => {
-      const place = record.place.value;
-      return place && `model:${place.stack.name}:${place.layer}`;
+      const selection = record.selection.value;
+      return selection && `model:${selection.stack.name}:${selection.layer}`;
     }),
     /** Whether scores to order by are on their way. */
     reordering,

@@ -14,7 +14,7 @@ import {
   stackName,
   withMinus,
 } from "../../ui/text/captions";
-import type { Place } from "../../ui/view/record";
+import type { Selection } from "../../ui/view/record";
 import { headOf, tokenOf } from "./state";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table";
 
@@ -45,19 +45,19 @@ function factor(scale: number): string {
 
 /** What captions are made from. */
 export interface CaptionInput {
-  place: Place;
+  selection: Selection;
   table: Table;
   dimensions: Dimensions;
   sorted: boolean;
 }
 
 function keyText(input: CaptionInput, key: number): string {
-  return quotedAt(input.place.keys.text, key);
+  return quotedAt(input.selection.keys.text, key);
 }
 
 function queryText(input: CaptionInput): string {
-  const query = tokenOf(input.place);
-  return quotedAt(input.place.queries.text, query) + predictingInWords(input.place, query);
+  const query = tokenOf(input.selection);
+  return quotedAt(input.selection.queries.text, query) + predictingInWords(input.selection, query);
 }
 
 function highlighted(input: CaptionInput): Row | null {
@@ -67,15 +67,15 @@ function highlighted(input: CaptionInput): Row | null {
 
 /** Where the view is, beside its title. */
 export function subtitleOf(input: CaptionInput): string {
-  const { place, table } = input;
+  const { selection, table } = input;
   const row = highlighted(input);
   const order =
     input.sorted && row ? `sorted by their share for ${keyText(input, row.key)}` : "in their order";
   const { error, measured } = table.vectors.header;
   return [
     "neuron view",
-    stackName(place.stack.name),
-    `layer ${place.layer}, head ${headOf(place)}`,
+    stackName(selection.stack.name),
+    `layer ${selection.layer}, head ${headOf(selection)}`,
     `${table.vectors.headDim} dimensions, ${order}`,
     measured ? `${precision(error)}, measured on ${measured} queries` : precision(error),
   ].join(" · ");
@@ -145,7 +145,7 @@ function extrasInWords(vectors: Vectors): string[] {
 
 /** The second sentence: what adds up, and what is not shown. */
 export function additionOf(input: CaptionInput): string {
-  const { place, table, dimensions } = input;
+  const { selection, table, dimensions } = input;
   const { vectors } = table;
   const { header } = vectors;
   const parts = [
@@ -157,7 +157,7 @@ export function additionOf(input: CaptionInput): string {
       `The ${dimensions.shown.length} dimensions with the largest share are shown, the other ${dimensions.others.length} are summed in the last cell.`,
     );
   }
-  const numKeys = place.keys.text.length;
+  const numKeys = selection.keys.text.length;
   const masked = numKeys - header.num_allowed;
   if (masked > 0) parts.push(`${counted(masked)} of ${counted(numKeys)} keys are masked.`);
   const [start, stop] = vectors.keys;
@@ -191,15 +191,15 @@ export function additionOf(input: CaptionInput): string {
 
 /** Stack, layer, head, token and the five strongest weights, in one breath. */
 export function summaryOf(input: CaptionInput): string {
-  const { place, table } = input;
+  const { selection, table } = input;
   const { strongest } = table.vectors.header;
-  const token = tokenOf(place);
+  const token = tokenOf(selection);
   const named = strongest.map(([key, weight]) => `${keyText(input, key)} ${formatWeight(weight)}`);
   const row = highlighted(input);
   const about = row ? ` ${sentenceOf(input)}` : "";
   return (
-    `${stackName(place.stack.name)}. Layer ${place.layer}, head ${headOf(place)}. ` +
-    `${pinInWords("Query", place.queries.text, token, predictingInWords(place, token))} ` +
+    `${stackName(selection.stack.name)}. Layer ${selection.layer}, head ${headOf(selection)}. ` +
+    `${pinInWords("Query", selection.queries.text, token, predictingInWords(selection, token))} ` +
     `${named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed."}${about}`
   );
 }

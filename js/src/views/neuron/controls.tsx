@@ -9,7 +9,7 @@ import { answerStart } from "../../ui/generated-token/state";
 import { pairOf, pairRange } from "../../ui/pairs";
 import { counted } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import type { Place } from "../../ui/view/record";
+import type { Selection } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
 import { type NeuronState, tokenOf } from "./state";
 import { MOST_KEYS, type NeuronStore } from "./store";
@@ -24,11 +24,17 @@ const MOST_TOKENS = 64;
 const MOST_TOKENS_NARROW = 32;
 
 /** The queries, one of them chosen. */
-function Queries({ context, place }: { context: ViewContext<NeuronState>; place: Place }) {
-  const { text, special } = place.queries;
-  const pair = pairOf(place, context.state.pair.value);
-  const token = tokenOf(place, pair);
-  const [least, end] = pairRange(place.queries, pair, "query");
+function Queries({
+  context,
+  selection,
+}: {
+  context: ViewContext<NeuronState>;
+  selection: Selection;
+}) {
+  const { text, special } = selection.queries;
+  const pair = pairOf(selection, context.state.pair.value);
+  const token = tokenOf(selection, pair);
+  const [least, end] = pairRange(selection.queries, pair, "query");
   const strip = useRef<HTMLDivElement>(null);
   // Where the reader looked around: for this query only, so that a chosen one is in sight.
   const looked = useSignal<{ token: number; start: number } | null>(null);
@@ -73,7 +79,7 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
           const index = start + i;
           const chosen = index === token;
           return [
-            index === answerStart(place.queries) && <span class="av-muted">answer</span>,
+            index === answerStart(selection.queries) && <span class="av-muted">answer</span>,
             <button
               type="button"
               class={`av-token${left.has(index) ? " av-special" : ""}`}
@@ -104,15 +110,15 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
 }
 
 /** Which keys of a long text are shown. */
-function KeyWindow({ context, store, place }: ControlProps & { place: Place }) {
+function KeyWindow({ context, store, selection }: ControlProps & { selection: Selection }) {
   const table = store.table.value;
-  const within = pairRange(place.keys, pairOf(place, context.state.pair.value), "key");
+  const within = pairRange(selection.keys, pairOf(selection, context.state.pair.value), "key");
   if (!table || within[1] - within[0] <= MOST_KEYS) return null;
   const [start, stop] = table.vectors.keys;
   const move = (by: number): void => {
     store.moved.value = {
-      stack: place.stack.name,
-      key: place.key,
+      stack: selection.stack.name,
+      key: selection.key,
       start: Math.max(within[0], Math.min(within[1] - MOST_KEYS, start + by)),
     };
   };
@@ -128,7 +134,7 @@ function KeyWindow({ context, store, place }: ControlProps & { place: Place }) {
         ‹
       </button>
       <output class="av-number">
-        keys {start} to {stop - 1} of {counted(place.keys.text.length)}
+        keys {start} to {stop - 1} of {counted(selection.keys.text.length)}
       </output>
       <button
         type="button"
@@ -142,7 +148,7 @@ function KeyWindow({ context, store, place }: ControlProps & { place: Place }) {
       <button
         type="button"
         class="av-chip"
-        disabled={place.key === null && store.moved.value === null}
+        disabled={selection.key === null && store.moved.value === null}
         onClick={() => {
           store.moved.value = null;
           assign(context.state, { key: null });
@@ -156,13 +162,13 @@ function KeyWindow({ context, store, place }: ControlProps & { place: Place }) {
 
 /** Everything between the heads and the picture. */
 export function NeuronControls({ context, store }: ControlProps) {
-  const place = context.record.place.value;
-  if (!place?.stack.vectors) return null;
+  const selection = context.record.selection.value;
+  if (!selection?.stack.vectors) return null;
   const { state } = context;
   const others = store.drawnTable.value?.dimensions.others.length ?? 0;
   return (
     <>
-      <Queries key={place.stack.name} context={context} place={place} />
+      <Queries key={selection.stack.name} context={context} selection={selection} />
       <div class="av-row av-options">
         <Switch
           label="Sort dimensions by share"
@@ -178,7 +184,7 @@ export function NeuronControls({ context, store }: ControlProps) {
             }}
           />
         )}
-        <KeyWindow context={context} store={store} place={place} />
+        <KeyWindow context={context} store={store} selection={selection} />
         <PairControl context={context} />
         <OrderControl context={context} />
       </div>

@@ -101,15 +101,15 @@ const COLUMNS = [
  */
 export function neuronCsv(input: CaptionInput): string {
   const digits = (value: number): number => Number(value.toPrecision(7));
-  const { place, table } = input;
+  const { selection, table } = input;
   const { header } = table.vectors;
-  const token = tokenOf(place);
+  const token = tokenOf(selection);
   const start = [
-    place.stack.name,
-    place.layer,
-    headOf(place),
+    selection.stack.name,
+    selection.layer,
+    headOf(selection),
     token,
-    place.queries.text[token] ?? "",
+    selection.queries.text[token] ?? "",
   ];
   const rows: (string | number | null)[][] = [];
   const add = (
@@ -119,7 +119,7 @@ export function neuronCsv(input: CaptionInput): string {
     error = 0,
     of: (number | null)[] = [null, null, null, null],
   ): void => {
-    const keyText = key === null ? null : (place.keys.text[key] ?? "");
+    const keyText = key === null ? null : (selection.keys.text[key] ?? "");
     const number = value === null ? null : digits(value);
     rows.push([...start, key, keyText, quantity, ...of, number, roundedUp(error)]);
   };

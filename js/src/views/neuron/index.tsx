@@ -60,7 +60,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
     csvLabel: "Numbers, CSV",
   });
   const input = store.captionInput.value;
-  const place = record.place.value;
+  const selection = record.selection.value;
   return (
     <ViewFrame
       context={context}
@@ -73,10 +73,10 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
       options={<NeuronControls context={context} store={store} />}
       footer={<NeuronFooter store={store} />}
     >
-      {place && !place.stack.vectors ? (
+      {selection && !selection.stack.vectors ? (
         <p class="av-only-weights">
-          Of the {stackName(place.stack.name)} only weights are known, and no queries and keys: the
-          record was made from weights, or its tokens are merged into words. The head view, the
+          Of the {stackName(selection.stack.name)} only weights are known, and no queries and keys:
+          the record was made from weights, or its tokens are merged into words. The head view, the
           model view and the matrix view can show it.
         </p>
       ) : (

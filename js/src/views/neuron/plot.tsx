@@ -25,9 +25,9 @@ export function hintOf(
   at: Hit,
   line: number | "sink" | "elsewhere" | null,
 ): Omit<Hint, "x" | "y"> | null {
-  const { place, table, dimensions } = input;
-  const token = tokenOf(place);
-  const query = `${quoted(place.queries.text[token] ?? "")} (${token})`;
+  const { selection, table, dimensions } = input;
+  const token = tokenOf(selection);
+  const query = `${quoted(selection.queries.text[token] ?? "")} (${token})`;
   const plain = (text: string, meant = false): Hint["rows"][number] => ({ color: "", text, meant });
   const dimension = at.column === null ? undefined : dimensions.shown[at.column];
   if (line === null) {
@@ -47,13 +47,13 @@ export function hintOf(
   if (line === "elsewhere") {
     const { strongest } = table.vectors.header;
     const rows = strongest.map(([key, weight]) =>
-      plain(`${quoted(place.keys.text[key] ?? "")} (${key})  ${formatWeight(weight, 3)}`),
+      plain(`${quoted(selection.keys.text[key] ?? "")} (${key})  ${formatWeight(weight, 3)}`),
     );
     return { title: "Strongest of all keys", rows };
   }
   const row = table.rows[line];
   if (!row) return null;
-  const title = `${query} → ${quoted(place.keys.text[row.key] ?? "")} (${row.key})`;
+  const title = `${query} → ${quoted(selection.keys.text[row.key] ?? "")} (${row.key})`;
   if (!row.allowed) return { title, rows: rowInWords(table, row).map((text) => plain(text)) };
   const steps = rowInWords(table, row).map((text) => plain(text));
   if (at.others)
@@ -115,7 +115,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
   };
 
   const moveKey = (by: number): void => {
-    const [here, table] = [store.place.peek(), store.table.peek()];
+    const [here, table] = [store.selection.peek(), store.table.peek()];
     if (!here || !table) return;
     const row = table.highlighted === null ? undefined : table.rows[table.highlighted];
     const from = row?.key ?? table.vectors.keys[0];
@@ -124,14 +124,14 @@ export function NeuronPlot({ context, store }: PlotProps) {
   };
 
   const moveQuery = (by: number): void => {
-    const here = context.record.place.peek();
+    const here = context.record.selection.peek();
     if (!here) return;
     const last = here.queries.text.length - 1;
     assign(state, { token: Math.max(0, Math.min(last, tokenOf(here, state.pair.value) + by)) });
   };
 
   const handleKey = (key: string): boolean => {
-    const here = context.record.place.peek();
+    const here = context.record.selection.peek();
     if (!here) return false;
     leave();
     const layer = layerForKey(key, here);

@@ -1,7 +1,7 @@
 /** The neuron view's traits, and the query and the head that they choose. */
 
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
-import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/view/record";
+import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 
 /** The neuron view's traits; the names are Python's. */
 export interface NeuronState extends RecordState {
@@ -11,15 +11,15 @@ export interface NeuronState extends RecordState {
 export const NEURON_DEFAULTS: NeuronState = { ...RECORD_DEFAULTS, sort_dimensions: true };
 
 /** The query that is shown: the pinned one, or the last of the pair that is not a special token. */
-export function tokenOf(place: Place, pair: Pair = "all"): number {
-  if (place.token !== null) return place.token;
-  const [start, stop] = pairRange(place.queries, pairOf(place, pair), "query");
-  const special = new Set(place.queries.special);
+export function tokenOf(selection: Selection, pair: Pair = "all"): number {
+  if (selection.token !== null) return selection.token;
+  const [start, stop] = pairRange(selection.queries, pairOf(selection, pair), "query");
+  const special = new Set(selection.queries.special);
   for (let token = stop - 1; token >= start; token--) if (!special.has(token)) return token;
   return Math.max(0, stop - 1);
 }
 
 /** The head that is shown. */
-export function headOf(place: Place): number {
-  return place.chosen[0] ?? place.allHeads[0] ?? 0;
+export function headOf(selection: Selection): number {
+  return selection.chosen[0] ?? selection.allHeads[0] ?? 0;
 }

@@ -10,7 +10,7 @@ import { sceneOf } from "../../draw/marks";
 import { answerStart } from "../../ui/generated-token/state";
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
-import type { Place } from "../../ui/view/record";
+import type { Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
 import { type CaptionInput, summaryOf } from "./captions";
 import { type Hit, type Layout, type Line, layOut, type NumberColumn } from "./layout";
@@ -53,20 +53,20 @@ function windowFrom(start: number, [least, end]: Range): Range {
 
 /** What to request at a place; null where only its weights are known. */
 export function questionOf(
-  place: Place,
+  selection: Selection,
   moved: MovedWindow | null,
   pair: Pair = "all",
 ): Question | null {
-  if (!place.stack.vectors) return null;
-  const stack = place.stack.name;
-  const within = pairRange(place.keys, pairOf(place, pair), "key");
+  if (!selection.stack.vectors) return null;
+  const stack = selection.stack.name;
+  const within = pairRange(selection.keys, pairOf(selection, pair), "key");
   let keys: Range | null = null;
   if (within[1] - within[0] <= MOST_KEYS) keys = within;
-  else if (moved && moved.stack === stack && moved.key === place.key) {
+  else if (moved && moved.stack === stack && moved.key === selection.key) {
     keys = windowFrom(moved.start, within);
-  } else if (place.key !== null) keys = windowAround(place.key, within);
-  const token = tokenOf(place, pair);
-  return { stack, layer: place.layer, head: headOf(place), token, within, keys };
+  } else if (selection.key !== null) keys = windowAround(selection.key, within);
+  const token = tokenOf(selection, pair);
+  return { stack, layer: selection.layer, head: headOf(selection), token, within, keys };
 }
 
 async function load(source: Source, question: Question, signal: AbortSignal): Promise<Vectors> {
@@ -112,13 +112,14 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   const everyDimension = signal(false);
 
   const question = computed<Question | null>(
-    () => record.place.value && questionOf(record.place.value, moved.value, state.pair.value),
+    () =>
+      record.selection.value && questionOf(record.selection.value, moved.value, state.pair.value),
   );
   const answered = record.answer(question, (asked, signal) => load(source, asked, signal));
 
   // The place that the answer is of: what is drawn stays until the next has come.
-  const place = computed<Place | null>(() => {
-    const [now, asked] = [record.place.value, answered.value?.question];
+  const selection = computed<Selection | null>(() => {
+    const [now, asked] = [record.selection.value, answered.value?.question];
     const stack = record.description.value?.stacks.find((each) => each.name === asked?.stack);
     if (!now || !asked || !stack) return null;
     const queries = stack.query_tokens;
@@ -134,11 +135,11 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   });
   const table = computed<Table | null>(() => {
     const answer = answered.value?.answer;
-    return answer ? tableOf(answer, place.value?.key ?? null) : null;
+    return answer ? tableOf(answer, selection.value?.key ?? null) : null;
   });
 
   const layout = computed<Layout | null>(() => {
-    const [here, now] = [place.value, table.value];
+    const [here, now] = [selection.value, table.value];
     if (!here || !now) return null;
     return layOut({
       width: context.width.value,
@@ -154,7 +155,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   });
 
   const drawnTable = computed<DrawnTable | null>(() => {
-    const [here, now, places] = [place.value, table.value, layout.value];
+    const [here, now, places] = [selection.value, table.value, layout.value];
     if (!here || !now || !places) return null;
     return {
       layout: places,
@@ -174,14 +175,14 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
     return now && sceneOf(now.layout, back.value, frontMarks(now, hovered.value));
   });
   const captionInput = computed<CaptionInput | null>(() => {
-    const [here, now] = [place.value, drawnTable.value];
+    const [here, now] = [selection.value, drawnTable.value];
     if (!here || !now) return null;
     const { table: numbers, dimensions } = now;
-    return { place: here, table: numbers, dimensions, sorted: state.sort_dimensions.value };
+    return { selection: here, table: numbers, dimensions, sorted: state.sort_dimensions.value };
   });
 
   return {
-    place,
+    selection,
     question,
     table,
     layout,

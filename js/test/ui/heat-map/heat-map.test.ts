@@ -19,7 +19,7 @@ import {
   zoomed,
 } from "../../../src/ui/heat-map/viewport";
 import { carrierOf } from "../../builders";
-import { place, ROOM, tokens, viewport } from "./viewports";
+import { ROOM, selection, tokens, viewport } from "./viewports";
 
 describe("what is in sight", () => {
   it("is everything where nothing else is asked for, in square cells of whole pixels", () => {
@@ -303,7 +303,7 @@ describe("the layout", () => {
   const measure = (text: string): number => text.length * 7;
   const laid = (numQueries: number, numKeys = numQueries, width = 1000, more = {}) =>
     layOut({
-      place: place(numQueries, numKeys),
+      selection: selection(numQueries, numKeys),
       state: { ...HEAT_MAP_DEFAULTS, ...more },
       width,
       mostHeight: 640,
@@ -333,9 +333,9 @@ describe("the layout", () => {
 
   it("does not move cells when a token is pinned", () => {
     const without = laid(64);
-    const place_ = place(64);
+    const place_ = selection(64);
     const both = layOut({
-      place: place_,
+      selection: place_,
       state: HEAT_MAP_DEFAULTS,
       width: 1000,
       mostHeight: 640,

@@ -3,7 +3,7 @@
 import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { type Viewport, viewportOf } from "../../../src/ui/heat-map/viewport";
-import { placeOf } from "../../../src/ui/view/record";
+import { selectionOf } from "../../../src/ui/view/record";
 import { stackOf } from "../../builders";
 
 const PLAIN = new Map<number, TokenList>();
@@ -17,7 +17,7 @@ export function tokens(count: number, sequence?: (number | null)[]): TokenList {
   return made;
 }
 
-export function place(
+export function selection(
   numQueries: number,
   numKeys = numQueries,
   more: Partial<StackDescription> = {},
@@ -29,7 +29,7 @@ export function place(
     ...more,
   });
   const description = { model: "", notes: [], stacks: [stack] };
-  return placeOf(description, { ...HEAT_MAP_DEFAULTS, heads: [1] });
+  return selectionOf(description, { ...HEAT_MAP_DEFAULTS, heads: [1] });
 }
 
 export const ROOM = { width: 800, height: 640 };
@@ -41,5 +41,5 @@ export function viewport(
   more: Partial<StackDescription> = {},
   room = ROOM,
 ): Viewport {
-  return viewportOf(place(numQueries, numKeys, more), { ...HEAT_MAP_DEFAULTS, ...state }, room);
+  return viewportOf(selection(numQueries, numKeys, more), { ...HEAT_MAP_DEFAULTS, ...state }, room);
 }

@@ -11,14 +11,14 @@ import {
   loadHeat,
   queryGridOf,
 } from "../../../src/ui/image/state";
-import { placeOf, RECORD_DEFAULTS } from "../../../src/ui/view/record";
+import { RECORD_DEFAULTS, selectionOf } from "../../../src/ui/view/record";
 import { described, GRID, series, TOKENS } from "../../images";
 
-const placed = (description = described()) => placeOf(description, RECORD_DEFAULTS);
+const placed = (description = described()) => selectionOf(description, RECORD_DEFAULTS);
 
 describe("what is asked for", () => {
-  const place = placed();
-  const ask = (query: number | null, key: number | null, of = place): HeatQuestion | null =>
+  const selection = placed();
+  const ask = (query: number | null, key: number | null, of = selection): HeatQuestion | null =>
     heatQuestion(of, GRID, { query, key }, [series([0])]);
 
   it("is the query's weights, else those to the key, else what keys receive", () => {
@@ -33,7 +33,7 @@ describe("what is asked for", () => {
     const cross = placed(described(text, TOKENS));
     expect(queryGridOf(cross, GRID)).toBeNull();
     expect(ask(null, 5, cross)).toMatchObject({ side: null, numQueries: 2, numKeys: 8 });
-    expect(queryGridOf(place, GRID)).toBe(GRID);
+    expect(queryGridOf(selection, GRID)).toBe(GRID);
   });
 
   it("is nothing where a mean would take too many weights", () => {

@@ -5,8 +5,8 @@ import { Source } from "../../../src/client/source";
 import {
   createRecordStore,
   orderHeads,
-  placeOf,
   RECORD_DEFAULTS,
+  selectionOf,
 } from "../../../src/ui/view/record";
 import { makeSignals } from "../../../src/ui/view/state";
 import { stackOf } from "../../builders";
@@ -48,17 +48,17 @@ const description = {
 
 describe("a place", () => {
   it("falls back to what the record has", () => {
-    const place = placeOf(description, {
+    const selection = selectionOf(description, {
       stack: "none",
       layer: 9,
       heads: [1, 7],
       token: 5,
       key: 1,
     });
-    expect(place.stack.name).toBe("self");
-    expect(place.layer).toBe(2);
-    expect([place.chosen, place.heads]).toEqual([[1], [1]]);
-    expect([place.token, place.key]).toEqual([null, 1]);
+    expect(selection.stack.name).toBe("self");
+    expect(selection.layer).toBe(2);
+    expect([selection.chosen, selection.heads]).toEqual([[1], [1]]);
+    expect([selection.token, selection.key]).toEqual([null, 1]);
   });
 });
 
@@ -94,7 +94,7 @@ describe("a record as a view sees it", () => {
     const each = carrier({ describe: () => ({ header: description, data: null }), maps });
     const state = makeSignals(RECORD_DEFAULTS);
     const record = createRecordStore(new Source(each), state, ended.signal);
-    await vi.waitFor(() => expect(record.place.value).not.toBeNull());
+    await vi.waitFor(() => expect(record.selection.value).not.toBeNull());
     expect(each.asked).toHaveLength(1);
     record.wantMaps();
     await vi.waitFor(() => expect(record.maps.value).not.toBeNull());
@@ -128,13 +128,15 @@ describe("a record as a view sees it", () => {
     const record = createRecordStore(new Source(each), state, ended.signal, signal(""), takeUp);
     const seen: unknown[] = [];
     record.live(() => {
-      seen.push(record.place.value && [record.place.value.stack.name, record.place.value.layer]);
+      seen.push(
+        record.selection.value && [record.selection.value.stack.name, record.selection.value.layer],
+      );
       return undefined;
     });
     record.wantMaps();
     await vi.waitFor(() => expect(record.maps.value).not.toBeNull());
     number.value = 1;
-    await vi.waitFor(() => expect(record.place.value?.layer).toBe(7));
+    await vi.waitFor(() => expect(record.selection.value?.layer).toBe(7));
     expect(takeUp.mock.calls).toEqual([[0], [1]]);
     // Never the one's layer in the other.
     expect(seen).toEqual([null, ["self", 2], ["self@1", 7]]);

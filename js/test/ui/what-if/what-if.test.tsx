@@ -296,14 +296,14 @@ it("opens for changes that come from Python, and can be closed", async () => {
 });
 
 it("says why the weights of a head are those of before", () => {
-  const place = {
+  const selection = {
     stack: { ...DESCRIPTION.stacks[0], layers: [0, 1, 2] },
     layer: 1,
     heads: [0],
   } as unknown as Parameters<typeof whyUnchanged>[1];
   const ablate = { ...EDGE, kind: "ablate" as const, layer: 1, head: 0, query: null, key: null };
-  const why = (change: Partial<RequestedChange>, where: Partial<typeof place> = {}): string =>
-    whyUnchanged([{ ...ablate, ...change }], { ...place, ...where });
+  const why = (change: Partial<RequestedChange>, where: Partial<typeof selection> = {}): string =>
+    whyUnchanged([{ ...ablate, ...change }], { ...selection, ...where });
   expect(why({})).toBe(
     "A head that is left out keeps its weights, and only its output is 0: they are the same as " +
       "before, and their difference is 0. Later layers show what the change does.",
@@ -319,8 +319,8 @@ it("says why the weights of a head are those of before", () => {
   expect(why({ layer: null })).toBe("");
   expect(why({ layer: null }, { layer: 0 })).toContain("keeps its weights");
   expect(why({ stack: "encoder" })).toBe("");
-  expect(whyUnchanged([], place)).toBe("");
-  expect(whyUnchanged([ablate, EDGE, { ...ablate, layer: 0 }], place)).toBe("");
+  expect(whyUnchanged([], selection)).toBe("");
+  expect(whyUnchanged([ablate, EDGE, { ...ablate, layer: 0 }], selection)).toBe("");
 });
 
 it("gives up an answer when the changes are others, and tries again when asked", async () => {
@@ -429,11 +429,11 @@ it("has on a page the stacks that it carries, under one name", async () => {
       changed_run: { changes: [EDGE], stacks: names },
     },
   });
-  await vi.waitFor(() => expect(record.place.value?.stack.name).toBe(after.name));
+  await vi.waitFor(() => expect(record.selection.value?.stack.name).toBe(after.name));
   expect(record.description.value?.stacks.length).toBe(1);
   expect(root.querySelectorAll(".av-shown-run button").length).toBe(3);
   assign(state, { changes: [] });
-  expect(record.place.value?.stack.name).toBe("self");
+  expect(record.selection.value?.stack.name).toBe("self");
   expect(record.description.value?.stacks.length).toBe(1);
 });
 
@@ -456,7 +456,7 @@ it("writes changes into an address and reads them", () => {
 });
 
 it("offers what the pins and one head allow", () => {
-  const place = {
+  const selection = {
     stack: DESCRIPTION.stacks[0],
     queries: DESCRIPTION.stacks[0]?.query_tokens,
     keys: DESCRIPTION.stacks[0]?.query_tokens,
@@ -465,14 +465,14 @@ it("offers what the pins and one head allow", () => {
     token: null,
     key: 0,
   } as unknown as Parameters<typeof offeredAt>[0];
-  const offered = offeredAt(place);
+  const offered = offeredAt(selection);
   expect([offered.edge, offered.head]).toEqual([null, null]);
   expect(offered.reaches).toEqual(["layer", "all"]);
   expect(offered.token).toEqual({ ...EDGE, kind: "hide", layer: null, head: null, query: null });
-  const edge = offeredAt({ ...place, token: 1 }).edge;
+  const edge = offeredAt({ ...selection, token: 1 }).edge;
   expect(edge?.("layer", true)).toEqual({ ...EDGE, head: null });
   const words = (change: Partial<RequestedChange>): string =>
-    changeInWords({ ...EDGE, ...change }, place);
+    changeInWords({ ...EDGE, ...change }, selection);
   expect(words({ kind: "ablate" })).toBe("Without head 2.1");
   expect(words({ kind: "ablate", head: null })).toBe("Without layer 2");
   expect(words({ kind: "hide", layer: null, head: null })).toBe("“the” (0) hidden");

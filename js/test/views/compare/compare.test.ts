@@ -6,7 +6,7 @@ import { PALETTES } from "../../../src/ui/colors/palette";
 import { createSharedScale } from "../../../src/ui/colors/shared-scale";
 import { layerGrid, offeredHeads } from "../../../src/ui/head-grid/grid";
 import { formatSmall } from "../../../src/ui/text/captions";
-import { placeOf } from "../../../src/ui/view/record";
+import { selectionOf } from "../../../src/ui/view/record";
 import {
   coverageOf,
   distanceInWords,
@@ -17,7 +17,11 @@ import {
 import { layOut, WITH_NUMBERS } from "../../../src/views/compare/layout";
 import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
-import { type ComparePlace, comparePlace, describedOnce } from "../../../src/views/compare/state";
+import {
+  type CompareSelection,
+  compareSelection,
+  describedOnce,
+} from "../../../src/views/compare/state";
 import { withGaps } from "../../../src/views/compare/store";
 import { stackOf } from "../../builders";
 
@@ -69,10 +73,13 @@ const DESCRIPTION = {
   stacks: [stack("self: first"), stack("self: second"), stack("self: third")],
 } as never;
 
-function at(given: Partial<Parameters<typeof placeOf>[1]> = {}, member = 1): ComparePlace {
+function at(given: Partial<Parameters<typeof selectionOf>[1]> = {}, member = 1): CompareSelection {
   const once = describedOnce(DESCRIPTION, COMPARED, 1);
   const state = { stack: "self", layer: 2, heads: [0], token: null, key: null, ...given };
-  return comparePlace(placeOf(once, state), { comparison: COMPARED, member }) as ComparePlace;
+  return compareSelection(selectionOf(once, state), {
+    comparison: COMPARED,
+    member,
+  }) as CompareSelection;
 }
 
 describe("where the view is", () => {
@@ -86,7 +93,7 @@ describe("where the view is", () => {
     expect(at({}, 0).member).toBe(1);
     expect(at({ heads: [] }, 2).head).toBe(1);
     expect(at({ heads: [2, 1] }).head).toBe(2);
-    expect(comparePlace(at(), { comparison: { names: [], stacks: {} }, member: 1 })).toBeNull();
+    expect(compareSelection(at(), { comparison: { names: [], stacks: {} }, member: 1 })).toBeNull();
   });
 });
 
@@ -271,9 +278,9 @@ describe("the sentence", () => {
   });
 
   it("speaks of changes where rows are not shares of one", () => {
-    const place = at();
-    place.stack = { ...place.stack, normalized: false };
-    expect(sentenceOf(place, moved)).toBe(
+    const selection = at();
+    selection.stack = { ...selection.stack, normalized: false };
+    expect(sentenceOf(selection, moved)).toBe(
       "Layer 2, head 0: of “it” the largest changes from first to second are “doctor” (−0.41) and “nurse” (+0.40).",
     );
   });
@@ -293,10 +300,10 @@ describe("what is left out", () => {
 
   it("is counted, and an estimate is called one", () => {
     expect(coverageOf(at(), grid, [])).toContain("1 head of 5, hatched, differs by no more");
-    const place = at({}, 2);
-    expect(coverageOf(place, grid, ["A note."])).toMatch(/1 head of 5, hatched.* A note\.$/);
-    place.compared = { ...place.compared, sampled: 64 };
-    expect(coverageOf(place, grid, [])).toContain(
+    const selection = at({}, 2);
+    expect(coverageOf(selection, grid, ["A note."])).toMatch(/1 head of 5, hatched.* A note\.$/);
+    selection.compared = { ...selection.compared, sampled: 64 };
+    expect(coverageOf(selection, grid, [])).toContain(
       "estimated from 64 queries of each head, with a standard error of at most 0.063",
     );
   });

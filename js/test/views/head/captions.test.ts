@@ -10,7 +10,7 @@ import {
   quotedAt,
 } from "../../../src/ui/text/captions";
 import { fitLabel } from "../../../src/ui/text/labels";
-import { placeOf } from "../../../src/ui/view/record";
+import { selectionOf } from "../../../src/ui/view/record";
 import { coverage } from "../../../src/views/head/captions";
 import { toggleLeaveOut } from "../../../src/views/head/controls";
 import { layOut, standsUpright } from "../../../src/views/head/layout";
@@ -166,22 +166,22 @@ describe("plans", () => {
   };
 
   it("load the window alone where rows are long", () => {
-    expect(planOf(placeOf(record, state), state).columns).toEqual([1000, 1064]);
+    expect(planOf(selectionOf(record, state), state).columns).toEqual([1000, 1064]);
   });
 
   it("load whole rows where these are short", () => {
     const ahead = { ...record, stacks: [{ ...stack, causal: false }] };
-    const plan = planOf(placeOf(ahead, { ...state, heads: [0] }), state);
+    const plan = planOf(selectionOf(ahead, { ...state, heads: [0] }), state);
     expect(plan.columns).toEqual([0, 2000]);
     expect(isWindowed(plan)).toBe(true);
     expect(isWindowed({ ...plan, keyWindow: [0, 2000] })).toBe(false);
   });
 
   it("load no keys that are ahead of all queries of a causal text", () => {
-    const plan = planOf(placeOf(record, { ...state, heads: [0] }), state);
+    const plan = planOf(selectionOf(record, { ...state, heads: [0] }), state);
     expect([plan.rows, plan.columns, plan.numReached]).toEqual([[960, 1088], [0, 1088], 1088]);
     const sides = { ...stack, key_tokens: stack.query_tokens };
-    const cross = placeOf({ ...record, stacks: [sides] }, { ...state, heads: [0] });
+    const cross = selectionOf({ ...record, stacks: [sides] }, { ...state, heads: [0] });
     expect(planOf(cross, state).columns).toEqual([0, 2000]);
   });
 

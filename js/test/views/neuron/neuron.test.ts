@@ -6,7 +6,7 @@ import type { Vectors } from "../../../src/client/requests/vectors";
 import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
-import type { Place } from "../../../src/ui/view/record";
+import type { Selection } from "../../../src/ui/view/record";
 import {
   additionOf,
   type CaptionInput,
@@ -69,7 +69,7 @@ function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): 
   };
 }
 
-function placeOf(text: string[], more: Partial<Place> = {}): Place {
+function selectionOf(text: string[], more: Partial<Selection> = {}): Selection {
   const tokens = { text, special: [], sequence: text.map(() => 0) };
   const stack = stackOf({
     layers: [3],
@@ -96,7 +96,7 @@ const TEXTS = ["one", "two", "three"];
 function saidOf(of: Vectors = vectors(), key: number | null = null, count = 4): CaptionInput {
   const table = tableOf(of, key);
   return {
-    place: placeOf(TEXTS),
+    selection: selectionOf(TEXTS),
     table,
     dimensions: dimensionsOf(table, true, count),
     sorted: true,
@@ -189,11 +189,13 @@ describe("rows", () => {
 
 describe("what is asked for", () => {
   it("is the last query that is not special, where none is pinned", () => {
-    const place = placeOf(TEXTS, { token: null });
-    expect(tokenOf(place)).toBe(2);
-    expect(tokenOf({ ...place, queries: { ...place.queries, special: [2] } })).toBe(1);
-    expect(tokenOf({ ...place, queries: { ...place.queries, special: [0, 1, 2] } })).toBe(2);
-    expect(tokenOf({ ...place, token: 0 })).toBe(0);
+    const selection = selectionOf(TEXTS, { token: null });
+    expect(tokenOf(selection)).toBe(2);
+    expect(tokenOf({ ...selection, queries: { ...selection.queries, special: [2] } })).toBe(1);
+    expect(tokenOf({ ...selection, queries: { ...selection.queries, special: [0, 1, 2] } })).toBe(
+      2,
+    );
+    expect(tokenOf({ ...selection, token: 0 })).toBe(0);
   });
 
   it("is a window of at most 64 keys, around the pinned one", () => {
@@ -201,20 +203,20 @@ describe("what is asked for", () => {
     expect(windowAround(150, [0, 300])).toEqual([118, 182]);
     expect(windowAround(299, [0, 300])).toEqual([236, 300]);
     const text = Array.from({ length: 300 }, (_, i) => `t${i}`);
-    expect(questionOf(placeOf(text), null)?.keys).toBeNull();
-    expect(questionOf(placeOf(text, { key: 150 }), null)?.keys).toEqual([118, 182]);
+    expect(questionOf(selectionOf(text), null)?.keys).toBeNull();
+    expect(questionOf(selectionOf(text, { key: 150 }), null)?.keys).toEqual([118, 182]);
     const moved = { stack: "self", key: 150, start: 64 };
-    expect(questionOf(placeOf(text, { key: 150 }), moved)?.keys).toEqual([64, 128]);
+    expect(questionOf(selectionOf(text, { key: 150 }), moved)?.keys).toEqual([64, 128]);
     // It was moved while another key was pinned.
-    expect(questionOf(placeOf(text, { key: 20 }), moved)?.keys).toEqual([0, 64]);
-    expect(questionOf(placeOf(TEXTS), null)?.keys).toEqual([0, 3]);
+    expect(questionOf(selectionOf(text, { key: 20 }), moved)?.keys).toEqual([0, 64]);
+    expect(questionOf(selectionOf(TEXTS), null)?.keys).toEqual([0, 3]);
   });
 
   it("is of the texts that a pair names", () => {
     const sequence = [0, 0, 1];
-    const place = placeOf(TEXTS, { token: null });
-    const tokens = { ...place.queries, sequence };
-    const pair = { ...place, queries: tokens, keys: tokens };
+    const selection = selectionOf(TEXTS, { token: null });
+    const tokens = { ...selection.queries, sequence };
+    const pair = { ...selection, queries: tokens, keys: tokens };
     for (const [name, token, keys] of [
       ["all", 2, [0, 3]],
       ["a-b", 1, [2, 3]],
@@ -223,7 +225,7 @@ describe("what is asked for", () => {
     ] as const)
       expect(questionOf(pair, null, name)).toMatchObject({ token, keys });
     // One text has no pair.
-    expect(questionOf(place, null, "b-b")).toMatchObject({ token: 2, keys: [0, 3] });
+    expect(questionOf(selection, null, "b-b")).toMatchObject({ token: 2, keys: [0, 3] });
   });
 
   it("is read from a message that begins anywhere", () => {
@@ -249,8 +251,10 @@ describe("what is asked for", () => {
   });
 
   it("is nothing where only weights are known", () => {
-    const place = placeOf(TEXTS);
-    expect(questionOf({ ...place, stack: { ...place.stack, vectors: false } }, null)).toBeNull();
+    const selection = selectionOf(TEXTS);
+    expect(
+      questionOf({ ...selection, stack: { ...selection.stack, vectors: false } }, null),
+    ).toBeNull();
   });
 
   it("is split by keys, and put together again", () => {

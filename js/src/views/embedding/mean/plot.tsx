@@ -33,7 +33,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     return sceneOf(now.layout, back.value, hoverMarks({ ...now, hovered: mean.hovered.value }));
   });
   const place = useComputed(() => {
-    const at = context.record.place.value;
+    const at = context.record.selection.value;
     return mean.current.value && at ? `embedding:${at.stack.name}:${at.layer}` : null;
   });
   const hint = useComputed<Hint | null>(() => {

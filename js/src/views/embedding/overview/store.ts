@@ -37,7 +37,7 @@ export function standingOut(
 export function createOverviewStore(context: ViewContext<EmbeddingState>, store: EmbeddingStore) {
   const { record, state, width } = context;
   const order = computed(() => tileOrder(state.order.value, record.roles.value !== null));
-  const stack = computed(() => record.place.value?.stack ?? null);
+  const stack = computed(() => record.selection.value?.stack ?? null);
   const measured = computed(() => (isMeasured(order.value) ? store.trust.value : null));
   const grid = computed<HeadGrid | null>(() => {
     const here = stack.value;

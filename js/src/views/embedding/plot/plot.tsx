@@ -418,12 +418,12 @@ export function PlotTools(props: PlotProps) {
   const { context, store, plot } = props;
   const { state } = context;
   const head = store.head.value;
-  const place = context.record.place.value;
-  if (!head || !place) return null;
+  const selection = context.record.selection.value;
+  if (!head || !selection) return null;
   const trust = store.headTrust.value;
   const plotted = state.shown.value === "plot";
   const to = (layers: number, heads: number, sign: string) => {
-    const there = neighbourOf(place.stack, head, layers, heads);
+    const there = neighbourOf(selection.stack, head, layers, heads);
     const name = `layer ${there.layer}, head ${there.head}`;
     const none = headKey(there) === headKey(head);
     return (
@@ -436,7 +436,7 @@ export function PlotTools(props: PlotProps) {
       </Tool>
     );
   };
-  const many = place.stack.heads_per_layer.some((count) => count > 1);
+  const many = selection.stack.heads_per_layer.some((count) => count > 1);
   return (
     <div class="av-embedding-tools">
       <button

@@ -3,7 +3,7 @@
 import { computed, effect, type Signal, signal, untracked } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type AttnvizElement, markDrawn, type ViewContext } from "../../../ui/view/define-view";
-import { createRecordStore, type Place, type RecordState } from "../../../ui/view/record";
+import { createRecordStore, type RecordState, type Selection } from "../../../ui/view/record";
 import { assign, makeSignals, type Signals, same, valuesOf } from "../../../ui/view/state";
 import { HEAD_DEFAULTS, type HeadState, HeadView, windowsWith } from "../../head";
 import type { EmbeddingState } from "../state";
@@ -88,12 +88,12 @@ function textState(
 }
 
 /** Of a long text a part is in sight: the one around the chosen token. */
-export function revealChosen(place: Place | null, state: Signals<HeadState>): void {
-  const { token = null, key = null } = place ?? {};
+export function revealChosen(selection: Selection | null, state: Signals<HeadState>): void {
+  const { token = null, key = null } = selection ?? {};
   const chosen = token ?? key;
-  if (!place || chosen === null) return;
-  const side = token !== null || place.stack.key_tokens === null ? "query" : "key";
-  assign(state, windowsWith(place, valuesOf(state), chosen, side));
+  if (!selection || chosen === null) return;
+  const side = token !== null || selection.stack.key_tokens === null ? "query" : "key";
+  assign(state, windowsWith(selection, valuesOf(state), chosen, side));
 }
 
 export function TextHead(props: TextHeadProps) {
@@ -124,12 +124,12 @@ export function TextHead(props: TextHeadProps) {
       const common = made.state as unknown as Signals<RecordState>;
       const record = createRecordStore(source, common, controller.signal);
       const chosen = computed(() => {
-        const { stack, token, key } = record.place.value ?? {};
+        const { stack, token, key } = record.selection.value ?? {};
         return JSON.stringify([stack?.name, token, key]);
       });
       record.live(() => {
         chosen.value;
-        untracked(() => revealChosen(record.place.value, made.state));
+        untracked(() => revealChosen(record.selection.value, made.state));
         return undefined;
       });
       setPane({

@@ -56,7 +56,7 @@ export function TextPane({ context, store }: TextProps) {
   }
   const name = corpus.names[text] ?? "";
   const live = context.source.carrier.live;
-  const same = (context.record.place.value?.stack.key_tokens ?? null) === null;
+  const same = (context.record.selection.value?.stack.key_tokens ?? null) === null;
   const count = corpus.textTokens[text] ?? 0;
   const side: Kind = byKey.value ? "key" : "query";
   return (

@@ -3,7 +3,7 @@ import { render } from "preact";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../../src/client/carrier";
 import type { Description } from "../../../../src/client/protocol";
-import { placeOf } from "../../../../src/ui/view/record";
+import { selectionOf } from "../../../../src/ui/view/record";
 import { assign, makeSignals } from "../../../../src/ui/view/state";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views/embedding/store";
@@ -252,7 +252,7 @@ describe("of a long text", () => {
     return { model: "m", notes: [], stacks: [stackOf({ query_tokens })] };
   };
   const at = (token: number | null, key: number | null, count = 500) =>
-    placeOf(long(count), { stack: "self", layer: 0, heads: [0], token, key });
+    selectionOf(long(count), { stack: "self", layer: 0, heads: [0], token, key });
 
   it("the part around the chosen token is in sight, and stays where the reader moves it", () => {
     const state = makeSignals(HEAD_DEFAULTS);
