@@ -131,7 +131,7 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def stored_weights(byte_tokenizer: Any) -> dict[str, Any]:
+def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
     """What the weights' tables call attention, tokens and so on."""
     text = "The animal didn't cross the street because it was too tired."
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
