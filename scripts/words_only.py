@@ -34,9 +34,17 @@ def code_of_python(source: str) -> str:
 
 
 def minified(source: str, suffix: str) -> str:
-    """Return `source` as esbuild minifies it, which drops comments."""
+    """Return `source` without comments and white space.
+
+    Identifiers stay, because esbuild's short names depend on the letters in comments.
+    """
     return subprocess.run(
-        [ESBUILD, "--minify", f"--loader={suffix.removeprefix('.')}"],
+        [
+            ESBUILD,
+            "--minify-whitespace",
+            "--minify-syntax",
+            f"--loader={suffix.removeprefix('.')}",
+        ],
         input=source,
         capture_output=True,
         text=True,
