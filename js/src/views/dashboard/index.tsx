@@ -1,4 +1,4 @@
-/** The dashboard: model view, head view and matrix view at the same place of one record. */
+/** Dashboard: the model, head and matrix views of one record, with the same layer, heads and pins. */
 
 import { computed, effect, type ReadonlySignal, signal, useComputed } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
@@ -24,12 +24,13 @@ import dashboardCss from "./dashboard.css";
 
 type DashboardState = HeadState & ModelState & HeatMapState;
 
-/** From these widths on the panes stand beside each other, or two of them below the model view. */
+/** Minimum width of a dashboard with three columns. */
 const THREE_COLUMNS = 820;
+/** Minimum width of a dashboard with two columns below the model view. */
 const TWO_COLUMNS = 620;
-/** Up to this width three columns are narrow. */
+/** Maximum width at which three columns are narrow. */
 const NARROW_COLUMNS = 1050;
-/** From this width on a figure of a stated width has two columns. */
+/** Minimum width of a figure of a given width with two columns. */
 const PRINTED_COLUMNS = 1000;
 
 const KEYS = [
@@ -40,7 +41,7 @@ const KEYS = [
 const PANES = ["model", "head", "matrix"] as const;
 type PaneName = (typeof PANES)[number];
 
-/** How panes stand: as columns, two below one, in two columns of a printed figure, or as a stack. */
+/** Arrangement of the panes: three columns, two below one, two columns in print, or a stack. */
 type Arrangement = "columns" | "two" | "printed" | "stack";
 
 function arrangementAt(width: number, printed: boolean): Arrangement {
@@ -48,7 +49,7 @@ function arrangementAt(width: number, printed: boolean): Arrangement {
   return width >= THREE_COLUMNS ? "columns" : width >= TWO_COLUMNS ? "two" : "stack";
 }
 
-/** What is asked of a pane's figure: its share of the width. */
+/** Return the request for the figure of a pane, which gets a share of the width. */
 function paneRequest(
   request: FigureRequest | undefined,
   arrangement: Arrangement,
@@ -57,7 +58,7 @@ function paneRequest(
   return { ...request, width: (request.width - PANE_GAP) / 2 };
 }
 
-/** The panes' figures, as the panes stand. */
+/** Compose the figures of the panes in the arrangement of the panes. */
 function arranged(arrangement: Arrangement, model: Scene, head: Scene, matrix: Scene): Scene {
   if (arrangement === "columns") return inColumns([[model], [head], [matrix]]);
   if (arrangement === "printed") return inColumns([[model, head], [matrix]]);
@@ -66,8 +67,9 @@ function arranged(arrangement: Arrangement, model: Scene, head: Scene, matrix: S
 }
 
 /**
- * Which controls are in sight. By itself those of places alone, so that all panes are in sight; in
- * the frame of all, the choice of a stack and the answer's tokens too, which all panes follow.
+ * Return the form of the controls of the frame and of the panes. By default the panes have compact
+ * controls, so that all panes are visible. The frame has full controls if there is a choice of
+ * stacks or of tokens of an answer, which all panes follow.
  */
 function useControls(
   context: ViewContext<DashboardState>,
@@ -84,7 +86,7 @@ function useControls(
   }, []);
 }
 
-/** The head view beside it has the headline. */
+/** Matrix view whose sentence does not repeat that of the head view. */
 function MatrixPane({ context }: { context: ViewContext<DashboardState> }) {
   return <MatrixView context={context} sentence={sentenceBesideLines} />;
 }
@@ -100,7 +102,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   const arrangement = useComputed(() =>
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
-  // Not a container query: on paper the container has another width, and panes are not drawn again.
+  // Not a container query, because printing changes the width but does not draw the panes again.
   const narrow = useComputed(() => context.width.value <= NARROW_COLUMNS);
 
   const onDrawn = (name: string, place: string | null): void => {

@@ -1,4 +1,4 @@
-/** Bars with numbers: the weights of the query or key that stands out, head by head. */
+/** Bars with numbers: the weights of the highlighted query or key in each head. */
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
@@ -10,23 +10,24 @@ import { along, type Column, type Layout, type Side } from "./layout";
 import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
 import type { Series } from "./lines";
 
-/** Narrower columns hold no number beside a bar; of signed numbers, none on both sides. */
+/** Minimum width of a column that has numbers beside its bars. */
 const LEAST_COLUMN = 50;
+/** Minimum width of a column that has numbers on both sides of its axis. */
 const LEAST_SIGNED_COLUMN = 104;
 const NUMBER_SIZE = 10.5;
 const TITLE_SIZE = 12.5;
-/** Narrower columns write "h 7" behind a number, not "head 7". */
+/** Minimum width of a column that writes "head 7" after a number. Narrower ones write "h 7". */
 const LEAST_LONG_NAME = 130;
-/** Room for "0.68" behind the longest bar, and for "−0.68". */
+/** Width of "0.68" and of "−0.68", which follow the longest bar. */
 const NUMBER_ROOM = 30;
 const SIGNED_NUMBER_ROOM = 37;
 
-/** One column of bars: a head's, or the strongest of many. */
+/** Column of bars: the values of one head, or the strongest values of many heads. */
 interface BarColumn {
   name: string;
-  /** The same for text, which needs more contrast. */
+  /** Colour of the name. Text needs more contrast than lines. */
   textColor: string;
-  /** Places of the series that it shows: of several, the strongest. */
+  /** Indices of its series. If there are several, each bar shows the strongest value. */
   places: number[];
 }
 
@@ -52,11 +53,11 @@ function barColumns(linePlot: LinePlot): BarColumn[] {
 }
 
 interface Bar {
-  /** Place of the token in its column. */
+  /** Index of the token in its window. */
   place: number;
   column: number;
   value: number;
-  /** Of which series it is. */
+  /** Index of the series that has the value. */
   series: number;
   faded: boolean;
 }
@@ -79,7 +80,7 @@ function barsOf(linePlot: LinePlot, side: Side, of: number, columns: BarColumn[]
   return bars;
 }
 
-/** What a full bar stands for. */
+/** Return the value of a bar of full length. */
 function endOf({ quantity, keys }: LinePlot): number {
   return barEnd(quantity.maximum, keys.text.length);
 }
@@ -89,7 +90,7 @@ function hasBars(column: Column): boolean {
   return Math.abs(column.barReach) >= 40;
 }
 
-/** Bars for the query that stands out beside the keys, and for the key beside the queries. */
+/** Return bars beside the keys for the highlighted query, and beside the queries for the key. */
 export function barMarks(linePlot: LinePlot, focus: Focus): Mark[] {
   const marks: Mark[] = [];
   if (focus.query !== null) marks.push(...barsBeside(linePlot, linePlot.layout.key, focus.query));
@@ -111,19 +112,19 @@ function barsBeside(linePlot: LinePlot, column: Column, of: number): Mark[] {
     : lyingBars(linePlot, column, columns, bars, titles);
 }
 
-/** The first of some texts that fits, else the last of them. */
+/** Return the first text that fits into `room`, or the last text if none fits. */
 function fitting(texts: readonly string[], room: number, font: string): string {
   return texts.find((text) => measureText(text, font) <= room) ?? (texts.at(-1) as string);
 }
 
-/** Of which head a bar is, where its column is of several. */
+/** Return the name of a bar's head if its column shows several heads, and "" otherwise. */
 function headOf(linePlot: LinePlot, columns: BarColumn[], bar: Bar, short: boolean): string {
   if ((columns[bar.column]?.places.length ?? 0) < 2) return "";
   const name = linePlot.lines.series[bar.series]?.name ?? "";
   return short ? name.replace("head ", "h ") : name;
 }
 
-/** Weights below this are written as smaller than twice it, in a colour that steps back. */
+/** Weight below which the number is "<0.01" and has the muted colour. */
 const LEAST_WRITTEN = 0.005;
 
 function numberMark(linePlot: LinePlot, bar: Bar, head = ""): Omit<TextMark, "x" | "y"> {
@@ -150,8 +151,8 @@ function standingBars(
   const end = endOf(linePlot);
   const direction = Math.sign(column.barReach);
   const reach = Math.abs(column.barReach);
-  // A column of its own for every head where there is room, so that numbers never collide;
-  // else the heads' bars share a row and the longest has the number.
+  // If there is room, each head has a separate column, so that numbers never collide.
+  // Otherwise the bars of the heads share a row, and the longest bar has the number.
   const least = signed ? LEAST_SIGNED_COLUMN : LEAST_COLUMN;
   const apart = columns.length === 1 || reach / columns.length >= least;
   const named = columns.some(({ places }) => places.length > 1);
@@ -159,8 +160,8 @@ function standingBars(
   const shortName = signed || wide < LEAST_LONG_NAME;
   const numberRoom = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM;
   const behind = named ? numberRoom + (shortName ? 28 : 46) : numberRoom;
-  // Numbers above zero go to the right of a line and those below it to the left, where there is
-  // room for both; else all go one way, and those below zero are hollow.
+  // If there is room, positive bars extend to the right of an axis and negative bars to the left.
+  // Otherwise all bars extend to one side, and negative bars are hollow.
   const both = signed && wide >= LEAST_SIGNED_COLUMN + (named ? 2 * 28 : 0);
   const longest = (wide - 8 - (both ? 2 * behind : behind)) / (both ? 2 : 1);
   const marks: Mark[] = [];
@@ -190,7 +191,7 @@ function standingBars(
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke });
     const signs = both ? "both" : signed ? "hollow" : undefined;
     marks.push(...axisMarks({ x, y: bottom, reach: direction * longest, signs }, end, palette));
-    // The caption below has the whole name, with the heads that a mean is of.
+    // The caption below the plot has the complete name with the number of heads.
     const [own = ""] = each.name.split(",");
     const single =
       columns.length > 1 ? own : fitting([own, own.replace(/ of .*/, "")], free, titleFont);
@@ -212,7 +213,7 @@ function standingBars(
   const numbered = numberedBars(bars, layout, apart, signed);
   const lengthOf = (bar: Bar): number => (bar.faded ? 0 : barLength(bar.value, end, longest));
   const near = layout.step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / layout.step) : 0;
-  // Where rows are lower than a number, it stands clear of its neighbours' bars as well.
+  // If rows are lower than a number, the number must also clear the bars of neighbouring rows.
   const clearOf = (bar: Bar): number => {
     let most = lengthOf(bar);
     for (let place = bar.place - near; place <= bar.place + near; place++) {
@@ -257,13 +258,13 @@ function standingBars(
   return marks;
 }
 
-/** What numbers beside bars of several heads are, in as many words as there is room for. */
+/** Return the longest heading that fits above the shared bars of several heads. */
 function sharedName(numHeads: number, room: number, font: string): string {
   const names = [`${numHeads} heads; number: the strongest`, "number: the strongest"];
   return names.find((name) => measureText(name, font) <= room) ?? "strongest";
 }
 
-/** The bars that get their number: strongest first, none too near to another of its column. */
+/** Return the bars that get a number: the strongest first, without overlaps in a column. */
 function numberedBars(bars: Bar[], layout: Layout, apart: boolean, signed: boolean): Set<Bar> {
   const taken = new Map<number, number[]>();
   const chosen = new Set<Bar>();
@@ -295,9 +296,8 @@ function lyingBars(
   const end = endOf(linePlot);
   const direction = Math.sign(column.barReach);
   const named = columns.some(({ places }) => places.length > 1);
-  // The head's name stands behind its number.
   const reach = Math.abs(column.barReach);
-  // Numbers above zero stand above a line in the middle.
+  // Bars of signed numbers start at an axis in the middle. A head's name needs a second text line.
   const longest = reach / (signed ? 2 : 1) - (named ? 24 : 14);
   const zero = column.barStart + (signed ? column.barReach / 2 : 0);
   const sideOf = (bar: Bar): number => (signed ? -Math.sign(bar.value) : direction);
@@ -357,7 +357,7 @@ function lyingBars(
     if (numbered.has(bar) && !isTiny(linePlot.quantity, bar.value)) {
       marks.push({
         ...numberMark(linePlot, bar),
-        // Under the token and not the bar, so that neighbours' numbers keep their distance.
+        // Centred on the token, not on the bar, so that neighbouring numbers do not overlap.
         x: along(layout, bar.place, column),
         y: zero + side * (length + 8),
         align: "middle",

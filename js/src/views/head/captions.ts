@@ -1,4 +1,4 @@
-/** What the head view says in words. Pure functions. */
+/** Sentences and captions of the head view. Pure functions. */
 
 import type { TokenList } from "../../client/protocol";
 import type { Captions } from "../../draw/figure";
@@ -37,38 +37,38 @@ function listed(items: (string | number)[]): string {
   return items.join(", ");
 }
 
-/** "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
+/** Return "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
 export function drawnInWords(lines: Lines): string {
   const heads = lines.series.map((each) => each.head);
   if (heads.includes(null)) return lines.series[0]?.name ?? "no head";
   return headsInWords(heads as number[]);
 }
 
-/** What the sentence is made of. */
+/** Arguments of `sentence` and `summary`. */
 export interface SentenceInput {
   layer: number;
   lines: Lines;
   focus: Focus;
   queryTexts: readonly string[];
   keyTexts: readonly string[];
-  /** What a query predicted: ", predicting “cat” (0.62),"; "" where it did not. */
+  /** Function that returns the prediction of a query: ", predicting “cat” (0.62)," or "". */
   predicting?: (query: number) => string;
-  /** The weight in a series' matrix, as drawn. */
+  /** Function that returns the drawn weight of a series. */
   value: (series: number, query: number, key: number) => number;
-  /** A query's strongest keys of all, where they are known and only a part of the keys is in sight. */
+  /** Function that returns a query's strongest keys in the text, if the window shows a part of it. */
   strongest?: (query: number) => StrongKey[] | null;
   keyWindow: readonly [number, number];
   queryWindow: readonly [number, number];
   leftOut: Uint8Array;
-  /** What the numbers are; weights where it is left out. */
+  /** Kind of the numbers. The default is weights. */
   quantity?: Quantity;
-  /** Between two of these the strongest weight says little of the text. */
+  /** Tokens that attract attention in every text. Weights between them say little about this text. */
   resting?: RestingTokens;
 }
 
 const WEIGHT: Quantity = { name: "weight", signed: false, maximum: 1 };
 
-/** A query in a sentence, with what it predicted. */
+/** Return the quoted query with its prediction. */
 function queryOf(input: SentenceInput, query: number): string {
   return quotedAt(input.queryTexts, query) + (input.predicting?.(query) ?? "");
 }
@@ -76,14 +76,14 @@ function queryOf(input: SentenceInput, query: number): string {
 function inSeries(lines: Lines, series: number): string {
   const each = lines.series[series];
   if (!each) return "";
-  // Where one thing is drawn, it has just been named.
+  // The sentence has already named a single series.
   return lines.series.length === 1 ? "" : ` in ${each.name}`;
 }
 
-/** Heads whose weights a sentence gives one by one. */
+/** Number of heads whose weights a sentence lists before it summarizes the others. */
 const MOST_NAMED = 3;
 
-/** The one sentence: where we are, and what stands out. */
+/** Return the first sentence: the layer, the heads and the largest highlighted weight. */
 export function sentence(input: SentenceInput): string {
   const { lines, focus, quantity = WEIGHT } = input;
   const { signed, name } = quantity;
@@ -174,7 +174,7 @@ export function sentence(input: SentenceInput): string {
   return `${where} ${signed ? `Largest ${name}` : `Strongest${beside}`}: ${between}, ${most()}.`;
 }
 
-/** Weights that a summary names. */
+/** Maximum number of weights in a summary. */
 const MOST_IN_SUMMARY = 5;
 
 interface Named {
@@ -184,7 +184,7 @@ interface Named {
   value: number;
 }
 
-/** The strongest of what it is given, of equals those that come first. */
+/** Return the strongest of the weights that `give` adds. Among equal weights the first are kept. */
 function strongestOf(
   give: (add: (series: number, query: number, key: number, value: number) => void) => void,
 ): Named[] {
@@ -201,7 +201,7 @@ function strongestOf(
   return all;
 }
 
-/** The strongest lines that are drawn, of those between some tokens. */
+/** Return the strongest drawn lines whose query and key satisfy `counts`. */
 function strongestDrawn(
   lines: Lines,
   counts: (query: number, key: number) => boolean = () => true,
@@ -216,7 +216,7 @@ function strongestDrawn(
   });
 }
 
-/** The strongest weights in sight of the query or the key, or between both. */
+/** Return the strongest weights of the highlighted query, key or pair within the windows. */
 function strongestInSight({ lines, focus, ...input }: SentenceInput): Named[] {
   const [first, last] = focus.query === null ? input.queryWindow : [focus.query, focus.query + 1];
   const [start, stop] = focus.key === null ? input.keyWindow : [focus.key, focus.key + 1];
@@ -233,7 +233,7 @@ function strongestInSight({ lines, focus, ...input }: SentenceInput): Named[] {
   });
 }
 
-/** Layer, heads, token and the five strongest weights that are shown, in one breath. */
+/** Return the layer, the heads, the pins and the five strongest weights, for screen readers. */
 export function summary(input: SentenceInput): string {
   const { lines, focus, quantity = WEIGHT } = input;
   const anywhere = focus.query !== null && focus.key === null && input.strongest?.(focus.query);
@@ -267,39 +267,40 @@ export function summary(input: SentenceInput): string {
   return [`Layer ${input.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
 }
 
-/** What the second sentence is made of. */
+/** Arguments of `coverage`. */
 export interface CoverageInput {
   shares: Shares;
-  /** Whether shares are of the largest weights over heads, which sum to no one. */
+  /** Whether the weights are maxima over heads, whose rows do not sum to 1. */
   maxima: boolean;
   topK: number | null;
   threshold: number;
-  /** Lines without the limit of `MOST_LINES`. */
+  /** Number of lines without the limit `MOST_LINES`. */
   total: number;
-  /** The least weight that is drawn, where lines that are too faint to see hold some. */
+  /** Smallest visible weight, or null if the invisible lines have a negligible share. */
   faintest: number | null;
   leaveOut: string[];
   renormalize: boolean;
   pair: Pair;
   queries?: TokenList;
   emptyQueries: number;
-  /** Whether weights to keys outside the window are known: key by key, or at least their sum. */
+  /** Whether the weight of every key is loaded. */
   wholeRows: boolean;
+  /** Whether the total weight of the keys outside the window is known. */
   outsideKnown: boolean;
   pinned: string[];
-  /** Whether keys can be pressed: not in a figure. */
+  /** Whether the picture is interactive, unlike a figure. */
   live: boolean;
-  /** What the numbers are; weights where it is left out. */
+  /** Kind of the numbers. The default is weights. */
   quantity?: Quantity;
 }
 
-/** The second sentence: the covered share of the weight and where the rest is. */
+/** Return the second sentence: the share of the weight that is drawn, and where the rest is. */
 export function coverage(input: CoverageInput): string {
   const { shares, quantity = WEIGHT } = input;
   const { signed } = quantity;
   const parts: string[] = [];
   const isLimited = input.total > MOST_LINES;
-  // The strongest are not too faint to see.
+  // If only the strongest lines are drawn, all of them are visible.
   const least =
     input.faintest !== null && !isLimited
       ? plainNumber(Number(input.faintest.toPrecision(2)))
@@ -343,14 +344,14 @@ export function coverage(input: CoverageInput): string {
   return parts.join(" ");
 }
 
-/** What is written around the plot. */
+/** Texts around the plot. */
 export interface Caption extends Captions {
-  /** The end of the scale of opacity. */
+  /** Label at the end of the opacity scale. */
   scale: string;
   scaleNote: string;
 }
 
-/** The stack, its tokens and the precision. */
+/** Return the stack, the number of its tokens and the precision. */
 export function subtitleOf(plan: Plan, error: number | null, state: HeadState): string {
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
@@ -387,7 +388,7 @@ function sentenceInputOf(
   };
 }
 
-/** What a screen reader reads out; the pointer changes nothing about it. */
+/** Return the text for screen readers, which does not depend on the pointer. */
 export function summaryOf(plan: Plan, linePlot: LinePlot, renormalize: boolean): string {
   const focus = focusOf({ ...linePlot, hovered: null });
   const { effects } = linePlot;
@@ -396,9 +397,9 @@ export function summaryOf(plan: Plan, linePlot: LinePlot, renormalize: boolean):
 }
 
 /**
- * The words around a plot.
+ * Return the texts around a plot.
  *
- * @param live whether the reader can press keys, which is not so in a figure.
+ * @param live whether the picture is interactive, unlike a figure.
  */
 export function captionOf(
   plan: Plan,
@@ -453,7 +454,7 @@ export function captionOf(
       linePlot.effects
         ? ` ${tokenEffectsInWords(linePlot.effects, state.orientation === "horizontal")}`
         : "",
-      // Of a live picture the line below all captions says it.
+      // In a live view, the line below all captions states this.
       live ? "" : ` ${changedInWords(plan.stack)}`.trimEnd(),
     ),
     scale: plainNumber(scale),

@@ -1,4 +1,4 @@
-/** The head view's own controls: which lines, which tokens, which part of a long text. */
+/** Controls of the head view: its lines, its tokens and the windows of a long text. */
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -41,7 +41,7 @@ const TOP_K = [
   ["10", "top 10"],
 ] as const;
 
-/** "all" or a number of keys, also one that was set from Python. */
+/** Return the options "all" and numbers of keys, including a number that was set from Python. */
 function topKOptions(current: number | null): [string, string][] {
   const options: [string, string][] = TOP_K.map(([value, text]) => [value, text]);
   const value = current === null ? "all" : String(current);
@@ -49,17 +49,17 @@ function topKOptions(current: number | null): [string, string][] {
   return options;
 }
 
-/** Adds or removes what is left out. */
+/** Add an item to the list, or remove it if the list has it. */
 export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): LeaveOut[] {
   return list.includes(item) ? list.filter((each) => each !== item) : [...list, item];
 }
 
-/** The threshold at a share of the slider's way, in steps of a thousandth of the maximum. */
+/** Return the threshold at a slider position from 0 to 1, in thousandths of the maximum. */
 export function thresholdAt(way: number, maximum: number): number {
   return Number(((Math.round(way ** 2 * 1000) / 1000) * maximum).toPrecision(4));
 }
 
-/** Which lines are drawn: what is chosen often in a row, the rest behind a button beside it. */
+/** Controls of the drawn lines: the frequent ones in a row, the rare ones behind a button. */
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
@@ -104,13 +104,13 @@ export function LineControls({ context, store, plan }: ControlProps) {
           store.cursor.value = null;
         }}
       />
-      {/* Where all controls are behind a button already, these stand among them. */}
+      {/* In the compact form, one button already hides all controls. */}
       {context.controls.value === "full" ? <Panel label="More">{rare}</Panel> : rare}
     </div>
   );
 }
 
-/** The least weight that is drawn, what is left out, the layout, and scores of tokens. */
+/** Controls of the threshold, the left-out tokens, the layout and the token scores. */
 function RareControls({ context, plan }: Omit<ControlProps, "store">) {
   const { state } = context;
   const quantity = quantityOf(plan.stack);
@@ -127,7 +127,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
           min={0}
           max={100}
           step={1}
-          // The square gives small weights, where most are, most of the way.
+          // The square root gives small weights, which are the most frequent, most of the slider.
           value={Math.round(Math.sqrt(state.threshold.value / most) * 100)}
           onInput={(event) =>
             assign(state, {
@@ -247,7 +247,7 @@ function WindowControl(props: {
   );
 }
 
-/** Which part of a long text is in sight. */
+/** Controls of the windows of a long text. */
 export function WindowControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const numQueries = plan.queries.text.length;
@@ -309,9 +309,9 @@ export function WindowControls({ context, store, plan }: ControlProps) {
   );
 }
 
-/** Keys of each list where there are several. */
+/** Number of keys per list if there are several lists. */
 const OF_EACH = 5;
-/** A smaller weight is worth no way. */
+/** Smallest weight in a list. */
 const LEAST = 1e-5;
 
 export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
@@ -320,7 +320,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   const found = store.listed.value;
   const linePlot = store.ground.value;
   const plan = store.plan.value;
-  /** As Esc does in the plot, which gets the focus: the list goes away with what has it. */
+  /** Clear the pins and focus the plot, because the focused button disappears with the list. */
   const close = (): void => {
     const frame = list.current?.closest(".av-frame");
     assign(context.state, { token: null, key: null });
@@ -330,7 +330,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   const query = found.rows[0];
   const { series } = linePlot.lines;
   const { quantity } = linePlot;
-  // Signed numbers may be of any size.
+  // Signed numbers have any magnitude, so their limit is relative.
   const least = LEAST * (quantity.signed ? quantity.maximum : 1);
   const { text } = plan.keys;
   const each = found.matrices.length > 1 ? OF_EACH : found.k;

@@ -1,4 +1,4 @@
-/** The head view as a figure for a paper and as a table: the same marks, with all captions. */
+/** Export of the head view: a figure with all captions, and the drawn lines as CSV. */
 
 import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
@@ -12,11 +12,11 @@ import type { Caption } from "./captions";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
-/** The whole figure. What the pointer is on is not part of it. */
+/** Compose the figure without the highlights of pointer, cursor and search. */
 export function figure(
   linePlot: LinePlot,
   caption: Caption,
-  /** Puts the image panel beside the plot. */
+  /** Function that adds the image panel beside the plot. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
   request?: FigureRequest,
 ): Scene {
@@ -60,7 +60,7 @@ export function figure(
   return composeFigure(parts, request);
 }
 
-/** The labels of the scale of opacity: where colours say the sign, it has two ends. */
+/** Return the start, middle and end labels of the opacity scale. A signed scale has two ends. */
 export function scaleLabels(
   { scale }: Pick<Caption, "scale">,
   signs: boolean,
@@ -70,7 +70,7 @@ export function scaleLabels(
 
 const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token"];
 
-/** The lines that are drawn, one a row. */
+/** Return the drawn lines as CSV, one line per row. */
 export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
   const { error } = linePlot.lines;
   const rows: (string | number | null)[][] = [];

@@ -1,6 +1,6 @@
 /**
- * The head view: tokens in two columns, and between them what the chosen heads of a layer
- * attend to.
+ * Head view: the queries and keys as two columns, connected by lines for the weights of the chosen
+ * heads of a layer.
  */
 
 import { useComputed } from "@preact/signals";
@@ -46,7 +46,7 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** Keys and what they do: which arrows follow the tokens depends on how the tokens stand. */
+/** Return the keyboard shortcuts. The orientation decides which arrows move along the tokens. */
 function keysFor(
   orientation: Orientation,
   signed: boolean,
@@ -56,17 +56,17 @@ function keysFor(
     [columns ? UP_DOWN : LEFT_RIGHT, "previous, next token"],
     [columns ? LEFT_RIGHT : UP_DOWN, "queries, keys"],
     ["Home End", "first, last token in sight"],
-    // Signed numbers have no keys to leave out.
+    // Keys cannot be left out of signed numbers.
     ...KEYS.filter(([, what]) => !signed || !what.includes("leave")),
   ];
 }
 
-/** The figure of what is shown now, without what the pointer is on. */
+/** Return the plot without the pointer's highlights, its plan and its captions, for an export. */
 function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   const linePlot = store.still();
   const loaded = store.loaded.peek();
   if (!linePlot || !loaded) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  // The pins as they are now, though the weights may be those of a moment ago.
+  // The pins are current even if new weights are still loading.
   const plan = {
     ...loaded.plan,
     ...pinsOf(store.plan.peek() ?? { ...loaded.plan, token: null, key: null }),
@@ -76,7 +76,7 @@ function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   return { linePlot, plan, caption };
 }
 
-/** With what can be changed in the attention: where the view of a record may have its model. */
+/** Head view with the controls of interventions. Dashboards embed `HeadView` without them. */
 export function HeadViewWithWhatIf({ context }: { context: ViewContext<HeadState> }) {
   return (
     <HeadView
@@ -89,14 +89,14 @@ export function HeadViewWithWhatIf({ context }: { context: ViewContext<HeadState
 
 export function HeadView(props: {
   context: ViewContext<HeadState>;
-  /** What stands below the picture. */
+  /** Content below the picture. */
   below?: ComponentChildren;
-  /** What stands below the captions. */
+  /** Content below the captions. */
   last?: ComponentChildren;
 }) {
   const { context } = props;
   const { state } = context;
-  // Among others the matrix view has the image: below it there is room.
+  // In a dashboard the matrix view shows the image, because it has room below.
   const panelled = !context.embedded || context.ownImage === true;
   const inner = useMemo(() => sharingRoom(context, panelled), []);
   const store = useMemo(() => createHeadStore(inner), []);
@@ -127,7 +127,7 @@ export function HeadView(props: {
   const loaded = store.loaded.value;
 
   const leaveOut = (key: number): void => {
-    // Signed numbers have no keys to leave out.
+    // Keys cannot be left out of signed numbers.
     if (plan?.stack.signed) return;
     assign(state, { leave_out: toggleLeaveOut(state.leave_out.peek(), key) });
   };
@@ -140,7 +140,7 @@ export function HeadView(props: {
       summary={summary}
       exports={entries}
       keys={withImageKeys(keysFor(state.orientation.value, plan?.stack.signed === true), inner)}
-      // Windows and left out keys would point elsewhere.
+      // The windows and left-out keys are indices of the previous stack's tokens.
       onStack={() => ({
         query_window: null,
         key_window: null,
@@ -174,7 +174,7 @@ export function HeadView(props: {
   );
 }
 
-/** The captions and the legends. Apart, because they follow the pointer. */
+/** Captions and legends. A separate component, because they follow the pointer. */
 function HeadFooter({ store }: { store: HeadStore }) {
   const caption = store.caption.value;
   const linePlot = store.linePlot.value;
@@ -202,10 +202,7 @@ function HeadFooter({ store }: { store: HeadStore }) {
   );
 }
 
-/**
- * The names of what is drawn, in its colours. The pointer on one brings its lines out, as the focus
- * does in the strip of heads.
- */
+/** Names and colours of the series. The pointer on a name highlights the lines of its heads. */
 function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot }) {
   const hover = (heads: readonly number[]): void => {
     store.hoveredHeads.value = heads;
@@ -225,7 +222,7 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
   );
 }
 
-/** For a view that shows this one in a part of it. */
+/** Styles for views that embed the head view. */
 export const HEAD_CSS = whatIfCss;
 
 export { HEAD_DEFAULTS, type HeadState, type LeaveOut, windowsWith };

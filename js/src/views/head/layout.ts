@@ -1,4 +1,4 @@
-/** Where tokens, lines and bars of the head view stand. Pure functions. */
+/** Positions of tokens, lines and bars in the head view. Pure functions. */
 
 import type { Range } from "../../client/protocol";
 import { PRINT_TEXT } from "../../draw/figure-request";
@@ -10,25 +10,26 @@ import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/lab
 export type Orientation = "vertical" | "horizontal";
 export type Side = "query" | "key";
 
-/** One side's tokens: a column, or a row where the layout is horizontal. */
+/** Tokens of one side: a column, or a row if the layout is horizontal. */
 export interface Column {
   side: Side;
   window: Range;
   labels: Label[];
-  /** Every how many tokens a label has room. */
+  /** Step between tokens that have a label. */
   every: number;
   size: number;
-  /** Across the plot: where labels are anchored, and where lines begin. */
+  /** Position of the labels across the plot. */
   anchor: number;
+  /** Position of the ends of the lines across the plot. */
   edge: number;
-  /** Horizontal layout: labels stand on end because they are wider than a step. */
+  /** Whether labels are rotated because they are wider than a step. False in a vertical layout. */
   turned: boolean;
-  /** The place in the window before which a text of its own begins, with room for its name. */
+  /** Index in the window of the model's answer, which follows a gap, or null without an answer. */
   parted: number | null;
-  /** Across: the start of the bars and how far they may reach; a negative reach grows backwards. */
+  /** Start and maximum length of the bars across the plot. Negative lengths extend backwards. */
   barStart: number;
   barReach: number;
-  /** Across: where the bars of effects begin, and how much they take; only of keys that have any. */
+  /** Start and length of the effect bars across the plot. Only keys have effects. */
   effects?: { start: number; size: number };
 }
 
@@ -36,97 +37,99 @@ export interface Layout {
   orientation: Orientation;
   width: number;
   height: number;
-  /** Along the plot: the distance of two tokens, and the middle of the first. */
+  /** Distance between neighbouring tokens along the plot. */
   step: number;
+  /** Centre of the first token along the plot. */
   first: number;
   query: Column;
   key: Column;
 }
 
-/** For each side, how wide its patches are to their height; null where it has none. */
+/** Functions that return the aspect ratio of a token's image patch, or null for sides without. */
 export type Shapes = Record<Side, PatchShape | null>;
 
-/** What the layout depends on. */
+/** Arguments of `layOut`. */
 export interface LayoutInput {
   orientation: Orientation;
-  /** Pixels that the host gives. */
+  /** Available width in pixels. */
   width: number;
   queryTexts: readonly string[];
   keyTexts: readonly string[];
   queryWindow: Range;
   keyWindow: Range;
-  /** Sides with bars: on a screen both, as the pointer may call them up and moves nothing. */
+  /** Sides with room for bars. On a screen both have it, so that the pointer moves nothing. */
   barSides: readonly Side[];
-  /** For each side, the token that begins a text of its own. */
+  /** First token of the model's answer on each side. */
   starts?: Record<Side, number | null>;
   /** Tokens that are drawn as image patches. */
   shapes?: Shapes;
-  /** Whether bars leave a line both ways. */
+  /** Whether bars extend to both sides of an axis. */
   signed?: boolean | undefined;
-  /** Whether keys have bars of effects. */
+  /** Whether keys have effect bars. */
   effects?: boolean;
-  /** For a figure of a stated width: texts of one size, and rows no higher than they need. */
+  /** Whether this is a figure of a given width, with texts of one size and rows of minimum height. */
   printed?: boolean;
   measure: Measure;
 }
 
-/** Rooms that do not depend on the tokens, in pixels. */
+/** Height of the headings. All lengths are in pixels. */
 const HEADING = 44;
-/** Between the two texts of a side, for the name of the second. */
+/** Gap between the prompt and the answer, which contains the word "answer". */
 export const PARTED = 26;
 const GAP = 12;
 const LONGEST_LABEL = 190;
-/** Between the columns, where the plot is narrow. */
+/** Minimum width of the lines between the columns. */
 const LEAST_LINES = 84;
-/** The same where the view is narrower than this: bars are to be more than their numbers. */
+/** Width below which a view has a smaller minimum for lines, so that bars have room. */
 const NARROW = 320;
 const LEAST_NARROW_LINES = 60;
-/** Bars on both sides are as wide at least; those of a narrower view, such as a pane, as wide. */
+/** Minimum width of bars if both sides have room for them. */
 const LEAST_BARS = 72;
+/** Width of bars on both sides of a view that is narrower than `SMALL`. */
 const SMALL_BARS = 60;
-/** Where two columns do not fit, those beside queries are little more than their numbers. */
+/** Width of the bars beside queries if there is no room for readable bars on both sides. */
 const SHORT_BARS = 46;
 const SMALL = 480;
 const LEAST_LABEL_STEP = 11;
 const PRINTED_STEP = 16;
 const LARGEST_PICTURE = 40;
-/** A patch's sides differ by no more than so many times. */
+/** Maximum ratio of the sides of a patch. */
 const MOST_STRETCH = 3;
-/** Across a horizontal plot. */
+/** Distance between the two rows of a horizontal plot. */
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
-/** Bars that leave a line both ways take more. */
+/** Additional room for bars on both sides of an axis. */
 const SIGNED_BARS = 30;
-/** Bars of effects beside keys, where there is room and where there is little. */
+/** Length of effect bars in a wide and in a narrow view. */
 const EFFECTS = 56;
 const NARROW_EFFECTS = 30;
 const HORIZONTAL_MARGIN = 74;
 const PRINTED_MARGIN = 48;
 
-/** Tokens of scripts whose characters stand one above the other in a narrow column. */
+/** Whether a token can be written from top to bottom with upright characters, as in Japanese. */
 export function standsUpright(text: string): boolean {
   return /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}·。、，！？「」…]+$/u.test(
     text,
   );
 }
 
-/** A token that is short enough to stand among tokens that are turned. */
+/** Whether a label is short enough to stay horizontal among rotated labels. */
 export function staysLevel(label: Label, step: number): boolean {
   return label.width <= Math.min(24, step - 4);
 }
 
-/** The distance of two rows in a column of `count` tokens. */
+/** Return the distance between the rows of a column of `count` tokens. */
 export function rowStep(count: number): number {
   if (count <= 100) return Math.min(26, Math.max(13, 640 / Math.max(1, count)));
   return Math.max(3, 1150 / count);
 }
 
-/** The side of a patch along labels that are `step` apart; without gaps where that is little. */
+/** Return the length of a patch along the plot. There are gaps unless the step is small. */
 function patchSide(step: number): number {
   return step < LEAST_LABEL_STEP ? step : Math.min(LARGEST_PICTURE, step - 2);
 }
 
-/** One side's labels: texts, or as wide as the patches in their place. */
+/** Return the labels of one side: texts, or empty labels with the sizes of image patches. */
 function labelsOf(
   input: LayoutInput,
   side: Side,
@@ -151,20 +154,20 @@ function widest(labels: Label[]): number {
   return labels.reduce((most, label) => Math.max(most, label.width), 0);
 }
 
-/** The middle of a token along the plot, counted from the column's first token in sight. */
+/** Return the centre of a token along the plot. Index 0 is the first token of the window. */
 export function along(layout: Layout, place: number, column: Pick<Column, "parted">): number {
   const behind = column.parted !== null && place >= column.parted;
   return layout.first + place * layout.step + (behind ? PARTED : 0);
 }
 
-/** Where a side is parted: inside its window. */
+/** Return the index in the window of the answer, or null unless the window has both texts. */
 function partedAt(input: LayoutInput, side: Side): number | null {
   const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
   const start = input.starts?.[side] ?? null;
   return start !== null && start > first && start < stop ? start - first : null;
 }
 
-/** Columns side by side: queries left, keys right, bars outside of both. */
+/** Lay out two columns: the queries left, the keys right and the bars outside. */
 function vertical(input: LayoutInput): Layout {
   const { width } = input;
   const count = Math.max(
@@ -187,12 +190,12 @@ function vertical(input: LayoutInput): Layout {
   const least = width < NARROW && !input.printed ? LEAST_NARROW_LINES : LEAST_LINES;
   const free = Math.max(0, width - fixed - least);
   const small = width < SMALL && !input.printed;
-  // In a small picture the lines get what bars do not need.
+  // In a small view the lines get the width that the bars do not need.
   const side = small ? Math.min(SMALL_BARS, free / 2) : Math.min(300, spare / 2);
-  // Bars on both sides where each gets a readable width.
+  // Both sides have bars of equal width if each gets a readable width.
   const several = input.barSides.length > 1;
   const both = several && side >= (small ? SMALL_BARS : LEAST_BARS);
-  // Where two do not fit, a query's keys have them, which add up to one.
+  // Otherwise the keys have the wider bars, because the weights of a query sum to 1.
   const crowded = several && !both;
   const most = width - fixed - LEAST_NARROW_LINES;
   const short = crowded && !input.printed && most >= 2 * SHORT_BARS ? SHORT_BARS : 0;
@@ -223,7 +226,7 @@ function vertical(input: LayoutInput): Layout {
   const bottom = HEADING + count * step + apart;
   return {
     orientation: "vertical",
-    // Bars of effects that do not fit are reached by scrolling; a figure asks for more width.
+    // If effect bars do not fit, a view scrolls and a figure gets wider.
     width: effects > 0 ? Math.max(width, Math.ceil(used)) : width,
     height: bottom + 8 + (barRoom.query + barRoom.key > 0 ? AXIS_HEIGHT : 0),
     step,
@@ -258,7 +261,7 @@ function vertical(input: LayoutInput): Layout {
   };
 }
 
-/** Rows one above the other: queries on top, keys below. */
+/** Lay out two rows: the queries on top and the keys below. */
 function horizontal(input: LayoutInput): Layout {
   const count = Math.max(
     input.queryWindow[1] - input.queryWindow[0],
@@ -300,7 +303,7 @@ function horizontal(input: LayoutInput): Layout {
   const right = left + count * step + apart;
   return {
     orientation: "horizontal",
-    // Tokens that do not fit are reached by scrolling sideways.
+    // If the tokens do not fit, the view scrolls horizontally.
     width: Math.max(input.width, right + GAP),
     height: keyAnchor + key.height + GAP + beside + bars.key + 4,
     step,
@@ -335,12 +338,11 @@ function horizontal(input: LayoutInput): Layout {
   };
 }
 
-/** Places everything. */
 export function layOut(input: LayoutInput): Layout {
   return input.orientation === "horizontal" ? horizontal(input) : vertical(input);
 }
 
-/** The characters of a label, for writing it from top to bottom. */
+/** Return the characters of a label that is written from top to bottom. */
 export function stacked(text: string): string[] {
   return graphemes(text);
 }

@@ -1,4 +1,4 @@
-/** What the head view shows, as its parts draw it and speak of it. */
+/** Contents of the head view, from which its marks, captions and hints are made. */
 
 import type { TokenList } from "../../client/protocol";
 import type { Strongest } from "../../client/requests/strongest";
@@ -10,56 +10,56 @@ import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
 import type { Layout, Side } from "./layout";
 import type { Lines, Weights } from "./lines";
 
-/** A token of one side. */
+/** Token of one side. */
 export interface TokenAt {
   side: Side;
   index: number;
 }
 
-/** A line between two tokens. */
+/** Line between two tokens. */
 export interface LineAt {
   series: number;
   query: number;
   key: number;
 }
 
-/** Everything that is drawn. */
+/** Contents of the drawn plot. */
 export interface LinePlot {
   layout: Layout;
   palette: Palette;
   queries: TokenList;
   keys: TokenList;
-  /** Of which tokens may be patches. */
+  /** Images whose patches are tokens. */
   images: Images;
   weights: Weights;
-  /** What the numbers are. */
+  /** Kind of the numbers. */
   quantity: Quantity;
   lines: Lines;
-  /** The weight that is drawn with full opacity. */
+  /** Weight that is drawn with full opacity. */
   scale: number;
-  /** The pinned query and key. */
+  /** Pinned query and key. */
   token: number | null;
   key: number | null;
   hovered: TokenAt | null;
   hoveredLine: LineAt | null;
-  /** Heads that the pointer is on, in the strip of heads or in the legend. */
+  /** Heads under the pointer in the head selector or in the legend. */
   hoveredHeads: readonly number[];
-  /** Where the keyboard is. */
+  /** Token under the keyboard cursor. */
   cursor: TokenAt | null;
-  /** Whether what is not left out is divided by its sum. */
+  /** Whether the weights of the keys that are not left out are divided by their sum. */
   renormalized: boolean;
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
-  /** The strongest keys of the pinned query anywhere; null where they are not known. */
+  /** Strongest keys of the pinned query in the complete text, or null if they are not loaded. */
   strongest: Strongest | null;
-  /** Effects of the keys, which have bars. */
+  /** Effects of the keys, which are drawn as bars. */
   effects?: TokenEffects | null;
-  /** Whether a token matches what is searched for; null without a search. */
+  /** Function that returns whether a token matches the search, or null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
 
-/** The queries and keys whose lines stand out. */
+/** Query and key whose lines are highlighted. */
 export interface Focus {
   query: number | null;
   key: number | null;
@@ -67,17 +67,17 @@ export interface Focus {
 
 export type Pointing = Pick<LinePlot, "hovered" | "cursor" | "token" | "key">;
 
-/** The token that the pointer, else the keyboard, is on. */
+/** Return the token under the pointer, or else the token under the keyboard cursor. */
 export function pointedAt(linePlot: Pointing): TokenAt | null {
   return linePlot.hovered ?? linePlot.cursor;
 }
 
-/** What stands out: what is pointed at, else what is pinned. */
+/** Return the highlighted query or key: the one under pointer or cursor, or else the pins. */
 export function focusOf(linePlot: Pointing): Focus {
   const at = pointedAt(linePlot);
   const pins = { query: linePlot.token, key: linePlot.key };
   if (!at) return pins;
-  // Across from the only pin the pointer reads the pin's bars: they must not go away under it.
+  // Opposite a single pin, the pointer is on the bars of that pin, which must not disappear.
   const across =
     at.side === "query"
       ? pins.key !== null && pins.query === null
@@ -86,10 +86,10 @@ export function focusOf(linePlot: Pointing): Focus {
   return at.side === "query" ? { query: at.index, key: null } : { query: null, key: at.index };
 }
 
-/** The weight in a series as drawn; NaN for what is not in hand. */
+/** Return the drawn weight of a series, or NaN if it is not loaded. */
 export function drawnValue(linePlot: LinePlot, series: number, query: number, key: number): number {
   const { rows, columns, numReached } = linePlot.weights;
-  // No query looks so far ahead.
+  // The causal mask excludes this key for all loaded queries.
   if (key >= numReached) return 0;
   const of = linePlot.lines.series[series];
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
@@ -98,33 +98,32 @@ export function drawnValue(linePlot: LinePlot, series: number, query: number, ke
   return of?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
 }
 
-/** The colour of a series. */
 export function seriesColor(linePlot: LinePlot, place: number): string {
   const { series } = linePlot.lines;
   const only = series[place];
-  // What is drawn for several heads together does not belong to one of them.
+  // A mean or maximum over heads has no head's colour.
   if (!only || only.head === null) return linePlot.palette.neutral;
   return headColor(linePlot.palette, place, series.length);
 }
 
-/** Whether colours say the sign: of one series of signed numbers. Of several they say the head. */
+/** Whether colours show the sign, as for one series of signed numbers. Else they show the head. */
 export function colorsSigns({ quantity, lines }: Pick<LinePlot, "quantity" | "lines">): boolean {
   return quantity.signed && lines.series.length === 1;
 }
 
-/** The colour of one number of a series. */
+/** Return the colour of one value of a series. */
 export function valueColor(linePlot: LinePlot, place: number, value: number): string {
   return colorsSigns(linePlot) ? signColor(value, linePlot.palette) : seriesColor(linePlot, place);
 }
 
-/** The same for text. */
+/** Return the text colour of a series, which has more contrast than its lines. */
 export function seriesTextColor(linePlot: LinePlot, place: number): string {
   const { series } = linePlot.lines;
   if (series[place]?.head == null || colorsSigns(linePlot)) return linePlot.palette.neutral;
   return headTextColor(linePlot.palette, place, series.length);
 }
 
-/** One of the legend's names, with the heads that have its colour. */
+/** Entry of the legend, with the heads that have its colour. */
 export interface LegendEntry {
   name: string;
   color: string;
@@ -133,7 +132,7 @@ export interface LegendEntry {
   dashed?: boolean;
 }
 
-/** "heads 0, 1", or "heads 0 to 3" where they follow each other. */
+/** Return "heads 0, 1", or "heads 0 to 3" for at least three consecutive heads. */
 function groupName(heads: readonly number[]): string {
   const first = heads[0] as number;
   const last = heads.at(-1) as number;
@@ -141,7 +140,7 @@ function groupName(heads: readonly number[]): string {
   return heads.length > 2 && inTurn ? `heads ${first} to ${last}` : headsInWords(heads);
 }
 
-/** The names of what is drawn: of more heads than colours, those that share one together. */
+/** Return the entries of the legend. Heads that share a colour share an entry. */
 export function legendOf(linePlot: LinePlot): LegendEntry[] {
   const { lines, quantity, palette } = linePlot;
   const { series } = lines;
@@ -169,7 +168,7 @@ export function legendOf(linePlot: LinePlot): LegendEntry[] {
   return quantity.signed ? [...named, ...signs] : named;
 }
 
-/** Whether a series is of a head that the pointer is on. */
+/** Whether the pointer is on the head in the head selector or in the legend. */
 export function isHovered(linePlot: Pick<LinePlot, "hoveredHeads">, head: number | null): boolean {
   return head !== null && linePlot.hoveredHeads.includes(head);
 }

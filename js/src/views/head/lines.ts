@@ -1,4 +1,4 @@
-/** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
+/** Selection of the lines that are drawn, and their share of the weight. Pure functions. */
 
 import type { Range } from "../../client/protocol";
 import { topKeys } from "../../client/requests/strongest";
@@ -7,98 +7,99 @@ import { larger } from "../../client/signs";
 export type Combine = "separate" | "mean" | "max";
 export type LeaveOut = "special" | "first" | number;
 
-/** Weights of one layer, one matrix for each head. */
+/** Weights of one layer, with one matrix per head. */
 export interface Weights {
   heads: number[];
   /** Row-major, for the queries in `rows` and the keys in `columns`. */
   matrices: Float32Array[];
   rows: Range;
   columns: Range;
-  /** Keys that these queries may attend to; those outside `columns` are not in hand. */
+  /** Number of keys that these queries may attend to. Keys outside `columns` are not loaded. */
   numReached: number;
-  /** Whether a whole row sums to one. */
+  /** Whether complete rows sum to 1. */
   normalized: boolean;
   maximum: number;
   error: number;
 }
 
-/** Whether all weights of their queries are in hand. */
+/** Whether the rows are complete: every key that may have weight is loaded. */
 export function hasWholeRows({ columns, numReached }: Weights): boolean {
   return columns[0] === 0 && columns[1] >= numReached;
 }
 
-/** What is to be drawn of them. */
+/** Options of `computeLines`. */
 export interface LineOptions {
   combine: Combine;
-  /** Strongest keys in sight for each query and matrix; null for all. */
+  /** Number of strongest keys per query and matrix that are drawn, or null for all keys. */
   topK: number | null;
-  /** Only weights that reach it. */
+  /** Smallest weight that is drawn, in absolute value. */
   threshold: number;
-  /** For each key of the stack, 1 where it is left out. */
+  /** 1 for each key of the stack that is left out, and 0 for the others. */
   leftOut: Uint8Array;
-  /** For each query and key of the stack, 1 where the sentence pair takes it. */
+  /** 1 for each query and key that the choice of a sentence pair includes, and 0 for the others. */
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
   renormalize: boolean;
-  /** Queries and keys in sight. */
+  /** Queries and keys in the windows. */
   queryWindow: Range;
   keyWindow: Range;
 }
 
-/** The lines of one matrix. */
+/** Lines of one matrix. */
 export interface Series {
-  /** null for the mean or maximum over several. */
+  /** Number of the head, or null for the mean or maximum over several heads. */
   head: number | null;
   name: string;
   query: Int32Array;
   key: Int32Array;
   weight: Float32Array;
-  /** The matrix that they come from, as drawn: renormalised where that is asked for. */
+  /** Matrix of the lines, renormalised if the options require it. */
   matrix: Float32Array;
 }
 
 /**
- * Shares of the weight of the queries in sight; they add up to one. Of signed numbers they are
- * shares of all sizes.
+ * Shares of the weight of the queries in the window, which sum to 1. For signed numbers they are
+ * shares of the sum of absolute values.
  */
 export interface Shares {
   drawn: number;
-  /** To keys that are left out. */
+  /** Share of the keys that are left out. */
   leftOut: number;
-  /** How far that may be off, as the weights of a page are; 0 where they are exact. */
+  /** Largest error of `leftOut`, or 0 if the weights are exact. */
   leftOutError: number;
-  /** To keys that the sentence pair does not take. */
+  /** Share of the keys that the choice of a sentence pair excludes. */
   otherPair: number;
-  /** To keys outside the window. */
+  /** Share of the keys outside the window. */
   outside: number;
-  /** In sight, but below the threshold or not among the strongest. */
+  /** Share of the keys in the window whose lines are not drawn. */
   rest: number;
 }
 
 export interface Lines {
   series: Series[];
   shares: Shares;
-  /** Lines without the limit of `MOST_LINES`. */
+  /** Number of lines without the limit `MOST_LINES`. */
   total: number;
-  /** Share of the weight, part of the rest, that only is not drawn because it could not be seen. */
+  /** Share of the weight in lines that are too faint to be visible. Part of `shares.rest`. */
   faint: number;
-  /** Largest weight drawn, of signed numbers the largest size. */
+  /** Largest absolute value of a drawn weight. */
   largest: number;
-  /** How far any number that is shown of the queries in sight may be off. */
+  /** Largest error of any displayed number of the queries in the window. */
   error: number;
-  /** Queries without any weight, as masked rows are. */
+  /** Number of queries without any weight, such as masked rows. */
   emptyQueries: number;
-  /** Whether weights to keys outside the window are known: key by key, or at least their sum. */
+  /** Whether the weight of every key is loaded. */
   wholeRows: boolean;
+  /** Whether the total weight of the keys outside the window is known. */
   outsideKnown: boolean;
 }
 
-/** A line weaker than this share of the maximum cannot be seen: it is not drawn nor counted. */
+/** Smallest visible weight, as a share of the maximum. Fainter lines are not drawn or counted. */
 export const FAINTEST = 0.002;
-/** Of more lines the strongest are drawn: one could not tell them apart. */
+/** Maximum number of drawn lines. More lines could not be distinguished. */
 export const MOST_LINES = 20_000;
 
-/** The mean over matrices, cell by cell, or the number that is largest in size. */
+/** Return the mean of each cell over the matrices, or its value with the largest absolute value. */
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
   const [first = new Float32Array(0), ...others] = matrices;
   if (how === "max") {
@@ -115,12 +116,12 @@ export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): 
   return new Float32Array(sums.map((sum) => sum / matrices.length));
 }
 
-/** The name of what is drawn for several heads together: "mean of 12 heads". */
+/** Return the name of a combination of heads: "mean of 12 heads". */
 export function combinedName(how: "mean" | "max", heads: string): string {
   return `${how === "mean" ? "mean" : "maximum"} of ${heads}`;
 }
 
-/** The matrices that are drawn: one for each head, or one for all. */
+/** Return the matrices to draw: one per head, or one combination of all heads. */
 export function shownMatrices(
   weights: Weights,
   combine: Combine,
@@ -139,18 +140,19 @@ export function shownMatrices(
   return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
 }
 
-/** The strongest lines of all series. Typed arrays, because objects would take most of the time. */
+/** Collector of the strongest lines of all series. Typed arrays are much faster than objects. */
 class StrongestLines {
-  /** All that were added, and those that are kept. */
+  /** Number of lines that were added. */
   total = 0;
+  /** Number of lines that are stored. */
   count = 0;
   readonly series = new Uint16Array(2 * MOST_LINES);
   readonly query = new Int32Array(2 * MOST_LINES);
   readonly key = new Int32Array(2 * MOST_LINES);
   readonly weight = new Float32Array(2 * MOST_LINES);
-  /** The weights before renormalising. */
+  /** Weights before renormalisation. */
   readonly share = new Float32Array(2 * MOST_LINES);
-  /** No weight of this size or less is among the strongest. */
+  /** Absolute value up to which a weight is not among the strongest. */
   #tooWeak = 0;
 
   add(series: number, query: number, key: number, weight: number, share: number): void {
@@ -165,7 +167,7 @@ class StrongestLines {
     this.share[at] = share;
   }
 
-  /** The lines of one series. */
+  /** Return the lines of one series. */
   of(series: number): Pick<Series, "query" | "key" | "weight"> {
     const isOf = (_: number, i: number): boolean => this.series[i] === series;
     return {
@@ -175,7 +177,7 @@ class StrongestLines {
     };
   }
 
-  /** Removes all but the strongest; of equal ones the first stay. */
+  /** Remove all lines except the strongest. Among equal weights the first lines stay. */
   cut(): void {
     const { count } = this;
     if (count <= MOST_LINES) return;
@@ -194,7 +196,7 @@ class StrongestLines {
   }
 }
 
-/** How far the share of what is left out may be off where weights are: see `Shares`. */
+/** Return the largest error of `Shares.leftOut`, which follows from the error of the weights. */
 function leftOutError(
   weights: Pick<Weights, "error" | "numReached">,
   options: Pick<LineOptions, "leftOut">,
@@ -205,7 +207,7 @@ function leftOutError(
   if (weights.error === 0 || sums.total === 0 || count === 0) return 0;
   const share = sums.leftOut / sums.total;
   const off = (count * weights.error * sums.rows) / sums.total;
-  // A row sums to one: how far its sum is from that is known. Else any key may be off.
+  // If true rows sum to 1, the error of a sum is known. Otherwise each key may add its error.
   const whole = sumToOne
     ? Math.abs(sums.rows / sums.total - 1)
     : (weights.numReached * weights.error * sums.rows) / sums.total;
@@ -213,8 +215,8 @@ function leftOutError(
 }
 
 /**
- * How far weights may be off that were divided by their sum: of a true weight w in a true sum r, the
- * quotient differs from that of v in s by no more than (|v - w| + (v / s) |s - r|) / r.
+ * Return the largest error of weights that are divided by their sum. For a weight v with true value
+ * w and a sum s with true value r, |v / s - w / r| is at most (|v - w| + (v / s) |s - r|) / r.
  */
 function quotientError(largest: number, sum: number, error: number, sumError: number): number {
   if (error === 0) return 0;
@@ -222,7 +224,7 @@ function quotientError(largest: number, sum: number, error: number, sumError: nu
   return least > 0 ? Math.min(1, (error + (largest / sum) * sumError) / least) : 1;
 }
 
-/** Lines and shares of what the options leave of the weights. */
+/** Select the lines to draw, and compute their shares of the weight. */
 export function computeLines(
   weights: Weights,
   options: LineOptions,
@@ -255,7 +257,7 @@ export function computeLines(
       let [kept, leftOut, otherPair, inSight, largestKept] = [0, 0, 0, 0, 0];
       for (let key = left; key < right; key++) {
         const size = Math.abs(row[key - left] as number);
-        // Most of a long text's weights are, as a page has them.
+        // On a page, most weights of a long text are rounded to 0.
         if (size === 0) continue;
         if (options.leftOut[key]) leftOut += size;
         else if (!options.pairKeys[key]) otherPair += size;
@@ -265,10 +267,10 @@ export function computeLines(
           if (size > largestKept) largestKept = size;
         }
       }
-      // The rest of the weight has left the window.
+      // The missing weight belongs to keys that are not loaded.
       if (!wholeRows && sumToOne) kept += Math.max(0, 1 - kept - leftOut - otherPair);
       const total = kept + leftOut + otherPair;
-      // Nothing in the window is not nothing at all.
+      // A row that is not complete may have weight on keys that are not loaded.
       if (total === 0 && wholeRows) emptyQueries++;
       if (total > 0) sums.rows++;
       sums.total += total;
@@ -279,7 +281,7 @@ export function computeLines(
       if (options.renormalize) {
         for (let key = left; key < right; key++)
           drawnMatrix[start + key - left] = isMeant(key) ? (row[key - left] as number) * factor : 0;
-        // Of a row that sums to one, what is kept is off by what its sum and the other keys are.
+        // If rows sum to 1, the error of `kept` is that of the row's sum and of the excluded keys.
         const sumError = sumToOne
           ? Math.abs(1 - total) + (numColumns - numMeant) * weights.error
           : numMeant * weights.error;
@@ -290,7 +292,7 @@ export function computeLines(
         const share = row[key - left] as number;
         const value = share * factor;
         const size = Math.abs(value);
-        // A weight of 0 has no line, also where the maximum is nothing.
+        // A weight of 0 has no line, even if the maximum is 0.
         if (value === 0 || size < options.threshold) return;
         if (size < faintest) sums.faint += Math.abs(share);
         else strongest.add(place, query, key, value, share);

@@ -18,35 +18,35 @@ import {
 import { focusOf, isHovered, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Series } from "./lines";
 
-/** The distance by which the lines of several heads between two tokens are set apart. */
+/** Return the distance between the lines of different heads that connect the same tokens. */
 function spreadOf(linePlot: LinePlot): number {
   const count = linePlot.lines.series.length;
   if (count < 2) return 0;
   return Math.min(2.6, (linePlot.layout.step * 0.62) / count);
 }
 
-/** Lines below this opacity are one pixel wide. */
+/** Opacity below which lines are one pixel wide. */
 const WEAK = 0.12;
-/** Where tokens are nearer to each other, so are lines: wide ones would cover their neighbours. */
+/** Token distance below which lines are one pixel wide, so that they do not cover each other. */
 const NARROW_STEP = 6;
 
-/** Opacity and width of a line, by its weight. */
+/** Return the opacity and the width of a line. */
 export function strength(
   weight: number,
   scale: number,
   step: number,
 ): { opacity: number; width: number } {
   const opacity = Math.min(1, Math.abs(weight) / scale);
-  // Browsers paint lines of just one pixel several times faster, and most lines are weak.
+  // Browsers paint lines of exactly one pixel several times faster, and most lines are weak.
   const thin = opacity < WEAK || step < NARROW_STEP;
   return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
 }
 
-/** The lines of a series; those of negative numbers by themselves, dashed, behind the others. */
+/** Return the lines of a series. Negative numbers are dashed and lie behind the others. */
 function curvesOf(
   linePlot: LinePlot,
   place: number,
-  /** Null for all. */
+  /** Filter, or null for all lines. */
   takes: ((query: number, key: number) => boolean) | null,
   wider: number,
 ): CurvesMark[] {
@@ -110,12 +110,12 @@ function curvesOfSign(
   };
 }
 
-/** All lines, as they look when nothing stands out. */
+/** Return all lines, as they look without a highlight. */
 export function backMarks(linePlot: LinePlot): Mark[] {
   return linePlot.lines.series.flatMap((_, place) => curvesOf(linePlot, place, null, 0));
 }
 
-/** How strongly all lines are seen behind what stands out. */
+/** Return the opacity of all lines behind the highlighted ones. */
 export function backOpacity(linePlot: LinePlot): number {
   if (linePlot.lines.series.some((each) => isHovered(linePlot, each.head))) return 0.12;
   const focus = focusOf(linePlot);
@@ -153,7 +153,7 @@ function focusCurves(linePlot: LinePlot): Mark[] {
       1.2,
     );
     for (const mark of lines) {
-      // A faint line that is pointed at must be seen to be the one that is spoken of.
+      // Even a faint line must be visible if the hint describes it.
       mark.opacity.fill(1);
       marks.push(mark);
     }
@@ -161,7 +161,7 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   return marks;
 }
 
-/** Tokens of one side, with what marks them out. */
+/** Return the tokens of one side with their highlights. */
 function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette } = linePlot;
   const query = column.side === "query";
@@ -205,7 +205,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const away = members[index] === 0;
     if (label.height) {
       const look = { lit, faded: out || away, struck: out };
-      // Those that stand out may be larger than their place: above all others.
+      // Highlighted patches may be larger than their row, so they are drawn above the others.
       const pile = lit ? texts : marks;
       pile.push(...patchMarks({ ...linePlot, tokens }, column, { label, index, middle }, look));
       return;
@@ -281,7 +281,7 @@ function labelBox(layout: Layout, column: Column, width: number, middle: number)
   return { x: middle - wide / 2, y, width: wide, height: length };
 }
 
-/** All of the token's row is its target, from its bars to where its lines begin. */
+/** Return the area that responds to the pointer: the token's row from its bars to its lines. */
 function hitBox(layout: Layout, column: Column, middle: number): Box {
   const end = column.barStart + column.barReach;
   const low = Math.min(column.edge, end);
@@ -315,7 +315,7 @@ function headingMarks(linePlot: LinePlot): Mark[] {
   ];
 }
 
-/** The name of the text that the model produced, and a rule, before its first token. */
+/** Return a rule and the word "answer", which precede the tokens that the model generated. */
 function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette } = linePlot;
   if (column.parted === null) return [];
@@ -339,7 +339,7 @@ function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   ];
 }
 
-/** What stands out, the tokens, and the bars of what stands out. */
+/** Return the highlighted lines, the tokens, and the bars of the highlight. */
 export function frontMarks(linePlot: LinePlot): Mark[] {
   return [
     ...focusCurves(linePlot),
@@ -351,20 +351,20 @@ export function frontMarks(linePlot: LinePlot): Mark[] {
   ];
 }
 
-/** How a patch stands out from the others. */
+/** Appearance of a patch. */
 export interface PatchLook {
-  /** Pointed at, pinned, or found. */
+  /** Whether it is under the pointer, pinned or found. */
   lit: boolean;
-  /** Stepping back: left out, or of the other text of a pair. */
+  /** Whether it is left out or belongs to the other text of a pair. */
   faded: boolean;
   struck: boolean;
 }
 
-/** Lower patches are drawn so high where they stand out. */
+/** Minimum height of a highlighted patch. */
 const LEAST_LIT = 22;
 const FADED = 0.35;
 
-/** A patch in a column; as long as its pixels are missing, a plain rectangle. */
+/** Return a patch in a column, or a plain rectangle until its image is loaded. */
 export function patchMarks(
   of: { layout: Layout; palette: Palette; images: Images; tokens: TokenList },
   column: Column,

@@ -1,4 +1,4 @@
-/** The plot: two canvases, the pointer and the keyboard. */
+/** Plot of the head view with its pointer and keyboard events. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -27,7 +27,7 @@ interface PlotProps {
   onLeaveOut: (key: number) => void;
 }
 
-/** What is under the pointer, and where it is. */
+/** Token or line under the pointer, and the position of the pointer. */
 interface Under {
   token: TokenAt | null;
   line: LineAt | null;
@@ -35,7 +35,7 @@ interface Under {
   y: number;
 }
 
-/** Heads whose numbers are listed in a hint: where there are more, the strongest. */
+/** Maximum number of heads in a hint. If there are more, the strongest are listed. */
 const MOST_ROWS = 8;
 
 function hintRows(
@@ -57,7 +57,7 @@ function hintRows(
   return shown;
 }
 
-/** The hint for the token or the line under the pointer. */
+/** Return the hint for the token or the line under the pointer. */
 function hintOf(
   linePlot: LinePlot,
   token: TokenAt | null,
@@ -116,7 +116,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     const { x, y } = pointIn(plot.current, event);
     const scene = store.scene.peek();
     if (!scene) return { token: null, line: null, x, y };
-    // Where some lines stand out, the others are too faint to be meant.
+    // If some lines are highlighted, the others are too faint to be targets.
     const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
     const meaning = hitTest(standsOut ? scene.front : [...scene.back, ...scene.front], x, y);
     return {
@@ -133,7 +133,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     if (!same(store.hoveredLine.peek(), line)) store.hoveredLine.value = line;
     const linePlot = store.linePlot.peek();
     const text = linePlot && hintOf(linePlot, token, line);
-    // The box stands beside what scrolls sideways, not in it, where it would be cut off.
+    // The hint lies outside the element that scrolls, which would clip it.
     hint.value = text ? { ...text, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
   };
 
@@ -165,7 +165,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     const window = side === "query" ? plan.queryWindow : plan.keyWindow;
     const from = here?.index ?? (by > 0 ? window[0] - 1 : window[1]);
     const { length } = (side === "query" ? plan.queries : plan.keys).text;
-    // A step leaves the window and takes it along; to its ends is another thing.
+    // A single step may leave the window, which then follows. Home and End stay inside.
     const [first, stop] = Math.abs(by) > 1 ? window : [0, length];
     const index = Math.max(first, Math.min(stop - 1, from + by));
     store.cursor.value = { side, index };
@@ -184,7 +184,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     const plan = store.plan.peek();
     if (!plan) return false;
     const lying = state.orientation.peek() === "horizontal";
-    // Tokens follow each other along one pair of arrows; the other pair changes sides.
+    // One pair of arrow keys moves along the tokens, and the other pair changes the side.
     const turned: Record<string, string> = lying
       ? {
           ArrowRight: "ArrowDown",

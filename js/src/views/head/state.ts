@@ -1,4 +1,4 @@
-/** What the head view's state asks of a record, and the loading of it. */
+/** Traits of the head view, and the weights that they require. */
 
 import type { Range } from "../../client/protocol";
 import type { Piece, Source } from "../../client/source";
@@ -7,7 +7,7 @@ import { same } from "../../ui/view/state";
 import type { Orientation, Side } from "./layout";
 import type { Combine, LeaveOut, Weights } from "./lines";
 
-/** The head view's traits; the names are Python's. */
+/** Traits of the head view, under their Python names. */
 export interface HeadState extends RecordState {
   combine: Combine;
   top_k: number | null;
@@ -31,15 +31,15 @@ export const HEAD_DEFAULTS: HeadState = {
   orientation: "vertical",
 };
 
-/** The default window of a list of tokens: all up to a hundred, else the first 64. */
+/** Return the default window: all of up to 100 tokens, or the first 64 of more tokens. */
 export function defaultWindow(count: number): Range {
   return count <= 100 ? [0, count] : [0, 64];
 }
 
-/** More tokens than this are never laid out at once. */
+/** Maximum number of tokens in a window. */
 const MOST_IN_SIGHT = 2000;
 
-/** A window that lies inside the list, whatever was asked for. */
+/** Clip a window to a list of `count` tokens. It has at least one token. */
 export function clipWindow(window: Range | null, count: number): Range {
   if (!window) return defaultWindow(count);
   const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
@@ -48,35 +48,39 @@ export function clipWindow(window: Range | null, count: number): Range {
   return [start, Math.min(stop, count)];
 }
 
-/** A place, and what of it is in sight. */
+/** Selection with its token windows and the range of weights to load. */
 export interface Plan extends Selection {
   queryWindow: Range;
   keyWindow: Range;
-  /** The loaded weights: all of the windows that can have weight. */
+  /** Ranges of queries and keys whose weights are loaded. */
   rows: Range;
   columns: Range;
-  /** Keys that the loaded queries may attend to: of a causal text none that is ahead of all. */
+  /** Number of keys that the loaded queries may attend to. A causal mask excludes later keys. */
   numReached: number;
 }
 
-/** Weights of one plan, in hand. */
+/** Loaded weights of a plan. */
 export interface Loaded {
   plan: Plan;
   weights: Weights;
 }
 
-/** Values that are loaded at once so that what comes next is already there. */
+/** Maximum number of weights per load if a page loads all heads in advance. */
 const SMALL = 1_000_000;
+/** Maximum number of weights per load of complete rows. */
 const LARGE = 4_000_000;
-/** Of longer rows the least weights, which a byte cannot tell from none, are too much together. */
+/**
+ * Maximum length of rows that are loaded completely. Pages round the smallest weights to 0, and in
+ * longer rows these weights have a large sum.
+ */
 const MOST_KEYS = 2048;
-/** Rows are loaded in whole runs of this many, so that a window can move without a request. */
+/** Multiple in which rows are loaded, so that a window can move without a request. */
 const ROWS_AT_ONCE = 64;
 
-/** What of the state a plan depends on. */
+/** Traits that determine a plan. */
 export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 
-/** The part of a place that is in sight, and what has to be loaded for it. */
+/** Return the windows of a selection and the range of weights to load. */
 export function planOf(selection: Selection, state: PlanState): Plan {
   const { heads } = selection;
   const numQueries = selection.queries.text.length;
@@ -91,7 +95,7 @@ export function planOf(selection: Selection, state: PlanState): Plan {
   const numReached = causal && key_tokens === null ? rows[1] : numKeys;
   let columns: Range = [0, numReached];
   const tooLong = numKeys > MOST_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
-  // Whole rows say how much weight goes where, and the window can move without a request.
+  // Complete rows show the weight outside the window, and the window can move without a request.
   if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
     rows = queryWindow;
     columns = keyWindow;
@@ -99,31 +103,31 @@ export function planOf(selection: Selection, state: PlanState): Plan {
   return { ...selection, queryWindow, keyWindow, rows, columns, numReached };
 }
 
-/** Whether only a part of the keys is in sight. */
+/** Whether the window shows only a part of the keys. */
 export function isWindowed({ keyWindow, keys }: Pick<Plan, "keyWindow" | "keys">): boolean {
   return keyWindow[1] - keyWindow[0] < keys.text.length;
 }
 
-/** Moves a window by whole steps, inside the list. */
+/** Move a window by up to `by` tokens, so that it stays inside the list. */
 function moveWindow(window: Range, count: number, by: number): Range {
   const size = window[1] - window[0];
   const start = Math.max(0, Math.min(count - size, window[0] + by));
   return [start, start + size];
 }
 
-/** A window of another size that keeps its start where it can. */
+/** Change the size of a window. Its start moves only if its end would exceed the list. */
 export function resizeWindow(window: Range, count: number, size: number): Range {
   return moveWindow([window[0], window[0] + Math.min(size, count)], count, 0);
 }
 
-/** A window of the same size with the token near its middle. */
+/** Return the window if it contains the token, or one of the same size centred on the token. */
 export function windowAround(window: Range, count: number, index: number): Range {
   if (index >= window[0] && index < window[1]) return window;
   const size = window[1] - window[0];
   return moveWindow([0, size], count, index - Math.floor(size / 2));
 }
 
-/** Windows that have a token of a side in sight; of the same tokens both go to it. */
+/** Return window traits that show a token. Equal windows over the same tokens move together. */
 export function windowsShowing(
   plan: Plan,
   index: number,
@@ -131,7 +135,7 @@ export function windowsShowing(
 ): Partial<HeadState> {
   const { queryWindow, keyWindow, queries, keys } = plan;
   const window = side === "query" ? queryWindow : keyWindow;
-  // Windows that need not move keep their default.
+  // A window that does not move keeps its trait, which may be null.
   if (index >= window[0] && index < window[1]) return {};
   const query_window =
     side === "query" ? windowAround(queryWindow, queries.text.length, index) : queryWindow;
@@ -144,7 +148,7 @@ export function windowsShowing(
   return { query_window, key_window };
 }
 
-/** The same of a place, for a view that shows this one in a part of it. */
+/** Return window traits that show a token of a selection, for views that embed the head view. */
 export function windowsWith(
   selection: Selection,
   windows: PlanState,
@@ -155,8 +159,8 @@ export function windowsWith(
 }
 
 /**
- * What is left out: nothing of signed numbers, which are not shares of one that others could take
- * over; so they are not renormalised either.
+ * Return the keys to leave out. Signed numbers leave out none: they are not shares of 1 that the
+ * other keys could take over, so they are not renormalised either.
  */
 export function leftOutOf(
   { stack }: Selection,
@@ -165,12 +169,12 @@ export function leftOutOf(
   return stack.signed ? [] : leaveOut;
 }
 
-/** Whether all heads are shown together because none is chosen: all may be chosen, too. */
+/** Whether no head is chosen, so that all heads are shown as one combination. */
 export function isTogether(plan: Pick<Plan, "chosen">): boolean {
   return plan.chosen.length === 0;
 }
 
-/** What of a plan has to be asked for, and what tells two plots of it apart. */
+/** Return the part of a plan that determines the requested weights and their plot. */
 export function partOf(plan: Plan) {
   const { layer, heads, rows, columns, queryWindow, keyWindow } = plan;
   const together = isTogether(plan);
@@ -196,10 +200,10 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
   };
 }
 
-/** Loads what a plan needs. */
+/** Load the weights of a plan. */
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
-  // A page has all heads at hand where they fit into one reply, so that choosing another is instant.
+  // A page loads all heads if they fit into one reply, so that choosing another head is instant.
   const all = !source.carrier.live && plan.allHeads.length * values <= SMALL;
   const heads = all ? plan.allHeads : plan.heads;
   const request = {

@@ -1,4 +1,4 @@
-/** The head view's live state: from its traits to what is drawn, as signals. */
+/** Signals of the head view, from its traits to the drawn scene. */
 
 import { batch, computed, signal, untracked } from "@preact/signals";
 import { meantBy } from "../../client/requests/strongest";
@@ -40,7 +40,7 @@ import {
 } from "./state";
 import { createStrongest } from "./strongest";
 
-/** What of a plan changes without anything to load. */
+/** Return the pins of a plan, whose changes load nothing. */
 export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key" | "asQuery"> {
   return { token, key, ...(asQuery !== undefined && { asQuery }) };
 }
@@ -52,7 +52,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const hoveredHeads = signal<readonly number[]>([]);
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
-  /** Windows and pins from before the last leap, to go back to. */
+  /** Windows and pinned key before the last jump, which `goBack` restores. */
   const before = signal<Partial<HeadState> | null>(null);
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
@@ -64,7 +64,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return planOf(selection, windows);
   });
 
-  // Pins change what stands out and not what is loaded.
+  // The request contains no pins, because they change only the highlight.
   const wanted = computed(() => plan.value && partOf(plan.value));
   const answered = record.answer(wanted, async (_, signal) => {
     const now = untracked(() => plan.value) as Plan;
@@ -77,10 +77,10 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
     return meantBy(drawn, leaveOut, pairOf(drawn, state.pair.value));
   });
-  // By themselves: a plan of another layer, which is still to come, changes nothing that is drawn.
+  // Separate signals, because a plan of another layer must not redraw the lines before it is loaded.
   const pinnedToken = computed(() => plan.value?.token ?? null);
   const pinnedKey = computed(() => plan.value?.key ?? null);
-  /** The strongest keys of the pinned query anywhere; null where all keys are in sight. */
+  /** Strongest keys of the pinned query in the complete text, or null if the window shows it all. */
   const listed = createStrongest(context, plan);
 
   const options = computed(() => {
@@ -110,7 +110,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   const own = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(own) ?? own;
-  /** Of signed numbers, unless it is that of pictures beside each other. */
+  /** Whether signed numbers determine the scale, unless several pictures share one scale. */
   const ownScale = ({ stack }: Plan): boolean => stack.signed === true && !context.scale;
 
   const isInSight = (side: Side, index: number | null): index is number => {
@@ -122,7 +122,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     token: isInSight("query", pinnedToken.value) ? pinnedToken.value : null,
     key: isInSight("key", pinnedKey.value) ? pinnedKey.value : null,
   }));
-  // A window may have been moved away from under it.
+  // The window may have moved away from the cursor.
   const cursorInSight = computed(() => {
     const at = cursor.value;
     return at && isInSight(at.side, at.index) ? at : null;
@@ -153,7 +153,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   };
   const layout = computed(() => layoutOf(["query", "key"]));
 
-  /** The picture without pins and pointer. */
+  /** Plot without pins and pointer. */
   const ground = computed<LinePlot | null>(() => {
     const now = loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
@@ -198,14 +198,14 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     );
   });
 
-  /** The picture for print, without the pointer and without room for it. */
+  /** Return the plot for an export, without the pointer's highlights and the room for them. */
   const still = (): LinePlot | null => {
     const now = pinned.peek();
     if (!now) return null;
     const barSides: Side[] = [];
     if (now.token !== null) barSides.push("key");
     if (now.key !== null) barSides.push("query");
-    // On the screen there is room for bars that the pointer may call up: lines stay where they are.
+    // On the screen, room is reserved for bars that the pointer may show, so that lines stay fixed.
     const layout = isPrinted(context.figure) ? layoutOf(barSides) : null;
     return { ...now, layout: layout ?? now.layout };
   };
@@ -221,7 +221,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       },
   );
 
-  // Does not follow the pointer: all lines are laid out anew only when they change.
+  // Independent of the pointer, so that the lines are computed again only when they change.
   const back = computed(() => (ground.value ? backMarks(ground.value) : []));
 
   const scene = computed(() => {
@@ -232,11 +232,11 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const caption = computed<Caption | null>(() => {
     const [now, wanted, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
     if (!now || !wanted || !drawn) return null;
-    // The caption names the pins as they are asked for, though the weights may be those of a moment ago.
+    // The caption names the current pins even if new weights are still loading.
     return captionOf({ ...drawn, ...pinsOf(wanted) }, now, follow(state), true);
   });
 
-  /** The words for who cannot see the plot; the pointer changes nothing about them. */
+  /** Text for screen readers, which does not depend on the pointer. */
   const summary = computed(() => {
     const [now, drawn] = [pinned.value, loaded.value?.plan];
     const asked = plan.value;
@@ -249,7 +249,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       : "";
   });
 
-  /** Whether what is drawn is what the state asks for. */
+  /** Whether the drawn plot corresponds to the traits. */
   const current = computed(() => {
     const drawn = loaded.value?.plan;
     const whole = imagesDrawn(context) && loaded.value !== null;
@@ -276,7 +276,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     search,
     matches,
     before,
-    /** Keeps where the reader is, before a leap. */
+    /** Store the windows and the pinned key before a jump. */
     leave: () => {
       const { queryWindow: query_window, keyWindow: key_window } = plan.peek() as Plan;
       before.value = { query_window, key_window, key: state.key.peek() };
@@ -287,7 +287,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
 export type HeadStore = ReturnType<typeof createHeadStore>;
 
-/** Pins a token, or takes the pin away where it already is. */
+/** Pin a token, or unpin it if it is pinned. */
 export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): void {
   const field = at.side === "query" ? "token" : "key";
   assign(state, {
@@ -295,7 +295,7 @@ export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): 
   } as Partial<HeadState>);
 }
 
-/** Moves windows so that a token comes into sight: on the keys' side the keys' alone. */
+/** Move the windows to a token. If the token is a key, only the window of the keys moves. */
 export function jumpTo(
   context: ViewContext<HeadState>,
   plan: Plan,
@@ -306,12 +306,12 @@ export function jumpTo(
   const moved = key
     ? { key_window: windowAround(plan.keyWindow, plan.keys.text.length, index) }
     : windowsShowing(plan, index, side);
-  // Both are set, so that the other stays where it is.
+  // Both windows are set, so that the other one stays where it is.
   if (moved.key_window || moved.query_window)
     assign(context.state, { query_window: plan.queryWindow, ...moved });
 }
 
-/** To where the reader was before the last leap; another time, forth again. */
+/** Restore the windows from before the last jump. A second call reverts the first. */
 export function goBack(context: ViewContext<HeadState>, store: HeadStore): void {
   const before = store.before.peek();
   if (!before) return;
@@ -319,7 +319,7 @@ export function goBack(context: ViewContext<HeadState>, store: HeadStore): void 
   assign(context.state, before);
 }
 
-/** A heat-map for each head that has lines of its own, or one for all together. */
+/** Create the image panel with a heat map per series of lines. */
 export function createHeadImage(context: ViewContext<HeadState>, store: HeadStore): ImagePanel {
   const series = computed(() => {
     const [ground, plan] = [store.ground.value, store.plan.value];
@@ -330,7 +330,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
       (each, place) =>
         ({
           name: each.name,
-          // Grey over a grey image would not be seen.
+          // Grey would be invisible over a grey image.
           color: each.head === null ? palette.positive : seriesColor(ground, place),
           textColor: each.head === null ? palette.ink : seriesTextColor(ground, place),
           heads: each.head === null ? plan.heads : [each.head],
@@ -357,7 +357,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     focus: computed(() => {
       const linePlot = store.linePlot.value;
       const selection = context.record.selection.value;
-      // Pins out of sight are not in the plot.
+      // The plot omits pins outside the windows.
       const pins = { query: selection?.token ?? null, key: selection?.key ?? null };
       if (!linePlot || (!linePlot.hovered && !linePlot.cursor)) return pins;
       return focusOf({ ...linePlot, token: pins.query, key: pins.key });

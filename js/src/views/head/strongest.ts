@@ -1,4 +1,4 @@
-/** The strongest keys of the pinned query, wherever they lie in a text of which a part is in sight. */
+/** Strongest keys of the pinned query in the complete text, for windows that show a part of it. */
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { StrongestRequest } from "../../client/protocol";
@@ -8,18 +8,18 @@ import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
 import { type HeadState, isTogether, isWindowed, leftOutOf, type Plan } from "./state";
 
-/** Keys that are listed. */
+/** Number of requested keys per matrix. */
 const LISTED = 12;
-/** Matrices whose lists are read; of more there is no telling apart. */
+/** Maximum number of heads that have a list. */
 export const MOST_LISTS = 4;
 
-/** How the heads of a plan are put together. */
+/** Return how the heads of a plan are combined. */
 function combineOf(plan: Plan, combine: HeadState["combine"]): StrongestRequest["combine"] {
   if (plan.heads.length === 1) return "separate";
   return combine === "separate" && isTogether(plan) ? "mean" : combine;
 }
 
-/** One of a query's strongest keys. */
+/** Key with a large weight, and the matrix in which it has this weight. */
 export interface StrongKey {
   series: number;
   key: number;
@@ -27,8 +27,8 @@ export interface StrongKey {
 }
 
 /**
- * The strongest keys of a query in all matrices together, the strongest first; null where they are
- * not known.
+ * Return the strongest keys of a query over all matrices in descending order, or null if they are
+ * not loaded.
  */
 export function strongestKeys(
   strongest: Strongest | null,
@@ -49,7 +49,10 @@ export function strongestKeys(
   return all.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
 }
 
-/** The strongest keys of the pinned query; null where none is pinned, or all keys are in sight. */
+/**
+ * Create the signal of the pinned query's strongest keys. It is null if no query is pinned, if the
+ * window shows all keys, and while the reply is pending.
+ */
 export function createStrongest(
   { source, state, record }: ViewContext<HeadState>,
   plan: ReadonlySignal<Plan | null>,

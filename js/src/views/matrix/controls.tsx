@@ -1,4 +1,4 @@
-/** The matrix view's own controls: colour, pooling, and what is in sight. */
+/** Controls of the matrix view: colours, pooling, zoom and windows. */
 
 import type { Range } from "../../client/protocol";
 import { Choice } from "../../ui/controls/fields";
@@ -113,7 +113,7 @@ function Zoom({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) 
   );
 }
 
-/** The first and the last token of a side in sight, as numbers. */
+/** Number fields for the first and the last token of a window. */
 function WindowField(props: {
   label: string;
   axis: Axis;
@@ -145,7 +145,7 @@ function WindowField(props: {
     <fieldset class="av-field av-range" aria-label={label}>
       <span>{label}</span>
       {field("first", window[0], (first) => {
-        // The first moves what is in sight, unless it comes to lie behind the last.
+        // A new first token before the last one keeps the last one. Otherwise the window moves.
         const moved = movedBy(axis, window, first - window[0]);
         set(first, first < window[1] ? window[1] : moved[0] + size);
       })}

@@ -1,4 +1,4 @@
-/** The matrix view as a figure for a paper, and its cells as a table. */
+/** Export of the matrix view: a figure, and its cells as CSV. */
 
 import { type Captions, composeFigure, type FigureParts, namedColors } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
@@ -10,11 +10,11 @@ import { quantityInWords, scaleBox } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap, signsOf } from "../../ui/heat-map/marks";
 import { tokensOf } from "../../ui/heat-map/viewport";
 
-/** The whole figure. What the pointer is on is not part of it. */
+/** Compose the figure without the highlights of pointer, cursor and search. */
 export function figure(
   heatMap: HeatMap,
   captions: Captions,
-  /** Puts beside the picture what belongs to it. */
+  /** Function that adds the image panel beside the picture. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
   request?: FigureRequest,
 ): Scene {
@@ -42,13 +42,13 @@ export function figure(
 const CELL_COLUMNS = ["stack", "layer", "heads", "query", "query_token", "key", "key_token"];
 const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 
-/** The cells in sight, one a row; where they are pooled, with the ranges that they stand for. */
+/** Return the visible cells as CSV, one per row. Pooled cells have the ranges that they cover. */
 export function cellsCsv(heatMap: HeatMap): string {
   const { grid, layout, queries, keys } = heatMap;
   const { viewport } = layout;
   const pooled = viewport.rows.level > 0 || viewport.columns.level > 0;
   const heads = viewport.heads.join(" ");
-  // The error of an estimate is unknown. Weights of a long text are all small.
+  // An estimate has an unknown error. Its weights may all be small, as in a long text.
   const estimate = grid.every !== undefined;
   const error = estimate ? null : writtenError(grid.error);
   const rounded = (weight: number): number =>

@@ -1,6 +1,6 @@
 /**
- * The matrix view: a heat-map of one head, or of the mean of several, queries down and keys
- * across, from the whole matrix to single weights.
+ * Matrix view: a heat map of one head or of the mean of several heads, with queries as rows and keys
+ * as columns. Its zoom reaches from the complete matrix to single weights.
  */
 
 import { useComputed } from "@preact/signals";
@@ -43,12 +43,12 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** How exact cells are; null where that is not known, as of an estimate, or of coarser ones. */
+/** Return the error of the cells, or null if they are an estimate or not yet at full resolution. */
 function exactness(grid: Grid | undefined): number | null {
   return !grid?.fine || grid.every !== undefined ? null : grid.error;
 }
 
-/** What is drawn now; throws before anything is. */
+/** Return the drawn heat map. Throw if nothing is drawn yet. */
 function drawn(store: HeatMapStore): HeatMap {
   const heatMap = store.forExport();
   if (!heatMap) throw new Error("Nothing is drawn yet, so there is nothing to export.");
@@ -57,7 +57,7 @@ function drawn(store: HeatMapStore): HeatMap {
 
 interface MatrixProps {
   context: ViewContext<HeatMapState>;
-  /** The sentence below the picture. */
+  /** Function that returns the sentence below the picture. */
   sentence?: typeof sentence;
 }
 
@@ -103,7 +103,7 @@ export function MatrixView({ context, sentence: said = sentence }: MatrixProps) 
       summary={spoken}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}
-      // Windows would show other tokens.
+      // The windows are indices of the previous stack's tokens.
       onStack={() => ({ query_window: null, key_window: null })}
       onReveal={(query) => store.windowsAt("query", query)}
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
@@ -122,7 +122,7 @@ export function MatrixView({ context, sentence: said = sentence }: MatrixProps) 
   );
 }
 
-/** The captions and the colour scale. */
+/** Captions and colour scale. */
 function MatrixFooter({ store, said }: { store: HeatMapStore; said: typeof sentence }) {
   const captionInput = store.captionInput.value;
   const heatMap = store.base.value;
@@ -138,7 +138,7 @@ function MatrixFooter({ store, said }: { store: HeatMapStore; said: typeof sente
   );
 }
 
-/** For a view that shows this one in a part of it. */
+/** Styles for views that embed the matrix view. */
 export const MATRIX_CSS = css;
 
 const view = defineView<HeatMapState>({

@@ -1,4 +1,4 @@
-/** What the model view says in words. */
+/** Sentences and captions of the model view. */
 
 import type { StackDescription } from "../../client/protocol";
 import { scoreText } from "../../ui/controls/heads";
@@ -43,7 +43,7 @@ import { FAINTEST_LINE, mostLines } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
-/** "6 layers of 12 heads", or "5 layers of 2 to 12 heads". */
+/** Return "6 layers of 12 heads", or "5 layers of 2 to 12 heads". */
 export function layersInWords(stack: StackDescription): string {
   const count = stack.layers.length;
   const least = Math.min(...stack.heads_per_layer);
@@ -52,7 +52,7 @@ export function layersInWords(stack: StackDescription): string {
   return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}`;
 }
 
-/** The stack, its layers and heads, its tokens and the precision. */
+/** Return the stack, the number of layers, heads and tokens, and the precision. */
 export function subtitleOf(selection: Selection, grid: HeadGrid, error: number | null): string {
   const { stack, queries, keys } = selection;
   const same = stack.key_tokens === null;
@@ -65,7 +65,7 @@ export function subtitleOf(selection: Selection, grid: HeadGrid, error: number |
   ].join(" · ");
 }
 
-/** "Layer 3, head 1", with its score where heads are ordered by one. */
+/** Return "Layer 3, head 1" with the head's score, or without if `score` is null. */
 export function cellName(
   cell: HeadIndex & { score?: number | null },
   score: string | null,
@@ -74,7 +74,7 @@ export function cellName(
   return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
 }
 
-/** A head's name with its score and its effect. */
+/** Return the name of a head with its score, role and effect. */
 export function headLabel(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
   const effects = store.effects.peek();
   const selection = store.selection.peek();
@@ -86,13 +86,13 @@ export function headLabel(store: ModelStore, cell: ScoredHead, grid: HeadGrid): 
   return `${name}, ${effects.name} ${effectText(effects, value ?? null, error)}`;
 }
 
-/** Which heads come first. */
+/** Return the order of the heads in words. */
 export function orderName(grid: HeadGrid, effects: HeadEffects | null, byRole = false): string {
   if (byRole) return "those of the rarest role first";
   return effects && effects.name === grid.score ? "ordered by size" : "strongest first";
 }
 
-/** The two lines below a gallery's thumbnail. */
+/** Return the two lines below a thumbnail of a gallery. */
 export function captionLines(
   cell: ScoredHead,
   words: boolean,
@@ -109,7 +109,7 @@ export function captionLines(
   ];
 }
 
-/** A head's strongest weight and where it is, as far as its map tells. */
+/** Return the strongest weight of a head and its tokens, or their ranges if its map is pooled. */
 export function strongestInWords(map: HeadMap, selection: Selection, part: Part): string {
   const best = strongest(map);
   const quantity = quantityOf(selection.stack);
@@ -126,14 +126,14 @@ export function strongestInWords(map: HeadMap, selection: Selection, part: Part)
   return `${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
 }
 
-/** What a head's strongest weight is called. */
+/** Return the name of a head's strongest weight. */
 function strongestName({ stack }: Selection, { sampled }: HeadMap): string {
   const { name, signed } = quantityOf(stack);
   const of = sampled ? ` of ${sampled.length} queries` : "";
   return (signed ? `largest ${name}` : "strongest") + of;
 }
 
-/** The hint for the head under the pointer. */
+/** Return the hint for the head under the pointer. */
 export function hintOf(
   store: ModelStore,
   cell: HeadIndex,
@@ -158,7 +158,7 @@ export function hintOf(
   return { title: headLabel(store, scored, grid), rows };
 }
 
-/** How many heads are shown, and by what they are ordered. */
+/** Return the sentence about the score and the number of displayed heads. */
 export function orderInWords(
   grid: HeadGrid,
   least: number | null,
@@ -173,7 +173,7 @@ export function orderInWords(
     least === null || byRole
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))}${size} on`;
-  // A mask may hide a pattern's keys from most queries: only the others count in a score.
+  // A mask may hide the keys of a pattern from some queries, which do not count in its score.
   const estimated = estimatedFrom !== null && !byRole;
   const from = estimated
     ? `, estimated from those of ${estimatedFrom} queries that may attend there`
@@ -182,7 +182,7 @@ export function orderInWords(
   return `${by}, ${order}: ${which}.`;
 }
 
-/** Which heads and layers are in sight, where not all of them are. */
+/** Return the visible heads and layers, or "" if all are visible. */
 export function inSightInWords(
   grid: HeadGrid,
   layout: GridLayout,
@@ -200,7 +200,7 @@ export function inSightInWords(
   return said === "" ? "" : `In sight: ${said}.`;
 }
 
-/** "heads 0 to 6 of 12", or "heads 1 to 9 (3 of 6)" where numbers are left out. */
+/** Return "heads 0 to 6 of 12", or "heads 1 to 9 (3 of 6)" if the numbers have gaps. */
 function partInWords(name: string, numbers: readonly number[], [start, stop]: [number, number]) {
   const [count, all] = [stop - start, numbers.length];
   if (count >= all) return "";
@@ -211,7 +211,7 @@ function partInWords(name: string, numbers: readonly number[], [start, stop]: [n
   return gapless ? `${which} of ${all}` : `${which} (${count} of ${all})`;
 }
 
-/** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
+/** Return what thumbnails leave out through sampling, through pooling or as lines. */
 export function thumbnailsInWords(
   part: Part,
   map: Pick<Sample, "rows" | "columns" | "maximum" | "sampled"> | null,
@@ -222,9 +222,9 @@ export function thumbnailsInWords(
 ): string {
   if (!map) return "";
   const [queries, keys] = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]];
-  // Where a thumbnail has fewer pixels than its map has cells, its pixels pool once more.
+  // If a thumbnail has fewer pixels than its map has cells, its pixels pool the cells again.
   const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));
-  // A figure holds the maps as they are.
+  // A figure contains all cells of the maps.
   const most = thumbnails === "lines" || !live ? Number.POSITIVE_INFINITY : pixels;
   const [rows, columns] = [Math.min(map.rows, most), Math.min(map.columns, most)];
   const few = map.sampled;
@@ -250,7 +250,7 @@ export function thumbnailsInWords(
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
 
-/** The one sentence: what is open, or what there is. */
+/** Return the first sentence: about the open head, or about the grid. */
 export function sentenceOf(
   store: ModelStore,
   selection: Selection,
@@ -271,7 +271,7 @@ export function sentenceOf(
         : "";
     return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
-  // Beside other panes it is theirs to say.
+  // In a dashboard, other panes describe the head.
   const map = store.showsDetail.value ? store.map(opened) : undefined;
   const best = map
     ? ` ${capital(strongestName(selection, map))}: ${strongestInWords(map, selection, store.part.peek())}.`

@@ -1,4 +1,4 @@
-/** The head that is open, in detail: beside the grid, and never over it. */
+/** Heat map of the open head, beside or below the grid. */
 
 import { computed, effect, type Signal, signal } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -22,7 +22,7 @@ import { cellName } from "./captions";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
-/** The sentence below the picture, and what is read out. */
+/** Sentence below the grid, and text for screen readers. */
 export interface DetailCaptions {
   sentence: string;
   summary: string;
@@ -31,15 +31,15 @@ export interface DetailCaptions {
 export interface DetailProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** Which detail is drawn; null while none is. */
+  /** Identity of the drawn detail, or null. */
   drawn: Signal<object | null>;
   section: RefObject<HTMLElement | null>;
-  /** What it says of the head, which it knows more exactly than a thumbnail does. */
+  /** Captions about the head, which are more exact than those from its thumbnail. */
   captions: Signal<DetailCaptions | null>;
   onClose: () => void;
 }
 
-/** The place with the opened head alone, whatever else is chosen. */
+/** Return the selection with the first chosen head only. */
 function onlyFirst(selection: Selection | null): Selection | null {
   return (
     selection && {
@@ -50,7 +50,7 @@ function onlyFirst(selection: Selection | null): Selection | null {
   );
 }
 
-/** What the matrix view's plot needs, for the opened head and the width that there is. */
+/** Return the context of a matrix view that shows the open head. */
 function detailContext(
   { context, store, drawn }: DetailProps,
   self: object,
@@ -64,7 +64,7 @@ function detailContext(
     ...context,
     state,
     common: state as unknown as Signals<RecordState>,
-    // An object of its own, so that nothing of the view's is changed.
+    // A copy, so that the record of the model view does not change.
     record: { ...record, selection: computed(() => onlyFirst(record.selection.value)) },
     width: store.detailWidth,
     setDrawn: (place) => {
@@ -73,7 +73,7 @@ function detailContext(
   });
 }
 
-/** What the matrix and the image say, for below the grid. */
+/** Return the captions of the heat map and of the image. */
 function captionsOf(matrix: HeatMapStore, image: string): DetailCaptions | null {
   const captions = matrix.captionInput.value;
   return (
@@ -96,7 +96,7 @@ export function Detail(props: DetailProps) {
     });
     return () => {
       stop();
-      // The next detail is not drawn until it says so, and may have said so already.
+      // The next detail may have set these signals already.
       if (props.captions.peek() === own) props.captions.value = null;
       if (drawn.peek() === self) drawn.value = null;
     };
@@ -115,7 +115,7 @@ export function Detail(props: DetailProps) {
       if (selection.allHeads.includes(Number(event.key)))
         store.moveTo({ layer: selection.layer, head: Number(event.key) });
     } else if (event.key !== "n") return;
-    // One head is open here: the plot's own keys would choose several, or none.
+    // The keys of the plot itself would choose several heads or none.
     event.preventDefault();
     event.stopPropagation();
   };
@@ -148,7 +148,7 @@ export function Detail(props: DetailProps) {
   );
 }
 
-/** What the detail leaves out, how exact it is, and what its colours mean. */
+/** Coverage, precision and colour scale of the detail. */
 function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
   const { state } = context;

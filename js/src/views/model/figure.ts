@@ -1,4 +1,4 @@
-/** The whole grid as a figure for a paper, and every head as a row of a table. */
+/** Export of the model view: a figure of the complete grid, and all heads as CSV. */
 
 import type { StackDescription } from "../../client/protocol";
 import type { Source } from "../../client/source";
@@ -62,22 +62,22 @@ export interface FigureParts {
   thumbnails: ModelState["thumbnails"];
   captions: Captions;
   map: (cell: HeadIndex) => HeadMap | undefined;
-  /** What lies below the maps, where it is one colour. */
+  /** Colour below the maps, unless the background is transparent. */
   ground?: string | undefined;
-  /** The row that is outlined on each heat-map. */
+  /** Row that is outlined on each heat map. */
   outlinedRow?: [number, number] | null;
   /** Effects of the heads, as bars below their maps. */
   effects?: HeadEffects | null;
-  /** What heads do over a corpus, and whether they are ordered by it. */
+  /** Function that returns the role of a head over a corpus. */
   roleOf?: (cell: HeadIndex) => HeadRole | null;
   roleSigns?: readonly RoleSign[];
   byRole?: boolean;
 }
 
 /**
- * The maps of all cells of a grid, also of those that are not in sight.
+ * Load the maps of all cells of a grid, including invisible ones.
  *
- * @param onProgress is told how many have come.
+ * @param onProgress is called with the number of loaded maps.
  */
 export async function loadAll(
   source: Source,
@@ -86,7 +86,7 @@ export async function loadAll(
   stack: StackDescription,
   onProgress: (done: number) => void,
 ): Promise<(cell: HeadIndex) => HeadMap | undefined> {
-  // A store of its own: what is asked for here must not depend on what is scrolled to.
+  // A separate cache, because scrolling cancels requests of the view's cache.
   const maps = new HeadMaps(source, () => stack);
   const all = new Map<string, HeadMap>();
   for (const [layer, heads] of byLayer(grid.rows.flat())) {
@@ -156,7 +156,7 @@ function labels(parts: FigureParts): Mark[] {
   return marks;
 }
 
-/** The meaning of the colours of effects, and of the letters of roles, above a figure. */
+/** Return the legend above a figure: the colours of effects and the letters of roles. */
 function legend(
   effects: HeadEffects | null | undefined,
   signs: readonly RoleSign[],
@@ -174,7 +174,7 @@ function legend(
   };
 }
 
-/** The whole grid; the head that is open, and others that are chosen, are framed. */
+/** Compose the figure of the complete grid. Chosen heads have coloured frames. */
 export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const { grid, layout, selection, palette, thumbnails, captions } = parts;
   const back: Mark[] = [];
@@ -257,7 +257,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
 
 const COLUMNS = ["query", "query_token", "key", "key_token", "largest_error"];
 
-/** Requests on their way at once. */
+/** Number of concurrent requests. */
 const AT_ONCE = 4;
 
 interface Strongest {
@@ -267,7 +267,7 @@ interface Strongest {
   error: number;
 }
 
-/** A head's strongest weight, looked up in the part that its map says it is in. */
+/** Find the strongest weight of a head within the cell of its map that contains it. */
 async function findStrongest(
   source: Source,
   selection: Selection,
@@ -302,7 +302,7 @@ async function findStrongest(
   };
 }
 
-/** Columns of scores and of a head's name, and what a head has there. */
+/** Return the names of all columns: the head, its scores and `columns`. */
 function named(grid: HeadGrid, effects: HeadEffects | null, columns: readonly string[]): string[] {
   const score = grid.score === null ? [] : [scoreColumn(grid.score)];
   const effect = effects && effects.name !== grid.score ? [scoreColumn(effects.name)] : [];
@@ -324,12 +324,12 @@ function nameOf(
   return [grid.stack, cell.layer, cell.head, ...score, ...effect, ...error, ...note];
 }
 
-/** The error of a map of which no strongest weight is known. */
+/** Return the error of a map if its largest weight is not exact, or 0. */
 function errorOf(map: HeadMap | undefined): number {
   return !map || map.largest ? 0 : map.error;
 }
 
-/** Every head that is shown with its strongest weight, one a row. */
+/** Return the displayed heads as CSV, one per row with its strongest weight. */
 export async function headsCsv(
   source: Source,
   grid: HeadGrid,
@@ -359,7 +359,7 @@ export async function headsCsv(
       best ? (selection.queries.text[best.query] ?? "") : null,
       best?.key ?? null,
       best ? (selection.keys.text[best.key] ?? "") : null,
-      // A weight that is too small for its code is drawn as none, and may be there.
+      // A map without weights may have rounded small weights to 0.
       best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });

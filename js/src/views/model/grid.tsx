@@ -1,4 +1,4 @@
-/** The grid of thumbnails. */
+/** Grid of thumbnails. */
 
 import type { Signal } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -18,7 +18,7 @@ import type { ModelStore } from "./store";
 export interface GridProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** What is drawn, once all thumbnails in sight are painted. */
+  /** State of the drawn grid, set after all visible thumbnails are painted. */
   drawn: Signal<string | null>;
   box: RefObject<HTMLDivElement | null>;
 }
@@ -87,7 +87,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       }}
       open={store.open}
       onMove={(head) => {
-        // With a head open, the keys open its neighbours.
+        // If a head is open, the arrow keys open its neighbours.
         if (store.showsDetail.peek()) store.moveTo(head);
       }}
       onKey={(key) => {
@@ -101,7 +101,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
   );
 }
 
-/** Below a gallery's thumbnail, whose name says the same in words: its head and its score. */
+/** Head and score below a thumbnail of a gallery. Screen readers get them from its label. */
 function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
   const { layout } = props;
   const grid = props.store.grid.value;
@@ -126,13 +126,13 @@ function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout
   );
 }
 
-/** The letter of a head's role. */
+/** Letter of a head's role. */
 function RoleOf({ store, role }: { store: ModelStore; role: HeadRole }) {
   const found = store.roleSigns.value.find(({ name }) => name === role.name);
   return found ? <RoleLetter {...found} /> : null;
 }
 
-/** Below a thumbnail, whose name says the same in full: what its head does over a corpus. */
+/** Role of a head over a corpus, below its thumbnail. Screen readers get it from the label. */
 function Role(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
   const { store, cell, x, layout } = props;
   const role = store.roleOf(cell);

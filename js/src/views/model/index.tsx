@@ -1,7 +1,4 @@
-/**
- * The model view: every head of every layer as a thumbnail, and beside the grid one head in
- * detail.
- */
+/** Model view: a thumbnail of every head of every layer, and a larger heat map of one head. */
 
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -75,7 +72,7 @@ const SIZES: readonly (readonly [CellSize, string])[] = [
   ["large", "large"],
 ];
 
-/** Values of maps that a figure holds at most; from there on its maps are smaller. */
+/** Maximum number of values in the maps of a figure. A larger grid has maps of lower resolution. */
 const MOST_VALUES = 4_000_000;
 
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {
@@ -128,7 +125,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     csvLabel: "Heads, CSV",
   });
 
-  // One sign for grid and detail, set after the last of them has drawn.
+  // The attribute for tests is set after both the grid and the detail have drawn.
   useEffect(
     () =>
       effect(() => {
@@ -184,8 +181,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       <div class={`av-model${store.beside.value ? " av-detail-beside" : ""}`}>
         <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
         {store.showsDetail.value && (
-          // Anew for another stack: what is set for its tokens says nothing of others'. A changed run
-          // has the same, and the detail keeps its place while the weights are on their way.
+          // The key creates a new detail for another stack, whose tokens are different. A changed run
+          // has the same tokens, so its detail stays while the new weights are loading.
           <Detail
             key={selection && baseName(selection.stack)}
             context={context}
@@ -195,7 +192,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
             captions={detailCaptions}
             onClose={() => {
               store.close();
-              // A stray scroll would move the page on the way back.
+              // Focusing must not scroll the page.
               box.current?.focus({ preventScroll: true });
             }}
           />
@@ -206,7 +203,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   );
 }
 
-/** Brings a head that was opened into sight. */
+/** Scroll to the detail of a head after a click has opened it. */
 function useDetailInSight(
   store: ModelStore,
   section: RefObject<HTMLElement | null>,
@@ -218,7 +215,7 @@ function useDetailInSight(
         const [wanted, opened] = [store.toShow.value, store.opened.value];
         if (!wanted || !opened || !drawn.value || !section.current) return;
         store.toShow.value = null;
-        // Beside the grid some of it is enough: what scrolls takes the cell away from the pointer.
+        // Beside the grid a part is enough, because scrolling moves the cell away from the pointer.
         if (isSameHead(wanted, opened))
           bringIntoSight(section.current, store.beside.peek() ? 0.6 : 1);
       }),
@@ -226,9 +223,9 @@ function useDetailInSight(
   );
 }
 
-/** Scrolls what there is to scroll unless that share of an element is in sight. */
+/** Scroll an element into view unless at least a share of `least` is visible. */
 function bringIntoSight(element: HTMLElement, least: number): void {
-  // Knows of all that clips the element: a notebook's panel, the page, and the page around it.
+  // An observer respects everything that clips the element, such as a notebook panel or a frame.
   const observer = new IntersectionObserver(([entry]) => {
     observer.disconnect();
     const most = Math.min(element.offsetHeight, globalThis.innerHeight);
@@ -239,7 +236,7 @@ function bringIntoSight(element: HTMLElement, least: number): void {
   observer.observe(element);
 }
 
-/** What is drawn now; an error before anything is. */
+/** Return the displayed grid with its layout for a figure. Throw if nothing is drawn yet. */
 function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: Selection } {
   const [grid, layout, selection] = [
     store.grid.peek(),
@@ -250,7 +247,7 @@ function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: 
   return { grid, layout, selection };
 }
 
-/** All maps of the grid, as large as those in sight unless there are too many. */
+/** Load all maps of the grid, in a lower resolution if there are too many. */
 async function loadWhole(
   context: ViewContext<ModelState>,
   store: ModelStore,
@@ -268,7 +265,7 @@ async function loadWhole(
   }
 }
 
-/** Thumbnails, their size and their order. */
+/** Controls of the thumbnails, their size and their order. */
 function Options({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
   const { state } = context;
   return (
@@ -301,16 +298,16 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
   );
 }
 
-/** A map of a figure: what it says of pooling holds for all. */
+/** Return the first map of a figure. All maps are pooled in the same way. */
 function firstMap(grid: HeadGrid, map: (cell: HeadIndex) => HeadMap | undefined): HeadMap | null {
   const cell = grid.rows.flat().find((each) => each !== null);
   return (cell && map(cell)) ?? null;
 }
 
 /**
- * What is pooled or left out, and by what heads are ordered.
+ * Return the second caption: the order of the heads, and the pooling of their thumbnails.
  *
- * @param drawn a map of a figure, which may be finer than what is on the screen.
+ * @param drawn a map of a figure, which may have another resolution than the view.
  */
 function coverageOf(
   context: ViewContext<ModelState>,
@@ -326,7 +323,7 @@ function coverageOf(
     : "";
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
-  // Of a live picture the line below all captions says it.
+  // In a live view, the line below all captions states this.
   const changed = selection && drawn !== undefined ? changedInWords(selection.stack) : "";
   const roles = selection ? rolesInWords(context.record.roles.value, selection.stack) : "";
   const given = order.value === BY_PIN || String(grid.score) in scores.value;
@@ -381,9 +378,9 @@ function ModelFooter(props: {
   );
 }
 
-/** What of the grid is in sight, and how the rest is reached. */
+/** Sentence about the visible part of the grid, and how to reach the rest. */
 function InSight({ store }: { store: ModelStore }) {
-  // As text, so that scrolling on by pixels changes nothing.
+  // A text changes less often than the scroll position.
   const text = useComputed(() => {
     const [grid, layout] = [store.grid.value, store.layout.value];
     return grid && layout ? inSightInWords(grid, layout, store.heads.scroll.value) : "";
@@ -397,7 +394,7 @@ function InSight({ store }: { store: ModelStore }) {
   );
 }
 
-/** How ink follows weight. */
+/** Scale of ink or opacity by weight. */
 function InkLegend(props: {
   straight: boolean;
   maximum: number;
@@ -428,7 +425,7 @@ function InkLegend(props: {
   );
 }
 
-/** For a view that shows this one in a part of it. */
+/** Styles for views that embed the model view. */
 export const MODEL_CSS = headGridCss + css;
 export { MODEL_DEFAULTS, type ModelState };
 

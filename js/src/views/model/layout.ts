@@ -1,4 +1,4 @@
-/** Where thumbnails lie, and how fine their maps are. Pure functions. */
+/** Positions of thumbnails, and the resolution of their maps. Pure functions. */
 
 import {
   type GridCells,
@@ -8,50 +8,51 @@ import {
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 
-/** How large thumbnails are; "fit" for what the width allows. */
+/** Size of the thumbnails. "fit" is the size that the width allows. */
 export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/** Thumbnails shrink so far that all heads of a layer are in sight; smaller ones would tell nothing. */
+/** Minimum side of thumbnails that shrink until all heads of a layer are visible. */
 const LEAST_CELL = 12;
-/** The side of thumbnails that scroll, and the least that they shrink to for the height. */
+/** Side of thumbnails that scroll, and their minimum side in a low box. */
 const SCROLLED_CELL = 24;
-/** The number of a head stands above each. */
+/** Minimum side in a printed figure, which has a head number above each column. */
 const LEAST_PRINTED = 13;
 const MOST_CELL = 96;
-/** Pixels for "layer 31", for "L31" where there is little room, and for "head 0". */
+/** Width of "layer 31", width of "L31" in views narrower than `SHORT_LABELS`, height of "head 0". */
 const LABEL_WIDTH = 64;
 const SHORT_LABEL_WIDTH = 40;
 const SHORT_LABELS = 480;
 const LABEL_HEIGHT = 24;
-/** The same in a narrow figure, whose texts are small. */
+/** Width of labels in a narrow figure, which has small texts. */
 const NARROW_LABEL = 50;
-/** Pixels below a gallery's thumbnails, for two lines of words. */
+/** Size of the two lines of text below the thumbnails of a gallery. */
 const CAPTION_HEIGHT = 32;
 const CAPTION_WIDTH = 52;
-/** A thumbnail as wide as this has room for "layer 3, head 1" below it. */
+/** Minimum width of a thumbnail with "layer 3, head 1" below it. */
 const WIDE_CAPTION = 84;
-/** A gallery has rows of any length: its thumbnails need not fit. */
+/** Side of thumbnails in a gallery, whose rows have any length. */
 const GALLERY_CELL = 64;
 
-/** Pixels of everything in the grid. */
+/** Sizes of the cells of the grid in pixels. */
 interface Cells extends GridCells {
-  /** Pixels below each thumbnail with its bar; 0 without bars. */
+  /** Height of the bar below each thumbnail, or 0 without bars. */
   bars: number;
-  /** Pixels below that with the role of its head; 0 without roles. */
+  /** Height of the role below the bar, or 0 without roles. */
   roles: number;
-  /** What a gallery writes below its thumbnails: nothing, in short, or in words. */
+  /** Form of the captions below the thumbnails of a gallery. */
   caption: "none" | "short" | "words";
 }
 
 export type Layout = Cells & GridLayout;
 
-/** The letter of a role, and how much it takes; a wider thumbnail has room for its name, too. */
+/** Size of the letter of a role. */
 export const ROLE_LETTER = 11;
 const ROLE_HEIGHT = 14;
+/** Minimum width of a thumbnail with the name of the role beside the letter. */
 export const LEAST_NAMED = 64;
 
-/** Between a thumbnail and its bar, and the bar's own height. */
+/** Gap between a thumbnail and its bar, and the height of the bar. */
 export const BAR_GAP = 3;
 export const BAR_HEIGHT = 5;
 
@@ -61,22 +62,22 @@ function gapOf(cell: number): number {
   return cell < 36 ? GAPS[0] : cell < 64 ? GAPS[1] : GAPS[2];
 }
 
-/** The side of thumbnails of which `count` fill `room`; `otherwise` where it is less than `least`. */
+/** Return the side of `count` thumbnails that fill `room`, or `otherwise` if it is below `least`. */
 function fitting(room: number, count: number, least: number, otherwise = least): number {
   const pitch = Math.floor(room / Math.max(1, count));
-  // A side has the gap of its own size: the largest of which side and gap fit.
+  // The gap depends on the side. The sides are in descending order, and the first that fits wins.
   const sides = GAPS.map((gap) => pitch - gap);
   const side = sides.find((each) => each + gapOf(each) <= pitch) ?? 0;
   return side < least ? otherwise : Math.min(MOST_CELL, side);
 }
 
-/** A side that the matrix' cells part evenly, where that costs little. */
+/** Return a multiple of the number of cells, unless it is much smaller than `side`. */
 function even(side: number, cells: number): number {
   const snapped = Math.floor(side / cells) * cells;
   return snapped >= 0.8 * side && snapped > 0 ? snapped : side;
 }
 
-/** Cells of a gallery in one row. */
+/** Return the number of thumbnails in one row of a gallery. */
 export function cellsInRow(width: number, size: CellSize): number {
   const cell = size === "fit" ? GALLERY_CELL : SIZES[size];
   return Math.max(1, Math.floor((width - SCROLLBAR) / galleryPitch(cell)));
@@ -86,9 +87,7 @@ function galleryPitch(cell: number): number {
   return Math.max(cell, CAPTION_WIDTH) + gapOf(cell);
 }
 
-/**
- * Lays out a grid of `columns` and `rows` for `width`, in a box that is at most `mostHeight` high.
- */
+/** Lay out a grid of thumbnails in a scroll box of at most `mostHeight`. */
 export function layOut(options: {
   columns: number;
   rows: number;
@@ -96,13 +95,13 @@ export function layOut(options: {
   width: number;
   mostHeight: number;
   size: CellSize;
-  /** Queries or keys, whichever are more. */
+  /** Number of queries or of keys, the larger of the two. */
   longest: number;
-  /** For a figure of a stated width, in which nothing scrolls. */
+  /** Whether this is a figure of a given width, in which nothing scrolls. */
   printed?: boolean;
-  /** Whether a bar stands below each thumbnail. */
+  /** Whether each thumbnail has a bar. */
   bars?: boolean;
-  /** Whether heads have roles, which a gallery's captions say. */
+  /** Whether heads have roles. The captions of a gallery contain them. */
   roles?: boolean;
 }): Layout {
   const { columns, rows, gallery, width, size, longest, printed } = options;
@@ -121,7 +120,7 @@ export function layOut(options: {
       : fitting(mostHeight - top - rows * (bars + roles), rows, SCROLLED_CELL);
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
-    // In print no cell ends at a whole pixel anyway.
+    // In print, cells do not end at whole pixels anyway.
     const cell = printed ? side : even(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
@@ -132,7 +131,7 @@ export function layOut(options: {
       down,
       left,
       top,
-      // A thumbnail's frame lies around it.
+      // The frame of a thumbnail lies outside its cell.
       frame: 1,
       bars,
       roles,
@@ -144,16 +143,16 @@ export function layOut(options: {
   return inScrollBox(at, width, mostHeight);
 }
 
-/** Between the grid and the detail beside it. */
+/** Gap between the grid and the detail beside it. */
 export const BETWEEN = 24;
 const MOST_DETAIL = 640;
 
-/** Pixels of the detail beside the grid, which shrinks to the rest. */
+/** Return the width of the detail beside the grid, which gets the remaining width. */
 export function detailWidth(room: number): number {
   return Math.min(MOST_DETAIL, Math.floor(0.45 * (room - BETWEEN)));
 }
 
-/** Cells by layer, as they are asked for. */
+/** Group cells by layer, as requests require it. */
 export function byLayer(cells: Iterable<HeadIndex | null>): [number, number[]][] {
   const layers = new Map<number, number[]>();
   for (const cell of cells) {
@@ -165,7 +164,7 @@ export function byLayer(cells: Iterable<HeadIndex | null>): [number, number[]][]
   return [...layers].map(([layer, heads]) => [layer, heads.sort((a, b) => a - b)]);
 }
 
-/** Cells a side that a thumbnail's map is asked for: no more than can be seen. */
+/** Return the resolution of maps, in cells per side, that is visible on a thumbnail. */
 export function mapSizeFor(cell: number, pixelRatio: number, longest: number): number {
   return longest <= 32 || cell * pixelRatio < 48 ? 32 : 64;
 }

@@ -1,4 +1,4 @@
-/** Maps of single heads: those in sight are asked for, those that left it no longer. */
+/** Requests and cache of the maps of single heads. */
 
 import { type Signal, signal } from "@preact/signals";
 import { LARGEST_REPLY } from "../../client/carrier";
@@ -7,45 +7,45 @@ import { Recent } from "../../client/recent";
 import { headsOf, type Source } from "../../client/source";
 import { same } from "../../ui/view/state";
 
-/** One head's matrix, pooled by the largest weight where it is too big. */
+/** Matrix of one head, pooled by the largest weight if it is too large. */
 export interface HeadMap {
   /** Row-major, `rows * columns`. */
   values: Float32Array;
   rows: number;
   columns: number;
-  /** The largest weight that can occur. */
+  /** Largest possible weight. */
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
-  /** The cell with the largest weight, counted row by row, and that weight, where it is exact. */
+  /** Flat index of the cell with the largest weight, and this weight, if it is exact. */
   largest?: [number, number] | undefined;
-  /** The queries that rows are, where they stand for all; left out where all were gone through. */
+  /** Queries of the rows if they are a sample. Omitted if the map covers all queries. */
   sampled?: readonly number[] | undefined;
 }
 
-/** The queries and keys that maps are of; null for all. */
+/** Range of queries and keys that maps cover. */
 export interface Part {
   rows: Range;
   columns: Range;
 }
 
-/** The stack and part that maps show, and how fine they are. */
+/** Stack, part and resolution that a set of maps has in common. */
 export interface MapSet {
   stack: string;
   size: number;
   part: Part | null;
 }
 
-/** Which maps are wanted. */
+/** Requested maps. */
 export interface Wanted extends MapSet {
   /** Heads by layer. */
   layers: [number, number[]][];
 }
 
-/** How many rows a map has, and which queries they are. */
+/** Rows of a map and their queries. */
 type Sampled = Pick<HeadMap, "rows" | "sampled">;
 
-/** What is the same in all maps of a set. */
+/** Properties that all maps of a set have in common. */
 export interface Sample extends Omit<HeadMap, "values" | "largest"> {
   stack: string;
 }
@@ -56,11 +56,11 @@ interface Asked {
   controller: AbortController;
 }
 
-/** Bytes of maps that are cached: some 4,000 heads at 32 x 32. */
+/** Maximum size of the cache in bytes: about 15,000 heads at 32 x 32. */
 const CACHE_BYTES = 64_000_000;
-/** Cells a side of maps that may stand in for others, the finest first. */
+/** Resolutions of maps that may replace each other, in cells per side, finest first. */
 const SIZES = [64, 32, 16] as const;
-/** Weights of maps that a kernel computes in some tenths of a second. */
+/** Number of weights that a kernel pools in a few tenths of a second. */
 const WEIGHTS_AT_ONCE = 1 << 24;
 
 function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
@@ -69,9 +69,9 @@ function keyOf({ stack, size, part }: MapSet, layer: number, head: number): stri
 }
 
 export class HeadMaps {
-  /** Counts what has come: a painter follows it. */
+  /** Number of replies so far, on which painters depend. */
   readonly arrivals: Signal<number> = signal(0);
-  /** Of the maps that came last. */
+  /** Properties of the maps of the last reply. */
   readonly sample: Signal<Sample | null> = signal(null);
   readonly #source: Source;
   readonly #cache = new Recent<HeadMap>(CACHE_BYTES);
@@ -83,7 +83,7 @@ export class HeadMaps {
     this.#stackOf = stackOf;
   }
 
-  /** The map of a head, or one of another size until that has come. */
+  /** Return the map of a head, or one of another resolution until it arrives. */
   get(set: MapSet, layer: number, head: number): HeadMap | undefined {
     const exact = this.#cache.get(keyOf(set, layer, head));
     if (exact) return exact;
@@ -94,13 +94,13 @@ export class HeadMaps {
     return undefined;
   }
 
-  /** Whether a head's map is in hand, as fine as it is wanted. */
+  /** Whether a map of a head with at least the requested resolution is cached. */
   #isThere(set: MapSet, layer: number, head: number): boolean {
     const sizes = [set.size, ...SIZES.filter((size) => size > set.size)];
     return sizes.some((size) => this.#cache.get(keyOf({ ...set, size }, layer, head)));
   }
 
-  /** Asks for what is missing, and gives up on what was asked for and is wanted no longer. */
+  /** Request missing maps, and cancel requests whose maps are no longer required. */
   async load(wanted: Wanted): Promise<void> {
     const needed = new Set<string>();
     for (const [layer, heads] of wanted.layers)
@@ -153,7 +153,7 @@ export class HeadMaps {
   async #askMaps(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
     const { stack, size, part } = wanted;
     const found = this.#stackOf(stack);
-    // All are asked for by no list.
+    // A request for all heads of a layer has no list.
     const every = found && heads.length === headsOf(found, layer).length;
     const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
     const { matrices, largest, ...piece } = await this.#source.maps(request, ended);
@@ -167,16 +167,13 @@ export class HeadMaps {
     if (!same(this.sample.peek(), sample)) this.sample.value = sample;
   }
 
-  /** Gives up on everything. */
+  /** Cancel all requests. */
   end(): void {
     for (const asked of this.#asked) asked.controller.abort();
   }
 }
 
-/**
- * The strongest weight of a map: its cell, row by row, and its value; null where all are 0. Of
- * signed numbers the largest in size.
- */
+/** Return the cell with the largest absolute value and its weight, or null if all weights are 0. */
 export function strongest(map: HeadMap): { row: number; column: number; weight: number } | null {
   let [best, weight] = map.largest ?? [-1, 0];
   if (weight === 0) best = -1;
@@ -191,13 +188,13 @@ export function strongest(map: HeadMap): { row: number; column: number; weight: 
   return { row: Math.floor(best / map.columns), column: best % map.columns, weight };
 }
 
-/** The queries that row `at` of a map stands for: one of them, where they are sampled. */
+/** Return the queries of row `at` of a map. A row of a sample is one query. */
 export function queriesOf(at: number, { rows, sampled }: Sampled, of: Range): Range {
   const query = sampled?.[at];
   return query === undefined ? covered(at, rows, of) : [query, query + 1];
 }
 
-/** Of a range of queries or keys, those that row or column `at` of `cells` covers. */
+/** Return the queries or keys that row or column `at` covers if `cells` of them cover the range. */
 export function covered(at: number, cells: number, [start, stop]: Range): Range {
   const count = stop - start;
   return [start + Math.floor((at * count) / cells), start + Math.floor(((at + 1) * count) / cells)];

@@ -1,4 +1,4 @@
-/** Thumbnails: a head's heat map or lines as pixels and as marks. */
+/** Thumbnails of heads, as pixels and as marks. */
 
 import type { Range } from "../../client/protocol";
 import { larger } from "../../client/signs";
@@ -10,23 +10,22 @@ import type { Layout } from "./layout";
 import type { HeadMap } from "./maps";
 import type { ModelState } from "./state";
 
-/** A square in the picture. */
 export interface Square {
   x: number;
   y: number;
   side: number;
 }
 
-/** Opacity of a heat-map's cell: the root, so that weak patterns are seen. */
+/** Return the opacity of a cell: the square root of its weight, so that weak patterns are visible. */
 export function inkOf(weight: number, maximum: number): number {
   return maximum > 0 ? Math.sqrt(Math.min(1, Math.abs(weight) / maximum)) : 0;
 }
 
 /**
- * Which of `count` cells each of `pixels` pixels shows, as first and last.
+ * Return the first and the last of `count` cells that each of `pixels` pixels shows.
  *
- * Where there are fewer pixels than cells, a pixel stands for all that it touches, so that no
- * cell is lost between two of them.
+ * If there are fewer pixels than cells, a pixel shows all cells that it touches, so that no cell is
+ * lost.
  */
 export function cellsOfPixels(count: number, pixels: number): [number, number][] {
   return Array.from({ length: pixels }, (_, pixel) => {
@@ -41,7 +40,7 @@ export function cellsOfPixels(count: number, pixels: number): [number, number][]
 
 let lastSpans: { count: number; pixels: number; spans: [number, number][] } | null = null;
 
-/** The same, kept: all heads of a grid ask for the same. */
+/** Return `cellsOfPixels` from a cache of one entry, because all heads of a grid have equal sizes. */
 function spansOf(count: number, pixels: number): [number, number][] {
   if (lastSpans?.count !== count || lastSpans.pixels !== pixels)
     lastSpans = { count, pixels, spans: cellsOfPixels(count, pixels) };
@@ -50,7 +49,7 @@ function spansOf(count: number, pixels: number): [number, number][] {
 
 type Rgb = [number, number, number];
 
-/** Paints a head's heat map into RGBA pixels `across` wide, its corner at (x, y). */
+/** Paint a head's heat map into the RGBA pixels of an image of width `across`. */
 export function paintHeat(
   pixels: Uint8ClampedArray,
   across: number,
@@ -79,7 +78,7 @@ export function paintHeat(
   }
 }
 
-/** A head's heat map as a mark. */
+/** Return a head's heat map as a mark. */
 export function heatMark(map: HeadMap, square: Square, ink: Ink): ImageMark {
   const pixels = new Uint8ClampedArray(map.values.length * 4);
   const [above, below] = [1, -1].map((sign) => rgbOf(inkColor(ink, sign))) as [Rgb, Rgb];
@@ -91,13 +90,13 @@ export function heatMark(map: HeadMap, square: Square, ink: Ink): ImageMark {
   return { kind: "image", x, y, width: side, height: side, pixels, rows, columns };
 }
 
-/** Where a query lies on a heat-map, as shares of its height; null where it is not in it. */
+/** Return the vertical extent of a query as shares of the height of a heat map, or null. */
 export function rowOnMap([first, stop]: Range, query: number | null): [number, number] | null {
   if (query === null || query < first || query >= stop) return null;
   return [(query - first) / (stop - first), (query + 1 - first) / (stop - first)];
 }
 
-/** The outline of a query on a heat-map. */
+/** Return the outline of a query's row on a heat map. */
 export function rowMark(square: Square, row: [number, number], palette: Palette): RectMark {
   const { x, y, side } = square;
   const height = Math.max(3, (row[1] - row[0]) * side);
@@ -112,15 +111,15 @@ export function rowMark(square: Square, row: [number, number], palette: Palette)
   };
 }
 
-/** Lines that are fainter than this are not seen on a thumbnail. */
+/** Smallest opacity of a visible line on a thumbnail. */
 export const FAINTEST_LINE = 0.03;
 
-/** Lines that a thumbnail of so many pixels has room for. */
+/** Return the maximum number of lines on a thumbnail. */
 export function mostLines(cell: number): number {
   return Math.round(cell < 40 ? cell : Math.min(160, 2 * cell));
 }
 
-/** Indices of the strongest cells of a map, the strongest first. */
+/** Return the indices of up to `most` strongest cells of a map, strongest first. */
 export function strongestCells(map: HeadMap, most: number): number[] {
   const cells: number[] = [];
   const least = FAINTEST_LINE * map.maximum;
@@ -131,13 +130,13 @@ export function strongestCells(map: HeadMap, most: number): number[] {
   return cells.slice(0, most);
 }
 
-/** The lines of several heads, queries on the left of each square and keys on the right. */
+/** Return the lines of several heads, with queries on the left of each square and keys on the right. */
 export function lineMarks(heads: readonly [HeadMap, Square][], ink: Ink): Mark[] {
   if (typeof ink === "string") return [linesOf(heads, ink, null)];
   return [linesOf(heads, ink.positive, 1), linesOf(heads, ink.negative, -1)];
 }
 
-/** Those of one colour; of numbers of one sign where it is given. */
+/** Return the lines of one colour, for numbers of one sign or, if it is null, for all. */
 function linesOf(
   heads: readonly [HeadMap, Square][],
   color: string,
@@ -149,7 +148,7 @@ function linesOf(
     const { side } = square;
     const edge = side < 36 ? 1.5 : 3;
     const inner = side - 2 * edge;
-    // No wider than what lies between two tokens, so that lines stay apart.
+    // Lines are narrower than the distance of two tokens, so that they stay separate.
     width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(map.rows, map.columns)));
     for (const cell of strongestCells(map, mostLines(side))) {
       const value = map.values[cell] as number;
@@ -182,7 +181,7 @@ function linesOf(
   };
 }
 
-/** Paints some thumbnails side by side; undefined is still to come, null is not a head. */
+/** Paint thumbnails side by side. A map is undefined while it loads, and null without a head. */
 export function paintRow(
   context: CanvasRenderingContext2D,
   maps: readonly (HeadMap | null | undefined)[],
@@ -220,7 +219,7 @@ export function paintRow(
   });
 }
 
-/** Heat maps pixel by pixel of the screen, so that nothing is lost or blurred on the way. */
+/** Paint heat maps in device pixels, so that scaling neither blurs them nor loses cells. */
 function paintHeatMaps(
   context: CanvasRenderingContext2D,
   maps: [HeadMap, number][],

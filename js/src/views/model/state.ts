@@ -1,9 +1,9 @@
-/** The model view's traits. */
+/** Traits of the model view. */
 
 import type { IncludeHeads } from "../../ui/head-grid/grid";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 
-/** The traits of the model view; the names are Python's. The detail's are the matrix view's. */
+/** Traits of the model view, under their Python names. The detail uses those of the matrix view. */
 export interface ModelState extends HeatMapState {
   thumbnails: "heat-map" | "lines";
   include_heads: IncludeHeads;

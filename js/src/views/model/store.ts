@@ -1,4 +1,4 @@
-/** The model view's live state: from its traits to the grid, and to the maps in sight. */
+/** Signals of the model view, from its traits to the grid and the requested maps. */
 
 import { batch, computed, signal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
@@ -33,15 +33,15 @@ import { HeadMaps, type MapSet, type Part } from "./maps";
 import { rowOnMap } from "./marks";
 import type { ModelState } from "./state";
 
-/** Cells a side, and queries that are sampled, of maps of a text that is too long for whole ones. */
+/** Cells per side of the maps of a long text, and the number of its sampled queries. */
 const SAMPLED_SIZE = 32;
-/** From this width on the detail has room beside the grid. */
+/** Minimum width of a view with the detail beside the grid. */
 const BESIDE = 740;
-/** Of the window's height, so that the grid never fills more than what is seen at once. */
+/** Limits of the height of the grid, which is a share of the browser window. */
 const MOST_HEIGHT = 640;
 const LEAST_HEIGHT = 240;
 
-/** Among other views, of which it stands above the others where it is wide. */
+/** Return the maximum height of the grid in a dashboard. A wide grid is above the other panes. */
 function embeddedHeight(width: number): number {
   return width >= 560 ? 250 : 420;
 }
@@ -60,12 +60,12 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const head = selection?.chosen[0];
     return selection && head !== undefined ? { layer: selection.layer, head } : null;
   });
-  /** A view among others leaves the detail to them. */
+  /** Whether the view shows the detail. In a dashboard other panes show the head. */
   const showsDetail = computed(() => opened.value !== null && !context.embedded);
   const inner = computed(() => Math.max(200, context.width.value));
   const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
   const detailWidth = computed(() => (beside.value ? detailWidthFor(inner.value) : inner.value));
-  // A head that opens may make the page so long that it gets a scroll bar: cells keep their size.
+  // The cells keep their size if only a scroll bar appears, because the detail lengthens the page.
   let held = 0;
   const cellsWidth = computed(() => {
     const now = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
@@ -190,33 +190,31 @@ export function createModelStore(context: ViewContext<ModelState>) {
     roleOf: record.roleOf,
     roleSigns: computed(() => signsOfHeads(record.roles.value, context.palette.value)),
     byRole: record.byRole,
-    /** The grid, what of it is in sight, and the keyboard's cursor. */
+    /** Grid with its visible part and the keyboard cursor. */
     heads,
     grid,
     layout,
-    /** The grid in all the width that there is and as high as it is, for figures. */
-    // A figure holds the grid alone: what is open beside it on the screen takes no room there.
+    /** Return the layout for figures: in the full width, without the detail and without scrolling. */
     wholeLayout: () => {
       const now = grid.peek();
       return now && layoutOf(now, inner.peek(), Number.POSITIVE_INFINITY);
     },
-    /** The sign that is set on the root once all is drawn. */
+    /** Value of the attribute that the root gets after drawing. */
     sign: computed(() => {
       const selection = record.selection.value;
       return selection && `model:${selection.stack.name}:${selection.layer}`;
     }),
-    /** Whether scores to order by are on their way. */
+    /** Whether the scores that determine the order are loading. */
     reordering,
-    /** The queries and keys that thumbnails show. */
+    /** Queries and keys that the thumbnails show. */
     part,
-    /** On each heat map, the row of the generated-token cursor's query. */
+    /** Row of the cursor's query on each heat map, for a generated text. */
     outlinedRow: computed(() =>
       state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
     ),
-    /** The maps that are requested. */
     mapSet,
     maps,
-    /** Values that all maps in sight share; null until one has come. */
+    /** Properties of the visible maps, or null before the first reply. */
     sample: computed(() => {
       const sample = maps.sample.value;
       return sample?.stack === stack.value?.name ? sample : null;
@@ -227,11 +225,11 @@ export function createModelStore(context: ViewContext<ModelState>) {
     beside,
     detailWidth,
     size,
-    /** A head that a person opened here, until its detail is in sight. */
+    /** Head that a click opened, until its detail is visible. */
     toShow,
-    /** Opens a head and brings its detail into sight. */
+    /** Open a head and scroll to its detail. */
     open,
-    /** Opens a head where the detail is. */
+    /** Open a head without scrolling. */
     moveTo,
     close: () => assign(state, { heads: [] }),
   };

@@ -1,4 +1,4 @@
-/** The captions of the neuron view. Pure functions. */
+/** Captions of the neuron view. Pure functions. */
 
 import type { Vectors } from "../../client/requests/vectors";
 import { roundedUp } from "../../ui/exports/csv";
@@ -18,10 +18,10 @@ import type { Selection } from "../../ui/view/record";
 import { headOf, tokenOf } from "./state";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table";
 
-/** Dimensions that the sentence names. */
+/** Number of dimensions that the sentence names. */
 const MOST_NAMED = 3;
 
-/** A number with its sign and two decimals; fewer where it is large, more where it is small. */
+/** Return a number with its sign and two decimals. Large numbers have fewer, small ones more. */
 export function signed(value: number): string {
   const size = Math.abs(value);
   const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 0.005 || size === 0 ? 2 : null;
@@ -30,7 +30,7 @@ export function signed(value: number): string {
   return `${value < 0 ? "−" : "+"}${text}`;
 }
 
-/** The scale as a factor behind a product: " / √32", " × 0.3", or nothing where it is one. */
+/** Return the scale as a factor that follows a product: " / √32", " × 0.3", or "" if it is 1. */
 export function scaleInWords(scale: number): string {
   if (scale === 1) return "";
   const square = 1 / scale ** 2;
@@ -43,7 +43,7 @@ function factor(scale: number): string {
   return scale === 1 ? "" : ` × ${Number(scale.toPrecision(3))}`;
 }
 
-/** What captions are made from. */
+/** Data of the captions. */
 export interface CaptionInput {
   selection: Selection;
   table: Table;
@@ -65,7 +65,7 @@ function highlighted(input: CaptionInput): Row | null {
   return index === null ? null : (rows[index] ?? null);
 }
 
-/** Where the view is, beside its title. */
+/** Return the subtitle: the stack, the layer, the head, the dimensions and the precision. */
 export function subtitleOf(input: CaptionInput): string {
   const { selection, table } = input;
   const row = highlighted(input);
@@ -89,7 +89,7 @@ function logitInWords(row: Row, vectors: Vectors): string {
   return parts.join(", ");
 }
 
-/** The dimensions that count for most in a row, and what they carry together. */
+/** Return the dimensions of a row with the largest shares, and the sum of these shares. */
 function largestDimensions(row: Row, most = MOST_NAMED): { named: number[]; share: number } {
   const shares = sharesOf(row.cells);
   const named = Array.from(shares, (_, dimension) => dimension)
@@ -98,7 +98,7 @@ function largestDimensions(row: Row, most = MOST_NAMED): { named: number[]; shar
   return { named, share: named.reduce((sum, each) => sum + (shares[each] as number), 0) };
 }
 
-/** The one sentence: what the highlighted key gets, and from where. */
+/** Return the first sentence: the weight of the highlighted key and the largest dimensions. */
 export function sentenceOf(input: CaptionInput): string {
   const row = highlighted(input);
   const { vectors } = input.table;
@@ -116,7 +116,7 @@ export function sentenceOf(input: CaptionInput): string {
   return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${product}, ${carried}.`;
 }
 
-/** What the store has beside queries and keys, or has not. */
+/** Return sentences about the cap, bias and sink of the layer, and about their absence. */
 function extrasInWords(vectors: Vectors): string[] {
   const { softcap, has_bias, sink } = vectors.header;
   const parts: string[] = [];
@@ -143,7 +143,7 @@ function extrasInWords(vectors: Vectors): string[] {
   return parts;
 }
 
-/** The second sentence: what adds up, and what is not shown. */
+/** Return the second caption: how the numbers add up, and what is not shown. */
 export function additionOf(input: CaptionInput): string {
   const { selection, table, dimensions } = input;
   const { vectors } = table;
@@ -189,7 +189,7 @@ export function additionOf(input: CaptionInput): string {
   return parts.join(" ");
 }
 
-/** Stack, layer, head, token and the five strongest weights, in one breath. */
+/** Return the stack, the layer, the head, the query and its strongest weights, for screen readers. */
 export function summaryOf(input: CaptionInput): string {
   const { selection, table } = input;
   const { strongest } = table.vectors.header;
@@ -204,7 +204,7 @@ export function summaryOf(input: CaptionInput): string {
   );
 }
 
-/** "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|". */
+/** Return "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|". */
 export function cellInWords(table: Table, row: Row, dimension: number): string {
   const q = signed(table.query[dimension] as number);
   const k = signed(row.vector[dimension] as number);
@@ -213,14 +213,14 @@ export function cellInWords(table: Table, row: Row, dimension: number): string {
   return `dimension ${dimension}: q ${q} × k ${k}${factor(table.vectors.header.scale)} = ${signed(cell)}, ${share} of |cells|`;
 }
 
-/** "other 192 dimensions: together +0.41, 20% of |cells|". */
+/** Return "other 192 dimensions: together +0.41, 20% of |cells|". */
 export function othersInWords(row: Row, others: readonly number[]): string {
   const shares = sharesOf(row.cells);
   const share = others.reduce((sum, each) => sum + (shares[each] as number), 0);
   return `other ${others.length} dimensions: together ${signed(sumOf(row.cells, others))}, ${formatShare(share)} of |cells|`;
 }
 
-/** How a row's weight comes about, step by step. */
+/** Return the steps that lead from the sum of a row to its weight. */
 export function rowInWords(table: Table, row: Row): string[] {
   const { header } = table.vectors;
   if (!row.allowed) return ["masked: this query may not attend to it"];

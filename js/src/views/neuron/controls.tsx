@@ -1,4 +1,4 @@
-/** The neuron view's own controls: which query, which keys of a long text, which dimensions. */
+/** Controls of the neuron view: the query, the keys of a long text and the dimensions. */
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -19,11 +19,11 @@ interface ControlProps {
   store: NeuronStore;
 }
 
-/** Queries that are offered at once; the others are a step away. */
+/** Maximum number of query buttons. Two more buttons lead to earlier and later queries. */
 const MOST_TOKENS = 64;
 const MOST_TOKENS_NARROW = 32;
 
-/** The queries, one of them chosen. */
+/** Buttons of the queries, one of which is pressed. */
 function Queries({
   context,
   selection,
@@ -36,7 +36,7 @@ function Queries({
   const token = tokenOf(selection, pair);
   const [least, end] = pairRange(selection.queries, pair, "query");
   const strip = useRef<HTMLDivElement>(null);
-  // Where the reader looked around: for this query only, so that a chosen one is in sight.
+  // First query after paging. It applies to one chosen query, so that a new choice is visible.
   const looked = useSignal<{ token: number; start: number } | null>(null);
   const most = context.width.value < 640 ? MOST_TOKENS_NARROW : MOST_TOKENS;
   const wanted = looked.value?.token === token ? looked.value.start : token - most / 2;
@@ -63,7 +63,7 @@ function Queries({
   return (
     <fieldset class="av-row av-queries" aria-label="Query">
       <span class="av-label">Query</span>
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside. */}
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside. */}
       <div class="av-tokens" ref={strip} onKeyDown={onKeyDown}>
         {start > least && (
           <button
@@ -109,7 +109,7 @@ function Queries({
   );
 }
 
-/** Which keys of a long text are shown. */
+/** Controls of the displayed keys of a long text. */
 function KeyWindow({ context, store, selection }: ControlProps & { selection: Selection }) {
   const table = store.table.value;
   const within = pairRange(selection.keys, pairOf(selection, context.state.pair.value), "key");
@@ -160,7 +160,7 @@ function KeyWindow({ context, store, selection }: ControlProps & { selection: Se
   );
 }
 
-/** Everything between the heads and the picture. */
+/** All controls between the heads and the picture. */
 export function NeuronControls({ context, store }: ControlProps) {
   const selection = context.record.selection.value;
   if (!selection?.stack.vectors) return null;

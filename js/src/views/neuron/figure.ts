@@ -1,4 +1,4 @@
-/** The neuron view as a figure for a paper and as a table: the same marks and numbers. */
+/** Export of the neuron view: a figure, and all numbers as CSV. */
 
 import {
   type Box,
@@ -18,14 +18,14 @@ import { backMarks, type DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";
 import { halfError, type Row, type Scale, sumOf } from "./table";
 
-/** The labels at the ends of a scale of colours. */
+/** Return the labels at the ends of a colour scale. */
 export function scaleEnds(scale: Scale): [string, string] {
   const limit = String(scale.limit);
-  // Numbers beyond the ends have the colours of the ends.
+  // Numbers outside the range have the colours of its ends.
   return scale.beyond ? [`≤ −${limit}`, `≥ +${limit}`] : [`−${limit}`, `+${limit}`];
 }
 
-/** What the colours mean, scale by scale. */
+/** Return the colour scales with their names. */
 export function scalesOf(drawn: DrawnTable): { name: string; scale: Scale }[] {
   const { table, dimensions } = drawn;
   const cells = table.cellScale;
@@ -49,7 +49,7 @@ function rampOf(palette: Palette, name: string, scale: Scale): Box {
   return rampBox(palette, color, [low, name, high]);
 }
 
-/** The whole figure. What the pointer is on is not part of it. */
+/** Compose the figure without the highlight of the pointer. */
 export function figure(drawn: DrawnTable, captions: Captions, request?: FigureRequest): Scene {
   const { palette, layout } = drawn;
   const boxes = scalesOf(drawn).map(({ name, scale }) => rampOf(palette, name, scale));
@@ -93,11 +93,12 @@ const COLUMNS = [
 ];
 
 /**
- * One number a row; `quantity` says which.
+ * Return all numbers as CSV, one per row. The column `quantity` names the number.
  *
- * "product" is q x k x scale of a dimension. A key has its products and their "sum", then what
- * there is of "capped" and "bias", and its "logit" and "weight", or "masked" instead of these two.
- * The row of attention has "log_sum_exp", and "sink_logit" and "sink_weight" where it has a sink.
+ * A "product" is q x k x scale in one dimension. Each key has its products and their "sum",
+ * followed by "capped" and "bias" if the layer has them, and by "logit" and "weight". A masked key
+ * has "masked" instead of the last two. The query has "log_sum_exp", and "sink_logit" and
+ * "sink_weight" if its head has a sink.
  */
 export function neuronCsv(input: CaptionInput): string {
   const digits = (value: number): number => Number(value.toPrecision(7));
@@ -132,7 +133,7 @@ export function neuronCsv(input: CaptionInput): string {
       sumError += error;
       add(row.key, "product", cell, error, [dimension, digits(q), digits(k), digits(header.scale)]);
     });
-    // The logits' error was measured behind the cap, and where keys are allowed.
+    // The error of the logits holds after the cap, for allowed keys and, if measured, on a sample.
     if (row.allowed && header.softcap === null && !header.measured) sumError = header.logit_error;
     add(row.key, "sum", row.sum, sumError);
     if (header.softcap !== null) {

@@ -1,6 +1,6 @@
 /**
- * The neuron view: how the weights of one query come from its vector and the keys', dimension by
- * dimension. Everything adds up, row by row.
+ * Neuron view: the products of one query with the keys in each dimension. The products of a key add
+ * up to its logit, and the softmax of the logits gives the weights.
  */
 
 import { useMemo } from "preact/hooks";
@@ -86,7 +86,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   );
 }
 
-/** The captions and the colour scales. */
+/** Captions and colour scales. */
 function NeuronFooter({ store }: { store: NeuronStore }) {
   const input = store.captionInput.value;
   const drawn = store.drawnTable.value;

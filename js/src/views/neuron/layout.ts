@@ -4,7 +4,7 @@ import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf, printable } from "../../draw/marks";
 import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
 
-/** A line of the table: a key, the sink, or all keys that are not shown. */
+/** Line of the table: a key, the sink, or all keys that are not shown. */
 export type Line =
   | { kind: "key"; index: number; masked: boolean }
   | { kind: "sink" }
@@ -13,47 +13,47 @@ export type Line =
 /** Numbers beside the cells. */
 export type NumberColumn = "sum" | "capped" | "bias" | "logit";
 
-/** Cells beside each other. */
+/** Row of adjacent cells. */
 export interface Strip {
   x: number;
   y: number;
   height: number;
 }
 
-/** The position of a line and of its strips. */
+/** Position of a line and of its cells. */
 export interface LinePosition {
   line: Line;
   y: number;
   height: number;
-  /** The middle of its text. */
+  /** Vertical centre of its text. */
   middle: number;
   keys: Strip;
   cells: Strip;
 }
 
 export interface Layout {
-  /** Too narrow for columns: cells stand below each line's token and numbers. */
+  /** Whether the cells are below the token and numbers of their line, as in narrow views. */
   stacked: boolean;
   width: number;
   height: number;
   left: number;
   tokenWidth: number;
-  /** Width of a cell, with the gap behind it. */
+  /** Width of a cell with the gap after it. */
   cell: number;
   gap: number;
-  /** Dimensions that have a cell of their own. */
+  /** Number of dimensions that have separate cells. */
   count: number;
-  /** The cell that the other dimensions share, from the beginning of a strip of products. */
+  /** Cell for the sum of the other dimensions, relative to the start of the products. */
   other: { x: number; width: number } | null;
   query: Strip;
-  /** The middle of the column heads. */
+  /** Vertical centre of the column headings. */
   head: number;
   rule: number;
-  /** Where the columns of cells begin. */
+  /** Left ends of the columns of cells. */
   keysLeft: number;
   cellsLeft: number;
   lines: LinePosition[];
-  /** The right end of each column of numbers. */
+  /** Columns of numbers with their right ends. */
   numbers: { column: NumberColumn; right: number }[];
   bar: { x: number; width: number };
   size: number;
@@ -66,19 +66,19 @@ interface LayoutOptions {
   queryText: string;
   lines: readonly Line[];
   columns: readonly NumberColumn[];
-  /** Whether every dimension has its own cell, though the picture then needs to be scrolled. */
+  /** Whether every dimension has a cell, even if the picture must scroll. */
   everyDimension: boolean;
-  /** For a figure of a stated width: texts of one size, and lines no higher than they need. */
+  /** Whether this is a figure of a given width, with texts of one size and lines of minimum height. */
   printed?: boolean;
   measure: (text: string, font: string) => number;
 }
 
-/** Narrower cells could not be pointed at. */
+/** Minimum width of a cell that the pointer can hit. */
 export const LEAST_CELL = 2.5;
-/** Where there are too many dimensions the shown ones are at least so wide. */
+/** Width of cells if there are too many dimensions to show all. */
 const FOLDED_CELL = 3;
 const LARGEST_CELL = 24;
-/** Between cells that are at least so wide there is a gap. */
+/** Minimum width of cells with gaps between them. */
 const CELL_WITH_GAP = 5;
 const NUMBER = 66;
 const BEFORE_CELLS = 28;
@@ -87,27 +87,27 @@ const BEFORE_BAR = 24;
 const AFTER_TOKEN = 20;
 const LEAST_BAR = 130;
 const LARGEST_BAR = 220;
-/** Room right of the bar's longest for its number. */
+/** Room for the number after the longest bar. */
 const BAR_NUMBER = 50;
 const LARGEST_TOKEN = 150;
-/** Columns of cells are narrower only where cells are still wide. */
+/** Minimum width of a column of cells, unless each cell is at least `COMFORTABLE_CELL` wide. */
 const LEAST_STRIP = 150;
 const COMFORTABLE_CELL = 10;
-/** The words above a column of cells take so much. */
+/** Minimum width of a column of cells for the words above it. */
 const LEAST_WORDS = 120;
 const LEFT = 10;
-/** Characters of "−11.57 → −11.50 − 0.03 = −11.53", by how many of its numbers there are. */
+/** Number of characters of "−11.57 → −11.50 − 0.03 = −11.53" with one to four of its numbers. */
 const EQUATION = [6, 15, 22, 31];
-/** The width of one of them, of the size of the text. */
+/** Width of a character, relative to the size of the text. */
 const EQUATION_CHARACTER = 0.56;
 
-/** Whole or half pixels, so that edges are sharp. */
+/** Round the width of a cell to whole or half pixels, so that edges are sharp. */
 function snapped(cell: number): number {
   if (cell >= 8) return Math.floor(cell);
   return cell >= CELL_WITH_GAP ? Math.floor(cell * 2) / 2 : cell;
 }
 
-/** The width of a cell, how many there are, and the one that the rest shares. */
+/** Return the width and number of the cells, and the shared cell of the other dimensions. */
 function cellsIn(
   room: number,
   headDim: number,
@@ -123,7 +123,7 @@ function cellsIn(
   return { cell: FOLDED_CELL, count, other: { x: count * FOLDED_CELL + 4, width }, gap: 0 };
 }
 
-/** The width that strips take. */
+/** Return the width of a row of cells. */
 export function stripWidth(layout: Pick<Layout, "cell" | "count" | "other">): number {
   const { other } = layout;
   return other ? other.x + other.width : layout.count * layout.cell;
@@ -153,7 +153,7 @@ export function layOut(options: LayoutOptions): Layout {
   const strip = stripWidth(cells);
   const keysLeft = LEFT + tokenWidth + AFTER_TOKEN;
   const cellsLeft = keysLeft + strip + BEFORE_CELLS;
-  // Few dimensions may take less room than the words above them.
+  // The cells of few dimensions may be narrower than the words above them.
   const numbersLeft = cellsLeft + Math.max(strip, LEAST_WORDS) + AFTER_CELLS;
   const barLeft = numbersLeft + columns.length * NUMBER + BEFORE_BAR;
   const barWidth = Math.max(LEAST_BAR, Math.min(LARGEST_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
@@ -203,7 +203,7 @@ function stackedLayout(
 ): Layout {
   const cells = cellsIn(inner, options.headDim, options.everyDimension);
   const [text, keyHeight, cellHeight, air] = options.printed ? [14, 6, 10, 9] : [20, 8, 13, 12];
-  // Where the numbers are an equation of four the bar gives way.
+  // Next to an equation of three or four numbers the bar is short.
   const barWidth = options.columns.length > 3 ? 16 : 46;
   const bar = { x: LEFT + inner - barWidth - BAR_NUMBER, width: barWidth };
   const numbersRight = bar.x - 10;
@@ -214,7 +214,7 @@ function stackedLayout(
   let y = head + 20;
   const lines: LinePosition[] = [];
   for (const line of options.lines) {
-    // What has no cells needs no room for them.
+    // Lines without cells need no room for them.
     const strips = line.kind !== "key" ? 0 : line.masked ? keyHeight : keyHeight + 3 + cellHeight;
     const tall = text + strips + air;
     lines.push({
@@ -240,19 +240,19 @@ function stackedLayout(
     keysLeft: LEFT,
     cellsLeft: LEFT,
     lines,
-    // All numbers in one place, written as they add up.
+    // One column has all numbers as an equation.
     numbers: [{ column: "logit", right: numbersRight }],
     bar,
     size,
   };
 }
 
-/** What lies at a point. */
+/** Part of the picture at a point. */
 export interface Hit {
-  /** The index of the line, null for the query's own strip. */
+  /** Index of the line, or null for the cells of the query. */
   line: number | null;
   part: "query" | "keys" | "cells" | "line";
-  /** The index of a dimension among those shown; null where the others share a cell, or for none. */
+  /** Index among the displayed dimensions, or null outside the cells and for the shared cell. */
   column: number | null;
   others: boolean;
 }
@@ -274,7 +274,7 @@ function columnAt(
   return null;
 }
 
-/** What of the picture lies at (x, y). */
+/** Return the part of the picture at (x, y). */
 export function partAt(layout: Layout, x: number, y: number): Hit | null {
   const inside = (strip: Strip): boolean => y >= strip.y && y < strip.y + strip.height;
   if (inside(layout.query)) {

@@ -1,4 +1,4 @@
-/** The neuron view as a list of marks. Pure. */
+/** Marks of the neuron view. Pure functions. */
 
 import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
@@ -9,18 +9,18 @@ import { scaleInWords, signed } from "./captions";
 import { type Hit, type Layout, type LinePosition, type Strip, stripWidth } from "./layout";
 import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./table";
 
-/** A table with its layout and colours; its marks follow from it alone. */
+/** Table with its layout and colours, which together determine its marks. */
 export interface DrawnTable {
   layout: Layout;
   palette: Palette;
   table: Table;
   dimensions: Dimensions;
   queryText: string;
-  /** Of all keys. */
+  /** Texts of all keys. */
   keyTexts: readonly string[];
-  /** Special keys step back. */
+  /** Special keys, whose text is muted. */
   special: ReadonlySet<number>;
-  /** The key that begins the text which the model produced. */
+  /** First key of the text that the model generated, or null without one. */
   answer: number | null;
   measure: (text: string, font: string) => number;
 }
@@ -28,7 +28,7 @@ export interface DrawnTable {
 const TOKEN_SIZE = 13;
 const HEAD_SIZE = 12;
 
-/** How strong a number's colour is, 0 to 1. */
+/** Return the strength of a number's colour, from 0 to 1. */
 export function strengthOf(value: number, scale: Scale): number {
   return Math.min(1, Math.abs(value) / scale.limit);
 }
@@ -43,7 +43,7 @@ function text(
   return { kind: "text", text: content, x, y, fill, size: TOKEN_SIZE, font: "token", ...more };
 }
 
-/** A token, cut to a width. */
+/** Cut a token to a width. */
 export function cutToken(
   content: string,
   width: number,
@@ -61,7 +61,7 @@ export function cutToken(
   return `${characters.join("")}…`;
 }
 
-/** One strip of cells: rectangles where there are gaps between them, else one picture. */
+/** Return a row of cells: rectangles if there are gaps between them, or else one image. */
 function stripMarks(
   drawn: DrawnTable,
   strip: Strip,
@@ -91,7 +91,7 @@ function stripMarks(
   return [{ kind: "image", x, y, width, height, pixels, columns: values.length, rows: 1 }];
 }
 
-/** The cell that dimensions share which have none of their own. */
+/** Return the cell for the sum of the dimensions that have no separate cells. */
 function otherMarks(drawn: DrawnTable, row: Row, strip: Strip): Mark[] {
   const { other } = drawn.layout;
   if (!other) return [];
@@ -105,7 +105,7 @@ function otherMarks(drawn: DrawnTable, row: Row, strip: Strip): Mark[] {
   ];
 }
 
-/** "+5.20 → +3.44 − 0.30 = +3.14": how a logit comes from the sum, in one piece of text. */
+/** Return the equation from the sum to the logit: "+5.20 → +3.44 − 0.30 = +3.14". */
 function equation(drawn: DrawnTable, row: Row): string {
   const { header } = drawn.table.vectors;
   if (header.softcap === null && !header.has_bias) return signed(row.logit);
@@ -137,14 +137,14 @@ function numberMarks(drawn: DrawnTable, position: LinePosition, row: Row, bold: 
       signed(NUMBER_OF[column](row)),
       right,
       position.middle,
-      // The number that goes into the softmax; those before it lead there.
+      // The last number goes into the softmax. The others are intermediate results.
       i === last ? palette.ink : palette.muted,
       { align: "end", bold: bold && i === last, size },
     ),
   );
 }
 
-/** What a full bar stands for. */
+/** Return the value of a bar of full length. */
 function endOf({ keyTexts }: DrawnTable): number {
   return barEnd(1, keyTexts.length);
 }
@@ -172,7 +172,7 @@ function barMarks(drawn: DrawnTable, position: LinePosition, weight: number, bol
   ];
 }
 
-/** Where words about a masked key, the sink and what is not shown stand. */
+/** Return a note in a line: about a masked key, the sink or the keys that are not shown. */
 function remark(drawn: DrawnTable, position: LinePosition, content: string): Mark {
   const { layout, palette } = drawn;
   const more = { font: "text" as const, size: HEAD_SIZE };
@@ -226,10 +226,10 @@ function keyMarks(
   return marks;
 }
 
-/** Above a key, in the air between two. */
+/** Distance of the rule above a key in a stacked layout. */
 const STACKED_RULE = 6;
 
-/** A rule before the first key of the text that the model produced, and its name. */
+/** Return a rule and the word "answer" before the first key that the model generated. */
 function answerMarks({ layout, palette }: DrawnTable, { y }: LinePosition): Mark[] {
   const above = layout.stacked ? y - STACKED_RULE : y;
   const name = { font: "text", size: 11 } as const;
@@ -276,7 +276,7 @@ function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
 
 const COLUMN_NAMES = { sum: "sum", capped: "capped", bias: "+ bias", logit: "= logit" };
 
-/** The names of the columns. */
+/** Return the headings of the columns. */
 function headMarks(drawn: DrawnTable): Mark[] {
   const { layout, palette, table } = drawn;
   const { header } = table.vectors;
@@ -320,7 +320,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
     words("key", layout.left, layout.head),
     words("k, each key", layout.keysLeft, layout.head),
     words(
-      // Beside a narrow strip there is no room for more.
+      // A narrow column has no room for more words.
       stripWidth(layout) < 260 ? product : `${product}, dimension by dimension`,
       layout.cellsLeft,
       layout.head,
@@ -345,7 +345,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
   ];
 }
 
-/** Everything that does not follow the pointer. */
+/** Return all marks that do not depend on the pointer. */
 export function backMarks(drawn: DrawnTable): Mark[] {
   const { layout, table, dimensions } = drawn;
   const query = dimensions.shown.map((dimension) => table.query[dimension] as number);
@@ -359,7 +359,7 @@ export function backMarks(drawn: DrawnTable): Mark[] {
   ];
 }
 
-/** What the pointer is on: the dimension in q, in k and in their product. */
+/** Return outlines of the dimension under the pointer in q, in k and in their product. */
 export function frontMarks(drawn: DrawnTable, at: Hit | null): Mark[] {
   const { layout, palette } = drawn;
   if (!at) return [];

@@ -1,4 +1,4 @@
-/** The neuron view's picture: the pointer, the keyboard, and the numbers beside it. */
+/** Plot of the neuron view with its pointer and keyboard events. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -19,7 +19,7 @@ import { type Hit, partAt } from "./layout";
 import { type NeuronState, tokenOf } from "./state";
 import type { NeuronStore } from "./store";
 
-/** The tooltip of what the pointer is on. */
+/** Return the hint for the part under the pointer. */
 export function hintOf(
   input: CaptionInput,
   at: Hit,
@@ -84,7 +84,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
     return { part: layout && partAt(layout, x, y), x, y };
   };
 
-  /** The index of a key's row, or what else a line is; null for the query. */
+  /** Return the index of a key's row, the kind of another line, or null for the query. */
   const lineOf = (part: Hit): number | "sink" | "elsewhere" | null => {
     const line = part.line === null ? null : store.layout.peek()?.lines[part.line]?.line;
     if (!line) return null;

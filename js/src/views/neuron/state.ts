@@ -1,16 +1,16 @@
-/** The neuron view's traits, and the query and the head that they choose. */
+/** Traits of the neuron view, and the query and head that they select. */
 
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 
-/** The neuron view's traits; the names are Python's. */
+/** Traits of the neuron view, under their Python names. */
 export interface NeuronState extends RecordState {
   sort_dimensions: boolean;
 }
 
 export const NEURON_DEFAULTS: NeuronState = { ...RECORD_DEFAULTS, sort_dimensions: true };
 
-/** The query that is shown: the pinned one, or the last of the pair that is not a special token. */
+/** Return the displayed query: the pinned one, or the last of the pair that is not special. */
 export function tokenOf(selection: Selection, pair: Pair = "all"): number {
   if (selection.token !== null) return selection.token;
   const [start, stop] = pairRange(selection.queries, pairOf(selection, pair), "query");
@@ -19,7 +19,7 @@ export function tokenOf(selection: Selection, pair: Pair = "all"): number {
   return Math.max(0, stop - 1);
 }
 
-/** The head that is shown. */
+/** Return the displayed head: the first chosen one, or the first of the layer. */
 export function headOf(selection: Selection): number {
   return selection.chosen[0] ?? selection.allHeads[0] ?? 0;
 }

@@ -1,4 +1,4 @@
-/** The neuron view's live state: from its traits to what is drawn, as signals. */
+/** Signals of the neuron view, from its traits to the drawn scene. */
 
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
@@ -18,40 +18,40 @@ import { backMarks, type DrawnTable, frontMarks } from "./marks";
 import { headOf, type NeuronState, tokenOf } from "./state";
 import { dimensionsOf, type Table, tableOf } from "./table";
 
-/** Keys that are shown at once. */
+/** Maximum number of displayed keys. */
 export const MOST_KEYS = 64;
 
-/** What the store requests. */
+/** Request of the store. */
 interface Question {
   stack: string;
   layer: number;
   head: number;
   token: number;
-  /** The keys that may be shown: those of the pair's text. */
+  /** Keys that may be displayed: those of the chosen text of a pair. */
   within: Range;
-  /** null: around the strongest key, which is not known yet. */
+  /** Keys to display, or null for keys around the strongest one, which the first reply names. */
   keys: Range | null;
 }
 
-/** A window that the reader moved; it counts while the place is the one that it was moved at. */
+/** Window of keys that the reader moved. It applies to this stack and pinned key. */
 interface MovedWindow {
   stack: string;
   key: number | null;
   start: number;
 }
 
-/** Neighbouring keys with this one in their middle, as far as there are keys. */
+/** Return the window centred on a key, clipped to `within`. */
 export function windowAround(key: number, within: Range): Range {
   return windowFrom(key - MOST_KEYS / 2, within);
 }
 
-/** Neighbouring keys from this one on, as far as there are keys. */
+/** Return the window that starts at a key, moved into `within`. */
 function windowFrom(start: number, [least, end]: Range): Range {
   const first = Math.max(least, Math.min(start, end - MOST_KEYS));
   return [first, Math.min(end, first + MOST_KEYS)];
 }
 
-/** What to request at a place; null where only its weights are known. */
+/** Return the request for a selection, or null if its stack has no queries and keys. */
 export function questionOf(
   selection: Selection,
   moved: MovedWindow | null,
@@ -80,7 +80,7 @@ async function load(source: Source, question: Question, signal: AbortSignal): Pr
   return ask(windowAround(strongest[0], within));
 }
 
-/** Numbers beside the cells: what there is on the way from the sum to the logit. */
+/** Return the columns of numbers from the sum to the logit. */
 export function columnsOf(vectors: Vectors): NumberColumn[] {
   const { softcap, has_bias } = vectors.header;
   return [
@@ -90,7 +90,7 @@ export function columnsOf(vectors: Vectors): NumberColumn[] {
   ];
 }
 
-/** The lines of the table: the keys, then what shares the softmax with them. */
+/** Return the lines of the table: the displayed keys, the other keys and the sink. */
 export function linesOf(vectors: Vectors, numKeys: number): Line[] {
   const shown = vectors.weights.length;
   return [
@@ -106,9 +106,9 @@ export function linesOf(vectors: Vectors, numKeys: number): Line[] {
 export function createNeuronStore(context: ViewContext<NeuronState>) {
   const { source, state, record } = context;
   const hovered = signal<Hit | null>(null);
-  /** The window of keys, where the reader moved it. */
+  /** Window of keys, if the reader moved it. */
   const moved = signal<MovedWindow | null>(null);
-  /** Whether every dimension has a cell, though not all of them fit. */
+  /** Whether every dimension has a cell, even if the picture must scroll. */
   const everyDimension = signal(false);
 
   const question = computed<Question | null>(
@@ -117,7 +117,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   );
   const answered = record.answer(question, (asked, signal) => load(source, asked, signal));
 
-  // The place that the answer is of: what is drawn stays until the next has come.
+  // Selection of the last reply, which stays drawn until the next reply arrives.
   const selection = computed<Selection | null>(() => {
     const [now, asked] = [record.selection.value, answered.value?.question];
     const stack = record.description.value?.stacks.find((each) => each.name === asked?.stack);
@@ -190,7 +190,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
     scene,
     captionInput,
     summary: computed(() => (captionInput.value ? summaryOf(captionInput.value) : "")),
-    /** Whether what is drawn is what the state asks for. */
+    /** Whether the drawn table corresponds to the traits. */
     current: computed(
       () => question.value !== null && same(answered.value?.question ?? null, question.value),
     ),

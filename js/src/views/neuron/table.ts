@@ -1,56 +1,56 @@
-/** The numbers of the neuron view: rows that add up, shares of dimensions, ranges of colours. */
+/** Numbers of the neuron view: rows of products, shares of dimensions and ranges of colours. */
 
 import { capped } from "../../client/attention";
 import type { Vectors } from "../../client/requests/vectors";
 
-/** One key against the query. */
+/** Numbers of one key. */
 export interface Row {
   key: number;
   allowed: boolean;
   vector: Float32Array;
-  /** q x k x scale, dimension by dimension. */
+  /** Products q x k x scale of the dimensions. */
   cells: Float64Array;
-  /** Of the cells. */
+  /** Sum of the cells. */
   sum: number;
-  /** The sum after the soft cap, where there is one. */
+  /** Sum after the soft cap, or the sum without one. */
   capped: number;
   bias: number;
-  /** Minus infinity where the key is masked. */
+  /** Logit, or minus infinity if the key is masked. */
   logit: number;
   weight: number;
 }
 
-/** A colour's full strength, and whether some numbers go beyond it. */
+/** Largest value of a colour scale, and whether numbers exceed it. */
 export interface Scale {
   limit: number;
   beyond: boolean;
 }
 
-/** All that is shown of a query. */
+/** All displayed numbers of a query. */
 export interface Table {
   vectors: Vectors;
   query: Float32Array;
   rows: Row[];
-  /** The index of the row that stands out; null where no key is allowed. */
+  /** Index of the highlighted row, or null if all keys are masked and none is pinned. */
   highlighted: number | null;
-  /** Each dimension's part of the highlighted row: |cell| over the sum of |cells|. */
+  /** Share of each dimension in the highlighted row: |cell| over the sum of |cells|. */
   shares: Float64Array;
-  /** Dimensions by falling share. */
+  /** Dimensions in descending order of their share. */
   ranking: number[];
-  /** Colours of q and k, and of their products. */
+  /** Colour scales of q and k, and of their products. */
   vectorScale: Scale;
   cellScale: Scale;
 }
 
-/** So much of the numbers is inside the range of colours, so that one outlier hides no other. */
+/** Share of the numbers inside the range of colours. One outlier must not make the others pale. */
 const INSIDE = 0.98;
 
-/** The least range of colours that holds nearly all numbers, rounded up to two digits. */
+/** Return the smallest range of colours that contains nearly all numbers, rounded to two digits. */
 export function scaleOf(sizes: number[]): Scale {
   sizes.sort((a, b) => a - b);
   const largest = sizes[sizes.length - 1] ?? 0;
   const inside = sizes[Math.ceil(INSIDE * sizes.length) - 1] ?? 0;
-  // Where nearly all are zero, the others still have to be seen.
+  // If nearly all numbers are 0, the others must be visible.
   const wanted = inside > 0 ? inside : largest;
   if (!(wanted > 0)) return { limit: 1, beyond: false };
   const power = 10 ** (Math.floor(Math.log10(wanted)) - 1);
@@ -58,7 +58,7 @@ export function scaleOf(sizes: number[]): Scale {
   return { limit, beyond: largest > limit };
 }
 
-/** Each dimension's part of a row. */
+/** Return the share of each dimension in a row. */
 export function sharesOf(cells: Float64Array): Float64Array {
   const total = cells.reduce((sum, cell) => sum + Math.abs(cell), 0);
   return cells.map((cell) => (total > 0 ? Math.abs(cell) / total : 0));
@@ -88,17 +88,18 @@ function rowsOf(vectors: Vectors): Row[] {
   });
 }
 
-/** Half the distance between halves (IEEE 754 binary16), relative to one, and the least there is. */
+/** Largest relative rounding error of half precision (IEEE 754 binary16). */
 const HALF_STEP = 2 ** -11;
+/** Largest absolute rounding error of its smallest (subnormal) numbers. */
 const LEAST_HALF_STEP = 2 ** -25;
 
-/** How far rounding a query and a key to half precision can move their product, with its scale. */
+/** Return the largest error of q x k x scale if q and k are rounded to half precision. */
 export function halfError(q: number, k: number, scale: number): number {
   const step = (value: number): number => Math.max(Math.abs(value) * HALF_STEP, LEAST_HALF_STEP);
   return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
 }
 
-/** The index of the row that stands out: the pinned key's, else the strongest. */
+/** Return the index of the highlighted row: the pinned key, or else the strongest key. */
 function highlightedOf(rows: readonly Row[], key: number | null): number | null {
   const pinned = rows.findIndex((row) => row.key === key);
   if (pinned >= 0) return pinned;
@@ -109,7 +110,7 @@ function highlightedOf(rows: readonly Row[], key: number | null): number | null 
   return best;
 }
 
-/** All that is shown of an answer, with one key that stands out. */
+/** Return the displayed numbers of a reply. */
 export function tableOf(vectors: Vectors, key: number | null): Table {
   const rows = rowsOf(vectors);
   const highlighted = highlightedOf(rows, key);
@@ -130,13 +131,13 @@ export function tableOf(vectors: Vectors, key: number | null): Table {
   };
 }
 
-/** Dimensions in the order in which they are shown, and those that share one cell. */
+/** Displayed dimensions in their order, and the others, which share one cell. */
 export interface Dimensions {
   shown: number[];
   others: number[];
 }
 
-/** The order of dimensions; where only `count` fit, the largest shares are shown. */
+/** Return the order of the dimensions. The `count` dimensions with the largest shares have cells. */
 export function dimensionsOf(table: Table, sorted: boolean, count: number): Dimensions {
   const kept = table.ranking.slice(0, count);
   const others = table.ranking.slice(count);
@@ -147,12 +148,12 @@ export function dimensionsOf(table: Table, sorted: boolean, count: number): Dime
   return { shown: kept, others };
 }
 
-/** The sum of some of a row's cells. */
+/** Return the sum of the cells of some dimensions. */
 export function sumOf(cells: Float64Array, dimensions: readonly number[]): number {
   return dimensions.reduce((sum, dimension) => sum + (cells[dimension] as number), 0);
 }
 
-/** The weight that goes to keys that are not shown. */
+/** Return the weight of the keys that are not displayed. */
 export function weightElsewhere(vectors: Vectors): number {
   const { header, weightInRange } = vectors;
   if (header.log_sum_exp === null || header.num_allowed === 0) return 0;
