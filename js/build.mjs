@@ -42,7 +42,7 @@ const entryPoints = views.map((view) => ({
   out: view,
 }));
 if (views.length === 0) {
-  console.error(`No view to build: ${viewsFolder} holds no <view>/index.tsx.`);
+  console.error(`No view to build: ${viewsFolder} contains no <view>/index.tsx.`);
   process.exit(1);
 }
 

@@ -16,7 +16,7 @@ function moduleOf(file: string, specifier: string): string | null {
   const path = join(SRC, dirname(file), specifier);
   const ends = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
   const found = ends.find((each) => existsSync(each) && statSync(each).isFile());
-  if (!found) throw new Error(`${file} imports ${specifier}, which is not there.`);
+  if (!found) throw new Error(`${file} imports ${specifier}, which does not exist.`);
   return /\.tsx?$/.test(found) ? relative(SRC, found).replaceAll("\\", "/") : null;
 }
 
@@ -39,12 +39,12 @@ describe("imports", () => {
     expect([...folders].sort()).toEqual(FOLDERS);
   });
 
-  it("go one way between folders", () => {
+  it("point only to the same or an earlier folder", () => {
     const level = (file: string): number => FOLDERS.indexOf(file.split("/")[0] as string);
     expect(imports.filter(([file, target]) => level(target) > level(file))).toEqual([]);
   });
 
-  it("reach another view only through its index", () => {
+  it("use another view only through its index", () => {
     const across = imports.filter(([file, target]) => {
       const [folder, view] = file.split("/");
       const [other, used, ...inner] = target.split("/");

@@ -9,7 +9,7 @@ function script(name: string): string {
 }
 
 describe("the scripts of an exported page", () => {
-  it("tells what is wrong in words that a browser of any age can read", async () => {
+  it("show errors with code that browsers of any age support", async () => {
     const code = script("note");
     // For the target ES5, esbuild would rewrite or reject newer syntax.
     const old = await transform(code, { target: "es5" });
@@ -20,7 +20,7 @@ describe("the scripts of an exported page", () => {
     expect(old.warnings).toEqual([]);
   });
 
-  it("cannot end the element that it stands in", () => {
+  it("cannot close the element that contains them", () => {
     for (const name of ["note", "loader"]) expect(script(name)).not.toMatch(/<\/script|<!--/i);
   });
 });

@@ -30,7 +30,7 @@ describe("a page in a frame", () => {
     vi.unstubAllGlobals();
   });
 
-  it("is as light or dark as the page around it says, again after each change", () => {
+  it("uses the theme of the page around it, after each change", () => {
     expect(hostTheme(document.body)).toBe("light");
     for (const each of ["dark", "light", "dark"]) {
       says({ type: "attnviz-theme", theme: each });
@@ -52,12 +52,12 @@ describe("a page in a frame", () => {
     { type: "attnviz-theme", theme: ["dark"] },
     { type: "attnviz-theme", theme: { toString: "dark" } },
     { type: ["attnviz-theme"], theme: "dark" },
-  ])("does nothing when it hears %j", (data) => {
+  ])("ignores the message %j", (data) => {
     says(data);
     expect(theme()).toBeNull();
   });
 
-  it("does nothing for other windows than the one around it", () => {
+  it("ignores messages of other windows than its parent", () => {
     const message = { type: "attnviz-theme", theme: "dark" };
     says(message, new EventTarget() as Window);
     says(message, window);
@@ -65,7 +65,7 @@ describe("a page in a frame", () => {
     expect(theme()).toBeNull();
   });
 
-  it("takes no theme from itself where nothing is around it", () => {
+  it("ignores its own messages if it has no parent", () => {
     Object.defineProperty(window, "parent", { value: window, configurable: true });
     says({ type: "attnviz-theme", theme: "dark" }, window);
     expect(theme()).toBeNull();

@@ -233,7 +233,7 @@ def test_what_does_not_fit_is_refused_with_the_width_that_it_needs(
     tmp_path: Path, minilm: av.AttentionRecord
 ) -> None:
     view = av.HeadView(minilm, layer=3, heads=[1], orientation="horizontal")
-    with pytest.raises(ValueError, match=r'give width="(\d+)mm" or more') as refused:
+    with pytest.raises(ValueError, match=r'Pass width="(\d+)mm" or more') as refused:
         view.save(tmp_path / "x.pdf", width="60mm", font_size=8)
     assert list(tmp_path.iterdir()) == []
     needed = re.search(r'width="(\d+mm)"', str(refused.value))

@@ -157,7 +157,7 @@ def test_what_takes_long_says_how_far_it_is_and_is_given_up(
     expect(note).to_be_in_viewport(ratio=1)
     note.get_by_role("button", name="Cancel").click()
     expect(note).to_have_count(0)
-    expect(slow).to_contain_text("Stopped before it was computed.")
+    expect(slow).to_contain_text("The computation was stopped.")
     notebook.execute("pending_replies.REPLY_SECONDS, progress.STEP = usual")
     slow.get_by_role("button", name="Try again").click()
     expect(slow).to_have_attribute("data-attnviz-state", "ready")

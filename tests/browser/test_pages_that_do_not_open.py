@@ -120,7 +120,7 @@ def test_the_note_can_be_read_in_light_and_dark(
     [
         (lambda text: with_byte(text, 'id="attnviz-bundle">'), "could not open this page"),
         (lambda text: text.replace('"blocks"', '"blocks', 1), "in JSON at position"),
-        (lambda text: text.replace('"format": 2', '"format": 9'), "format 2 is known. Copy"),
+        (lambda text: text.replace('"format": 2', '"format": 9'), "format 2 is supported. Copy"),
         (lambda text: text[: len(text) // 2], "the end of the file is missing"),
         (lambda text: text[: text.index('"blocks"')], "the end of the file is missing"),
         (lambda text: text[: text.index("page.opened")], "the end of the file is missing"),

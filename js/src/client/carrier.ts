@@ -52,7 +52,7 @@ export const LARGEST_REPLY = 1_000_000;
 
 /** Return the buffer of a reply. @throws Error if there is none. */
 export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
-  if (reply.data === null) throw new Error("The reply came without its data.");
+  if (reply.data === null) throw new Error("The reply contains no data.");
   return reply.data;
 }
 

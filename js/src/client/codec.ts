@@ -72,12 +72,12 @@ export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer)
   const bytes = asBytes(data);
   const count = header.shape[0] * header.shape[1] * header.shape[2];
   if (!isCoded(header.encoding) && header.encoding !== "float32") {
-    throw new Error(`The reply has an encoding that is not known: ${String(header.encoding)}.`);
+    throw new Error(`The reply has the unknown encoding ${String(header.encoding)}.`);
   }
   const expected = count * bytesPerValue(header.encoding);
   if (bytes.byteLength !== expected) {
     throw new Error(
-      `The reply holds ${bytes.byteLength} bytes; its shape ${header.shape.join(" x ")} needs ${expected}.`,
+      `The reply has ${bytes.byteLength} bytes, but its shape ${header.shape.join(" x ")} needs ${expected}.`,
     );
   }
   if (header.encoding === "float32") {

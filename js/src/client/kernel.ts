@@ -186,7 +186,7 @@ export class KernelChannel implements Carrier {
     for (const pending of this.#inFlight) {
       if (!isLong(pending)) continue;
       this.#cancel(pending);
-      pending.reject(new Error("Stopped before it was computed."));
+      pending.reject(new Error("The computation was stopped."));
     }
   }
 
@@ -281,7 +281,9 @@ export class KernelChannel implements Carrier {
     if (message.attnviz === "reply") {
       pending.resolve({ header: message.header, data: buffers[0] ?? null });
     } else {
-      pending.reject(new Error(String(message.message ?? "The kernel gave no reason.")));
+      pending.reject(
+        new Error(String(message.message ?? "The kernel returned an error without a message.")),
+      );
     }
     this.#sendNext();
   }

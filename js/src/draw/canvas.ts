@@ -206,7 +206,7 @@ export function prepare(
 export async function toPng(scene: Scene, scale: number): Promise<Blob> {
   const canvas = document.createElement("canvas");
   const context = prepare(canvas, scene.width, scene.height, scale);
-  if (!context) throw new Error("This browser gives no 2D canvas, so there is no PNG.");
+  if (!context) throw new Error("This browser has no 2D canvas and cannot write a PNG.");
   if (scene.background) {
     context.fillStyle = scene.background;
     context.fillRect(0, 0, scene.width, scene.height);
@@ -216,7 +216,7 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => {
       if (blob) resolve(blob);
-      else reject(new Error("The picture is too big for this browser’s PNG."));
+      else reject(new Error("The picture is too large for a PNG in this browser."));
     }, "image/png");
   });
 }

@@ -58,8 +58,8 @@ export function checkFonts(request: FigureRequest | undefined): void {
   for (const family of new Set(request?.fonts)) {
     if (!isFontInstalled(family))
       throw new FigureError(
-        `font: ${JSON.stringify(family)} is not installed where the browser draws; ` +
-          "install it, name another, or leave font= out",
+        `font: ${JSON.stringify(family)} is not installed on the computer that draws the figure. ` +
+          "Install it, pass another font, or omit font=.",
       );
   }
 }

@@ -447,7 +447,7 @@ function tooNarrow(request: FigureRequest | undefined, needed: number): FigureEr
   const fitting = Math.floor(((points * (request?.width ?? 0)) / (needed * unit)) * 10) / 10;
   const smaller = fitting >= 5 ? `, or font_size=${fitting}` : "";
   return new FigureError(
-    `width is too small for this picture with text of ${Number(points.toPrecision(3))} points: ` +
-      `give width="${mm}mm" or more${smaller}, or show fewer tokens, layers or heads`,
+    `width is too small for this picture with text of ${Number(points.toPrecision(3))} points. ` +
+      `Pass width="${mm}mm" or more${smaller}, or show fewer tokens, layers or heads.`,
   );
 }

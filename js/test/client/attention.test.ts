@@ -39,7 +39,7 @@ describe("attention of a page", () => {
     expect(cases.length).toBeGreaterThan(10);
   });
 
-  it.each(cases)("is that of the models: $name", async ({ layer, arrays, rows }) => {
+  it.each(cases)("equals the model's: $name", async ({ layer, arrays, rows }) => {
     const source = sourceOf(layer, arrays);
     expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
     for (const { head, token, logits, weights, sink_weight } of rows) {
@@ -69,7 +69,7 @@ describe("attention of a page", () => {
     }
   });
 
-  it.each(cases)("is drawn where no weights are embedded: $name", async (given) => {
+  it.each(cases)("is computed if no weights are embedded: $name", async (given) => {
     const { layer, arrays, rows } = given;
     const source = sourceOf(layer, arrays);
     const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
@@ -87,7 +87,7 @@ describe("attention of a page", () => {
     expect(tile.matrices[0]?.[0]).toBeCloseTo(sum / (count * queries * keys), 6);
   });
 
-  it("does not overflow where logits are large", () => {
+  it("does not overflow with large logits", () => {
     const row = attentionRow({
       query: Float32Array.of(1000),
       keys: Float32Array.of(1, 0.999),
@@ -103,7 +103,7 @@ describe("attention of a page", () => {
     expect(row.logSumExp).toBeGreaterThan(1000);
   });
 
-  it("says which layer a page does not contain", async () => {
+  it("names a layer that the page does not contain", async () => {
     const [first] = cases as [Case];
     const source = sourceOf(first.layer, first.arrays);
     const request = {
@@ -117,8 +117,8 @@ describe("attention of a page", () => {
   });
 });
 
-describe("numbers of 16 bits", () => {
-  it("are what IEEE 754 says", () => {
+describe("16-bit numbers", () => {
+  it("are converted as IEEE 754 defines", () => {
     const known: [number, number][] = [
       [0x0000, 0],
       [0x3c00, 1],
@@ -134,7 +134,7 @@ describe("numbers of 16 bits", () => {
     expect(fromHalf(0x7e00)).toBeNaN();
   });
 
-  it("are read from bytes in both of their kinds", () => {
+  it("are read from bytes as float16 and bfloat16", () => {
     const bytes = Uint8Array.of(0x00, 0x3c, 0x00, 0xc0);
     expect([...readFloats(bytes, "float16")]).toEqual([1, -2]);
     // 0x3fc0 and 0xc080 are the upper halves of the floats 1.5 and -4.

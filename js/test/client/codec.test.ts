@@ -16,7 +16,7 @@ interface Case {
 const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
 
 describe("the codec", () => {
-  it("decodes what Python's tests decode", () => {
+  it("decodes the fixture of Python's tests", () => {
     expect(existsSync(fixture)).toBe(true);
     const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
     expect(cases.length).toBeGreaterThan(0);
@@ -30,7 +30,7 @@ describe("the codec", () => {
     }
   });
 
-  it("gives the squares of the codes", () => {
+  it("returns the squares of the codes", () => {
     const header: PieceHeader = {
       shape: [1, 1, 4],
       encoding: "uint8-sqrt",
@@ -44,7 +44,7 @@ describe("the codec", () => {
     });
   });
 
-  it("honours the offset of a view, also one that is not a multiple of four", () => {
+  it("uses the offset of a view, even if it is not a multiple of four", () => {
     const message = new Uint8Array(3 + 8);
     new DataView(message.buffer).setFloat32(3, 0.25, true);
     new DataView(message.buffer).setFloat32(7, -1.5, true);
@@ -52,7 +52,7 @@ describe("the codec", () => {
     expect([...decode(header, new DataView(message.buffer, 3, 8))]).toEqual([0.25, -1.5]);
   });
 
-  it("reads exact weights whose bytes stand apart and are deflated", async () => {
+  it("reads exact weights whose bytes are grouped by significance and deflated", async () => {
     const weights = Float32Array.from([0, 0.1, 1, 0, 1e-20, 0.75]);
     const bytes = new Uint8Array(weights.buffer);
     const planes = Uint8Array.from(bytes, (_, i) => bytes[4 * (i % 6) + Math.floor(i / 6)] ?? 0);
@@ -70,24 +70,28 @@ describe("the codec", () => {
     await expect(decodeReply(header, short)).rejects.toThrow(/20 bytes/);
   });
 
-  it("refuses a buffer that does not fit its shape", () => {
+  it("rejects a buffer that does not fit its shape", () => {
     const header: PieceHeader = { shape: [2, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
-    expect(() => decode(header, new Uint8Array(7))).toThrow(/7 bytes.*2 x 2 x 2 needs 8/);
-    expect(() => decode(header, new Uint8Array(9))).toThrow(/9 bytes.*2 x 2 x 2 needs 8/);
+    expect(() => decode(header, new Uint8Array(7))).toThrow(
+      /7 bytes, but its shape 2 x 2 x 2 needs 8/,
+    );
+    expect(() => decode(header, new Uint8Array(9))).toThrow(
+      /9 bytes, but its shape 2 x 2 x 2 needs 8/,
+    );
   });
 
-  it("refuses an encoding that it does not know", () => {
+  it("rejects an unknown encoding", () => {
     const header = { shape: [1, 1, 1], encoding: "float8", maximum: 1, error: 0 };
     expect(() => decode(header as unknown as PieceHeader, new Uint8Array(1))).toThrow(/float8/);
   });
 
-  it("inflates what zlib deflated", async () => {
+  it("inflates bytes that zlib deflated", async () => {
     const bytes = Uint8Array.from({ length: 5000 }, (_, i) => i % 251);
     const text = deflateSync(bytes).toString("base64");
     expect(await inflate(fromBase64(text))).toEqual(bytes);
   });
 
-  it("says of damaged bytes and of damaged base64 that they are damaged", async () => {
+  it("reports damaged bytes and damaged base64", async () => {
     const bytes = Uint8Array.from({ length: 5000 }, (_, i) => i % 251);
     const deflated = new Uint8Array(deflateSync(bytes));
     for (const place of [3, deflated.length >> 1, deflated.length - 1]) {

@@ -53,7 +53,7 @@ beforeEach(() => {
 });
 afterEach(() => vi.useRealTimers());
 
-describe("a record that takes another's place", () => {
+describe("a replaced record", () => {
   let number = 0;
   const replace = (): void => {
     number += 1;
@@ -66,7 +66,7 @@ describe("a record that takes another's place", () => {
     channel = new KernelChannel(model, end.signal);
   });
 
-  it("ends what was asked about the one before", async () => {
+  it("cancels requests about the previous record", async () => {
     const answer = channel.ask("block", { stack: "self" });
     replace();
     await expect(answer).rejects.toSatisfy(isAbort);
@@ -76,7 +76,7 @@ describe("a record that takes another's place", () => {
     expect(host.requests()).toHaveLength(1);
   });
 
-  it("is asked about by its number, with the kernel's names of stacks", () => {
+  it("is requested by its number, with the kernel's names of stacks", () => {
     replace();
     replace();
     channel.ask("block", { stack: "self@2", layer: 3 }).catch(() => {});
@@ -88,7 +88,7 @@ describe("a record that takes another's place", () => {
   });
 });
 
-describe("a description that came with the widget", () => {
+describe("a description that was sent with the widget", () => {
   const state: Record<string, unknown> = {};
   const opened = (described: object, record = 0): [KernelChannel, Host] => {
     Object.assign(state, { _description: described, [RECORD_NUMBER]: record });
@@ -101,7 +101,7 @@ describe("a description that came with the widget", () => {
     return [new KernelChannel(model, end.signal), model];
   };
 
-  it("answers the first request for it, and leaves the widget's state", async () => {
+  it("answers the first request for it, and is removed from the widget's state", async () => {
     const [channel, host] = opened({ model: "m", record: 0 });
     expect(state._description).toBeNull();
     expect(await channel.ask("describe", {})).toEqual({ header: { model: "m" }, data: null });
@@ -110,7 +110,7 @@ describe("a description that came with the widget", () => {
     expect(host.requests()).toHaveLength(1);
   });
 
-  it("of a record that was replaced is asked for again", () => {
+  it("is requested again if its record was replaced", () => {
     const [channel, host] = opened({ model: "m", record: 0 }, 1);
     channel.ask("describe", {}).catch(() => {});
     expect(host.requests()).toHaveLength(1);
@@ -118,7 +118,7 @@ describe("a description that came with the widget", () => {
 });
 
 describe("the request channel", () => {
-  it("gives the reply with its buffer", async () => {
+  it("returns the reply with its buffer", async () => {
     const answer = channel.ask("block", { layer: 3 });
     expect(host.sent[0]).toMatchObject({
       attnviz: "request",
@@ -136,7 +136,7 @@ describe("the request channel", () => {
     await expect(answer).rejects.toThrow("layer 99 is out of range");
   });
 
-  it("does not mind messages that are not its own", () => {
+  it("ignores messages of others", () => {
     const answer = vi.fn();
     void channel.ask("describe", {}).then(answer);
     host.answer({ other: "message" });
@@ -144,7 +144,7 @@ describe("the request channel", () => {
     expect(answer).not.toHaveBeenCalled();
   });
 
-  it("lets only a few travel at once, and sends the next when one has come", async () => {
+  it("sends only a few requests at once, and the next after each reply", async () => {
     const answers = Array.from({ length: 6 }, (_, i) => channel.ask("block", { i }));
     expect(host.requests()).toHaveLength(MOST_IN_FLIGHT);
     host.reply(host.id(1), "second");
@@ -163,7 +163,7 @@ describe("the request channel", () => {
     expect(host.sent.map((each) => each.attnviz)).toEqual(Array(4).fill("request"));
   });
 
-  it("tells the kernel of a cancelled request, frees its place, and drops its late reply", async () => {
+  it("sends a cancellation, frees the slot, and ignores a late reply", async () => {
     const controller = new AbortController();
     const cancelled = channel.ask("block", { i: 0 }, controller.signal);
     for (let i = 1; i < 5; i++) void channel.ask("block", { i });
@@ -175,7 +175,7 @@ describe("the request channel", () => {
     expect(() => host.reply(id, {})).not.toThrow();
   });
 
-  it("sends none of many that are given up at once, but what is wanted instead", async () => {
+  it("sends none of many queued requests that are cancelled together", async () => {
     const many = Array.from({ length: 40 }, (_, i) => {
       const controller = new AbortController();
       const answer = channel.ask("block", { i }, controller.signal);
@@ -189,12 +189,12 @@ describe("the request channel", () => {
     expect(sent).toEqual([0, 1, 2, 3, "new"]);
   });
 
-  it("rejects at once where the signal is aborted already", async () => {
+  it("rejects at once if the signal is already aborted", async () => {
     await expect(channel.ask("block", {}, AbortSignal.abort())).rejects.toSatisfy(isAbort);
     expect(host.sent).toHaveLength(0);
   });
 
-  it("says that it waits after a second, and that nobody answers after ten", () => {
+  it("reports that it waits after a second, and that there is no answer after ten", () => {
     void channel.ask("block", {});
     vi.advanceTimersByTime(999);
     expect(seen).toEqual(["ready"]);
@@ -204,7 +204,7 @@ describe("the request channel", () => {
     expect(seen.at(-1)).toBe("unanswered");
   });
 
-  it("says that no kernel is there where the widget was stored without one", async () => {
+  it("reports that there is no kernel if the widget was stored without one", async () => {
     for (const [layout, stands] of [
       [{ comm_live: false }, "detached"],
       [{ comm_live: true, comm: {} }, "waiting"],
@@ -230,7 +230,7 @@ describe("the request channel", () => {
     }
   });
 
-  it("takes a late reply, and is ready again", async () => {
+  it("accepts a late reply, and is ready again", async () => {
     const answer = channel.ask("block", {});
     vi.advanceTimersByTime(15_000);
     host.reply(host.id(0), "late");
@@ -238,7 +238,7 @@ describe("the request channel", () => {
     expect(seen.at(-1)).toBe("ready");
   });
 
-  it("asks again on a retry, and takes whichever answer comes first", async () => {
+  it("sends the request again on a retry, and uses the first answer", async () => {
     const answer = channel.ask("describe", {});
     vi.advanceTimersByTime(10_000);
     channel.retry();
@@ -250,7 +250,7 @@ describe("the request channel", () => {
     expect((await answer).header).toBe("to the first");
   });
 
-  it("forgets that it waited when what it waited for is cancelled", () => {
+  it("is ready again when a slow request is cancelled", () => {
     const controller = new AbortController();
     channel.ask("block", {}, controller.signal).catch(() => undefined);
     vi.advanceTimersByTime(2_000);
@@ -258,14 +258,14 @@ describe("the request channel", () => {
     expect(seen.at(-1)).toBe("ready");
   });
 
-  it("ends with its signal: rejects what is pending and hears no more", async () => {
+  it("closes with its signal: rejects pending requests and removes its listener", async () => {
     const answer = channel.ask("block", {});
     end.abort();
     await expect(answer).rejects.toSatisfy(isAbort);
     expect(host.listeners.size).toBe(0);
   });
 
-  it("gives ids that two tabs cannot share", () => {
+  it("creates ids that differ between tabs", () => {
     const other = new KernelChannel(host);
     void channel.ask("describe", {});
     void other.ask("describe", {});
@@ -273,12 +273,12 @@ describe("the request channel", () => {
   });
 });
 
-describe("an answer that takes longer than a moment", () => {
+describe("a slow answer", () => {
   const later = (progress: number): object => ({
     pending: { doing: "scores", progress, seconds_left: 8 },
   });
 
-  it("is asked for again, with the same arguments, until it is there", async () => {
+  it("is requested again, with the same arguments, until it is complete", async () => {
     const answer = channel.ask("scores", { pattern: "self" });
     host.reply(host.id(0), later(0.25));
     host.reply(host.id(1), later(0.5));
@@ -291,14 +291,14 @@ describe("an answer that takes longer than a moment", () => {
     expect(seen).toEqual(["ready"]);
   });
 
-  it("keeps its place among those that travel", () => {
+  it("stays among the requests that were sent", () => {
     for (let i = 0; i < MOST_IN_FLIGHT + 2; i++) void channel.ask("block", { i });
     host.reply(host.id(0), later(0.5));
     const asked = host.requests().map((each) => (each.arguments as { i: number }).i);
     expect(asked).toEqual([...Array(MOST_IN_FLIGHT).keys(), 0]);
   });
 
-  it("is not asked for again once it is given up, and the kernel hears of it", async () => {
+  it("is not requested again after a cancellation, which is sent to the kernel", async () => {
     const given = new AbortController();
     const answer = channel.ask("scores", {}, given.signal);
     host.reply(host.id(0), later(0.25));
@@ -310,7 +310,7 @@ describe("an answer that takes longer than a moment", () => {
     expect(cancelled.map(({ id }) => id)).toEqual([host.id(1)]);
   });
 
-  it("says how far it is after a while, and can be stopped", async () => {
+  it("reports its progress after a while, and can be stopped", async () => {
     const answer = channel.ask("scores", {});
     host.reply(host.id(0), later(0.25));
     vi.advanceTimersByTime(900);
@@ -320,13 +320,13 @@ describe("an answer that takes longer than a moment", () => {
     host.reply(host.id(2), later(0.75));
     expect(seen).toEqual(["ready", { doing: "scores", progress: 0.75, seconds_left: 8 }]);
     channel.stop();
-    await expect(answer).rejects.toThrow("Stopped before it was computed");
+    await expect(answer).rejects.toThrow("The computation was stopped.");
     expect(seen.at(-1)).toBe("ready");
     host.reply(host.id(3), later(0.9));
     expect(host.requests()).toHaveLength(4);
   });
 
-  it("is told of by whoever asked, if they listen", () => {
+  it("reports its progress only to `report`, if that was passed", () => {
     const told: number[] = [];
     void channel.ask("page", {}, undefined, ({ progress }) => told.push(progress));
     host.reply(host.id(0), later(0.25));
@@ -339,7 +339,7 @@ describe("an answer that takes longer than a moment", () => {
     expect(told).toEqual([0.25, 0.5, 0.75]);
   });
 
-  it("goes on once, however often it was retried", () => {
+  it("continues once after several retries", () => {
     void channel.ask("scores", {});
     channel.retry();
     host.reply(host.id(0), later(0.25));

@@ -2,8 +2,8 @@
 import { describe, expect, it } from "vitest";
 import { Recent } from "../../src/client/recent";
 
-describe("what was lately used", () => {
-  it("is dropped, the oldest first, when there is too much, and each entry is named once", () => {
+describe("a cache of recent values", () => {
+  it("drops the oldest values when it is full, and reports each once", () => {
     const dropped: string[] = [];
     const recent = new Recent<number>(10, (key) => dropped.push(key));
     recent.set("a", 1, 4);

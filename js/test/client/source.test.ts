@@ -21,8 +21,8 @@ function pageData(): PageData {
 
 const value = (code: number): number => (code / 255) ** 2;
 
-describe("a page's carrier", () => {
-  it("cuts heads, rows and columns out of the layer that it contains", async () => {
+describe("the transport of a page", () => {
+  it("returns heads, rows and columns of an embedded layer", async () => {
     const source = new Source(new PageCarrier(pageData()));
     const piece = await source.block({
       stack: "cross",
@@ -40,14 +40,14 @@ describe("a page's carrier", () => {
     });
   });
 
-  it("gives maps of some heads, as they are embedded", async () => {
+  it("returns embedded maps of the requested heads", async () => {
     const source = new Source(new PageCarrier(pageData()));
     const piece = await source.maps({ stack: "cross", layer: 4, size: 2, heads: [1] });
     expect(piece.matrices).toHaveLength(1);
     expect(piece.matrices[0]?.[5]).toBeCloseTo(value(121), 6);
   });
 
-  it("pools a part of a map, or a finer one, from the weights that it contains", async () => {
+  it("pools a part of a map, or a finer map, from the embedded weights", async () => {
     const data = pageData();
     const small = pieceOf([2, 1, 1], [121, 121], { stack: "cross", layer: 4 });
     const source = new Source(new PageCarrier({ ...data, maps: [small] }));
@@ -74,7 +74,7 @@ describe("a page's carrier", () => {
     expect(part.matrices[0]?.[0]).toBeCloseTo(value(110), 6);
   });
 
-  it("gives the scores that it contains, and says when it has none", async () => {
+  it("returns embedded scores, and names missing ones", async () => {
     const scores = [[0.5, null]];
     const data = { ...pageData(), scores: [{ stack: "cross", pattern: "first token", scores }] };
     const source = new Source(new PageCarrier(data));
@@ -82,14 +82,14 @@ describe("a page's carrier", () => {
     await expect(source.scores("cross", "induction")).rejects.toThrow("scores for “induction”");
   });
 
-  it("says its own precision also where exact values are asked for", async () => {
+  it("returns the error of the embedded weights", async () => {
     const source = new Source(new PageCarrier(pageData()));
     const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };
     const piece = await source.block({ ...request } as BlockRequest);
     expect(piece.error).toBe(0.00392);
   });
 
-  it("names a layer that it does not contain, and a format that it does not know", async () => {
+  it("names a missing layer and an unknown format", async () => {
     const source = new Source(new PageCarrier(pageData()));
     await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
       /layer 9.*“self”/,
@@ -99,7 +99,7 @@ describe("a page's carrier", () => {
   });
 });
 
-describe("big requests", () => {
+describe("large requests", () => {
   const request: BlockRequest = {
     stack: "self",
     layer: 0,
@@ -114,7 +114,7 @@ describe("big requests", () => {
     expect(parts.map((part) => part.heads)).toEqual([[0, 1], [2, 3], [4]]);
   });
 
-  it("are split by rows where one head is too big, four bytes to an exact value", () => {
+  it("are split by rows if one head is too large, with four bytes per exact value", () => {
     // A row has 40 bytes, so three fit into 130.
     const parts = splitRequest({ ...request, heads: [7] }, 130);
     expect(parts.map((part) => part.rows)).toEqual([
@@ -127,8 +127,8 @@ describe("big requests", () => {
 
   it.each([
     ["a kernel", true, 4],
-    ["a page, whose replies may be large", false, 2],
-  ])("come back as one from %s, and are kept", async (_name, live, requests) => {
+    ["a page, without a limit on replies", false, 2],
+  ])("are joined from %s, and cached", async (_name, live, requests) => {
     let asked = 0;
     const given: Float32Array[] = [];
     const ask: Carrier["ask"] = async (_name, args) => {
@@ -166,7 +166,7 @@ describe("big requests", () => {
     expect(asked).toBe(requests);
   });
 
-  it("are not given for a request that differs in anything", async () => {
+  it("have different answers if any field differs", async () => {
     let asked = 0;
     const carrier = carrierOf(async (_name, args) => {
       asked++;
@@ -204,7 +204,7 @@ describe("big requests", () => {
     }
   });
 
-  it("are cut from more rows that are kept", async () => {
+  it("are answered from cached blocks with more rows", async () => {
     const asked: unknown[] = [];
     const carrier = carrierOf(async (_name, args) => {
       const { rows, heads } = args as BlockRequest;
@@ -226,7 +226,7 @@ describe("big requests", () => {
     expect(asked).toHaveLength(4);
   });
 
-  it("are cut from rows in use, however many others were forgotten", async () => {
+  it("are answered from a block in use, although others were dropped", async () => {
     const asked: unknown[] = [];
     const carrier = carrierOf(async (_name, args) => {
       const { rows } = args as BlockRequest;
@@ -247,7 +247,7 @@ describe("big requests", () => {
     expect(asked).toHaveLength(1 + 20);
   });
 
-  describe("while another asks for the same", () => {
+  describe("during a request for the same weights", () => {
     /** Return a transport whose requests wait until the test answers them. */
     function waiting() {
       const asked: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
@@ -269,7 +269,7 @@ describe("big requests", () => {
     }
     const heads = ({ matrices }: { matrices: Float32Array[] }) => matrices.map(([head]) => head);
 
-    it("are asked for once, and only the other heads beside", async () => {
+    it("are sent once, with a second request only for other heads", async () => {
       const { asked, of } = waiting();
       const [first, second, same] = [of([0, 1]), of([2, 1]), of([0, 1])];
       expect(asked.map((one) => one.heads)).toEqual([[0, 1], [2]]);
@@ -280,7 +280,7 @@ describe("big requests", () => {
       expect(asked).toHaveLength(2);
     });
 
-    it("are asked for again, once, when who asked first gives it up", async () => {
+    it("are sent again, once, when the first caller cancels", async () => {
       const { asked, of } = waiting();
       const given = new AbortController();
       const [first, second, third] = [of([0], given.signal), of([0]), of([0])];
@@ -294,7 +294,7 @@ describe("big requests", () => {
     });
   });
 
-  it("are forgotten, the oldest first, when too much is kept", async () => {
+  it("are dropped from a full cache, the oldest first", async () => {
     const asked: number[] = [];
     const carrier = carrierOf(
       async (_name, args) => {
@@ -314,7 +314,7 @@ describe("big requests", () => {
   });
 });
 
-describe("a question while another asks the same", () => {
+describe("a question during the same question", () => {
   /** Return requests that wait until the test answers them, and a function that sends one. */
   function waiting() {
     const asked: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
@@ -331,7 +331,7 @@ describe("a question while another asks the same", () => {
     return { asked, of };
   }
 
-  it("is asked once", async () => {
+  it("is sent once", async () => {
     const { asked, of } = waiting();
     const [first, same, other] = [of("induction"), of("induction"), of("first token")];
     expect(asked).toHaveLength(2);
@@ -342,7 +342,7 @@ describe("a question while another asks the same", () => {
     expect(asked).toHaveLength(2);
   });
 
-  it("is asked again, once, when who asked first gives it up", async () => {
+  it("is sent again, once, when the first caller cancels", async () => {
     const { asked, of } = waiting();
     const given = new AbortController();
     const [first, second, third] = [of("a", given.signal), of("a"), of("a")];
@@ -354,7 +354,7 @@ describe("a question while another asks the same", () => {
     expect(asked).toHaveLength(2);
   });
 
-  it("has no answer for who gave it up", async () => {
+  it("has no answer for a caller who cancelled", async () => {
     const { asked, of } = waiting();
     const given = new AbortController();
     const [first, second] = [of("a"), of("a", given.signal)];
@@ -364,7 +364,7 @@ describe("a question while another asks the same", () => {
     await expect(second).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
   });
 
-  it("fails for both, and is asked anew by the next", async () => {
+  it("fails for both callers, and is sent again for the next", async () => {
     const { asked, of } = waiting();
     const both = [of("a"), of("a")];
     asked[0]?.fail(new Error("no such pattern"));
@@ -377,7 +377,7 @@ describe("a question while another asks the same", () => {
 });
 
 describe("the description of a long text", () => {
-  it("is put together from its parts", async () => {
+  it("is joined from its parts", async () => {
     const description = { model: "日本", notes: ['"', "\ud800"], stacks: [] } satisfies Description;
     const bytes = deflateSync(JSON.stringify(description));
     const cuts = [0, 5, 11, bytes.length];

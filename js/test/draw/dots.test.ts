@@ -53,7 +53,7 @@ describe("dots as pixels", () => {
     expect(at(dots({ color: Uint8Array.of(1) }), 10, 10)).toEqual([255, 128, 0, 255]);
   });
 
-  it("cover the area of a disc, and a square of the same area, at any radius and place", () => {
+  it("cover the same area as a disc or a square, at any radius and position", () => {
     for (const radius of [0.3, 0.8, 1.5, 4, 7.3]) {
       for (const shape of [0, 1]) {
         for (const place of [10, 10.3, 10.9]) {
@@ -71,19 +71,19 @@ describe("dots as pixels", () => {
     }
   });
 
-  it("are as many pixels larger as the screen has more of them", () => {
+  it("have more pixels on a screen with more pixels", () => {
     const area = Math.PI * 16;
     expect(inked(dots(), 3) / 9).toBeCloseTo(area, 0);
   });
 
-  it("have a square's corners where a disc has none", () => {
+  it("paint the corners of squares but not of discs", () => {
     const square = dots({ shape: Uint8Array.of(1) });
     // The centre of the pixel is 4.9 pixels from the centre of the dot. Half a side is 3.5.
     expect(at(square, 6, 6)[3]).toBeGreaterThan(40);
     expect(at(dots(), 6, 6)[3]).toBe(0);
   });
 
-  it("let through what lies below, by the rule of painting over", () => {
+  it("are blended with dots below by their opacity", () => {
     const mark = dots({
       count: 2,
       x: Float32Array.of(10, 10),
@@ -101,7 +101,7 @@ describe("dots as pixels", () => {
     expect(Math.abs(blue - mixed(0, 0x60))).toBeLessThan(3);
   });
 
-  it("never run over, however many lie on each other", () => {
+  it("never overflow, even if many overlap", () => {
     const { words, alphas } = sourceWords(["#ffffff"], 0.37, 64);
     let pixel = 0;
     for (let i = 0; i < 2000; i++)
@@ -113,7 +113,7 @@ describe("dots as pixels", () => {
     }
   });
 
-  it("are cut at the edges of their area and left out where they are no numbers", () => {
+  it("are clipped to their area and omitted if a coordinate is NaN", () => {
     const mark = dots({
       count: 3,
       x: Float32Array.of(0, Number.NaN, 500),
@@ -125,20 +125,20 @@ describe("dots as pixels", () => {
     expect(Math.abs(inked(mark) - quarter)).toBeLessThan(2);
   });
 
-  it("have an outline and nothing in it where a ring is asked for", () => {
+  it("have an outline and an empty middle with `ring`", () => {
     const ring = dots({ radius: 6, ring: 2 });
     expect(at(ring, 10, 10)[3]).toBe(0);
     expect(at(ring, 15, 10)[3]).toBeGreaterThan(200);
     expect(Math.abs(inked(ring) - 2 * Math.PI * 6 * 2)).toBeLessThan(6);
   });
 
-  it("are smaller and fainter the farther they are", () => {
+  it("are smaller and fainter at a larger distance", () => {
     const [far, near] = [0, 255].map((each) => inked(dots({ near: Uint8Array.of(each) })));
     expect(far).toBeLessThan((near as number) / 4);
     expect(atDepth(4, 1, 0).opacity).toBeLessThan(atDepth(4, 1, 1).opacity);
   });
 
-  it("paints near dots over far ones in whatever order they come", () => {
+  it("are painted with near dots over distant ones, in any order of input", () => {
     for (const order of [
       [255, 0],
       [0, 255],
@@ -156,7 +156,7 @@ describe("dots as pixels", () => {
     }
   });
 
-  it("keeps opaque pixels as they are when they are made straight", () => {
+  it("are converted to four bytes per pixel", () => {
     const raster = makeRaster(20, 20);
     paintInto(raster, dots(), 1, 0, 0);
     expect(straight(raster)).toHaveLength(20 * 20 * 4);
@@ -175,7 +175,7 @@ function many(count: number): DotsMark {
 }
 
 describe("dots as an SVG", () => {
-  it("are one subpath each, with round ends for discs and square ones for squares", () => {
+  it("are one subpath each, with round caps for discs and square caps for squares", () => {
     const svg = dotPaths(many(400));
     expect(svg.match(/M/g)).toHaveLength(400);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
@@ -190,12 +190,12 @@ describe("dots as an SVG", () => {
     expect(Math.min(...widths)).toBeCloseTo(8 * Math.sqrt(Math.PI / 4), 1);
   });
 
-  it("leaves out what is outside of the area", () => {
+  it("omits dots outside the area", () => {
     const svg = dotPaths(dots({ x: Float32Array.of(40) }));
     expect(svg).not.toContain("M");
   });
 
-  it("is shapes up to a number of dots, counted over all marks", () => {
+  it("contains shapes up to a number of dots, counted over all marks", () => {
     const scene = (front: Mark[]) =>
       toSvg({ width: 20, height: 20, background: null, back: [], backOpacity: 1, front }, "t");
     expect(scene([many(50)])).toContain("stroke-linecap");
@@ -203,7 +203,7 @@ describe("dots as an SVG", () => {
     expect(MOST_DOTS).toBe(20_000);
   });
 
-  it("moves with everything else", () => {
+  it("moves with `translate`", () => {
     const [moved] = translate([dots()], 5, -2) as [DotsMark];
     expect([moved.x[0], moved.y[0], moved.area.x, moved.area.y]).toEqual([15, 8, 5, -2]);
   });

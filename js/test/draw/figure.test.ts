@@ -32,8 +32,8 @@ function texts(scene: Scene): TextMark[] {
   return [...scene.back, ...scene.front].filter((mark) => mark.kind === "text");
 }
 
-describe("a figure of a stated width", () => {
-  it("has that width, and texts of the size that was asked for", () => {
+describe("a figure with a set width", () => {
+  it("has that width and the requested text size", () => {
     const label: Mark = {
       kind: "text",
       x: 5,
@@ -51,9 +51,9 @@ describe("a figure of a stated width", () => {
     expect(texts(scene).find(({ text }) => text === "model")?.size).toBeGreaterThan(12);
   });
 
-  it("refuses what is wider, and names a width that is enough", () => {
+  it("rejects a wider picture, and names a sufficient width", () => {
     const asked = { ...ASKED, width: 320, fontSize: 10 };
-    expect(() => composeFigure(partsOf(400), asked)).toThrow(/give width="(\d+)mm" or more/);
+    expect(() => composeFigure(partsOf(400), asked)).toThrow(/Pass width="(\d+)mm" or more/);
     try {
       composeFigure(partsOf(400), asked);
     } catch (error) {
@@ -63,7 +63,7 @@ describe("a figure of a stated width", () => {
     }
   });
 
-  it("leaves out what is not wanted, and its file says it", () => {
+  it("omits parts on request, and describes them in its file", () => {
     const asked = { ...ASKED, width: 320, caption: false, legend: false, title: "" };
     const scene = composeFigure(partsOf(200), asked);
     expect(texts(scene)).toHaveLength(0);
@@ -75,7 +75,7 @@ describe("a figure of a stated width", () => {
 });
 
 describe("a figure as on the screen", () => {
-  it("has no blank sides, and marks at the distances that they have there", () => {
+  it("has no blank sides, and unchanged distances between marks", () => {
     const parts = partsOf(1000);
     const at = (x: number): Mark => ({
       kind: "rect",
@@ -97,10 +97,10 @@ describe("a figure as on the screen", () => {
   });
 });
 
-describe("texts in lines", () => {
+describe("wrapped texts", () => {
   const measure = (text: string): number => Array.from(text).length;
 
-  it("break within a word that is wider than a line, and between signs alone", () => {
+  it("break within a word that is wider than a line, between characters", () => {
     expect(wrap("a bc 👩👩👩👩👩", 3, measure)).toEqual(["a", "bc", "👩👩👩", "👩👩"]);
     for (const line of wrap("organisation/a-model-of-a-long-name is here", 8, measure))
       expect(measure(line)).toBeLessThanOrEqual(8);
@@ -108,7 +108,7 @@ describe("texts in lines", () => {
 });
 
 describe("a scaled scene", () => {
-  it("has every length times as long", () => {
+  it("has all lengths multiplied", () => {
     const curves = Float32Array.of(1, 2);
     const scene: Scene = {
       width: 10,
@@ -146,10 +146,10 @@ describe("a scaled scene", () => {
   });
 });
 
-describe("what a script asks for", () => {
+describe("the options of a script", () => {
   afterEach(() => Reflect.deleteProperty(globalThis, "attnvizFigure"));
 
-  it("is not there where a person opened the page", () => {
+  it("are undefined if a person opened the page", () => {
     expect(figureRequest()).toBeUndefined();
     Reflect.set(globalThis, "attnvizFigure", { ...ASKED, width: 5 });
     expect(figureRequest()).toEqual({ ...ASKED, width: 5 });

@@ -4,7 +4,7 @@ import { cropOf, greyOf, patchOf, shapesOf, withPatchNames } from "../../src/dra
 import { described, GRID, imageOf, TOKENS } from "../images";
 
 describe("patches", () => {
-  it("are found by their tokens and called by their places", () => {
+  it("are found by their tokens and named by row and column", () => {
     expect(patchOf(TOKENS, 0)).toBeNull();
     expect(patchOf(TOKENS, 6)).toEqual({ grid: GRID, row: 1, column: 2 });
     expect(patchOf(TOKENS, 7)).toBeNull();
@@ -13,21 +13,21 @@ describe("patches", () => {
     expect(stack?.query_tokens.text[7]).toBe("word");
   });
 
-  it("are called by their image too, where there are several; text stays where there is none", () => {
+  it("are named with their image if there are several, and text keeps its name if there are none", () => {
     const two = { ...described(), images: [1, 2].map(() => ({ height: 4, width: 12 })) };
     expect(withPatchNames(two).stacks[0]?.query_tokens.text[6]).toBe("patch 1,2 of image 0");
     const { images: _, ...none } = described();
     expect(withPatchNames(none)).toBe(none);
   });
 
-  it("have the shape that the image leaves them", () => {
+  it("have the aspect ratio of their part of the image", () => {
     // 12 x 4 pixels in 3 x 2 patches, so a patch has 4 x 2 pixels.
     const shape = shapesOf(TOKENS, described());
     expect([0, 1, 6, 7].map((token) => shape?.(token))).toEqual([null, 2, 2, null]);
     expect(shapesOf({ ...TOKENS, grids: [] }, { ...described(), images: [] })?.(1)).toBeNull();
   });
 
-  it("are cut out of the image, the same pixels every time", () => {
+  it("are cropped from the image, and cached", () => {
     const image = imageOf(12, 4);
     const crop = cropOf(image, { grid: GRID, row: 1, column: 2 });
     expect([crop.columns, crop.rows]).toEqual([4, 2]);
@@ -36,7 +36,7 @@ describe("patches", () => {
     expect(cropOf(image, { grid: GRID, row: 1, column: 2 })).toBe(crop);
   });
 
-  it("are averaged where they have more pixels than can be seen", () => {
+  it("are averaged if they have too many pixels", () => {
     const crop = cropOf(imageOf(160, 80), {
       grid: { rows: 1, columns: 2 },
       row: 0,
@@ -49,13 +49,13 @@ describe("patches", () => {
     expect([158, 159]).toContain(crop.pixels[4 * 39]);
   });
 
-  it("have at least a pixel where the grid is finer than the image", () => {
+  it("have at least one pixel if the grid is finer than the image", () => {
     const crop = cropOf(imageOf(2, 2), { grid: { rows: 8, columns: 8 }, row: 7, column: 7 });
     expect([crop.columns, crop.rows]).toEqual([1, 1]);
     expect([...crop.pixels]).toEqual([1, 1, 200, 255]);
   });
 
-  it("step back to grey beside the ground", () => {
+  it("become grey with low contrast to the background", () => {
     const pixels = new Uint8ClampedArray([255, 0, 0, 255]);
     const grey = greyOf({ width: 1, height: 1, pixels }, [100, 110, 120]);
     // The luma is 0.2126 * 255 = 54.213. A share of 0.45 is mixed with 0.55 of the ground.

@@ -41,7 +41,7 @@ function curves(more: Partial<CurvesMark> = {}): CurvesMark {
 }
 
 describe("SVG", () => {
-  it("stands on its own, with its namespace, size, background and title", () => {
+  it("is a complete document with its namespace, size, background and title", () => {
     const root = parse(toSvg(scene([]), "a & b")).documentElement;
     expect(root.namespaceURI).toBe(SVG);
     expect(root.getAttribute("viewBox")).toBe("0 0 200 100");
@@ -49,7 +49,7 @@ describe("SVG", () => {
     expect(root.querySelector("rect")?.getAttribute("fill")).toBe("#ffffff");
   });
 
-  it("writes text as text, with what it looks like", () => {
+  it("writes text as text, with its style", () => {
     const mark: Mark = {
       kind: "text",
       x: 5,
@@ -70,27 +70,27 @@ describe("SVG", () => {
     expect(text?.getAttribute("text-decoration")).toBe("line-through");
   });
 
-  it("writes a curve with level ends, its weight as opacity, weak ones beneath strong ones", () => {
+  it("writes curves with horizontal ends and opacities, weak ones below strong ones", () => {
     const paths = [...parse(toSvg(scene([curves()]), "")).querySelectorAll("path")];
     expect(paths.map((path) => path.getAttribute("stroke-opacity"))).toEqual(["0.25", "0.75"]);
     expect(paths[1]?.getAttribute("d")).toBe("M10 20C60 20 60 60 110 60");
   });
 
-  it("writes an upright curve where columns lie", () => {
+  it("writes curves with vertical ends for horizontal columns", () => {
     const path = parse(toSvg(scene([curves({ columns: "horizontal" })]), "")).querySelectorAll(
       "path",
     )[1];
     expect(path?.getAttribute("d")).toBe("M10 20C10 40 110 40 110 60");
   });
 
-  it("dims what lies behind as one, and leaves out what only the pointer needs", () => {
+  it("dims the back layer as a group, and omits invisible marks", () => {
     const target: Mark = { kind: "rect", x: 0, y: 0, width: 9, height: 9, meaning: {} };
     const root = parse(toSvg(scene([target], [curves()], 0.14), ""));
     expect(root.querySelector("path")?.closest("[opacity]")?.getAttribute("opacity")).toBe("0.14");
     expect(root.querySelectorAll("rect")).toHaveLength(1);
   });
 
-  it("writes a picture as one rectangle for each run of equal cells", () => {
+  it("writes an image as one rectangle for each run of equal cells", () => {
     const pixels = new Uint8ClampedArray([9, 9, 9, 255, 9, 9, 9, 255, 0, 0, 0, 0, 7, 8, 9, 51]);
     const mark: Mark = {
       kind: "image",
@@ -120,7 +120,7 @@ describe("hostile tokens", () => {
     `"'`,
   ];
 
-  it("are text in an SVG that a strict parser reads", () => {
+  it("are text in an SVG that a strict parser accepts", () => {
     const marks = hostile.map(
       (text): Mark => ({
         kind: "text",
@@ -140,7 +140,7 @@ describe("hostile tokens", () => {
     expect(texts[3]).toBe("]]>&amp;&#0;");
   });
 
-  it("lose characters that XML forbids, and show those that turn the direction", () => {
+  it("lose characters that XML forbids, and show those that change the direction", () => {
     expect(printable("a\0b")).toBe("a\uFFFDb");
     expect(printable("\ud83d!")).toBe("\uFFFD!");
     expect(printable("👩‍👩‍👧 שלום 中文")).toBe("👩‍👩‍👧 שלום 中文");
@@ -149,8 +149,8 @@ describe("hostile tokens", () => {
   });
 });
 
-describe("what is under the pointer", () => {
-  it("is the topmost rectangle that means something", () => {
+describe("the mark under the pointer", () => {
+  it("is the topmost rectangle with a meaning", () => {
     const marks: Mark[] = [
       { kind: "rect", x: 0, y: 0, width: 50, height: 50, meaning: { token: 1 } },
       { kind: "rect", x: 20, y: 20, width: 50, height: 50, meaning: { token: 2 } },
@@ -161,7 +161,7 @@ describe("what is under the pointer", () => {
     expect(hitTest(marks, 90, 90)).toBeNull();
   });
 
-  it("is the nearest curve, in the middle of its way at the middle of its rise", () => {
+  it("is the nearest curve", () => {
     expect(riseAfter(0.5)).toBeCloseTo(0.5, 5);
     expect(riseAfter(0)).toBeCloseTo(0, 5);
     expect(hitTest([curves()], 60, 41)).toEqual({ line: 0 });

@@ -61,7 +61,9 @@ export class PageCarrier implements Carrier {
   /** @throws Error if this bundle does not support the format of the data. */
   constructor(data: PageData) {
     if (data.format !== 2) {
-      throw new Error(`The page’s data have format ${String(data.format)}; format 2 is known.`);
+      throw new Error(
+        `The page’s data have format ${String(data.format)}, but only format 2 is supported.`,
+      );
     }
     this.#data = data;
     const { blocks, maps, description, embedded } = data;

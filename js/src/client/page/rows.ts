@@ -55,7 +55,7 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
   const size = { "uint8-sqrt": 1, "int8-sqrt": 1, float32: 4, "float32-deflated": 4 }[encoding];
   if (bytes.length !== count * each * size) {
     throw new Error(
-      `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
+      `Layer ${piece.layer} has ${bytes.length} bytes, but its shape ${shape.join(" x ")} needs ${count * each * size}.`,
     );
   }
   const weights = READERS[encoding](bytes, maximum);

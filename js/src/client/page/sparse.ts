@@ -44,7 +44,7 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
     }
     numbers[i] = number;
   }
-  if (at !== bytes.length) throw new Error("The page’s data do not hold the rows they should.");
+  if (at !== bytes.length) throw new Error("The page’s data do not match the number of rows.");
   return numbers;
 }
 

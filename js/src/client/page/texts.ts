@@ -20,7 +20,7 @@ async function elementText(name: string): Promise<string> {
   const template = found();
   if (!template) {
     throw new Error(
-      "This file is not complete: these weights are missing. Copy or download it again.",
+      "This file is incomplete: these weights are missing. Copy or download it again.",
     );
   }
   // The text of a template is in its content, not in the document.

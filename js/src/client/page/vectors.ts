@@ -299,7 +299,7 @@ export class VectorCarrier {
 
   async #inflated(place: number): Promise<Uint8Array> {
     const text = this.#data.arrays[place];
-    if (text === undefined) throw new Error(`The page’s data name an array ${place} it has not.`);
+    if (text === undefined) throw new Error(`The page’s data contain no array ${place}.`);
     return inflatedText(text);
   }
 }

@@ -18,7 +18,7 @@ export function readImage(reply: Reply): RecordImage {
   const bytes = reply.data === null ? new Uint8Array(0) : asBytes(reply.data);
   if (bytes.length !== 3 * width * height) {
     throw new Error(
-      `The reply holds ${bytes.length} bytes; an image of ${width} x ${height} needs ${3 * width * height}.`,
+      `The reply has ${bytes.length} bytes, but an image of ${width} x ${height} needs ${3 * width * height}.`,
     );
   }
   const pixels = new Uint8ClampedArray(4 * width * height).fill(255);

@@ -85,7 +85,7 @@ export function readStrongest(reply: Reply): Found[] {
   const { buffer } = asBytes(reply.data as ArrayBuffer).slice();
   const expected = 4 * matrices * (2 * rows * k + 3 * rows);
   if (buffer.byteLength !== expected) {
-    throw new Error(`The reply holds ${buffer.byteLength} bytes; it says ${expected}.`);
+    throw new Error(`The reply has ${buffer.byteLength} bytes, but its shape needs ${expected}.`);
   }
   let at = 0;
   const each = <T>(size: number, read: (start: number) => T): T[] =>

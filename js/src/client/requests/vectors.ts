@@ -57,11 +57,11 @@ export function readVectors(reply: Reply, keys: Range): Vectors {
     offset += size;
   }
   if (offset !== floats.length) {
-    throw new Error(`The reply holds ${floats.length} numbers; its parts need ${offset}.`);
+    throw new Error(`The reply has ${floats.length} numbers, but its parts need ${offset}.`);
   }
   const part = (name: string): Float32Array => {
     const values = parts.get(name);
-    if (!values) throw new Error(`The reply came without “${name}”.`);
+    if (!values) throw new Error(`The reply does not contain “${name}”.`);
     return values;
   };
   const query = part("query");
@@ -92,7 +92,7 @@ function joined(parts: Float32Array[]): Float32Array {
 /** Join the replies for adjacent ranges of keys. */
 export function joinVectors(parts: Vectors[]): Vectors {
   const [first, last] = [parts[0], parts[parts.length - 1]];
-  if (!first || !last) throw new Error("There is nothing to join.");
+  if (!first || !last) throw new Error("There are no replies to join.");
   if (parts.length === 1) return first;
   return {
     ...first,

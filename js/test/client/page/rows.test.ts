@@ -14,8 +14,8 @@ const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 
 const piece = (bytes: Uint8Array, more: Partial<EmbeddedPiece> = {}): EmbeddedPiece =>
   pieceOf([2, 3, 3], bytes, { layer: 3, reach: 0, ...more });
 
-describe("whole rows of a page", () => {
-  it("end where their keys do, and add to what is there", async () => {
+describe("complete rows of a page", () => {
+  it("end at the last stored key, and are added to the line", async () => {
     const rows = await wholeRows(piece(Uint8Array.from(CODES.flat())));
     let at = 0;
     for (let row = 0; row < 3; row++) {
@@ -42,7 +42,7 @@ describe("whole rows of a page", () => {
     });
   });
 
-  it("are read as they are where they are float32", async () => {
+  it("are read without decoding if they are float32", async () => {
     const weights = Float32Array.from([1, 0.25, 0.75, 1, 0.5, 0.5]);
     const bytes = new Uint8Array(weights.buffer);
     const rows = await wholeRows(piece(bytes, { shape: [2, 2, 2], encoding: "float32", error: 0 }));
@@ -52,8 +52,10 @@ describe("whole rows of a page", () => {
     expect([...line]).toEqual([1.25, 0.75]);
   });
 
-  it.each([11, 13])("are refused where there are %i bytes in place of 12", async (length) => {
+  it.each([11, 13])("are rejected with %i bytes instead of 12", async (length) => {
     const bytes = new Uint8Array(length);
-    await expect(wholeRows(piece(bytes))).rejects.toThrow(`Layer 3 holds ${length} bytes`);
+    await expect(wholeRows(piece(bytes))).rejects.toThrow(
+      `Layer 3 has ${length} bytes, but its shape 2 x 3 x 3 needs 12`,
+    );
   });
 });

@@ -64,7 +64,7 @@ function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
 describe("a signed byte", () => {
   const header: PieceHeader = { shape: [1, 1, 4], encoding: "int8-sqrt", maximum: 2, error: 0.02 };
 
-  it("stands for a square with its sign", () => {
+  it("is decoded to a square with its sign", () => {
     const found = decode(header, Uint8Array.of(127, 129, 0, 256 - 64));
     const wanted = [2, -2, 0, -2 * (64 / 127) ** 2];
     wanted.forEach((value, i) => {
@@ -74,7 +74,7 @@ describe("a signed byte", () => {
 });
 
 describe("signed numbers of a page", () => {
-  it("are read as they are embedded", async () => {
+  it("are read from the embedded codes", async () => {
     const { matrices } = await new Source(carrier()).block({
       ...{ stack: "self", layer: 0, heads: [1], rows: [0, 3], columns: [0, 4] },
     });
@@ -110,39 +110,42 @@ describe("signed numbers of a page", () => {
     }
   });
 
-  it.each(["separate", "mean", "max"] as const)("are strongest by size: %s", async (combine) => {
-    const request = {
-      ...{ stack: "self", layer: 0, heads: [0, 1], rows: [0, 3] as [number, number], k: 3 },
-      ...{ combine, leave_out: [], pair: "all" as const },
-    };
-    const found = readStrongest(await carrier().ask("strongest", request));
-    const [one, other] = HEADS as [number[][], number[][]];
-    const together = one.map((row, r) =>
-      row.map((a, key) => {
-        const b = other[r]?.[key] ?? 0;
-        if (combine === "mean") return (a + b) / 2;
-        return Math.abs(b) > Math.abs(a) ? b : a;
-      }),
-    );
-    const matrices = combine === "separate" ? [one, other] : [together];
-    expect(found.length).toBe(matrices.length);
-    matrices.forEach((matrix, m) => {
-      const { keys, weights, sums } = found[m] as (typeof found)[0];
-      const sizes = matrix.map((row) => row.map(Math.abs));
-      matrix.forEach((row, r) => {
-        const order = row
-          .map((_, key) => key)
-          .filter((key) => row[key] !== 0)
-          .sort((a, b) => (sizes[r]?.[b] ?? 0) - (sizes[r]?.[a] ?? 0) || a - b)
-          .slice(0, 3);
-        const wanted = [...order, -1, -1, -1].slice(0, 3);
-        wanted.forEach((key, i) => {
-          expect(weights[3 * r + i]).toBeCloseTo(key < 0 ? 0 : (row[key] ?? 0), 5);
-          if (key < 0) expect(keys[3 * r + i]).toBe(-1);
+  it.each(["separate", "mean", "max"] as const)(
+    "are sorted by absolute value: %s",
+    async (combine) => {
+      const request = {
+        ...{ stack: "self", layer: 0, heads: [0, 1], rows: [0, 3] as [number, number], k: 3 },
+        ...{ combine, leave_out: [], pair: "all" as const },
+      };
+      const found = readStrongest(await carrier().ask("strongest", request));
+      const [one, other] = HEADS as [number[][], number[][]];
+      const together = one.map((row, r) =>
+        row.map((a, key) => {
+          const b = other[r]?.[key] ?? 0;
+          if (combine === "mean") return (a + b) / 2;
+          return Math.abs(b) > Math.abs(a) ? b : a;
+        }),
+      );
+      const matrices = combine === "separate" ? [one, other] : [together];
+      expect(found.length).toBe(matrices.length);
+      matrices.forEach((matrix, m) => {
+        const { keys, weights, sums } = found[m] as (typeof found)[0];
+        const sizes = matrix.map((row) => row.map(Math.abs));
+        matrix.forEach((row, r) => {
+          const order = row
+            .map((_, key) => key)
+            .filter((key) => row[key] !== 0)
+            .sort((a, b) => (sizes[r]?.[b] ?? 0) - (sizes[r]?.[a] ?? 0) || a - b)
+            .slice(0, 3);
+          const wanted = [...order, -1, -1, -1].slice(0, 3);
+          wanted.forEach((key, i) => {
+            expect(weights[3 * r + i]).toBeCloseTo(key < 0 ? 0 : (row[key] ?? 0), 5);
+            if (key < 0) expect(keys[3 * r + i]).toBe(-1);
+          });
+          const sum = (sizes[r] ?? []).reduce((all, size) => all + size, 0);
+          expect(sums[3 * r]).toBeCloseTo(sum, 5);
         });
-        const sum = (sizes[r] ?? []).reduce((all, size) => all + size, 0);
-        expect(sums[3 * r]).toBeCloseTo(sum, 5);
       });
-    });
-  });
+    },
+  );
 });

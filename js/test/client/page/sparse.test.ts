@@ -56,22 +56,25 @@ const at = { stack: "self", layer: 3 };
 const each = cases.map((one) => [one.name, one] as const);
 
 describe("the strongest keys of a page", () => {
-  it.each(each)("%s: written to zeros, or added to them", async (_name, { header, data }) => {
-    const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
-    const rows = await sparseRows({ ...at, ...header, error: 0, data: deflated });
-    const [heads, numRows, columns] = header.shape;
-    // Positive `left` reads only the end of a row.
-    for (const left of [0, 1, Math.floor(columns / 2)]) {
-      for (let place = 0; place < heads * numRows; place++) {
-        const [head, row] = [Math.floor(place / numRows), place % numRows];
-        const [written, added] = [new Float32Array(columns - 1), new Float32Array(columns - 1)];
-        rows.write?.(head, row, left, written);
-        rows.add([head], row, left, added);
-        const off = written.map((weight, i) => Math.abs(weight - (added[i] as number)));
-        expect(Math.max(...off)).toBeLessThan(1e-6);
+  it.each(each)(
+    "%s: the same if written to zeros as if added to them",
+    async (_name, { header, data }) => {
+      const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
+      const rows = await sparseRows({ ...at, ...header, error: 0, data: deflated });
+      const [heads, numRows, columns] = header.shape;
+      // Positive `left` reads only the end of a row.
+      for (const left of [0, 1, Math.floor(columns / 2)]) {
+        for (let place = 0; place < heads * numRows; place++) {
+          const [head, row] = [Math.floor(place / numRows), place % numRows];
+          const [written, added] = [new Float32Array(columns - 1), new Float32Array(columns - 1)];
+          rows.write?.(head, row, left, written);
+          rows.add([head], row, left, added);
+          const off = written.map((weight, i) => Math.abs(weight - (added[i] as number)));
+          expect(Math.max(...off)).toBeLessThan(1e-6);
+        }
       }
-    }
-  });
+    },
+  );
 
   it.each(each)("%s: every weight", async (_name, one) => {
     const [count, rows, columns] = one.header.shape;
@@ -114,7 +117,7 @@ describe("the strongest keys of a page", () => {
     expect(most.matrices[0]?.[0]).toBeCloseTo(larger(largest(above), largest(below)), 6);
   });
 
-  it("says how much of the weight they are, and rounds nothing up", async () => {
+  it("state their share of the weight, rounded down", async () => {
     const source = sourceOf(cases[0] as Case);
     const { stacks } = await source.describe();
     expect(stacks[0]?.embedded).toEqual({ form: "strongest", covered: 0.9521, error: 0.0041 });
@@ -130,7 +133,7 @@ describe("the strongest keys of a page", () => {
     expect(embeddedInWords({ form: "all", covered: 1, error: 0.004 })).toBeNull();
   });
 
-  it("gives nothing to a row that ends before it begins, as Python reads it", async () => {
+  it("are zero for a row that ends before it starts, as in Python", async () => {
     // One row with no stored key. Its range starts at key 1 and ends at key -2, and its remaining
     // weight is the maximum.
     const header: Case["header"] = {
@@ -150,7 +153,7 @@ describe("the strongest keys of a page", () => {
     expect([...(piece.matrices[0] as Float32Array)]).toEqual([0, 0, 0, 0]);
   });
 
-  it("refuses bytes that are not those of its rows", async () => {
+  it("reject bytes that do not fit the rows", async () => {
     const { header, data } = cases[0] as Case;
     const runs = header.runs.map((length, i) =>
       i === 0 ? length - 1 : i === 1 ? length + 1 : length,
@@ -158,7 +161,7 @@ describe("the strongest keys of a page", () => {
     const source = sourceOf({ header: { ...header, runs }, data });
     const request = { ...at, heads: [0] };
     await expect(source.block({ ...request, rows: [0, 1], columns: [0, 1] })).rejects.toThrow(
-      /do not hold/,
+      /do not match the number of rows/,
     );
   });
 });

@@ -30,11 +30,11 @@ beforeEach(() => {
 
 afterEach(() => vi.restoreAllMocks());
 
-it("inflates a text of the data before the page was read", async () => {
+it("inflates a string of the data while the page loads", async () => {
   expect([...(await inflatedText(base64(1, 2, 3)))]).toEqual([1, 2, 3]);
 });
 
-it("inflates the text of an element once the page was read", async () => {
+it("inflates the text of an element after the page has loaded", async () => {
   const text = base64(4, 5, 6);
   const inflated = inflatedText("#attnviz-0001");
   const template = append("attnviz-0001", text.slice(0, 5));
@@ -45,16 +45,16 @@ it("inflates the text of an element once the page was read", async () => {
   expect([...(await inflatedText("#attnviz-0001"))]).toEqual([4, 5, 6]);
 });
 
-it("inflates the text of an element before the page was read if another element follows it", async () => {
+it("inflates the text of an element while the page loads if another element follows", async () => {
   append("attnviz-0001", base64(7, 8));
   append("attnviz-0002", "");
   expect([...(await inflatedText("#attnviz-0001"))]).toEqual([7, 8]);
 });
 
-it("says that an element is missing at the end of the page, or damaged", async () => {
+it("reports an element that is missing after the page has loaded, or damaged", async () => {
   const inflated = inflatedText("#attnviz-0001");
   append("attnviz-0000", "AAAA");
   end();
-  await expect(inflated).rejects.toThrow("This file is not complete: these weights are missing.");
+  await expect(inflated).rejects.toThrow("This file is incomplete: these weights are missing.");
   await expect(inflatedText("#attnviz-0000")).rejects.toThrow("The data are damaged.");
 });

@@ -46,7 +46,7 @@ describe("tiles that a page pools", () => {
     });
   });
 
-  it("say how exact the weights are that they come from", async () => {
+  it("have the error of the embedded weights", async () => {
     const source = sourceOf(FIXTURE.codes.small as number[][][]);
     const request = { heads: [0], level: 1, row: 0, column: 0, pooled: "mean" } as const;
     const piece = await source.tile({
@@ -59,14 +59,14 @@ describe("tiles that a page pools", () => {
   });
 });
 
-describe("what a tile covers", () => {
-  it("ends where the matrix ends", () => {
+describe("the range of a tile", () => {
+  it("ends at the end of the matrix", () => {
     expect(tileRange(0, 0, 100)).toEqual([0, 100]);
     expect(tileRange(1, 0, 300)).toEqual([TILE, 300]);
     expect(tileRange(0, 3, 10_000)).toEqual([0, 8 * TILE]);
   });
 
-  it("is cut into runs, and into even parts", () => {
+  it("is split into runs, and into equal parts", () => {
     expect(runs([4, 11], 4)).toEqual([4, 8, 11]);
     expect(runs([0, 8], 4)).toEqual([0, 4, 8]);
     expect(parts([2, 9], 3)).toEqual([2, 4, 6, 9]);

@@ -8,16 +8,16 @@ import { Source } from "../../../src/client/source";
 import { pageOf } from "../../builders";
 import { imageOf } from "../../images";
 
-describe("an image on its way", () => {
-  it("becomes opaque pixels, and says when bytes are missing", () => {
+describe("an image of a record", () => {
+  it("becomes opaque pixels, and reports missing bytes", () => {
     const image = imageOf(3, 2);
     expect([...image.pixels.subarray(16, 24)]).toEqual([1, 1, 200, 255, 2, 1, 200, 255]);
     expect(() => readImage({ header: { width: 2, height: 2 }, data: new Uint8Array(9) })).toThrow(
-      "The reply holds 9 bytes; an image of 2 x 2 needs 12.",
+      "The reply has 9 bytes, but an image of 2 x 2 needs 12.",
     );
   });
 
-  it("comes from the page that contains it, once", async () => {
+  it("is read once from the page that contains it", async () => {
     const data = pageOf({
       images: [
         {

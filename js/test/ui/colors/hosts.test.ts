@@ -178,7 +178,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     show(widget, model);
     const root = place.querySelector(".attnviz") as HTMLElement;
     await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));
-    expect(root.textContent).toContain("came without its data");
+    expect(root.textContent).toContain("The reply contains no data.");
   });
 
   it("cleans up by the functions that it gave, where the host hands it no signal", async () => {

@@ -116,7 +116,9 @@ describe("a page", () => {
     );
     await expect(page.ask("classes", { ...classes, head: 9 })).rejects.toThrow("no head 9");
     await expect(page.ask("statistics", { stack: "cross" })).rejects.toThrow("no heads of “cross”");
-    expect(() => new AtlasPageCarrier({ format: 1 } as never)).toThrow(/format 2 is known/);
+    expect(() => new AtlasPageCarrier({ format: 1 } as never)).toThrow(
+      /only format 2 is supported/,
+    );
   });
 });
 

@@ -88,7 +88,7 @@ describe("the strongest keys", () => {
     expect([...(first?.keys ?? [])]).toEqual([2, 3, 5, -1]);
     expect(second).toEqual(first);
     const short = new DataView((reply.data as DataView).buffer, 1, 100);
-    expect(() => readStrongest({ header: reply.header, data: short })).toThrow(/holds 100 bytes/);
+    expect(() => readStrongest({ header: reply.header, data: short })).toThrow(/has 100 bytes/);
   });
 
   it("are asked for in parts of which none takes long", () => {

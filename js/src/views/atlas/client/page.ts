@@ -44,7 +44,9 @@ export class AtlasPageCarrier implements Carrier {
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: AtlasPageData) {
     if (data.format !== 2) {
-      throw new Error(`The page’s data have format ${String(data.format)}; format 2 is known.`);
+      throw new Error(
+        `The page’s data have format ${String(data.format)}, but only format 2 is supported.`,
+      );
     }
     this.#data = data;
     this.#answers = {

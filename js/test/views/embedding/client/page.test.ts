@@ -240,7 +240,9 @@ describe("an exported page", () => {
 
   it("of another format is refused", () => {
     const data = { ...pageData(), format: 1 } as unknown as EmbeddingPageData;
-    expect(() => new EmbeddingPageCarrier(data)).toThrow("format 1; format 2 is known");
+    expect(() => new EmbeddingPageCarrier(data)).toThrow(
+      "format 1, but only format 2 is supported",
+    );
   });
 
   it("is never late, and there is nothing to cancel", async () => {

@@ -199,7 +199,7 @@ describe("a projection", () => {
       "holds 6 bytes; what it says of itself needs 8",
     );
     const none = carrier(() => ({ header: plot(null), data: null }));
-    await expect(projectionOf(none.source, REQUEST)).rejects.toThrow("without its data");
+    await expect(projectionOf(none.source, REQUEST)).rejects.toThrow("contains no data");
   });
 });
 
