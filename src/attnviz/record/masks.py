@@ -70,8 +70,8 @@ def _ends(rows: Rows) -> tuple[int, int]:
 
 def _has_index_for_each(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
     """Whether `numbers` has an int64 for each of `count` tokens, each from 0 to below `stop`."""
-    whole = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
-    return whole and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
+    is_int64 = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
+    return is_int64 and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
 
 
 class _Part(ABC):
@@ -110,8 +110,8 @@ class _Part(ABC):
 
     def equals(self, other: Mask | Bias) -> bool:
         """Whether `other` has the same form and the same entries."""
-        (numbers, tensors), (others, other_tensors) = self.to_parts(), other.to_parts()
-        return numbers == others and all(
+        (numbers, tensors), (other_numbers, other_tensors) = self.to_parts(), other.to_parts()
+        return numbers == other_numbers and all(
             torch.equal(tensor, other_tensors[name]) for name, tensor in tensors.items()
         )
 
@@ -220,12 +220,15 @@ class BandMask(Mask):
 
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError if a limit is not an int or too large."""
-        ends = self.before, self.after, self.offset
-        if not all(isinstance(end, int) for end in ends if end is not None) or self.offset is None:
-            raise TypeError(f"the limits of a band mask must be integers or None; got {ends!r}")
-        if any(abs(end) > _MAX_POSITION for end in ends if end is not None):
+        limits = self.before, self.after, self.offset
+        if (
+            not all(isinstance(limit, int) for limit in limits if limit is not None)
+            or self.offset is None
+        ):
+            raise TypeError(f"the limits of a band mask must be integers or None; got {limits!r}")
+        if any(abs(limit) > _MAX_POSITION for limit in limits if limit is not None):
             raise ValueError(
-                f"the limits of a band mask must be at most {_MAX_POSITION}; got {ends!r}"
+                f"the limits of a band mask must be at most {_MAX_POSITION}; got {limits!r}"
             )
 
     @property
@@ -520,8 +523,8 @@ class InsertedMask(Mask):
         keys = self.key_units[visible]
         if not len(keys):
             return empty
-        ends = [0, *(torch.nonzero(keys.diff() > 1).flatten() + 1).tolist(), len(keys)]
-        start, stop = max(pairwise(ends), key=lambda run: run[1] - run[0])
+        bounds = [0, *(torch.nonzero(keys.diff() > 1).flatten() + 1).tolist(), len(keys)]
+        start, stop = max(pairwise(bounds), key=lambda run: run[1] - run[0])
         return slice(int(keys[start]), int(keys[stop - 1]) + 1)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
@@ -942,10 +945,10 @@ def _band_like(allowed: torch.Tensor) -> BandMask | None:
     offset = num_keys - num_queries
     if offset < 0:
         return None
-    ends = [torch.nonzero(allowed[row]).flatten() for row in (0, num_queries - 1)]
-    if not all(len(end) for end in ends):
+    end_keys = [torch.nonzero(allowed[row]).flatten() for row in (0, num_queries - 1)]
+    if not all(len(keys) for keys in end_keys):
         return None
-    last_of_first, first_of_last = int(ends[0][-1]), int(ends[1][0])
+    last_of_first, first_of_last = int(end_keys[0][-1]), int(end_keys[1][0])
     after = None if last_of_first == num_keys - 1 else last_of_first - offset
     before = None if first_of_last == 0 else num_queries - 1 + offset - first_of_last
     return BandMask(before, after, offset)

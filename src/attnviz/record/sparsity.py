@@ -91,10 +91,10 @@ class _ZeroScan:
     def counts(self, *, causal: bool) -> tuple[ZeroCount, ...]:
         num_queries, num_keys = self.values.shape[1:]
         # Number of keys that each query may attend to.
-        ends = np.full(num_queries, num_keys)
+        num_visible = np.full(num_queries, num_keys)
         if causal:
-            ends = np.arange(num_queries) + _offset(self.values) + 1
-        counted = (ends * (self.weighted > 0)).sum(axis=1).tolist()
+            num_visible = np.arange(num_queries) + _offset(self.values) + 1
+        counted = (num_visible * (self.weighted > 0)).sum(axis=1).tolist()
         weighted = self.weighted.sum(axis=1).tolist()
         counts = [
             ZeroCount(total - nonzero, total)

@@ -463,10 +463,10 @@ class Tokens:
         bare = _bare(make_visible(text.strip()))
         parts = self._parts(bare)
         if parts:
-            shown = ", ".join(repr(self.text[position]) for position in parts)
+            listed = ", ".join(repr(self.text[position]) for position in parts)
             return (
-                f"It consists of {len(parts)} tokens, {parts.start} to {parts.stop - 1} ({shown}). "
-                "Pass one of them, or merge tokens into words (words=True)"
+                f"It consists of {len(parts)} tokens, {parts.start} to {parts.stop - 1} "
+                f"({listed}). Pass one of them, or merge tokens into words (words=True)"
             )
         by_text: dict[str, str] = {}
         for token in self.text:
@@ -501,5 +501,5 @@ class Tokens:
         return self.text[position]
 
     def __repr__(self) -> str:
-        shown = " ".join(self.text[:12]) + (" …" if len(self) > 12 else "")
-        return f"<{len(self)} tokens: {shown}>"
+        text = " ".join(self.text[:12]) + (" …" if len(self) > 12 else "")
+        return f"<{len(self)} tokens: {text}>"

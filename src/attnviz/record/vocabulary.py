@@ -117,20 +117,20 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
         while first < len(characters) and characters[first][1] <= start:
             first += 1
         parts: list[str] = []
-        whole = ""
+        complete = ""
         index = first
         while index < len(characters) and characters[index][0] < stop:
             begin, end, glyph = characters[index]
             if begin >= start and end <= stop:
                 # Whole characters together, because a joiner belongs to the adjacent characters.
-                whole += glyph
+                complete += glyph
             else:
                 part = f"{make_visible(glyph)}{_part(begin, end, start, starts)}"
-                parts += [make_visible(whole), part] if whole else [part]
-                whole = ""
+                parts += [make_visible(complete), part] if complete else [part]
+                complete = ""
             index += 1
-        if whole or not parts:
-            parts.append(make_visible(whole))
+        if complete or not parts:
+            parts.append(make_visible(complete))
         texts[token_index] = "".join(parts).strip(" ")
 
 

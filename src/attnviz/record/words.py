@@ -77,10 +77,10 @@ def find_words(
     >>> find_words(["un", "do", "it"], [False] * 3, [0] * 3) is None
     True
     """
-    shown = [token for token, flag in zip(text, special, strict=True) if not flag]
+    regular = [token for token, flag in zip(text, special, strict=True) if not flag]
     marks = space + breaks
-    has_spaces = any(token[:1] in marks or token[-1:] in marks for token in shown if token)
-    has_pieces = _has_pieces(shown, spaced=has_spaces)
+    has_spaces = any(token[:1] in marks or token[-1:] in marks for token in regular if token)
+    has_pieces = _has_pieces(regular, spaced=has_spaces)
     words: list[int] = []
     has_neighbours = False
     for index, token in enumerate(text):
@@ -139,16 +139,16 @@ def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
     """
     if len(starts) == len(tokens):
         return tokens
-    shown = [token for token, flag in zip(tokens.text, tokens.special, strict=True) if not flag]
-    spaced = any(token.startswith("·") or token.endswith("·") for token in shown)
-    pieces = _has_pieces(shown, spaced=spaced)
+    regular = [token for token, flag in zip(tokens.text, tokens.special, strict=True) if not flag]
+    has_spaces = any(token.startswith("·") or token.endswith("·") for token in regular)
+    has_pieces = _has_pieces(regular, spaced=has_spaces)
     stops = [*starts[1:], len(tokens)]
     special = tuple(tokens.special[start] for start in starts)
     sequence = tuple(tokens.sequence[start] for start in starts)
     numbers = {start: number for number, start in enumerate(starts)}
     return Tokens(
         text=tuple(
-            _joined(tokens.text[start:stop], pieces=pieces)
+            _joined(tokens.text[start:stop], pieces=has_pieces)
             for start, stop in zip(starts, stops, strict=True)
         ),
         special=special,
@@ -159,9 +159,9 @@ def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
     )
 
 
-def _has_pieces(shown: Sequence[str], *, spaced: bool) -> bool:
+def _has_pieces(texts: Sequence[str], *, spaced: bool) -> bool:
     """Whether ``##`` marks word-internal tokens. If spaces are marked, ``##`` is text."""
-    return not spaced and any(_continues(token) for token in shown)
+    return not spaced and any(_continues(token) for token in texts)
 
 
 def _continues(token: str) -> bool:

@@ -73,8 +73,8 @@ def split_layers(
     Entries are not checked. Raise TypeError or ValueError if `value` is not a sequence, is empty,
     or is an array with other axes.
     """
-    one = f"({', '.join(axes)})"
-    either = f"{one} or (1, {', '.join(axes)})"
+    layer_axes = f"({', '.join(axes)})"
+    either = f"{layer_axes} or (1, {', '.join(axes)})"
     if isinstance(value, torch.Tensor) or hasattr(value, "__array__"):
         array = as_tensor(value, name)
         if array.dim() not in (len(axes) + 1, len(axes) + 2):

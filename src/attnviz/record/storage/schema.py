@@ -213,8 +213,8 @@ def _computed_to_header(
             f"were aligned, and these have more than {4 * _MAX_COMPUTED / 1e9:.1f} GB. Save the "
             "original records and compare them again, or select layers with record.only([...])."
         )
-    whole = slice(0, rows), slice(0, columns)
-    numbers = np.stack([attention.weights(head, *whole) for head in range(heads)])
+    all_pairs = slice(0, rows), slice(0, columns)
+    numbers = np.stack([attention.weights(head, *all_pairs) for head in range(heads)])
     arrays[f"{prefix}/weights"] = torch.from_numpy(numbers)
     return {"kind": "weights"}
 
@@ -277,10 +277,10 @@ class _ReadLayers:
             for side in sides:
                 if "difference" in (side["kind"], side.get("base", {}).get("kind")):
                     raise ValueError(f"{prefix} is a difference of differences")
-            one, other = (
+            side_a, side_b = (
                 self.layer(f"{prefix}/{name}", side) for name, side in zip("ab", sides, strict=True)
             )
-            return DifferenceAttention(one, other)
+            return DifferenceAttention(side_a, side_b)
         if fields["kind"] == "merged words":
             if fields["base"]["kind"] == "merged words":
                 raise ValueError(f"{prefix} has words that are merged from words")

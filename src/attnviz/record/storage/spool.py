@@ -117,17 +117,17 @@ class Spool:
         """
         header, arrays = record_to_arrays(record)
         layers: dict[str, dict[str, Any]] = {}
-        others: dict[str, torch.Tensor] = {}
+        index_arrays: dict[str, torch.Tensor] = {}
         for name, array in arrays.items():
             if id(array) in self._written:
                 _, file, own_name = self._written[id(array)]
                 layer = layers.setdefault(file, {CHECKSUM: self._files[file], "arrays": {}})
                 layer["arrays"][name] = own_name
             else:
-                others[name] = array
+                index_arrays[name] = array
         self._remove(self._files.keys() - layers.keys())
         with self._naming():
-            write_arrays(self.folder / INDEX, header | {"layers": layers}, others)
+            write_arrays(self.folder / INDEX, header | {"layers": layers}, index_arrays)
         return load(self.folder)
 
     def discard(self) -> None:
@@ -232,7 +232,9 @@ def read_folder(
                 stated.add(compute_checksum(mapped))
             if stated != {layer[CHECKSUM]}:
                 raise ValueError(f"{name} has changed since it was written")  # noqa: TRY301 - wrapped below
-            arrays |= {full: mapped[own] for full, own in layer["arrays"].items()}
+            arrays |= {
+                full_name: mapped[own_name] for full_name, own_name in layer["arrays"].items()
+            }
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}); extract it again") from error
     return header, arrays
