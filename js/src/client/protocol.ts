@@ -19,7 +19,7 @@ export type Method = "pca" | "tsne" | "umap";
 
 export type Dimensions = 2 | 3;
 
-/** How the points of heads of a layer are placed, and how they are projected. */
+/** Placement and projection of the points of heads of a layer. */
 export interface PlotOptions {
   stack: string;
   layer: number;
@@ -31,7 +31,7 @@ export interface PlotOptions {
   seed: number;
 }
 
-/** The plot of one head. */
+/** Placement and projection of the points of one head. */
 export interface HeadPlot {
   stack: string;
   layer: number;
@@ -44,36 +44,36 @@ export interface HeadPlot {
   head: number;
 }
 
-/** Of each point of one side: its text, its position in it and its entry of the vocabulary. */
+/** Text, position in the text and vocabulary entry of each query, or of each key. */
 export interface PointTokens {
   text: number[];
   position: number[];
   token: number[];
 }
 
-/** What points are coloured by that the reader gave. */
+/** Values of a column that the user passed, for the colours of points. */
 export interface ColumnValues {
   name: string;
-  /** null: its values are numbers. */
+  /** null if the values are numbers. */
   categories: string[] | null;
-  /** Of each point a number or the index of a category; null where it is not known. */
+  /** Number or index of a category for each point, null if unknown. */
   queries: (number | null)[];
   keys: (number | null)[];
 }
 
-/** What is not exact on the plots of some layers, in a sentence. */
+/** Sentence about what is not exact on the plots of some layers. */
 export interface CorpusCaveat {
   layers: number[];
   words: string;
-  /** "moving": only where the keys are moved. */
+  /** "moving" applies only if keys are translated. */
   kind?: "moving" | "bias";
 }
 
-/** A run of tokens that are the patches of one image, row by row from the top left. */
+/** Tokens that are the patches of one image, row by row from the top left. */
 export interface CorpusGrid {
   text: number;
   side: "both" | "queries" | "keys";
-  /** Which of the text's images. */
+  /** Index of the image among the images of the text. */
   image: number;
   /** Position of the first patch. */
   start: number;
@@ -81,35 +81,35 @@ export interface CorpusGrid {
   columns: number;
 }
 
-/** What the points of a stack are. */
+/** Description of the points of a stack. */
 export interface CorpusPoints {
   num_queries: number;
   num_keys: number;
-  /** How many points there would be without sampling, and of how many texts. */
+  /** Number of points without sampling, and number of texts with these points. */
   in_all: number;
   texts_in_all: number;
   /** Whether each text that has points has all its tokens. */
   whole: boolean;
-  /** Texts that could not be read, being empty or too long. */
+  /** Number of texts that could not be read, because they are empty or too long. */
   left_out?: number;
-  /** Whether texts or tokens are missing because there were points enough. */
+  /** Whether texts or tokens are missing because there were enough points. */
   stopped?: boolean;
   seed: number;
   names: string[];
-  /** How many tokens each text has, 0 where it has no points. */
+  /** Number of tokens of each text, 0 if it has no points. */
   text_tokens: number[];
   vocabulary: string[];
-  /** How often each entry of the vocabulary occurs in all texts that were read. */
+  /** Number of occurrences of each vocabulary entry in all texts that were read. */
   frequency: number[];
-  /** Entries of the vocabulary. */
+  /** Indices of vocabulary entries. */
   punctuation: number[];
   special: number[];
   queries: PointTokens;
-  /** null: the same tokens as the queries. */
+  /** null if keys have the same tokens as queries. */
   keys: PointTokens | null;
   columns: ColumnValues[];
   caveats: CorpusCaveat[];
-  /** How many images there are whose patches are tokens. */
+  /** Number of images whose patches are tokens. */
   images: number;
   grids?: CorpusGrid[];
 }
@@ -649,10 +649,10 @@ export interface PageHeader {
   name: string;
 }
 
-/** What the corpus holds, without its tokens. */
+/** Description of the corpus, without its tokens. */
 export type DescribeCorpusRequest = Record<string, never>;
 
-/** What the points of a stack are: JSON of `CorpusPoints`, deflated, in parts. */
+/** Description of the points of a stack: JSON of `CorpusPoints`, deflated, in parts. */
 export interface CorpusRequest {
   stack: string;
   part?: number;
@@ -661,7 +661,7 @@ export interface CorpusRequest {
 /**
  * Small plots of all heads of some layers, by their principal components.
  *
- * x and y of every point, one after the other, 0 to 255 over a square; y grows upwards.
+ * The reply has x and y of every point, 0 to 255 over a square. y grows upwards.
  */
 export interface OverviewRequest {
   stack: string;
@@ -670,23 +670,23 @@ export interface OverviewRequest {
   part?: number;
 }
 
-/** Which head a small plot is of, and why there is none, in words. */
+/** Head of a small plot, and the problem if there is no plot. */
 export interface OverviewHead {
   layer: number;
   head: number;
   problem: string | null;
 }
 
-/** What a reply says about small plots. */
+/** Header of a reply with small plots. */
 export interface OverviewHeader {
-  /** One point of so many is on them: the first, the one at `stride`, ... */
+  /** Distance between the indices of the points that are drawn: 0, `stride`, 2 `stride`, ... */
   stride: number;
-  /** How many are. */
+  /** Number of points that are drawn. */
   points: number;
   heads: OverviewHead[];
 }
 
-/** The plot of one head as far as it is known: 16-bit codes, point after point. */
+/** Current plot of one head, as 16-bit codes. */
 export interface ProjectionRequest {
   stack: string;
   layer: number;
@@ -698,40 +698,40 @@ export interface ProjectionRequest {
   seed?: number;
   head: number;
   part?: number;
-  /** Whether a plot that was cancelled or has failed is begun anew. */
+  /** Whether to start a cancelled or failed plot again. */
   restart?: boolean;
 }
 
 export type State = "running" | "failed" | "cancelled" | "done";
 
-/** How far a projection is. */
+/** State and progress of a projection. */
 export interface Work {
   state: State;
-  /** Steps done, of how many; 0 where it is not known yet. */
+  /** Number of completed steps, and of all steps. 0 if unknown. */
   done: number;
   num_total: number;
-  /** The same for readers. */
+  /** Description for readers. */
   words: string;
 }
 
-/** What a reply says about a plot. */
+/** Header of a reply with a plot. */
 export interface ProjectionHeader {
   dimensions: Dimensions;
   count: number;
-  /** The corner of the box that holds the points, and its side, the same along all axes. */
+  /** Corner of the box that contains the points, and its side, the same for all axes. */
   low: number[];
   size: number;
-  /** Shares of variance along the axes; null where the method is not PCA. */
+  /** Share of the variance along each axis, null if the method is not PCA. */
   explained: number[] | null;
-  /** What queries were divided by and keys multiplied by. */
+  /** Factor by which queries were divided and keys multiplied. */
   factor: number;
-  /** Why there is no plot, in words. */
+  /** Reason why there is no plot, in words. */
   problem: string | null;
-  /** null where nothing had to be waited for. */
+  /** Progress of the projection, null if it needed none. */
   work: Work | null;
 }
 
-/** End a projection that runs. */
+/** Request to stop a running projection. */
 export interface CancelRequest {
   stack: string;
   layer: number;
@@ -744,7 +744,7 @@ export interface CancelRequest {
   head: number;
 }
 
-/** How far the plots of some heads of a layer can be trusted. */
+/** Request for the trust figures of some heads of a layer. */
 export interface TrustRequest {
   stack: string;
   layer: number;
@@ -757,31 +757,31 @@ export interface TrustRequest {
   heads: number[];
 }
 
-/** How far distances of a head's plot follow its logits. */
+/** Trust figures: how well distances on a head's plot follow its logits. */
 export interface HeadTrustFigures {
   head: number;
   /**
-   * The correlation of distance with q . k: of the vectors as the model has them, as they were
-   * placed, and on the plot.
+   * Correlation between distance and q . k: for the vectors of the model, for the placed vectors,
+   * and for the plot.
    */
   before: number | null;
   placed: number | null;
   plot: number | null;
   /** Share of a query's ten strongest keys that are among its ten nearest on the plot. */
   recall: number | null;
-  /** What that share would be by chance. */
+  /** Expected recall for random positions. */
   chance: number | null;
-  /** How many queries were measured, of how many. */
+  /** Number of measured queries, and of all queries. */
   queries: number;
   num_total: number;
 }
 
-/** How far the plots of some heads can be trusted; null of one that has none. */
+/** Trust figures of the plots of some heads, null for heads without a plot. */
 export interface TrustHeader {
   heads: (HeadTrustFigures | null)[];
 }
 
-/** The length of every point's vector as the model has it: 16-bit codes from low to high. */
+/** Norms of all points' vectors, as the model has them: 16-bit codes from low to high. */
 export interface NormsRequest {
   stack: string;
   layer: number;
@@ -795,7 +795,7 @@ export interface NormsHeader {
   high: number;
 }
 
-/** Mean weight by position in at most `size` by `size` bins; -1 where no pair is allowed. */
+/** Mean weight by position in at most `size` by `size` bins. -1 if no pair is allowed. */
 export interface AggregateRequest {
   stack: string;
   layer: number;
@@ -803,22 +803,22 @@ export interface AggregateRequest {
   size: number;
 }
 
-/** What a reply says about mean weights by position. */
+/** Header of a reply with mean weights by position. */
 export interface AggregateHeader {
   rows: number;
   columns: number;
-  /** Where the bins begin, and where the last ends: one more than there are. */
+  /** Start of each bin, and the end of the last one: one more than there are bins. */
   query_edges: number[];
   key_edges: number[];
-  /** How many texts it is of, and of how many. */
+  /** Number of texts in the mean, and of all texts with points. */
   texts: number;
   of_texts: number;
-  /** How many of their queries, and of how many: long texts are sampled. */
+  /** Number of queries in the mean, and of all queries of these texts: long texts are sampled. */
   queries: number;
   of_queries: number;
 }
 
-/** The strongest keys of a query that are points, or the queries that give a key most. */
+/** Strongest keys of a query among the points, or queries with the largest weight on a key. */
 export interface LinesRequest {
   stack: string;
   layer: number;
@@ -826,17 +826,17 @@ export interface LinesRequest {
   point: number;
 }
 
-/** The attention lines of a point, the strongest first. */
+/** Attention lines of a point, the strongest first. */
 export interface LinesHeader {
   points: number[];
   weights: number[];
   /** Share of the query's weight that the lines show. */
   covered: number;
-  /** How many there are in all. */
+  /** Number of keys or queries that could have a line. */
   num_total: number;
 }
 
-/** A part of the exported page of an embedding view in some state. */
+/** Part of the exported page of an embedding view in some state. */
 export interface CorpusPageRequest {
   part: number;
   state: object;

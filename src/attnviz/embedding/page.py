@@ -1,10 +1,10 @@
-"""The page of an embedding view: where the points of all heads lie, and how far to trust it.
+"""The page of an embedding view: positions of the points of all heads, and their trust figures.
 
-Of each head the principal components in two dimensions are embedded, two 16-bit codes a point, as
-`attnviz.embedding.server.plot.coded` writes them; beside them norms, the mean weight by position in
-one byte each, and the trust figures. With `top_keys` each query's strongest keys come along.
-``js/src/views/embedding/client/page.ts`` reads all of it, ``tests/fixtures/embedding.json`` is read
-by both.
+For each head the page has the first two principal components, as two 16-bit codes per point
+(`attnviz.embedding.server.plots.coded`), norms, the mean weight by position in one byte each, and
+the trust figures. With `top_keys` it also has the strongest keys of each query.
+``js/src/views/embedding/client/page.ts`` reads the page, and ``tests/fixtures/embedding.json`` is
+read by the tests of both languages.
 """
 
 from __future__ import annotations
@@ -48,26 +48,27 @@ __all__ = [
     "make_embedding_page",
 ]
 
-#: The size of a page by default, in bytes: a larger one opens slowly.
+#: Default limit of the size of a page, in bytes. Larger pages open slowly.
 MAX_BYTES = 40_000_000
-#: So many keys a query a page without any says the size of.
+#: Number of keys per query for which a page without keys states the additional size.
 SHOWN_KEYS = 5
 
-#: Coordinates of each head's points, (2, points), by layer and head; None where a plot has failed.
+#: Coordinates of each head's points, (2, points), by layer and head. None if the plot failed.
 _Planes = dict[tuple[int, int], NDArray[np.uint8] | None]
 
 _BINS = 32
-# Pixels of all pictures together: enough for a hundred thumbnails.
+# Limit of all pictures together, enough for a hundred thumbnails.
 _IMAGE_BYTES = 3_000_000
-# Heads from which is told what keys would take.
+# Number of heads from which the size of the keys is estimated.
 _HEADS_TRIED = 4
-# Of what is counted before anything is computed deflating leaves at least so much, and all of it of
-# vectors without any order.
+# Smallest share of the data that remains after deflate, an estimate before anything is computed.
+# Vectors without any order are not compressed at all.
 _DEFLATED_LEAST = 0.6
-# Trust, means by position and what its plot spans.
+# Estimated size of the trust figures, the means by position and the extent of a plot.
 _BYTES_OF_A_HEAD = 1_200
 
-# The ground, and queries and keys from few to many, as in the light theme (palette.ts).
+# The background, then three levels of density for queries and for keys, as in the light theme
+# (palette.ts).
 _QUERY_KEY_COLORS = 255 - np.array(
     [
         (0, 0, 0),
@@ -87,7 +88,7 @@ def make_embedding_page(
     max_bytes: int | None = MAX_BYTES,
     wait: bool = True,
 ) -> str:
-    """Make the page of an embedding view, with bars that say what takes long."""
+    """Build the page of an embedding view, with progress bars for the long parts."""
     steps = embedding_page_steps(answers, state, top_keys=top_keys, max_bytes=max_bytes, wait=wait)
     return run_with_bar(steps, "page")
 
@@ -100,21 +101,21 @@ def embedding_page_steps(
     max_bytes: int | None = MAX_BYTES,
     wait: bool = True,
 ) -> Steps[str]:
-    """Make the page of an embedding view step by step.
+    """Build the page of an embedding view in steps.
 
     Parameters
     ----------
     answers : EmbeddingAnswers
-        What a live view would be answered: the page contains the same.
+        Answers of a live view. The page contains the same data.
     state : mapping
-        The view's traits, fit for JSON.
+        Traits of the view, as JSON values.
     top_keys : int, default 0
-        How many keys are embedded for each query, the strongest.
+        Number of strongest keys to embed per query.
     max_bytes : int, optional
-        Bytes that the page may have; None is any number.
+        Maximum size of the page in bytes. None sets no limit.
     wait : bool, default True
-        Whether to wait for the enlarged head's plot where its method takes time. Otherwise it is
-        embedded as far as it is.
+        Whether to wait for the plot of the enlarged head if it is being computed. Otherwise its
+        current frame is embedded.
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
@@ -128,11 +129,11 @@ def embedding_page_steps(
             size = bare + MAX_PICTURE_BYTES + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     placing = _placing(state)
-    # First what may fail: all else takes seconds to compute.
+    # Projections may fail, so they come first. Everything else takes seconds to compute.
     shown = yield from _embedded_projections(answers, state, placing, wait=wait)
     state = dict(state)
     if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
-        # What is not there yet cannot be shown.
+        # The projection is not computed yet, so the page shows principal components.
         state |= {"method": "pca", "dimensions": 2}
     stacks: list[dict[str, Any]] = []
     for name in corpus.stack_names:
@@ -194,7 +195,7 @@ def _embedded_layer(
 ) -> Steps[dict[str, Any]]:
     corpus = answers.corpus
     heads = range(corpus.stack(name).num_heads(layer))
-    # In the order of what they take.
+    # Parts in the order in which they are computed.
     parts = 4.0
     plots = yield from scale_progress(answers.plots(name, layer, heads, placing), "plots", 0, parts)
     headers, planes = [], []
@@ -219,7 +220,7 @@ def _embedded_layer(
     return {
         "layer": layer,
         "heads": headers,
-        # High bytes of a picture have fewer values than low ones: apart they deflate better.
+        # Separate planes of high and low bytes compress better.
         "points": packed(
             np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
         ),
@@ -239,7 +240,7 @@ def _embedded_norms(
             header, data = answers.norms(name, layer, head)
         lows.append(header["low"])
         highs.append(header["high"])
-        # 65,535 is 257 times 255.
+        # 65,535 / 257 is 255.
         codes.append(np.rint(np.frombuffer(data, "<u2") / 257).astype(np.uint8))
     return {"low": lows, "high": highs, "data": packed(np.concatenate(codes).tobytes())}
 
@@ -256,7 +257,7 @@ def _embedded_aggregate(
             with torch_threads(1):
                 means = aggregate(corpus, name, layer, head, _BINS)
         except ValueError:
-            # Weights that are no numbers: the plot of the head says so.
+            # The weights are not finite. The plot of the head states this problem.
             maxima.append(0.0)
             found.append(None)
             continue
@@ -283,7 +284,7 @@ def _embedded_aggregate(
 
 
 def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Steps[Codes]:
-    """Planes of weight, low byte and high byte of the key, (3, heads, keys, queries)."""
+    """Compute planes of weights and of low and high bytes of keys, (3, heads, keys, queries)."""
     planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
     for place, head in enumerate(heads):
         yield Progress("strongest keys", place, len(heads), "head")
@@ -298,9 +299,9 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
 
 
 def _keys_add(corpus: Corpus) -> Steps[dict[str, int]]:
-    """About what lines would add to a page, from some heads."""
+    """Estimate the bytes that keys would add to a page, from a few heads."""
     heads = _heads(corpus)
-    # From all over the model, and not the same head of each layer.
+    # Heads from the whole model. The step avoids the same head of each layer.
     tried = [heads[place] for place in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
     tried = tried[:_HEADS_TRIED]
     taken = 0
@@ -323,7 +324,7 @@ def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
 def _embedded_projections(
     answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
 ) -> Steps[list[dict[str, Any]]]:
-    """Plots that are not by two principal components: the enlarged head's, and what is finished."""
+    """Return finished plots of t-SNE, UMAP and PCA in 3D, and the plot of the enlarged head."""
     method, dimensions = state["method"], state["dimensions"]
     if (method, dimensions) == ("pca", 2):
         return []
@@ -356,7 +357,7 @@ def _embedded_projections(
 def _as_far_as_it_is(
     answers: EmbeddingAnswers, asked: HeadPlot, *, wait: bool
 ) -> tuple[Plot | None, dict[str, Any]]:
-    """A plot that stays as it is, and its header."""
+    """Return a plot in its current state and its header, or None if there is none."""
     if asked.method == "pca" or wait:
         plot, work = answers.plot(asked, wait=wait)
         return plot, plot.header() | {"work": None if work is None else work.header()}
@@ -366,13 +367,13 @@ def _as_far_as_it_is(
     plot, work = known
     header = work.header()
     if work.state == "running":
-        # Nothing goes on in a page.
+        # A page cannot continue a projection.
         header |= {"state": "cancelled"}
     return plot, plot.header() | {"work": header}
 
 
 def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
-    """Pictures of the texts that have points."""
+    """Encode the images of the texts that have points."""
     texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
     pictures = [
         (text, index, image)
@@ -390,11 +391,11 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
 
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:
-    """All heads' points as a picture, for browsers that may not run the page's code."""
+    """Draw the points of all heads as a picture, for browsers that may not run the page's code."""
     layers = next(each for each in stacks if each["stack"] == name)["layers"]
     planes: _Planes = {}
     for layer in layers:
-        # High bytes are enough: of a coordinate, a head and a point.
+        # The high bytes are enough. Axes: coordinate, head, point.
         codes = np.frombuffer(zlib.decompress(base64.b64decode(layer["points"])), np.uint8)
         together = codes[: len(codes) // 2].reshape(2, len(layer["heads"]), -1)
         for place, each in enumerate(layer["heads"]):
@@ -404,7 +405,7 @@ def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> s
 
 
 def layer_figure(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Steps[str]:
-    """Draw the points of a layer's heads, from plots that a live view asks for anyway."""
+    """Draw the points of a layer's heads, from the plots that a live view requests anyway."""
     name, layer = state["stack"], state["layer"]
     heads = range(answers.corpus.stack(name).num_heads(layer))
     plots = yield from answers.plots(name, layer, heads, _placing(state))
@@ -425,7 +426,7 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
         places = (side - 1 - up) * side + across
         first = points.num_queries
         sides = [np.bincount(each, minlength=side**2) for each in np.split(places, [first])]
-        # As many levels as a part of the most points is: a third, two thirds, all.
+        # Three levels of density, relative to the densest cell.
         many = np.maximum(*sides) / (max(1, *(int(each.max()) for each in sides)))
         levels = np.ceil(3 * many).astype(np.uint8)
         shown = np.where((levels > 0) & (sides[1] > sides[0]), levels + 3, levels)
@@ -459,7 +460,7 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
 
 
 def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
-    """Bytes of base64 of points and of keys, before anything is deflated."""
+    """Return the base64 sizes of points and of keys in bytes, without compression."""
     points = keys = 0
     for name, *_ in _heads(corpus):
         points += 5 * len(corpus.points(name))
@@ -468,7 +469,7 @@ def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
 
 
 def _embedded(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Bytes that points took, and keys."""
+    """Return the sizes of the embedded points and of the embedded keys in bytes."""
     layers = [layer for stack in stacks for layer in stack["layers"]]
     points = sum(len(each["points"]) + len(each["norms"]["data"]) for each in layers)
     points += sum(len(stack["corpus"]) for stack in stacks)
@@ -478,7 +479,10 @@ def _embedded(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 def _too_large(
     corpus: Corpus, grows: tuple[int, int], limit: int, size: int, *, about: bool = False
 ) -> str:
-    """Why no page is made, and what would make it fit; `grows` are bytes of points and of keys."""
+    """Return the error message for a page that is too large, with the remedies.
+
+    `grows` are the bytes of points and of keys.
+    """
     most = max(len(corpus.points(name)) for name in corpus.stack_names)
     room = limit - (size - sum(grows))
     fitting = _round_down(int(0.95 * most * room / sum(grows)))
@@ -500,6 +504,6 @@ def _too_large(
 
 
 def _round_down(number: int) -> int:
-    """To two digits."""
+    """Round down to two significant digits."""
     step = int(10 ** max(0, len(str(number)) - 2))
     return number // step * step

@@ -1,9 +1,10 @@
-"""Queries and keys of a head placed together, so that near means attending.
+"""Placement of a head's queries and keys in one space, where a short distance means a large weight.
 
-The joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210, section 4): scale
-queries by 1/c and keys by c, move the keys onto the queries, then look at both in two or three
-dimensions. None of it changes a weight of a plain softmax: ``(q / c) . (k c) = q . k``, and
-``q . (k + t) = q . k + q . t``, of which the last term is the same for all keys of a query.
+This is the joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210, section
+4). Queries are scaled by 1/c and keys by c, the keys are translated onto the queries, and both are
+projected to two or three dimensions. No step changes the weights of a plain softmax:
+``(q / c) . (k c) = q . k``, and ``q . (k + t) = q . k + q . t``, whose last term is the same for
+all keys of a query.
 """
 
 from __future__ import annotations
@@ -33,30 +34,29 @@ __all__ = [
 Scaling = Literal["norms", "none"]
 _Numbers = NDArray[np.float64]
 
-# What is left of a spread when float32 holds it as a difference of larger numbers.
+# Relative rounding error of a spread that float32 stores as a difference of larger numbers.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Placing:
-    """How queries and keys are placed together.
+    """Options for the placement of queries and keys in one space.
 
     Attributes
     ----------
     scaling : {"norms", "none"}
-        What c is: ``sqrt(median|q| / median|k|)``, or 1.
+        Choice of c: ``sqrt(median|q| / median|k|)``, or 1.
     translate : bool
-        Whether keys are moved so that their mean is that of the queries, after scaling.
+        Whether keys are moved after scaling, so that their mean is the mean of the queries.
     lift : bool
-        Whether keys get a further coordinate ``sqrt(M^2 - |k|^2)``, with M the length of the
-        longest, and queries 0 there. All keys are then equally far from the origin, so that a
-        query's keys in the order of distance are its keys in the order of their products with it,
-        whatever c is.
+        Whether keys get an additional coordinate ``sqrt(M^2 - |k|^2)``, where M is the largest
+        length of a key, and queries get a 0. All keys then have the same distance from the origin.
+        The order of a query's keys by distance is then the order by product, for any c.
 
     Raises
     ------
     TypeError, ValueError
-        If one of them is something else.
+        If an option has an invalid type or value.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class Placing:
     lift: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Raise an error for invalid values."""
         if self.scaling not in get_args(Scaling):
             raise ValueError(
                 f"scaling={self.scaling!r} must be one of {', '.join(map(repr, get_args(Scaling)))}"
@@ -81,18 +81,18 @@ class Placing:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The points of some heads of a layer where they were placed.
+    """Placed points of some heads of a layer.
 
     Attributes
     ----------
     heads : tuple of int
-        The model's own numbers of the heads.
+        Numbers of the heads, as the model counts them.
     queries : Tensor
         float32, (heads, num_queries, dimensions).
     keys : Tensor
         float32, (heads, num_keys, dimensions).
     factors : ndarray of float64, (heads,)
-        The c of each head, NaN where its vectors are not finite numbers.
+        The c of each head, or NaN if its vectors are not finite.
     """
 
     heads: tuple[int, ...]
@@ -108,10 +108,10 @@ class Plots:
     Attributes
     ----------
     coordinates : Tensor
-        float32, (heads, points, dimensions): queries first, then keys. NaN for heads whose vectors
-        are not finite numbers.
+        float32, (heads, points, dimensions): queries, then keys. NaN for heads whose vectors are
+        not finite.
     explained : ndarray of float64, (heads, dimensions)
-        The share of the variance of all points that each dimension shows.
+        Share of the variance of all points along each dimension.
     """
 
     coordinates: torch.Tensor
@@ -125,20 +125,20 @@ def place(
     placing: Placing | None = None,
     heads: Sequence[int] | None = None,
 ) -> Placed:
-    """Place the queries and keys of a layer's heads together.
+    """Place the queries and keys of a layer's heads in one space.
 
     Parameters
     ----------
     corpus : Corpus
-        Whose points.
+        Corpus with the points.
     stack : str or None
-        One of its stacks; None is the first.
+        Name of a stack. None is the first stack.
     layer : int
-        The model's number of the layer.
+        Number of the layer, as the model counts it.
     placing : Placing, optional
-        How; as the default says when left out.
+        Options of the placement.
     heads : sequence of int, optional
-        The model's numbers of the heads; all when left out.
+        Numbers of the heads, as the model counts them. All by default.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def place(
     Raises
     ------
     TypeError
-        If `corpus` is not a corpus, or `placing` is none.
+        If `corpus` is not a Corpus, or `placing` is not a Placing.
     IndexError
         If the layer or a head does not exist.
 
@@ -171,7 +171,7 @@ def place(
     else:
         factors = _factors_by_norms(vectors)
     by = torch.from_numpy(factors).float()[:, None, None]
-    # They are copies: nothing else holds them.
+    # The vectors are copies, so that they can be changed in place.
     queries /= by
     keys *= by
     if placing.translate:
@@ -187,7 +187,7 @@ def place(
 
 
 def check_corpus(corpus: object) -> None:
-    """Raise TypeError for anything but a corpus, with what to give."""
+    """Raise TypeError for anything but a corpus. The message says what to pass."""
     if not isinstance(corpus, Corpus):
         raise TypeError(
             "corpus must be a Corpus, such as attnviz.extract_corpus(model, texts) gives, or "
@@ -196,18 +196,18 @@ def check_corpus(corpus: object) -> None:
 
 
 def problems(placed: Placed) -> list[str | None]:
-    """Say why a head's plot shows nothing.
+    """Return the reason why a head's plot shows nothing, for each head.
 
     Parameters
     ----------
     placed : Placed
-        Some heads.
+        Placed points of some heads.
 
     Returns
     -------
     list of (str or None)
-        One a head: that its vectors are not finite numbers, or so large that their distances are
-        not, or that all points, or all keys, are the same; None if the plot can be read.
+        One entry per head: a message if its vectors or their distances are not finite, if all
+        points are equal, or if all keys are equal. Otherwise None.
 
     Examples
     --------
@@ -227,31 +227,31 @@ def problems(placed: Placed) -> list[str | None]:
 
 
 def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
-    """Look at each head's points along the directions in which they differ most.
+    """Project each head's points onto their directions of largest variance.
 
     Parameters
     ----------
     placed : Placed
-        Some heads of a layer.
+        Placed points of some heads of a layer.
     dimensions : int, default 2
-        How many directions.
+        Number of directions.
 
     Returns
     -------
     Plots
-        Queries and keys projected together, their mean at 0. Directions that there are not (a head
-        of one dimension) are zeros.
+        Projected queries and keys, with mean 0. Coordinates are 0 if the vectors have fewer
+        dimensions.
 
     Raises
     ------
     TypeError, ValueError
-        If `dimensions` is not a whole number of at least 1.
+        If `dimensions` is not an integer of at least 1.
 
     Notes
     -----
-    Eigenvectors of the covariance of all points (Hotelling 1933). Of the two signs that each may
-    have it gets the one that makes its largest entry positive, as scikit-learn's PCA does: the same
-    points always give the same plot.
+    The directions are eigenvectors of the covariance of all points (Hotelling 1933). The sign makes
+    the largest entry of each direction positive, as in scikit-learn's PCA, so that the same points
+    always give the same plot.
 
     Examples
     --------
@@ -278,7 +278,7 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     directions = directions * torch.where(largest < 0, -1.0, 1.0)
     total = values.sum(dim=1, keepdim=True)
-    # Points that are all the same differ by rounding alone.
+    # Points with less variance than this are equal except for rounding errors.
     total[total <= num_points * _ROUNDING**2] = 0
     explained = torch.zeros(num_heads, dimensions, dtype=torch.float64)
     explained[:, :shown] = values[:, :shown] / total.masked_fill(total == 0, torch.inf)
@@ -293,13 +293,13 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
 
 
 def _largest(placed: Placed, head: int) -> float:
-    """The largest entry of a head's points, 1 where all are 0."""
+    """Return the largest absolute entry of a head's points, or 1 if all entries are 0."""
     both = placed.queries[head], placed.keys[head]
     return max(float(torch.stack(torch.aminmax(each)).abs().max()) for each in both) or 1.0
 
 
 def _centred(placed: Placed, head: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A head's queries and keys about their common mean, in units in which no square overflows."""
+    """Return a head's centred queries and keys, scaled so that no square overflows."""
     queries, keys = placed.queries[head], placed.keys[head]
     mean = (queries.sum(dim=0) + keys.sum(dim=0)) / (len(queries) + len(keys))
     unit = _largest(placed, head)
@@ -317,32 +317,32 @@ def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
 
 
 def _are_one(points: torch.Tensor) -> bool:
-    # The same text in two forwards differs by rounding.
+    # Two forwards of the same text differ by rounding errors.
     apart = (points.amax(dim=0) - points.amin(dim=0)).max()
     return bool(apart <= _ROUNDING * points.abs().max())
 
 
 def _finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Which heads' vectors are finite numbers, and their distances too: bool, (heads,).
+    """Return which heads have finite vectors with finite distances: bool, (heads,).
 
-    `queries` and `keys` are float32, (heads, any number, dimensions).
+    `queries` and `keys` are float32, (heads, points, dimensions).
     """
-    # The squared distance of two vectors of opposite directions is four times that of their length.
+    # The squared distance of opposite vectors is four times their squared length.
     most = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
     finite = torch.ones(len(queries), dtype=torch.bool)
     for vectors in (queries, keys):
-        # Along a dimension `aminmax` takes twenty times as long as these two.
+        # Twenty times as fast as `aminmax` along a dimension.
         low, high = vectors.amin(dim=(1, 2)), vectors.amax(dim=(1, 2))
-        # A comparison with NaN is false.
+        # A comparison with NaN is False.
         finite &= (low > -most) & (high < most)
     return finite
 
 
 def _factors_by_norms(vectors: LayerVectors) -> _Numbers:
-    """The factors that make queries and keys of each head equally long, by their medians.
+    """Return the factors c that make the median norms of queries and keys equal.
 
-    ``c = sqrt(median|q| / median|k|)``: the medians of ``|q / c|`` and ``|k c|`` are equal. 1 where
-    one of them is 0, NaN where one is not a finite number.
+    ``c = sqrt(median|q| / median|k|)``, so that the medians of ``|q / c|`` and ``|k c|`` are equal.
+    1 if a median is 0, NaN if a median is not finite.
     """
     medians = [
         np.median(torch.linalg.vector_norm(each, dim=2).double().numpy(), axis=1)

@@ -1,8 +1,8 @@
-"""Points laid out on a plane or in space so that neighbours stay together: t-SNE and UMAP.
+"""Projections of points to two or three dimensions that preserve neighbours: t-SNE and UMAP.
 
-Both are of others: t-SNE (van der Maaten & Hinton 2008) is openTSNE's, UMAP (McInnes, Healy &
-Melville 2018) umap-learn's. Here they get neighbours that were found exactly and start from the
-principal components, so that nothing but the seed is left to chance.
+t-SNE (van der Maaten & Hinton 2008) comes from openTSNE, and UMAP (McInnes, Healy & Melville 2018)
+from umap-learn. Both get exact neighbours and start from the principal components, so that only the
+seed is random.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ _PACKAGES: dict[Method, tuple[str, ...]] = {
     "tsne": ("openTSNE", "sklearn"),
     "umap": ("umap", "sklearn"),
 }
-# With fewer there is no neighbourhood to keep.
+# Fewer points have no neighbourhoods to preserve.
 _FEWEST = 5
-# openTSNE's own: with the attraction 12 times as strong, then as it is.
+# Defaults of openTSNE: iterations with an attraction 12 times as strong, then normal iterations.
 _EXAGGERATION = 12
 _EARLY, _LATE = 250, 500
 _EVERY = 10
 _UNSEEN = "; until the last the plot shows the principal components"
-# From so many points on interpolating the repulsion (Linderman et al. 2019) is quicker than a tree
-# of the points (Barnes-Hut, van der Maaten 2014); it knows no third dimension.
+# From this many points on, interpolation of the repulsion (Linderman et al. 2019) is faster than a
+# tree of the points (Barnes-Hut, van der Maaten 2014). It supports only two dimensions.
 _INTERPOLATED = 5000
-# Of the largest distance from the middle: nearer than that is the rounding of float32.
+# Largest distance from the mean, relative to the largest entry, that float32 rounding explains.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class ProjectionSettings:
-    """How points are laid out.
+    """Method and parameters of a projection.
 
     Attributes
     ----------
     method : {"pca", "tsne", "umap"}
-        By what.
+        Method of the projection.
     dimensions : {2, 3}
-        Of the plot.
+        Number of dimensions of the plot.
     perplexity : int
-        About how many neighbours t-SNE keeps near a point, 2 or more.
+        Approximate number of neighbours that t-SNE keeps near a point, at least 2.
     neighbors : int
-        How many neighbours UMAP joins a point with, 2 or more, itself among them.
+        Number of neighbours of a point in UMAP, including the point itself, at least 2.
     seed : int
-        Of all that is left to chance, 0 to 4,294,967,295.
+        Seed of the random numbers, 0 to 4,294,967,295.
     metric : {"cosine", "euclidean"}
-        How far apart points are, for all three.
+        Distance between points, for all methods.
 
     Raises
     ------
     TypeError, ValueError
-        If one of them has another value.
+        If an option has an invalid type or value.
 
     Examples
     --------
@@ -111,18 +111,18 @@ class ProjectionSettings:
 
 @dataclass(frozen=True)
 class Frame:
-    """A layout on its way.
+    """Intermediate or final state of a projection.
 
     Attributes
     ----------
     coordinates : ndarray of float32
-        (points, dimensions). Before the first step: the principal components, where it starts.
+        (points, dimensions). Before the first step, the principal components.
     done, num_total : int
-        Steps that were made, and all.
+        Number of completed steps, and of all steps.
     final : bool
         Whether this is the result.
     words : str
-        What it is, and what a reader should know of it.
+        Description for readers, with caveats.
     """
 
     coordinates: NDArray[np.float32]
@@ -133,7 +133,7 @@ class Frame:
 
 
 def missing_package(method: Method) -> str | None:
-    """What has to be installed before a method can run, as a sentence; None where nothing is."""
+    """Return a sentence that names the missing package of a method, or None."""
     for package in _PACKAGES[method]:
         if importlib.util.find_spec(package) is None:
             return f"{_NAMES[method]} needs {package}: pip install 'attnviz[embedding]'"
@@ -146,20 +146,20 @@ def project(
     *,
     frame: Callable[[Frame], object] | None = None,
 ) -> NDArray[np.float32]:
-    """Lay points out in two or three dimensions, float32, (points, dimensions).
+    """Project points to two or three dimensions, float32, (points, dimensions).
 
-    `frame` is called with a `Frame` before the first step, on the way, and with the result. t-SNE
-    shows its layout every 10 iterations; UMAP keeps it to itself until it is done, and only its
-    epochs are counted. The same points and settings give the same on the same machine.
+    `frame` is called with a `Frame` before the first step, after some steps, and with the result.
+    t-SNE passes its coordinates every 10 iterations. UMAP counts its epochs but passes coordinates
+    only at the end. The same points and settings give the same result on the same machine.
 
     Notes
     -----
-    t-SNE takes 250 iterations with an exaggeration of 12 and 500 without, at a learning rate of
-    the number of points by the exaggeration (Belkina et al. 2019), and as many neighbours as three
-    times the perplexity. Where there are too few points for that, perplexity and neighbours are
-    lowered; of fewer than 5 points the principal components are the plot. The frame's words say
-    so. UMAP joins points at a minimal distance of 0.1, with 500 epochs for up to 10,000 points and
-    200 beyond.
+    t-SNE runs 250 iterations with an exaggeration of 12 and 500 without. The learning rate is the
+    number of points divided by the exaggeration (Belkina et al. 2019), and the number of neighbours
+    is three times the perplexity. Perplexity and neighbours are reduced if there are too few
+    points. Fewer than 5 points are projected to their principal components. The frame's words state
+    such changes. UMAP uses a minimal distance of 0.1, and 500 epochs for up to 10,000 points or 200
+    for more.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def project(
 
 
 class _Run:
-    """Tells a callback how far a layout is."""
+    """Progress of a projection, passed to a callback."""
 
     def __init__(self, name: str, tell: Callable[[Frame], object] | None, caveat: str) -> None:
         self.name = name
@@ -222,7 +222,7 @@ class _Run:
     def _give(self, coordinates: NDArray[Any], done: int, words: str) -> None:
         if self._tell is None:
             return
-        # What comes is still being worked on, and may be a kind of array of its own.
+        # The library may still change this array, which may be of a subclass.
         now = np.array(coordinates, dtype=np.float32, order="C")
         self._tell(
             Frame(now, done=done, num_total=self._num_total, final=False, words=self._words(words))
@@ -234,18 +234,18 @@ class _Run:
 
 @dataclass(frozen=True)
 class Space:
-    """Points as their metric sees them.
+    """Points in a form in which the Euclidean distance gives the order of their metric.
 
     Attributes
     ----------
     rows : ndarray of float32
-        (points, dimensions): scaled to at most 1 for the Euclidean metric, of length 1 for the
-        cosine. Then the nearest by Euclidean distance are the nearest by angle, and half the
-        squared distance is 1 - cos.
+        (points, dimensions). For the Euclidean metric, scaled to at most 1. For the cosine, of
+        length 1: the nearest points by Euclidean distance are then the nearest by angle, and half
+        the squared distance is 1 - cos.
     metric : {"cosine", "euclidean"}
-        How far apart they are.
+        Distance between points.
     caveat : str
-        What a reader should know of it; empty where there is nothing.
+        Sentence for readers, or an empty string.
     """
 
     rows: NDArray[np.float32]
@@ -253,15 +253,15 @@ class Space:
     caveat: str
 
     def principal(self, dimensions: int) -> NDArray[np.float64]:
-        """Coordinates along the directions of the largest variance (Pearson 1901), about the mean.
+        """Compute coordinates along the directions of largest variance (Pearson 1901).
 
-        (points, dimensions), zeros where the points have fewer dimensions. Of the two signs that a
-        direction has, the one that makes its largest entry positive.
+        (points, dimensions), centred, and 0 if the points have fewer dimensions. The largest entry
+        of each direction is positive.
         """
         rows = self.rows.astype(np.float64)
         rows -= rows.mean(axis=0)
         kept = min(dimensions, rows.shape[1])
-        # In ascending order of the variance.
+        # Reversed, because `eigh` returns ascending variances.
         directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :kept]
         largest = np.abs(directions).argmax(axis=0)
         directions = directions * np.where(directions[largest, np.arange(kept)] < 0, -1.0, 1.0)
@@ -270,23 +270,22 @@ class Space:
         return coordinates
 
     def start(self, dimensions: int, seed: int) -> NDArray[np.float64]:
-        """Where points are before the first step; along the first dimension they deviate by 1.
+        """Compute initial coordinates, with standard deviation 1 along the first dimension.
 
-        `seed` is that of a shift by a hundredth of the spread, which parts points that are the
-        same.
+        Random offsets of a hundredth of this deviation, drawn with `seed`, separate equal points.
         """
         start = self.principal(dimensions)
         start /= start[:, 0].std()
         return start + np.random.default_rng(seed).normal(scale=0.01, size=start.shape)
 
     def neighbours(self, count: int, threads: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The nearest other points of every point, found exactly, and how far they are.
+        """Find the nearest other points of every point exactly, and their distances.
 
-        Both (points, count), the nearest first; distances in the metric.
+        Both have the shape (points, count), the nearest first. Distances are in the metric.
         """
         from sklearn.neighbors import NearestNeighbors
 
-        # Products of matrices, block by block: with 10,000 points quicker than any index.
+        # Matrix products in blocks, which are faster than any index for 10,000 points.
         search = NearestNeighbors(n_neighbors=count, algorithm="brute", n_jobs=threads)
         distances, indices = search.fit(self.rows).kneighbors()
         distances = distances.astype(np.float64)
@@ -294,7 +293,7 @@ class Space:
 
 
 def as_points(points: Any) -> NDArray[np.float32]:
-    """Read points, (points, dimensions), as they were given; refuse what are not numbers."""
+    """Convert points, (points, dimensions), to float32. Raise an error for other values."""
     try:
         given = np.asarray(points)
     except ValueError:
@@ -314,11 +313,11 @@ def as_points(points: Any) -> NDArray[np.float32]:
 
 
 def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
-    """Bring points into the form in which their metric is Euclidean.
+    """Transform points so that their metric is Euclidean.
 
-    A point of length 0 has no direction: for the cosine it is laid out as at right angles to all
-    others, and the caveat says how many there are. Points that are not finite, or all the same,
-    are a ValueError.
+    A point of length 0 has no direction. For the cosine it is placed at a right angle to all other
+    points, and the caveat states the number of such points. Raises ValueError for points that are
+    not finite, or all equal.
 
     Examples
     --------
@@ -373,7 +372,7 @@ def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
         n_jobs=threads,
     )
     interpolated = settings.dimensions == 2 and count >= _INTERPOLATED
-    # As small as that the points pass each other freely (Kobak & Linderman 2021).
+    # With such small distances points can pass each other (Kobak & Linderman 2021).
     embedding = TSNEEmbedding(
         start * 1e-4,
         affinities,
@@ -408,14 +407,14 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
     start = space.start(settings.dimensions, settings.seed)
     run.begin(start, epochs)
     others, distances = space.neighbours(neighbours - 1, _threads())
-    # Each is its own first neighbour.
+    # UMAP expects each point as its own first neighbour.
     indices = np.hstack([np.arange(count)[:, None], others])
     distances = np.hstack([np.zeros((count, 1)), distances]).astype(np.float32)
-    # Points are projected without torch, too.
+    # Imported here, because projections of arrays do not need torch.
     from attnviz.utils.threads import torch_threads
 
     with warnings.catch_warnings(), torch_threads():
-        # About packages that it could do without, and about new points, which it will not get.
+        # Warnings about optional packages, and about new points, which are not used here.
         warnings.simplefilter("ignore")
         from umap import UMAP
 
@@ -424,14 +423,14 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
                 n_neighbors=neighbours,
                 n_components=settings.dimensions,
                 min_dist=0.1,
-                # The distances are here already, in the metric that was asked for.
+                # The distances are precomputed in the chosen metric.
                 metric="euclidean",
                 precomputed_knn=(indices, distances),
                 init=start.astype(np.float32),
                 n_epochs=epochs,
                 random_state=settings.seed,
                 n_jobs=1,
-                # UMAP calls nothing on the way, but it writes a bar to a file, which may be any.
+                # UMAP has no callback, but it writes a progress bar to any file.
                 tqdm_kwds={
                     "file": _Epochs(start, run),
                     "bar_format": "{n}",
@@ -443,7 +442,7 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
 
 
 class _Epochs:
-    """A file that reads the epoch out of what a bar writes to it."""
+    """File that reads the epoch from the progress bar that is written to it."""
 
     def __init__(self, start: NDArray[Any], run: _Run) -> None:
         self._start = start
@@ -455,11 +454,11 @@ class _Epochs:
             self._run.step(self._start, int(done), "epoch", _UNSEEN)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing, because nothing is buffered."""
 
 
 def _threads() -> int:
-    """As many as this process has cores, or as the environment says."""
+    """Return OMP_NUM_THREADS if it is set, or the number of cores of this process."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdigit() and int(wanted):
         return int(wanted)

@@ -1,9 +1,8 @@
-"""Layouts that take seconds run in a process of their own, so that the kernel stays free meanwhile.
+"""Projections that take seconds run in a separate process, so that the kernel can continue.
 
-`Job` starts ``python -m attnviz.embedding.projection_process``. The process gets settings and
-points by its standard input, and frames come back by its standard output. It ends as soon as the
-process that started it is gone: then its standard input, to which nothing more is written, comes to
-its end.
+`Job` starts ``python -m attnviz.embedding.projection_process``. The process reads settings and
+points from its standard input and writes frames to its standard output. It exits when its standard
+input is closed, which happens when the process that started it ends.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ __all__ = ["Job", "State", "main"]
 
 State = Literal["running", "done", "failed", "cancelled"]
 
-# A process that is killed is gone at once, unless its disk does not answer.
+# Seconds to wait for a killed process. It ends immediately unless its disk does not respond.
 _PATIENCE_S = 10.0
-# The kernel comes first, which the same reader uses meanwhile.
+# The kernel has priority, because the reader uses it at the same time.
 _NICE = 5
 
 
 class Job:
-    """A layout in a process of its own; for use from any thread.
+    """Projection in a separate process, for use from any thread.
 
-    Points are float32, (points, dimensions). Raises as `project` does of them, and OSError if no
-    process can be started.
+    Points are float32, (points, dimensions). Raises the errors of `project` for invalid points, and
+    OSError if the process cannot be started.
     """
 
     def __init__(self, points: NDArray[Any], settings: ProjectionSettings) -> None:
@@ -48,9 +47,9 @@ class Job:
         space_of(rows, settings.metric)
         self.settings = settings
         self.state: State = "running"
-        #: The newest frame: the result where the job is done; None where there is none yet.
+        #: Newest frame, which is the result if the job is done, or None.
         self.frame: Frame | None = None
-        #: Why it failed, for readers; None as long as it did not.
+        #: Reason of a failure for readers, or None.
         self.problem: str | None = None
         self._owner = os.getpid()
         self._lock = threading.Lock()
@@ -63,11 +62,11 @@ class Job:
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(_paths()),
-                    # Threads that spin while they wait for each other take what others need: beside
-                    # other work a layout is sooner there without, and the kernel too.
+                    # OpenMP threads must not spin while they wait: with other work on the machine,
+                    # spinning slows down the projection and the kernel.
                     "OMP_WAIT_POLICY": "PASSIVE",
                 },
-                # An interrupt of a notebook's cell means the cell.
+                # A keyboard interrupt is meant for the notebook's cell, not for this process.
                 start_new_session=True,
             )
             self._thread = threading.Thread(
@@ -79,13 +78,13 @@ class Job:
             self._thread.start()
 
     def wait(self, seconds: float | None = None) -> State:
-        """Wait, not longer than `seconds`, until nothing is left of it but the result."""
+        """Wait for the end of the process, for at most `seconds`, and return the state."""
         self._thread.join(seconds)
         return self.state
 
     def cancel(self) -> None:
-        """End it at once, if it still runs; its last frame stays."""
-        # A process that was forked off this one has no job.
+        """Stop the process if it still runs, and keep the last frame."""
+        # A forked process does not own the job.
         if os.getpid() != self._owner:
             return
         with self._lock:
@@ -96,13 +95,13 @@ class Job:
         self._thread.join(_PATIENCE_S)
 
     def _follow(self, points: NDArray[np.float32], errors: IO[bytes]) -> None:
-        """Give the process its points, take its frames, and wait for its end."""
+        """Send the points to the process, read its frames, and wait for its end."""
         problem: str | None = None
         with errors, self._process as process:
             try:
                 _write(process.stdin, asdict(self.settings), points)
             except OSError:
-                # It ended before it had read them, and its end says why.
+                # The process ended before it had read the points. Its exit code has the reason.
                 with suppress(OSError):
                     process.stdin.close()
             while (found := _read(process.stdout)) is not None:
@@ -127,7 +126,7 @@ def _write(stream: IO[bytes], header: dict[str, Any], points: NDArray[np.float32
 
 
 def _read(stream: IO[bytes]) -> tuple[dict[str, Any], NDArray[np.float32]] | None:
-    """Read what `_write` wrote; None where the other process ended before."""
+    """Read what `_write` wrote, or return None if the other process ended."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         return None
@@ -139,14 +138,14 @@ def _read(stream: IO[bytes]) -> tuple[dict[str, Any], NDArray[np.float32]] | Non
 
 
 def _paths() -> list[str]:
-    """Where the process finds its modules: where this one does, relative names excepted."""
+    """Return the absolute import paths of this process, for the new process."""
     own = str(Path(__file__).parents[2])
     paths = [path for path in sys.path if Path(path).is_absolute()]
     return paths if own in paths else [*paths, own]
 
 
 def _why(code: int, errors: IO[bytes]) -> str:
-    """Why a process ended that said nothing itself."""
+    """Explain why a process ended without a message."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         why = f"it was ended by the signal {name}"
@@ -162,8 +161,8 @@ def _why(code: int, errors: IO[bytes]) -> str:
 
 
 def main() -> int:
-    """Lay out what standard input asks for: 0 where the result was written, 1 where it was not."""
-    # Text that libraries print is not a frame.
+    """Project the points from standard input. Return 0 if the result was written, 1 if not."""
+    # Keep texts that libraries print out of the frames.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     asked = _read(sys.stdin.buffer)
@@ -198,7 +197,7 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    # Below Python's own buffers, which are locked during a read.
+    # Use the file descriptor, because Python's own buffers are locked during a read.
     while os.read(0, 1):
         pass
     os._exit(1)

@@ -1,4 +1,4 @@
-"""One call from a model and many texts to the joint query-key embedding on the screen."""
+"""`show_embedding_view`: the joint query-key embedding of many texts in one call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnviz.views.show import given_options, show
 __all__ = ["show_embedding_view"]
 
 _POINTS = 10_000
-# Traits whose values depend on the corpus; before it is there only their kind is checked.
+# Traits that only the corpus can validate. Before it exists, only their types are checked.
 _OF_CORPUS = frozenset(
     {
         *("stack", "layer", "heads", "token", "key", "text", "selected", "leave_out"),
@@ -45,68 +45,69 @@ def show_embedding_view(
     include_layers: int | Iterable[int] | None = None,
     **traits: Any,
 ) -> EmbeddingView:
-    """Show queries and keys of many texts as points, placed so that near means attending.
+    """Show queries and keys of many texts as points, where a short distance means a large weight.
 
-    All heads as small plots, each with how far to trust it; one of them enlarged, with search,
-    colours, a lasso, and the text of the point that is clicked (AttentionViz, Yeh et al. 2023,
-    arXiv 2305.03210).
+    The view shows all heads as small plots, each with figures that say how well its distances
+    predict attention. One head can be enlarged, with search, colours, a lasso, and the text of a
+    clicked point (AttentionViz, Yeh et al. 2023, arXiv 2305.03210).
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, Corpus or sequence of AttentionRecord
-        A transformers model, hub id, folder or pipeline, with `texts`; or, without, a corpus or
-        the records of several texts of one model, with queries and keys.
+        A transformers model, hub id, folder or pipeline, with `texts`. Alternatively, without
+        `texts`, a corpus or the records of several texts of one model, with queries and keys.
     texts : sequence or datasets.Dataset, optional
-        What the model reads: texts, pairs of texts, images, or a dataset or one of its columns.
-        They are read in random order until there are enough points.
+        Inputs of the model: texts, pairs of texts, images, or a dataset or one of its columns. They
+        are read in random order until there are enough points.
     column : str, default "text"
-        Where in a row of a dataset the text or image is.
+        Column of the dataset with the text or image.
     points : int, default 10,000
-        How many queries and keys of a head to look at together. (The view's trait of that name,
-        which points are drawn, is set on the view.)
+        Number of queries and keys per head. This is not the trait `points` of the view, which
+        chooses the points that are drawn.
     seed : int, default 0
-        Of the random order, and of t-SNE and UMAP.
+        Seed of the random order, and of t-SNE and UMAP.
     columns : mapping of str to values, or iterable of str, optional
-        What is known of texts or tokens, to colour points by: for each name one value a text, or
-        one sequence a text with a value for each of its tokens. Or names of columns of the
+        Properties of texts or tokens, for the colours of points: for each name one value per text,
+        or one sequence per text with a value for each token. Alternatively names of columns of the
         dataset.
     target : sequence of str, optional
-        For each text what the model is made to produce.
+        Text that the model is made to produce, for each input.
     truncation : bool or int, default False
-        Cut texts that are too long for the model, which are left out otherwise, or to so many
-        tokens.
+        Whether to cut texts that are too long for the model, or the maximum number of tokens. Texts
+        that are too long are left out by default.
     tokenizer, processor : object, optional
-        Found beside the model by default.
+        Loaded with the model by default.
     name : str, optional
-        Title of the picture; by default the last part of the model's hub id or folder.
+        Title of the picture. By default the last part of the model's hub id or folder.
     layers, dtype, device : optional
-        What is kept of the model's attention, how and where, as for `attnviz.extract_corpus`.
+        Layers to keep, and dtype and device of the queries and keys, as for
+        `attnviz.extract_corpus`.
     batch_size : int or "auto"
-        How many texts the model reads at once, as for `attnviz.extract_corpus`.
+        Number of texts per forward, as for `attnviz.extract_corpus`.
     include_layers : int or iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
+        Numbers of the layers to offer, as the model counts them. All by default.
     **traits
-        What is shown first: layer, heads, enlarged, color, method, dimensions, search and all
-        others that `attnviz.EmbeddingView` lists. With ``method="tsne"`` or ``"umap"`` points are
-        near whose directions are alike (cosine distance), with ``lift=True`` those at a small
-        Euclidean distance.
+        Initial values of traits of `attnviz.EmbeddingView`, such as layer, heads, enlarged, color,
+        method, dimensions and search. With ``method="tsne"`` or ``"umap"``, neighbours are points
+        with similar directions (cosine distance), or with ``lift=True`` points at a small Euclidean
+        distance.
 
     Returns
     -------
     EmbeddingView
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
+        The view, which is displayed already. In marimo, make it the last expression of the cell. In
+        a script, the page is written to a file whose path is printed.
 
     Raises
     ------
     TypeError
-        If an argument is missing, of a wrong kind or unknown.
+        If an argument is missing, unknown, or has an invalid type.
     ValueError
-        If there are no texts, an argument does not fit the model, or records are not of one model.
+        If there are no texts, an argument does not fit the model, or records are of several models.
     ImportError
         If `method` needs a package that is not installed.
     MemoryError
-        If what is to be kept would exceed what is free.
+        If the queries and keys do not fit into the free memory.
 
     Examples
     --------
@@ -150,11 +151,10 @@ def _corpus_of(
     include_layers: int | Iterable[int] | None,
     **options: Any,
 ) -> Corpus:
-    """Make the corpus of what `show_embedding_view` was given.
+    """Return the corpus for the arguments of `show_embedding_view`.
 
-    What it is to be shown with, `traits` and `include_layers`, is checked before a model reads, and
-    what only a model can tell, after the first text. `options` are further arguments of
-    `attnviz.extract_corpus`.
+    `traits` and `include_layers` are checked as far as possible before the model reads, and
+    completely after the first text. `options` are further arguments of `attnviz.extract_corpus`.
     """
     if columns is not None and not isinstance(columns, str | Mapping):
         columns = list(columns) if isinstance(columns, Iterable) else columns
@@ -206,7 +206,7 @@ def _refuse(given: Mapping[str, Any], why: str) -> None:
 
 
 def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:
-    """Refuse traits that no corpus with these columns can be shown with."""
+    """Raise an error for traits that are invalid for every corpus with these columns."""
     EmbeddingView.check_names(traits)
     view = _without_browser(SimpleNamespace(column_names=tuple(columns)))
     own = EmbeddingView.class_traits()
@@ -224,21 +224,21 @@ def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> Non
 def _check_position(
     corpus: Corpus, traits: Mapping[str, Any], include_layers: int | Iterable[int] | None
 ) -> None:
-    """Refuse a stack, a layer or heads that the model of any corpus does not have."""
+    """Raise an error for a stack, layer or heads that the model does not have."""
     view = _without_browser(with_layers(corpus, include_layers))
     given = {"stack": view.corpus.stack_names[0]} | dict(traits)
     given.setdefault("heads", [])
-    # Tokens are looked up in the text that they are of, which may be another one.
+    # Tokens belong to a text, which may be another one, so they are not checked.
     for name in ("stack", "layer", "heads"):
         if name == "layer" and name not in given:
             given[name] = view.corpus.stack(given["stack"]).layers[0]
         trait: Any = EmbeddingView.class_traits()[name]
-        # Past the observers, which would tell a browser.
+        # Set without observers, which would send messages to a browser.
         view._trait_values[name] = trait._validate(view, given[name])
 
 
 def _without_browser(corpus: Any) -> EmbeddingView:
-    """A view that can check values, and opens no channel to a browser as `__init__` does."""
+    """Create a view that can validate values, without the browser channel of `__init__`."""
     view = EmbeddingView.__new__(EmbeddingView)
     view._corpus = corpus
     return view

@@ -1,9 +1,9 @@
-"""How far the position of a point on a plot says what it attends to.
+"""Trust figures: how well distances on a plot predict attention.
 
-Two figures for each head. The correlation of distance with q . k says whether near means a large
-product: -1 is a plot that can be read like a map. Neighbour recall says how many of a query's
-strongest keys are among its nearest ones. Both are of the keys that a query may attend to: those of
-its own text that the mask allows.
+There are two figures for each head. The correlation of distance with q . k says whether a short
+distance means a large product: at -1 the plot can be read like a map. Neighbour recall is the share
+of a query's strongest keys that are among its nearest keys. Both use the keys that a query may
+attend to: the keys in the same text that the mask allows.
 """
 
 from __future__ import annotations
@@ -23,45 +23,44 @@ from attnviz.utils.threads import map_threads, torch_threads
 
 __all__ = ["NEIGHBOURS", "HeadTrust", "measure_trust"]
 
-#: How many of a query's strongest keys are looked for among its nearest ones.
+#: Number of strongest keys, and of nearest keys, that neighbour recall compares.
 NEIGHBOURS = 10
 
-#: The queries and the keys of heads in some space, (heads, points, dimensions).
+#: Queries and keys of heads in one space, each (heads, points, dimensions).
 _QueriesKeys = tuple[torch.Tensor, torch.Tensor]
 
-# Distances that are held at once: few enough for the processor's cache.
+# Number of distances to compute at once, few enough for the processor's cache.
 _DISTANCES = 320_000
-# Correlations before, placed and on the plot, recall and its chance.
+# Number of figures: three correlations, recall and its chance level.
 _FIGURES = 5
-# Points nearer to each other than this share of a plot are at the same position, and values that
-# differ by no more than this share are the same: float32 rounds about that much.
+# Points at a smaller distance than this share of a plot have the same position, and values that
+# differ by at most this share are equal. It is about the rounding error of float32.
 _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class HeadTrust:
-    """How far a head's plot can be trusted.
+    """Trust figures of a head's plot.
 
-    All figures are of the keys of a query's own text that its mask allows and that are points.
+    They use the keys of a query's own text that its mask allows and that are points.
 
     Attributes
     ----------
     before, placed, plot : float or None
-        The mean over queries of Pearson's correlation of distance with q . k, from -1, the best, to
-        1: of the vectors as the model's attention received them; after scaling, translation and
-        lift, in all dimensions; and on the plot. Queries whose keys are all as far, or have fewer
-        than three different products, say nothing (two are on a line wherever they lie, a
-        correlation of -1 or 1); None where none says anything.
+        Mean over queries of Pearson's correlation between distance and q . k, from -1, the best, to
+        1: for the vectors of the model, for the placed vectors (scaled, translated and lifted) in
+        all dimensions, and for the plot. Queries are excluded if all their keys have the same
+        distance, or fewer than three different products: two points are always on a line. None if
+        no query is left.
     recall : float or None
-        The mean share of a query's ten keys with the largest q . k that are among its ten nearest
-        ones on the plot. Only queries with more than ten keys count; None where no query has. Which
-        of several keys with the same product is the tenth, or of several at one position, is left
-        to chance; 1 is what the best plot then gets.
+        Mean share of a query's ten keys with the largest q . k that are among its ten nearest keys
+        on the plot. Only queries with more than ten keys count. None if there are none. Ties of
+        products and of positions are broken at random, and the best possible plot gets 1.
     chance : float or None
-        The same where positions say nothing: the mean of ten by the number of keys, more where keys
-        with the same product may stand for each other.
+        Expected recall for random positions: the mean of ten divided by the number of keys, and
+        more if products are tied.
     queries, num_total : int
-        How many queries were measured, of how many.
+        Number of measured queries, and of all queries.
     """
 
     before: float | None
@@ -83,44 +82,44 @@ def measure_trust(
     queries: int = 512,
     seed: int = 0,
 ) -> list[HeadTrust | None]:
-    """Measure how far the plots of some heads of a layer can be trusted.
+    """Measure the trust figures of the plots of some heads of a layer.
 
     Parameters
     ----------
     corpus : Corpus
-        Whose points.
+        Corpus with the points.
     stack : str or None
-        One of its stacks; None is the first.
+        Name of a stack. None is the first stack.
     layer : int
-        The model's number of the layer.
+        Number of the layer, as the model counts it.
     placed : Placed
-        Some of its heads, from `attnviz.embedding.placement.place`.
+        Points of some of its heads, from `attnviz.embedding.placement.place`.
     coordinates : Tensor
-        (heads, points, dimensions): their plots, queries first.
+        Plots of these heads, (heads, points, dimensions), queries first.
     queries : int, default 512
-        Measure so many queries, chosen at random, the same ones for every head.
+        Maximum number of random queries to measure. They are the same for every head.
     seed : int
-        Of that choice.
+        Seed of the choice of queries.
 
     Returns
     -------
     list of (HeadTrust or None)
-        One a head of `placed`; None where `attnviz.embedding.placement.problems` names one, or its
-        coordinates are not finite numbers.
+        One entry per head of `placed`. None if `attnviz.embedding.placement.problems` reports a
+        problem, or the coordinates are not finite.
 
     Raises
     ------
     TypeError, ValueError
-        If `queries` is not a positive whole number, or `coordinates` are not those of these points.
+        If `queries` is not a positive integer, or `coordinates` do not fit the points.
 
     Notes
     -----
-    Yeh et al. 2023 (arXiv 2305.03210) judge a placing by the correlation of distance with q . k.
-    Recall of neighbours is the usual figure for how much a projection keeps of them, here from
-    queries to keys alone. Equal tokens often have equal keys, in the first layer of a model without
-    positions all of them, so that the tenth is one of many. With s the chance of each key to be
-    among the ten strongest when ties are broken at random, and n that to be among the ten nearest,
-    recall is ``sum(s n) / sum(s^2)``: the expected overlap by the largest that there can be.
+    Yeh et al. 2023 (arXiv 2305.03210) rate a placement by the correlation of distance with q . k.
+    Neighbour recall is the usual measure of a projection, here only from queries to keys. Equal
+    tokens often have equal keys (all of them in the first layer of a model without positions), so
+    that many keys are tied for the tenth rank. With random tie-breaking, let s be the probability
+    of a key to be among the ten strongest, and n its probability to be among the ten nearest.
+    Recall is ``sum(s n) / sum(s^2)``, the expected overlap divided by its maximum.
 
     Examples
     --------
@@ -172,16 +171,16 @@ def measure_trust(
 
 @dataclass(frozen=True, eq=False)
 class _OwnPairs:
-    """Some queries of one text with all keys of it that are points.
+    """Some queries of a text and all keys of the text that are points.
 
     Attributes
     ----------
     rows : Tensor
-        int64, (n,): numbers of the queries among all queries of the points.
+        int64, (n,): indices of the queries among all queries of the points.
     keys : slice
-        Which of the keys of the points are the text's, m of them.
+        Slice of the m keys of the text among all keys of the points.
     allowed : Tensor
-        bool, (heads, n, m): which of these pairs the mask allows.
+        bool, (heads, n, m): whether the mask allows a pair.
     """
 
     rows: torch.Tensor
@@ -196,10 +195,10 @@ def _own_pairs(
     heads: Sequence[int],
     rows: NDArray[np.int64],
 ) -> Iterator[_OwnPairs]:
-    """For the queries of `rows`, which keys of their own text the mask allows, text by text.
+    """Yield the pairs of the queries `rows` with the keys of the same text, text by text.
 
-    `rows` are numbers of queries among all queries of the points, ascending. A long text gives a
-    few queries at a time.
+    `rows` are ascending indices among all queries of the points. A long text is split into blocks
+    of a few queries.
     """
     points = corpus.points(stack)
     texts = points.query_text[rows]
@@ -230,37 +229,37 @@ def _allowed(
 
 
 class _Spaces:
-    """Points of all heads as they were, where they were placed, and on the plot."""
+    """Points of all heads in three spaces: of the model, after placement, and on the plot."""
 
     def __init__(self, raw: _QueriesKeys, placed: _QueriesKeys, plot: _QueriesKeys) -> None:
-        # Products with keys about their mean: another constant for each query, the same order.
+        # Centred keys change the products by a constant per query, which keeps their order.
         self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=1, keepdim=True)
         self._longest = torch.linalg.vector_norm(raw[1], dim=2).amax(dim=1)
         self._spaces = [_Space(raw), _Space(placed)]
         self._plot = plot
         both = torch.cat(plot, dim=1)
-        #: How far apart points may be and still be at the same position, (heads,).
+        #: Maximum distance of points that are at the same position, (heads,).
         self.same_position = _TOLERANCE * (both.amax(dim=1) - both.amin(dim=1)).amax(dim=1)
 
     def products(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
-        """(heads, rows, keys)."""
+        """Return products q . k, (heads, rows, keys)."""
         return self.queries[:, rows] @ self.keys[:, keys].mT
 
     def size_of_products(self, rows: torch.Tensor) -> torch.Tensor:
-        """(heads, rows)."""
+        """Return upper bounds of the absolute products, (heads, rows)."""
         lengths = torch.linalg.vector_norm(self.queries[:, rows], dim=2)
         return torch.mul(lengths, self._longest[:, None])
 
     def distances(self, rows: torch.Tensor, keys: slice) -> list[torch.Tensor]:
-        """(heads, rows, keys), in each of the three."""
-        # Few dimensions: as differences, which tell near neighbours apart.
+        """Return distances in each of the three spaces, (heads, rows, keys)."""
+        # With few dimensions, differences are affordable. They separate near neighbours exactly.
         apart = self._plot[0][:, rows, None] - self._plot[1][:, None, keys]
         on_plot = torch.linalg.vector_norm(apart, dim=3)
         return [*(space.distances(rows, keys) for space in self._spaces), on_plot]
 
 
 class _Space:
-    """Distances by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``, about the keys' mean."""
+    """Distances by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``, centred on the mean key."""
 
     def __init__(self, points: _QueriesKeys) -> None:
         queries, keys = points
@@ -268,7 +267,7 @@ class _Space:
         self._queries, self._keys = queries - mean, keys - mean
 
     def distances(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
-        """(heads, rows, keys)."""
+        """Return distances, (heads, rows, keys)."""
         some_queries, some_keys = self._queries[:, rows], self._keys[:, keys]
         squares = torch.baddbmm(
             some_keys.square().sum(dim=2)[:, None], some_queries, some_keys.mT, alpha=-2
@@ -278,8 +277,8 @@ class _Space:
 
 
 def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
-    """Of each figure and head the sum over some queries, and how many of them say something."""
-    # The rows of one head after those of another.
+    """Sum each figure over some queries, and count the queries for which it is defined, by head."""
+    # Rows are ordered by head, then by query.
     products = spaces.products(block.rows, block.keys).flatten(0, 1)
     distances = [far.flatten(0, 1) for far in spaces.distances(block.rows, block.keys)]
     allowed = block.allowed.flatten(0, 1)
@@ -305,7 +304,7 @@ def _recall(
     size: torch.Tensor,
     same_position: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Recall and its chance, and which rows have enough keys, (rows,)."""
+    """Return recall, its chance level, and whether a row has enough keys, each (rows,)."""
     counts = allowed.sum(dim=1)
     enough = counts > NEIGHBOURS
     if not bool(enough.any()):
@@ -314,7 +313,7 @@ def _recall(
     products = products.masked_fill(~allowed, -torch.inf)
     near = (-nearest).masked_fill_(~allowed, -torch.inf)
     same = _TOLERANCE * size
-    # One more than are looked for: whether it is as good as the last of them.
+    # One more than needed, to detect a tie with the last one.
     strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
     chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
     overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
@@ -336,25 +335,25 @@ def _correlations(
     allowed: torch.Tensor,
     size: torch.Tensor,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Correlations with each of the distances, and which of them say something, (rows,)."""
+    """Yield the correlations with each distance, and for which rows they are defined, (rows,)."""
     several = _three_differ(products, _TOLERANCE * size, allowed)
     _centre(products, allowed)
     spread = torch.linalg.vector_norm(products, dim=1)
-    # Distances that rounding explains count as equal.
+    # Distances that differ only by rounding errors count as equal.
     rounding = _TOLERANCE * products.shape[1] ** 0.5
     for far in distances:
         middle = _centre(far, allowed)
         wide = torch.linalg.vector_norm(far, dim=1)
-        # As an einsum it would be a matrix product for each row, which takes much longer.
+        # An einsum would compute one matrix product per row, which is much slower.
         values = (far * products).sum(dim=1) / (wide * spread)
         tells = several & (wide > rounding * middle) & (spread > rounding * size[:, 0])
         yield values.clamp(-1, 1), tells & torch.isfinite(values)
 
 
 def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
-    """The chance of each entry to be among its row's ten largest, when ties are broken at random.
+    """Return the probability of each entry to be among the ten largest of its row.
 
-    `same` is how far apart entries may be and still be tied.
+    Ties are broken at random. `same` is the largest difference of tied entries.
     """
     last = values.topk(NEIGHBOURS, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
     above, reached = (values > last + same).float(), (values >= last - same).float()
@@ -364,7 +363,7 @@ def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
 
 
 def _three_differ(values: torch.Tensor, same: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Which rows have at least three different values: one that is neither least nor largest."""
+    """Return which rows have at least three different values, so one between the extremes."""
     least = values.masked_fill(~allowed, torch.inf).amin(dim=1, keepdim=True)
     largest = values.masked_fill(~allowed, -torch.inf).amax(dim=1, keepdim=True)
     between = (values > least + same) & (values < largest - same) & allowed
@@ -372,7 +371,10 @@ def _three_differ(values: torch.Tensor, same: torch.Tensor, allowed: torch.Tenso
 
 
 def _centre(values: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Subtract each row's mean over allowed entries, in place, and give its size; others are 0."""
+    """Subtract each row's mean over allowed entries in place. Return the absolute means.
+
+    Other entries become 0.
+    """
     values.masked_fill_(~allowed, 0)
     mean = values.sum(dim=1, keepdim=True) / allowed.sum(dim=1, keepdim=True).clamp_min(1)
     values -= mean

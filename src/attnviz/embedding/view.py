@@ -1,4 +1,4 @@
-"""The embedding view: queries and keys of many texts as points, so that near means attending."""
+"""The embedding view: queries and keys of many texts as points, near if the weight is large."""
 
 from __future__ import annotations
 
@@ -37,83 +37,84 @@ from attnviz.views.trait_types import Choice, Index, Keys, Numbers, with_control
 __all__ = ["COLORINGS", "EmbeddingView"]
 
 _LARGEST_SEED = 2**32 - 1
-# Figures of `HeadTrust` that a table shows.
+# Fields of `HeadTrust` in the table of `trust`.
 _TRUST_FIGURES = ("before", "placed", "plot", "recall", "chance", "queries", "num_total")
 
 
 class EmbeddingView(HeadRoles):
     """Queries and keys of a corpus as points: all heads as small plots, or one head enlarged.
 
-    The joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210): per head,
-    queries and keys of all texts are scaled and moved so that a query's weight falls with the
-    distance of the key, and projected together. On every plot stands how far to trust it.
+    This is the joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210). For
+    each head, queries and keys of all texts are scaled and moved so that a query's weight falls
+    with the distance of the key, and projected together. Each plot states how well its distances
+    predict attention.
 
     Parameters
     ----------
     corpus : Corpus or sequence of AttentionRecord
-        Several records of one model, with queries and keys.
+        Corpus, or several records of one model, with queries and keys.
     include_layers : int or iterable of int, optional
-        The layers to offer.
+        Layers to offer.
     **traits
-        Initial values of the traits below, and of those that all views share: `stack`, `layer`,
+        Initial values of the traits below and of the traits that all views share: `stack`, `layer`,
         `heads`, `token`, `key` and `theme` (see `attnviz.views.position.PositionedView`). The first
-        of `heads` is the head that is enlarged. `token` and `key` are a query and a key of `text`:
-        the chosen point.
+        of `heads` is enlarged. `token` and `key` are a query and a key of `text`: the chosen point.
 
     Attributes
     ----------
     text : int or None
-        Which of the corpus's records `token` and `key` belong to; None is the first. `record` is
-        that record.
+        Index of the corpus's record that contains `token` and `key`. None is the first. The
+        property `record` returns this record.
     enlarged : bool
-        One head, or all heads as small plots.
+        Whether one head is enlarged. If not, all heads are shown as small plots.
     shown : {"plot", "aggregate"}
         The points, or the mean weight by the positions of query and key.
     method : {"pca", "tsne", "umap"}
-        How the enlarged head is projected; small plots show principal components. t-SNE and UMAP
-        need ``attnviz[embedding]``. They take points for near whose directions are alike (cosine
-        distance), with `lift` those at a small Euclidean distance; `trust` is always of Euclidean
-        distances.
+        Projection of the enlarged head. Small plots show principal components. t-SNE and UMAP need
+        ``attnviz[embedding]``. Their neighbours are points with similar directions (cosine
+        distance), or with `lift` points at a small Euclidean distance. `trust` always uses
+        Euclidean distances.
     dimensions : {2, 3}
-        Of the enlarged plot.
+        Number of dimensions of the enlarged plot.
     scaling : {"norms", "none"}
-        What queries are divided by and keys multiplied by: the root of the ratio of their median
-        norms, or 1.
+        Factor by which queries are divided and keys multiplied: the square root of the ratio of
+        their median norms, or 1.
     translate : bool
-        Keys are moved onto the queries.
+        Whether keys are moved so that their mean is the mean of the queries.
     lift : bool
-        Keys get a coordinate that makes a query's order of distances that of its products.
+        Whether keys get an additional coordinate that makes the order of a query's keys by distance
+        equal to their order by product.
     perplexity : int
-        Of t-SNE, 2 or more.
+        Perplexity of t-SNE, at least 2.
     neighbors : int
-        Of UMAP, 2 or more.
+        Number of neighbours in UMAP, at least 2.
     seed : int
-        Of t-SNE and UMAP.
+        Seed of t-SNE and UMAP.
     color : str
-        ``"type"``, ``"position"``, ``"position mod 5"``, ``"norm"``, ``"frequency"``,
-        ``"punctuation"``, ``"text"``, or the name of one of the corpus's columns.
+        Property that determines the colours of points: ``"type"``, ``"position"``,
+        ``"position mod 5"``, ``"norm"``, ``"frequency"``, ``"punctuation"``, ``"text"``, or the
+        name of one of the corpus's columns.
     order : {"number", "correlation", "recall", "role"}
-        How small plots are ordered: by their heads' numbers, by how far to trust them, or by the
-        `roles` of their heads.
+        Order of the small plots: by head number, by a trust figure, or by the `roles` of heads.
     roles : dict
-        Roles of heads; see `attnviz.views.head_roles.HeadRoles`.
+        Roles of heads (see `attnviz.views.head_roles.HeadRoles`).
     points : {"both", "queries", "keys"}
-        Which points are drawn.
+        Points that are drawn.
     search : str
         Tokens to find.
     match_case : bool
-        Whether the search distinguishes capitals from small letters.
+        Whether the search is case-sensitive.
     selected : list of int
-        Numbers of the points in the lasso, ascending; see `selection`.
+        Numbers of the points in the lasso, ascending (see `selection`).
     leave_out, renormalize
-        Of the chosen text's own picture; as in `attnviz.HeadView`.
+        Options for the picture of the chosen text, as in `attnviz.HeadView`.
 
     Raises
     ------
     TypeError
-        If `corpus` is neither, or a keyword is unknown.
+        If `corpus` has another type, or a keyword is unknown.
     ValueError
-        If there are no records, or they are not of one model, or have no queries and keys.
+        If there are no records, they are of several models, or they have no queries and keys.
     ImportError
         If `method` needs a package that is not installed.
     traitlets.TraitError
@@ -162,20 +163,20 @@ class EmbeddingView(HeadRoles):
         self.check_names(traits)
         made = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
         self._corpus = with_layers(made, include_layers)
-        # First, because tokens are looked up in that text.
+        # The text comes first, because tokens are looked up in it.
         text = {"text": traits["text"]} if "text" in traits else {}
         super().__init__(**text | traits)
 
     @property
     def corpus(self) -> Corpus:
-        """What is shown."""
+        """The corpus that is shown."""
         return self._corpus
 
     @property
     def record(self) -> AttentionRecord:
-        """The record of `text`, the first where none is chosen."""
+        """The record of `text`, or the first record if `text` is None."""
         text, records = self.text, self._corpus.records
-        # While several traits are set at once the text may not have been looked at yet.
+        # If several traits are set at once, `text` may not be validated yet.
         return records[text if text is not None and 0 <= text < len(records) else 0]
 
     def to_html(
@@ -186,36 +187,37 @@ class EmbeddingView(HeadRoles):
         top_keys: int = 0,
         controls: str | bool | None = None,
     ) -> str:
-        """The view as one HTML page that works offline.
+        """Return the view as one HTML page that works offline.
 
-        The page contains the principal components of all heads in two dimensions, placed as this
-        view places them, with their trust, norms and means by position; of other methods those
-        plots that are finished. Without `top_keys` it draws no attention lines.
+        The page contains the first two principal components of all heads with the placement of this
+        view, their trust figures, norms and mean weights by position, and the finished plots of
+        other methods. Without `top_keys` it draws no attention lines.
 
         Parameters
         ----------
         precision : {"auto"}
-            There is one: coordinates in 16 bits.
+            Precision of the coordinates. There is one: 16 bits.
         max_mb : float, optional
-            Megabytes that the page may have; 40 when left out.
+            Maximum size of the page in megabytes. The default is 40.
         top_keys : int, default 0
-            How many keys are embedded for each query, the strongest, for its lines, which a page
-            draws where a reader chooses a query; `page_size` says what that takes.
+            Number of strongest keys to embed per query. The page draws their lines when a reader
+            chooses a query. `page_size` returns the size of such a page.
         controls : {"auto", "full", "compact", "none"} or bool, optional
-            Of the page; the view's own when left out.
+            Controls of the page. By default those of the view.
 
         Returns
         -------
         str
-            The page: data, code and the state of this view, nothing fetched from anywhere.
+            The page with its data, its code and the state of this view. It loads nothing from
+            elsewhere.
 
         Raises
         ------
         TypeError, ValueError
-            If the page would be larger than it may be, with ways out, or an argument has
-            another value.
+            If the page would be too large (the message lists remedies), or an argument has an
+            invalid type or value.
         ImportError, RuntimeError
-            If the enlarged head's plot is by a method that cannot run here.
+            If the projection of the enlarged head cannot be computed.
 
         Examples
         --------
@@ -234,21 +236,21 @@ class EmbeddingView(HeadRoles):
         controls: str | bool | None = None,
         **figure: Unpack[FigureArguments],
     ) -> Path:
-        """Write the view as a file; the ending says which kind.
+        """Write the view to a file. The suffix determines the format.
 
         Parameters
         ----------
         path : path-like
-            ``"x.html"``: the interactive page; ``"x.pdf"``, ``"x.svg"``: vectors for a paper;
-            ``"x.png"``: pixels. Pictures are drawn by an installed Chromium or Chrome.
+            ``"x.html"`` is the interactive page, ``"x.pdf"`` and ``"x.svg"`` are vector graphics
+            for a paper, and ``"x.png"`` is pixels. An installed Chromium or Chrome draws pictures.
         precision, max_mb, top_keys : optional
-            Of the page, also where it is drawn as a picture; see `to_html`. A picture has lines
-            where one head is enlarged and a query of it chosen: ``enlarged=True``, ``token=...``.
+            Options of the page, also if it is drawn as a picture. See `to_html`. A picture has
+            lines if one head is enlarged and a query is chosen: ``enlarged=True``, ``token=...``.
         controls : optional
-            Of the page; see `to_html`. Pictures have none.
+            Controls of the page. See `to_html`. Pictures have none.
         **figure
-            How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
-            `legend`, `theme`, `background`; see `to_svg`.
+            Style of a picture: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
+            `legend`, `theme`, `background`. See `to_svg`.
 
         Returns
         -------
@@ -258,13 +260,13 @@ class EmbeddingView(HeadRoles):
         Raises
         ------
         TypeError, ValueError
-            If the ending is none of these, or the page would be larger than it may be; if a picture
-            has no lines that `top_keys` could be of.
+            If the suffix is unknown, the page would be too large, or `top_keys` is passed for a
+            picture without lines.
         OSError
-            If the file cannot be written; nothing is left half written.
+            If the file cannot be written. No incomplete file is left.
         ImportError, RuntimeError
-            If the enlarged head's plot is by a method that cannot run here, or a picture
-            is asked for and no browser is found.
+            If the projection of the enlarged head cannot be computed, or a picture needs a browser
+            and none is found.
 
         Examples
         --------
@@ -291,21 +293,21 @@ class EmbeddingView(HeadRoles):
         max_mb: float | None = None,
         top_keys: int = 0,
     ) -> None:
-        """Show static outputs that survive without a kernel: a picture, or the page in a frame.
+        """Display static outputs that need no kernel: a picture, and the page in a frame.
 
-        A reader sees the page where frames and scripts are allowed, and elsewhere the picture.
+        A reader sees the page where frames and scripts are allowed, and the picture elsewhere.
 
         Parameters
         ----------
         precision, max_mb, top_keys : optional
-            Of the page; see `to_html`. A notebook is as large as the pages in it.
+            Options of the page. See `to_html`. The page is stored in the notebook.
 
         Raises
         ------
         RuntimeError
             If IPython is not running.
         TypeError, ValueError
-            If the page would be larger than it may be, or an argument has another value.
+            If the page would be too large, or an argument has an invalid type or value.
 
         Examples
         --------
@@ -319,17 +321,17 @@ class EmbeddingView(HeadRoles):
         )
 
     def page_size(self, top_keys: int = 0) -> int:
-        """How large a page would be.
+        """Return the size of a page.
 
         Parameters
         ----------
         top_keys : int, default 0
-            How many keys it contains for each query, as in `save`.
+            Number of keys per query, as in `save`.
 
         Returns
         -------
         int
-            Bytes, whatever the limit; the page is made to count them.
+            Bytes, without any limit. The page is built to count them.
 
         Examples
         --------
@@ -339,13 +341,14 @@ class EmbeddingView(HeadRoles):
         return len(page.encode())
 
     def selection(self) -> list[dict[str, Any]]:
-        """The points in the lasso.
+        """Return the points in the lasso.
 
         Returns
         -------
         list of dict
-            One a point, in their order: ``point``, its number; ``kind``, ``"query"`` or ``"key"``;
-            ``text``, the index of its record; ``position`` in that text; ``token``, as it is shown.
+            One dict per point, in ascending order, with its number ``point``, its ``kind``
+            (``"query"`` or ``"key"``), the index of its record ``text``, its ``position`` in that
+            text, and its ``token`` as the view shows it.
 
         Examples
         --------
@@ -354,24 +357,25 @@ class EmbeddingView(HeadRoles):
         return [_described(self._corpus, self.stack, point) for point in self.selected]
 
     def trust(self) -> list[dict[str, Any]]:
-        """How far the plots of principal components can be trusted, for all heads of the stack.
+        """Return the trust figures of all heads of the stack, for plots of principal components.
 
         Returns
         -------
         list of dict
-            One a head: ``layer``, ``head``; means over queries of the correlation of distance with
-            product, -1 at best, over the keys that each query may attend to: ``before``, of the
-            vectors as they are, ``placed``, as they were placed, and ``plot``, on the plot;
-            ``recall``, the share of a query's ten strongest keys that are among its ten nearest,
-            and ``chance``, what chance would give; ``queries`` measured, of ``num_total``;
-            ``problem``, why a head shows nothing. None where a figure cannot be computed.
+            One dict per head, with ``layer`` and ``head``. ``before``, ``placed`` and ``plot`` are
+            means over queries of the correlation between distance and product, over the keys that
+            each query may attend to: for the vectors of the model, for the placed vectors, and for
+            the plot. The best is -1. ``recall`` is the share of a query's ten strongest keys that
+            are among its ten nearest, and ``chance`` its expected value for random positions.
+            ``queries`` of ``num_total`` were measured. ``problem`` says why a head shows nothing.
+            Figures that cannot be computed are None.
 
         Examples
         --------
         >>> pandas.DataFrame(view.trust()).plot.median()    # doctest: +SKIP
         """
         placing = Placing(cast("Scaling", self.scaling), self.translate, self.lift)
-        # Of the principal components: a t-SNE of each head would take hours.
+        # Always for principal components: t-SNE of each head would take hours.
         answers, stack = self._answers(), self._corpus.stack(self.stack)
         rows: list[dict[str, Any]] = []
         for layer in Bar(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
@@ -388,7 +392,7 @@ class EmbeddingView(HeadRoles):
         return rows
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Take what the browser says.
+        """Set traits to values from the browser.
 
         Parameters
         ----------
@@ -406,8 +410,8 @@ class EmbeddingView(HeadRoles):
         return self._corpus_server
 
     def close(self) -> None:
-        """Take the view from the screen, and end a t-SNE or UMAP that runs for it."""
-        # Also called of a view whose corpus was refused, which never came so far.
+        """Remove the view from the screen, and stop its t-SNE or UMAP if it runs."""
+        # The attribute is missing if `__init__` raised an error for the corpus.
         if hasattr(self, "_corpus_server"):
             self._answers().running.close()
         super().close()
@@ -420,7 +424,7 @@ class EmbeddingView(HeadRoles):
         return self._corpus_server.answers
 
     def _page(self, state: Mapping[str, Any]) -> str:
-        # The browser asked, and a reply may not take minutes.
+        # The browser requested the page, and a reply must not take minutes.
         return self._embedding_page(state, "auto", None, 0, wait=False)
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
@@ -464,7 +468,7 @@ class EmbeddingView(HeadRoles):
     def _validate_method(self, proposal: Mapping[str, Any]) -> str:
         method = proposal["value"]
         missing = missing_package(method)
-        # A reader's choice is answered in the picture, where the reader looks.
+        # If the reader chose the method, the view shows the missing package.
         if missing is not None and not self._by_reader:
             raise ImportError(f"method={method!r}: {missing}")
         return cast("str", method)
@@ -489,7 +493,7 @@ class EmbeddingView(HeadRoles):
 
     @traitlets.observe("roles")
     def _forget_role_order(self, change: Mapping[str, Any]) -> None:
-        """Without roles plots are not ordered by them."""
+        """Order plots by number if the roles were removed."""
         if self.order == "role" and not change["new"]:
             self.order = "number"
 
@@ -525,7 +529,7 @@ class EmbeddingView(HeadRoles):
 
     @traitlets.observe("stack")
     def _forget_selected(self, change: Mapping[str, Any]) -> None:
-        """Points of one stack mean nothing in another."""
+        """Clear the selection, because points of one stack mean nothing in another."""
         if change["old"] and change["old"] != change["new"]:
             self.selected = []
 
@@ -541,7 +545,7 @@ class EmbeddingView(HeadRoles):
 
 
 def _described(corpus: Corpus, stack: str, point: int) -> dict[str, Any]:
-    """What a point is, as `EmbeddingView.selection` has it."""
+    """Describe a point, as in `EmbeddingView.selection`."""
     points = corpus.points(stack)
     is_query = point < points.num_queries
     number = point if is_query else point - points.num_queries

@@ -1,1 +1,1 @@
-"""Answers what an embedding view asks."""
+"""Server of the embedding view."""

@@ -1,8 +1,7 @@
-"""What the points of a corpus are, told to a view: texts, tokens, columns and caveats.
+"""Description of the points of a corpus for a view: texts, tokens, columns and caveats.
 
-A vocabulary is sent once and tokens as numbers of its entries: a corpus of a hundred thousand
-tokens has a few thousand different ones. ``js/src/views/embedding/client/corpus.ts`` is the other
-side.
+The vocabulary is sent once, and tokens are sent as indices into it: a corpus of a hundred thousand
+tokens has a few thousand different ones. ``js/src/views/embedding/client/corpus.ts`` reads it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NO_TOKENS: TokenList = {"text": [], "special": [], "sequence": []}
 
 
 class PointTokens(TypedDict):
-    """Of each point of one side: its text, its position in it and its entry of the vocabulary."""
+    """Text, position in the text and vocabulary entry of each query, or of each key."""
 
     text: list[int]
     position: list[int]
@@ -42,14 +41,14 @@ class PointTokens(TypedDict):
 
 
 class ColumnValues(TypedDict):
-    """What points are coloured by that the reader gave.
+    """Values of a column that the user passed, for the colours of points.
 
     Attributes
     ----------
     categories : list of str or None
-        null: its values are numbers.
+        null if the values are numbers.
     queries, keys : list of (float or None)
-        Of each point a number or the index of a category; null where it is not known.
+        Number or index of a category for each point, null if unknown.
     """
 
     name: str
@@ -59,12 +58,12 @@ class ColumnValues(TypedDict):
 
 
 class CorpusCaveat(TypedDict):
-    """What is not exact on the plots of some layers, in a sentence.
+    """Sentence about what is not exact on the plots of some layers.
 
     Attributes
     ----------
     kind : {"moving", "bias"}
-        "moving": only where the keys are moved.
+        "moving" applies only if keys are translated.
     """
 
     layers: list[int]
@@ -73,12 +72,12 @@ class CorpusCaveat(TypedDict):
 
 
 class CorpusGrid(TypedDict):
-    """A run of tokens that are the patches of one image, row by row from the top left.
+    """Tokens that are the patches of one image, row by row from the top left.
 
     Attributes
     ----------
     image : int
-        Which of the text's images.
+        Index of the image among the images of the text.
     start : int
         Position of the first patch.
     """
@@ -92,28 +91,28 @@ class CorpusGrid(TypedDict):
 
 
 class CorpusPoints(TypedDict):
-    """What the points of a stack are.
+    """Description of the points of a stack.
 
     Attributes
     ----------
     in_all, texts_in_all : int
-        How many points there would be without sampling, and of how many texts.
+        Number of points without sampling, and number of texts with these points.
     whole : bool
         Whether each text that has points has all its tokens.
     left_out : int
-        Texts that could not be read, being empty or too long.
+        Number of texts that could not be read, because they are empty or too long.
     stopped : bool
-        Whether texts or tokens are missing because there were points enough.
+        Whether texts or tokens are missing because there were enough points.
     text_tokens : list of int
-        How many tokens each text has, 0 where it has no points.
+        Number of tokens of each text, 0 if it has no points.
     frequency : list of int
-        How often each entry of the vocabulary occurs in all texts that were read.
+        Number of occurrences of each vocabulary entry in all texts that were read.
     punctuation, special : list of int
-        Entries of the vocabulary.
+        Indices of vocabulary entries.
     keys : PointTokens or None
-        null: the same tokens as the queries.
+        null if keys have the same tokens as queries.
     images : int
-        How many images there are whose patches are tokens.
+        Number of images whose patches are tokens.
     """
 
     num_queries: int
@@ -139,14 +138,14 @@ class CorpusPoints(TypedDict):
 
 
 def describe_corpus(corpus: Corpus) -> Steps[Description]:
-    """What a corpus holds, without points and tokens, which differ from text to text; in steps."""
+    """Describe a corpus without its points and tokens, in steps."""
     first = yield from describe_in_steps(corpus.records[0])
     first.pop("images", None)
     stacks = []
     for stack in first["stacks"]:
         if stack["name"] not in corpus.stack_names:
             continue
-        # What holds for the first text alone is left out.
+        # Drop what applies only to the first text.
         stack.pop("sampled", None)
         stack |= {
             "query_tokens": _NO_TOKENS,
@@ -158,13 +157,13 @@ def describe_corpus(corpus: Corpus) -> Steps[Description]:
 
 
 def packed_points(corpus: Corpus, stack: str) -> bytes:
-    """What `describe_points` says: deflated UTF-8 of its JSON."""
+    """Return the JSON of `describe_points`, compressed with deflate."""
     text = json.dumps(describe_points(corpus, stack), separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode("ascii"))
 
 
 def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
-    """What the points of a stack are."""
+    """Describe the points of a stack."""
     points = corpus.points(stack)
     same = corpus.same_tokens(stack)
     sides = [_sides(corpus, stack, index) for index in range(len(corpus.records))]
@@ -207,7 +206,7 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
 
 
 class _Vocabulary:
-    """Different tokens in the order of their first occurrence, and how often each occurs."""
+    """Different tokens in the order of their first occurrence, with the number of occurrences."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
@@ -230,7 +229,7 @@ class _Vocabulary:
 
 
 class _Side:
-    """Tokens of one side of a text, patches called by their place as in all views."""
+    """Tokens of the queries or keys of a text. Patches have the same names as in all views."""
 
     def __init__(self, tokens: Tokens, num_images: int) -> None:
         self.tokens = tokens
@@ -276,7 +275,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int | float | None]:
-    """Numbers that JSON knows; None where one is not known."""
+    """Convert values to JSON numbers, with None for unknown values."""
     array = np.asarray(values, dtype=np.float64)
     if categories is None:
         return [float(each) if np.isfinite(each) else None for each in array]
@@ -284,7 +283,7 @@ def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int
 
 
 def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
-    """Each sentence once, with the layers that it holds for."""
+    """Return each caveat once, with the layers to which it applies."""
     layers: dict[Caveat, list[int]] = {}
     for layer in corpus.stack(stack).layers:
         for caveat in caveats_of(corpus.attention(stack, layer, 0)):

@@ -1,8 +1,8 @@
-"""The plots of heads, how far to trust them, and norms: what is asked, computed and cached.
+"""Plots of heads, their trust figures and norms, computed on request and cached.
 
-Coordinates travel as 16-bit codes over the square (or cube) that holds a head's points; the small
-plots of all heads are the upper byte of the same codes. ``tests/fixtures/embedding.json`` is read
-by both sides.
+Coordinates are sent as 16-bit codes over the square (or cube) that contains a head's points. The
+small plots of all heads are the upper bytes of the same codes. ``tests/fixtures/embedding.json`` is
+read by the tests of both languages.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ __all__ = [
     "coded",
 ]
 
-#: Points of a head's small plot at most.
+#: Maximum number of points of a head's small plot.
 MOST_SHOWN = 10_000
 #: The highest code of a coordinate or a norm.
 TOP_CODE = 65_535
 
-# Plots of a thousand heads of 10,000 tokens.
+# Enough for plots of a thousand heads of 10,000 tokens.
 _CACHED_BYTES = 192_000_000
-# What the small plots of one answer take at most, which is held until all of its parts were sent.
+# Maximum size of the small plots of one answer, which is kept until all of its parts are sent.
 _OVERVIEW_BYTES = 64_000_000
-# Numbers of vectors that are placed at once: some 0.2 s on one core, and 32 MB in float32.
+# Numbers in the vectors that are placed at once: about 0.2 s on one core, and 32 MB in float32.
 _PLACED_AT_ONCE = 1 << 23
 _TRUST_DIGITS = 4
-# What a head is measured on: some 0.3 s on one core.
+# Queries and pairs to measure the trust of a head on: about 0.3 s on one core.
 _MOST_QUERIES, _FEWEST_QUERIES, _MOST_PAIRS = 512, 64, 10_000_000
-# Heads that are measured together, side by side where there are cores.
+# Heads that are measured together, in parallel if there are several cores.
 _MEASURED_AT_ONCE = 4
 
 Dimensions = Literal[2, 3]
@@ -63,7 +63,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """How the points of heads of a layer are placed, and how they are projected."""
+    """Placement and projection of the points of heads of a layer."""
 
     stack: str
     layer: int
@@ -75,25 +75,25 @@ class PlotOptions:
     seed: int = 0
 
     def of(self, head: int) -> HeadPlot:
-        """The plot of one of the heads."""
+        """Return the options for the plot of one head."""
         named = {each.name: getattr(self, each.name) for each in fields(PlotOptions)}
         return HeadPlot(**named, head=head)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadPlot(PlotOptions):
-    """The plot of one head."""
+    """Placement and projection of the points of one head."""
 
     head: int
 
     def checked(self, corpus: Corpus) -> HeadPlot:
-        """The same by the model's numbers of layer and head, which have to be there."""
+        """Resolve the numbers of layer and head. Raise an error if they do not exist."""
         layer, [head] = check_heads(corpus.stack(self.stack), self.layer, [self.head])
         return replace(self, layer=layer, head=head)
 
     @property
     def settings(self) -> ProjectionSettings:
-        """How it is projected; the same of two that differ in nothing that their method uses."""
+        """Settings of the projection, with defaults for settings that the method does not use."""
         plain = ProjectionSettings(self.method)
         return ProjectionSettings(
             self.method,
@@ -101,13 +101,13 @@ class HeadPlot(PlotOptions):
             perplexity=self.perplexity if self.method == "tsne" else plain.perplexity,
             neighbors=self.neighbors if self.method == "umap" else plain.neighbors,
             seed=self.seed,
-            # Distances tell the products of lifted points, which a direction alone does not have.
+            # Distances of lifted points give the order of their products, and directions do not.
             metric="euclidean" if self.way.lift else "cosine",
         )
 
     @property
     def key(self) -> Hashable:
-        """All that the plot depends on, and nothing else."""
+        """Cache key, with exactly the options that the plot depends on."""
         head = (self.stack, self.layer, self.head, self.way)
         if self.method == "pca":
             return (*head, "pca", self.dimensions)
@@ -115,7 +115,7 @@ class HeadPlot(PlotOptions):
 
 
 class OverviewHead(TypedDict):
-    """Which head a small plot is of, and why there is none, in words."""
+    """Head of a small plot, and the problem if there is no plot."""
 
     layer: int
     head: int
@@ -123,14 +123,14 @@ class OverviewHead(TypedDict):
 
 
 class OverviewHeader(TypedDict):
-    """What a reply says about small plots.
+    """Header of a reply with small plots.
 
     Attributes
     ----------
     stride : int
-        One point of so many is on them: the first, the one at `stride`, ...
+        Distance between the indices of the points that are drawn: 0, `stride`, 2 `stride`, ...
     points : int
-        How many are.
+        Number of points that are drawn.
     """
 
     stride: int
@@ -139,20 +139,20 @@ class OverviewHeader(TypedDict):
 
 
 class ProjectionHeader(TypedDict):
-    """What a reply says about a plot.
+    """Header of a reply with a plot.
 
     Attributes
     ----------
     low, size : float
-        The corner of the box that holds the points, and its side, the same along all axes.
+        Corner of the box that contains the points, and its side, the same for all axes.
     explained : list of float or None
-        Shares of variance along the axes; null where the method is not PCA.
+        Share of the variance along each axis, null if the method is not PCA.
     factor : float
-        What queries were divided by and keys multiplied by.
+        Factor by which queries were divided and keys multiplied.
     problem : str or None
-        Why there is no plot, in words.
+        Reason why there is no plot, in words.
     work : Work or None
-        null where nothing had to be waited for.
+        Progress of the projection, null if it needed none.
     """
 
     dimensions: Dimensions
@@ -173,19 +173,19 @@ class NormsHeader(TypedDict):
 
 
 class HeadTrustFigures(TypedDict):
-    """How far distances of a head's plot follow its logits.
+    """Trust figures: how well distances on a head's plot follow its logits.
 
     Attributes
     ----------
     before, placed, plot : float or None
-        The correlation of distance with q . k: of the vectors as the model has them, as they were
-        placed, and on the plot.
+        Correlation between distance and q . k: for the vectors of the model, for the placed
+        vectors, and for the plot.
     recall : float or None
         Share of a query's ten strongest keys that are among its ten nearest on the plot.
     chance : float or None
-        What that share would be by chance.
+        Expected recall for random positions.
     queries, num_total : int
-        How many queries were measured, of how many.
+        Number of measured queries, and of all queries.
     """
 
     head: int
@@ -200,18 +200,18 @@ class HeadTrustFigures(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Plot:
-    """Where a head's points lie.
+    """Coordinates of a head's points.
 
     Attributes
     ----------
     coordinates : ndarray
         float32, (points, dimensions).
     explained : list of float, or None
-        Shares of variance along the axes; None for other methods than PCA.
+        Share of the variance along each axis. None if the method is not PCA.
     factor : float
-        What queries were divided by and keys multiplied by.
+        Factor by which queries were divided and keys multiplied.
     problem : str or None
-        Why there is nothing to be seen, or to be trusted.
+        Reason why the plot shows nothing, or cannot be trusted.
     """
 
     coordinates: Floats
@@ -220,7 +220,7 @@ class Plot:
     problem: str | None
 
     def header(self) -> dict[str, Any]:
-        """All but the coordinates, fit for JSON."""
+        """Return everything except the coordinates, as JSON values."""
         count, dimensions = self.coordinates.shape
         return {
             "dimensions": dimensions,
@@ -232,10 +232,11 @@ class Plot:
 
 
 def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
-    """Write coordinates as uint16 codes over a square, or a cube.
+    """Encode coordinates as uint16 codes over a square or cube. Return low, size and codes.
 
-    Code 0 stands for the corner `low`, 65,535 for ``low + size``, the same `size` along all axes;
-    shorter sides are in the middle. `size` is 0 where all points are one or some are not finite.
+    Code 0 stands for the corner `low`, and 65,535 for ``low + size``. `size` is the same for all
+    axes, and points are centred along shorter axes. `size` is 0 if all points are equal or some are
+    not finite.
 
     Examples
     --------
@@ -255,20 +256,20 @@ def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
 
 
 class EmbeddingAnswers:
-    """Computes the plots of a corpus, and caches as many as its bytes allow."""
+    """Compute the plots of a corpus. Cache as many as fit into the limit in bytes."""
 
     def __init__(self, corpus: Corpus, cached_bytes: int = _CACHED_BYTES) -> None:
         self.corpus = corpus
         self.running = ProjectionJobs()
         self._plots: ByteCache[Plot] = ByteCache(cached_bytes, lambda plot: plot.coordinates.nbytes)
-        # A few hundred bytes each: not worth to be forgotten.
+        # Entries have a few hundred bytes, so they are never dropped.
         self._works: dict[Hashable, Work] = {}
         self._trust: dict[Hashable, dict[str, Any] | None] = {}
 
     def overview(
         self, stack: str, layers: Sequence[int], placing: Placing
     ) -> Steps[tuple[OverviewHeader, bytes]]:
-        """Small plots of all heads of some layers, by their principal components, in steps."""
+        """Compute small plots of all heads of some layers by their principal components."""
         own = self.corpus.stack(stack)
         if not layers:
             raise ValueError("layers is empty; ask for at least one")
@@ -302,7 +303,7 @@ class EmbeddingAnswers:
         return header, np.concatenate(data).tobytes()
 
     def projection(self, asked: HeadPlot, *, restart: bool = False) -> tuple[dict[str, Any], bytes]:
-        """The plot of one head, by any method; of one that runs, its newest frame."""
+        """Return the plot of one head by any method, or its newest frame if it is running."""
         asked = asked.checked(self.corpus)
         plot, work = self.plot(asked, restart=restart)
         low, size, codes = coded(plot.coordinates)
@@ -311,7 +312,7 @@ class EmbeddingAnswers:
         return header, codes.astype("<u2").tobytes()
 
     def trust(self, asked: PlotOptions, heads: Sequence[int]) -> Steps[list[dict[str, Any] | None]]:
-        """How far plots of some heads can be trusted, in steps; None of those that have none."""
+        """Measure the trust figures of some heads, with None for heads without a plot."""
         stack = asked.stack
         layer, heads = check_heads(self.corpus.stack(stack), asked.layer, heads)
         asked = replace(asked, layer=layer)
@@ -321,7 +322,7 @@ class EmbeddingAnswers:
         }
         missing = [head for head in heads if head not in figures]
         shown: dict[int, Plot] = {}
-        # The figures of a frame on its way are not cached.
+        # The figures of an intermediate frame are not cached.
         final: set[int] = set()
         if missing and asked.method == "pca":
             plots = yield from self.plots(stack, layer, missing, asked.way, asked.dimensions)
@@ -343,21 +344,21 @@ class EmbeddingAnswers:
         return [figures.get(head) for head in heads]
 
     def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
-        """The length of every point's vector, as the model has it."""
+        """Return the norms of all points' vectors, as the model has them."""
         layer, [head] = check_heads(self.corpus.stack(stack), layer, [head])
         vectors = self.corpus.vectors(stack, layer, [head])
         norms = torch.cat([vectors.queries[0], vectors.keys[0]]).double().norm(dim=1).numpy()
         finite = norms[np.isfinite(norms)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
         shares = (norms - low) / (high - low) if high > low else np.zeros(len(norms))
-        # What is not finite has a problem that the plot names; here it is only kept off the bytes.
+        # The plot names the problem of norms that are not finite. Here they become code 0.
         codes = np.rint(np.clip(np.nan_to_num(shares), 0.0, 1.0) * TOP_CODE)
         return {"low": low, "high": high}, codes.astype("<u2").tobytes()
 
     def plots(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int = 2
     ) -> Steps[list[Plot]]:
-        """Principal components of some heads, cached, in steps."""
+        """Return the principal components of some heads, from the cache if possible."""
         keys = [(stack, layer, head, placing, "pca", dimensions) for head in heads]
         known = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
         missing = [head for head, key in zip(heads, keys, strict=True) if key not in known]
@@ -378,13 +379,12 @@ class EmbeddingAnswers:
     def plot(
         self, asked: HeadPlot, *, restart: bool = False, wait: bool = False
     ) -> tuple[Plot, Work | None]:
-        """The plot of one head, by any method, and how far it is (None of principal components).
+        """Return the plot of one head by any method, and its progress (None for PCA).
 
-        While a method has no frame yet, the plot is that of the principal components. With
-        `restart`, what was cancelled or has failed is begun again; with `wait`, this waits for the
-        end.
+        Until the method has a frame, the plot shows the principal components. `restart` starts a
+        cancelled or failed projection again. `wait` waits for the end.
         """
-        # Says which stacks there are, where it is none of them.
+        # Raises an error that lists the stacks, if there is none with this name.
         self.corpus.stack(asked.stack)
         [components] = run_steps(
             self.plots(asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions)
@@ -412,9 +412,9 @@ class EmbeddingAnswers:
         return plot, work
 
     def under_way(self, asked: HeadPlot) -> tuple[Plot, Work] | None:
-        """A head's plot by t-SNE or UMAP as far as it is known; None without a frame.
+        """Return the current plot of a head by t-SNE or UMAP, or None without a frame.
 
-        Nothing is begun. A plot that is done will stay as it is.
+        This starts nothing. A finished plot is final.
         """
         key = asked.key
         cached = self._plots.get(key)
@@ -431,7 +431,7 @@ class EmbeddingAnswers:
     def problems(
         self, stack: str, layer: int, placing: Placing, dimensions: int
     ) -> list[str | None]:
-        """Why heads of a layer show nothing; None where nothing is in the way."""
+        """Return the reasons why heads of a layer show nothing, or None for each other head."""
         heads = range(self.corpus.stack(stack).num_heads(layer))
         plots = run_steps(self.plots(stack, layer, heads, placing, dimensions))
         return [plot.problem for plot in plots]
@@ -463,11 +463,11 @@ class EmbeddingAnswers:
         plots: Sequence[Plot],
         placing: Placing,
     ) -> list[dict[str, Any] | None]:
-        """How far plots can be trusted, fit for JSON."""
+        """Measure the trust figures of plots, as JSON values."""
         with torch_threads(1):
             placed = place(self.corpus, stack, layer, placing, heads)
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
-        # Where texts are long a query has many keys: fewer queries say enough in that time.
+        # Queries have many keys in long texts, so that fewer queries are enough.
         num_keys = self.corpus.points(stack).num_keys
         queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_PAIRS // num_keys))
         measured = measure_trust(self.corpus, stack, layer, placed, coordinates, queries=queries)
@@ -479,7 +479,7 @@ def _trust_header(head: int, measured: HeadTrust | None) -> dict[str, Any] | Non
 
 
 def _rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures with more digits than a view shows, and no more; None for what is none."""
+    """Round figures to the digits that a view needs. Values that are not finite become None."""
     return {
         name: value
         if value is None or isinstance(value, int)

@@ -1,4 +1,4 @@
-"""Projections that take seconds, and how far they are."""
+"""Projections that take seconds, and their progress."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ProjectionJobs", "Work"]
 
-# How often waiting can be interrupted.
+# Seconds between checks for an interrupt during a wait.
 _LOOK_EVERY = 0.5
-# Without a frame of its own a plot is that of the principal components.
+# Before the first frame, the plot shows the principal components.
 _NO_FRAME_YET = "PCA, until the first frame is there"
 _CANCELLED = "Cancelled."
 
@@ -29,15 +29,15 @@ State = Literal["running", "failed", "cancelled", "done"]
 
 @dataclass(frozen=True)
 class Work:
-    """How far a projection is.
+    """State and progress of a projection.
 
     Attributes
     ----------
     state : {"running", "failed", "cancelled", "done"}
     done, num_total : int
-        Steps done, of how many; 0 where it is not known yet.
+        Number of completed steps, and of all steps. 0 if unknown.
     words : str
-        The same for readers.
+        Description for readers.
     """
 
     state: State
@@ -46,21 +46,22 @@ class Work:
     words: str
 
     def header(self) -> dict[str, Any]:
-        """Fit for JSON."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
 
 class ProjectionJobs:
-    """Runs one projection at a time in a process of its own, and says how far it is.
+    """Run one projection at a time in a separate process, and report its progress.
 
-    Asking for another one ends the one that runs, because the reader has moved on to another head;
-    but not one that is awaited. What a reader cancelled, and what failed, is not begun again by
-    asking how far it is. Several threads may use it at once: a page is made while the browser asks.
+    A request for another projection stops the running one, because the reader has moved to another
+    head, unless a thread waits for it. Requesting the progress does not restart a cancelled or
+    failed projection. Several threads may use this object: a page is built while the browser sends
+    requests.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # The last question, and what it waits for: a job, or the reason that there is none.
+        # The last request and its job, or the reason why there is none. Also jobs that are awaited.
         self._jobs: dict[Hashable, Job | Work] = {}
         self._awaited = Counter[Hashable]()
 
@@ -72,25 +73,25 @@ class ProjectionJobs:
         *,
         restart: bool = False,
     ) -> tuple[NDArray[np.float32] | None, Work]:
-        """Say how far a projection is; begin it where it is not under way.
+        """Return the progress of a projection, and start it if it is not running.
 
         Parameters
         ----------
         key : hashable
-            Names it.
+            Key of the projection.
         points : callable
-            Makes what is projected, float32, (points, head_dim).
+            Returns the points, float32, (points, head_dim).
         settings : ProjectionSettings
-            How.
+            Settings of the projection.
         restart : bool, default False
-            Whether what was cancelled or has failed is begun again.
+            Whether to start a cancelled or failed projection again.
 
         Returns
         -------
         coordinates : ndarray or None
-            The newest frame, float32, (points, dimensions); None while there is none.
+            The newest frame, float32, (points, dimensions), or None.
         work : Work
-            How far it is.
+            State and progress.
         """
         with self._lock:
             now = self._asked(key, points, settings, restart=restart)
@@ -111,11 +112,11 @@ class ProjectionJobs:
         coordinates : ndarray
             float32, (points, dimensions).
         work : Work
-            Done.
+            Final state.
 
         Notes
         -----
-        Another one that is asked for meanwhile runs beside this one.
+        Projections that are requested during this call run in parallel.
         """
         missing = missing_package(settings.method)
         if missing is not None:
@@ -144,17 +145,17 @@ class ProjectionJobs:
         return coordinates, work
 
     def under_way(self, key: Hashable) -> tuple[NDArray[np.float32] | None, Work] | None:
-        """Say how far a projection is, if it was asked for last or is awaited; begin nothing."""
+        """Return the progress of the last requested or awaited projection, without starting one."""
         with self._lock:
             return _told(self._jobs[key]) if key in self._jobs else None
 
     def cancel(self, key: Hashable) -> None:
-        """End a projection; another one stays as it is."""
+        """Stop a projection. Other projections continue."""
         with self._lock:
             self._end(key)
 
     def close(self) -> None:
-        """End what runs: it will not be asked for."""
+        """Stop all projections."""
         with self._lock:
             for key in self._jobs:
                 self._end(key)
@@ -167,14 +168,14 @@ class ProjectionJobs:
         *,
         restart: bool,
     ) -> Job | Work:
-        """The job of that name, under way or begun; the lock is held."""
+        """Return the running job for `key`, or start one. The caller holds the lock."""
         for other in [each for each in self._jobs if each != key and not self._awaited[each]]:
             self._end(other)
             del self._jobs[other]
         if restart and key in self._jobs and self._jobs[key].state in {"cancelled", "failed"}:
             del self._jobs[key]
         if key not in self._jobs:
-            # Only then it has a name: what cannot even begin for want of memory is tried again.
+            # Stored only after it has started: a start without enough memory can be tried again.
             self._jobs[key] = _begun(points, settings)
         return self._jobs[key]
 
@@ -192,7 +193,7 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
 
     try:
         return Job(points(), settings)
-    # A word in the picture: the view goes on with the other methods.
+    # The picture shows the error, and the other methods of the view still work.
     except (OSError, ValueError) as error:
         return Work("failed", 0, 0, str(error))
 
@@ -200,7 +201,7 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
 def _told(now: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
     if isinstance(now, Work):
         return None, now
-    # First the state: a frame that is newer than it does no harm, an older one might.
+    # Read the state first: a frame that is newer than the state is harmless, an older one is not.
     state, frame = now.state, now.frame
     words = now.problem or ("" if frame is None else frame.words)
     if state == "cancelled":

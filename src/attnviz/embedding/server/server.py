@@ -1,8 +1,8 @@
-"""Answers what a view may ask of a corpus.
+"""Server for the requests of an embedding view.
 
-What is asked with the number of a text is answered from that text's record, as for any other view;
-all else is about the points of the whole corpus. A request is a class below, with the method that
-answers it.
+Requests with the index of a text are answered from the record of that text, as in any other view.
+All other requests are about the points of the whole corpus. Each request is a class below, with the
+method that answers it.
 """
 
 from __future__ import annotations
@@ -45,28 +45,29 @@ from attnviz.utils.progress import Steps
 
 __all__ = ["CORPUS_REQUESTS", "MOST_BINS", "CorpusServer"]
 
-#: Rows and columns of a mean by position at most.
+#: Maximum number of rows and columns of a mean by position.
 MOST_BINS = 256
-# Plots in parts: a reader has one or two under way.
+# Plots that are sent in parts. A reader loads one or two at a time.
 _PARTS_CACHED = 16_000_000
 
 Answer = tuple[Mapping[str, Any], bytes]
 
 
 class CorpusServer:
-    """Serves the points of a corpus, and the pieces of its texts.
+    """Server for the points of a corpus and for the records of its texts.
 
     Parameters
     ----------
     corpus : Corpus
         The corpus.
     page : callable, optional
-        Makes the exported page from a view's state; without it views offer no HTML export.
+        Function that builds the exported page from a view's state. Without it, views offer no HTML
+        export.
 
     Attributes
     ----------
     answers : EmbeddingAnswers
-        Plots and figures, with what was computed of them.
+        Plots and figures, with their caches.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class CorpusServer:
     def __init__(self, corpus: Corpus, page: MakePage | None = None) -> None:
         self.corpus = corpus
         self.answers = EmbeddingAnswers(corpus)
-        # The page goes out in parts as that of any view does; it is not of this one record.
+        # Sends the page in parts, as in any view. The page does not depend on this record.
         self.pages = RecordServer(corpus.records[0], page=page)
         self.points: dict[str, bytes] = {}
         self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
@@ -85,7 +86,7 @@ class CorpusServer:
         self._texts = TextServers(partial(_text_of, corpus))
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
+        """Answer a request of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
         if (of_text := self._texts.reply(name, arguments)) is not None:
             return of_text
         request = self._request(name, arguments)
@@ -94,7 +95,7 @@ class CorpusServer:
         return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop an answer that is under way."""
+        """Stop a pending answer."""
         if self._texts.cancel(name, arguments):
             return
         request = self._request(name, arguments)
@@ -125,7 +126,7 @@ CORPUS_REQUESTS: Requests[CorpusServer] = Requests()
 @CORPUS_REQUESTS.add("describe", Description)
 @dataclass(frozen=True)
 class DescribeCorpusRequest:
-    """What the corpus holds, without its tokens."""
+    """Description of the corpus, without its tokens."""
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Describe the corpus."""
@@ -135,13 +136,13 @@ class DescribeCorpusRequest:
 @CORPUS_REQUESTS.add("corpus", PartHeader)
 @dataclass(frozen=True)
 class CorpusRequest:
-    """What the points of a stack are: JSON of `CorpusPoints`, deflated, in parts."""
+    """Description of the points of a stack: JSON of `CorpusPoints`, deflated, in parts."""
 
     stack: str
     part: int = 0
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Describe the points once."""
+        """Describe the points once, and send a part."""
         if self.stack not in server.points:
             server.points[self.stack] = packed_points(server.corpus, self.stack)
         piece, parts = get_part(server.points[self.stack], self.part, "a corpus")
@@ -153,7 +154,7 @@ def _in_parts(
     request: OverviewRequest | ProjectionRequest | NormsRequest,
     make: Callable[[], Answer | Steps[Answer]],
 ) -> Steps[Reply]:
-    """A part of an answer, all of the same one: a plot on its way moves on in between."""
+    """Return a part of an answer. All parts come from one answer, even if the plot changes."""
     if request.part < 0:
         raise ValueError(f"part={reprlib.repr(request.part)} must not be negative")
     key = replace(request, part=0)
@@ -173,7 +174,7 @@ def _in_parts(
 class OverviewRequest:
     """Small plots of all heads of some layers, by their principal components.
 
-    x and y of every point, one after the other, 0 to 255 over a square; y grows upwards.
+    The reply has x and y of every point, 0 to 255 over a square. y grows upwards.
     """
 
     stack: str
@@ -191,12 +192,12 @@ class OverviewRequest:
 @CORPUS_REQUESTS.add("projection", ProjectionHeader, PartHeader)
 @dataclass(frozen=True)
 class ProjectionRequest(HeadPlot):
-    """The plot of one head as far as it is known: 16-bit codes, point after point.
+    """Current plot of one head, as 16-bit codes.
 
     Attributes
     ----------
     restart : bool
-        Whether a plot that was cancelled or has failed is begun anew.
+        Whether to start a cancelled or failed plot again.
     """
 
     part: int = 0
@@ -214,16 +215,16 @@ class ProjectionRequest(HeadPlot):
 @CORPUS_REQUESTS.add("cancel")
 @dataclass(frozen=True)
 class CancelRequest(HeadPlot):
-    """End a projection that runs."""
+    """Request to stop a running projection."""
 
     def answer(self, server: CorpusServer) -> Reply:
-        """End it, if it is the one that runs."""
+        """Stop the projection if it is running."""
         server.answers.running.cancel(self.checked(server.corpus).key)
         return Reply({})
 
 
 class TrustHeader(TypedDict):
-    """How far the plots of some heads can be trusted; null of one that has none."""
+    """Trust figures of the plots of some heads, null for heads without a plot."""
 
     heads: list[HeadTrustFigures | None]
 
@@ -231,19 +232,19 @@ class TrustHeader(TypedDict):
 @CORPUS_REQUESTS.add("trust", TrustHeader)
 @dataclass(frozen=True, kw_only=True)
 class TrustRequest(PlotOptions):
-    """How far the plots of some heads of a layer can be trusted."""
+    """Request for the trust figures of some heads of a layer."""
 
     heads: tuple[int, ...]
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
-        """Measure it."""
+        """Measure the trust figures."""
         return Reply({"heads": (yield from server.answers.trust(self, self.heads))})
 
 
 @CORPUS_REQUESTS.add("norms", NormsHeader, PartHeader)
 @dataclass(frozen=True)
 class NormsRequest:
-    """The length of every point's vector as the model has it: 16-bit codes from low to high."""
+    """Norms of all points' vectors, as the model has them: 16-bit codes from low to high."""
 
     stack: str
     layer: int
@@ -260,7 +261,7 @@ class NormsRequest:
 @CORPUS_REQUESTS.add("aggregate", AggregateHeader)
 @dataclass(frozen=True)
 class AggregateRequest:
-    """Mean weight by position in at most `size` by `size` bins; -1 where no pair is allowed."""
+    """Mean weight by position in at most `size` by `size` bins. -1 if no pair is allowed."""
 
     stack: str
     layer: int
@@ -268,7 +269,7 @@ class AggregateRequest:
     size: int
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Compute it over as many texts as a moment allows."""
+        """Compute the means over as many texts as a short reply allows."""
         if not 1 <= self.size <= MOST_BINS:
             given = reprlib.repr(self.size)
             raise ValueError(f"size={given} must lie between 1 and {MOST_BINS}")
@@ -280,7 +281,7 @@ class AggregateRequest:
 @CORPUS_REQUESTS.add("lines", LinesHeader)
 @dataclass(frozen=True)
 class LinesRequest:
-    """The strongest keys of a query that are points, or the queries that give a key most."""
+    """Strongest keys of a query among the points, or queries with the largest weight on a key."""
 
     stack: str
     layer: int
@@ -288,7 +289,7 @@ class LinesRequest:
     point: int
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Find them."""
+        """Find the strongest keys or queries."""
         layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
         return Reply(lines(server.corpus, self.stack, layer, head, self.point))
 
@@ -296,16 +297,16 @@ class LinesRequest:
 @CORPUS_REQUESTS.add("page", PageHeader)
 @dataclass(frozen=True)
 class CorpusPageRequest:
-    """A part of the exported page of an embedding view in some state."""
+    """Part of the exported page of an embedding view in some state."""
 
     part: int
     state: Mapping[str, Any]
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
-        """Make the page once for all its parts."""
+        """Build the page once for all its parts."""
         return self.page.answer(server.pages)
 
     @property
     def page(self) -> PageRequest:
-        """The same of a page of any view."""
+        """The request for a page of any view."""
         return PageRequest(self.part, self.state)

@@ -1,4 +1,4 @@
-"""Passes on what is asked of one text of a corpus to that text's own server."""
+"""Forwarding of requests about one text of a corpus to the server of that text."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from attnviz.server.server import RecordServer
 
 __all__ = ["TextServers"]
 
-# Texts whose servers are cached: each may hold what rows were divided by.
+# Number of texts whose servers are cached. Each may contain the softmax normalizers of rows.
 _CACHED = 4
 
 
 class TextServers:
-    """The servers of a corpus's texts, each made when it is first asked.
+    """Servers of the texts of a corpus, created on the first request.
 
     Parameters
     ----------
     open_text : callable
-        The record of the text with a number.
+        Function that returns the record of a text by its index.
     """
 
     def __init__(self, open_text: Callable[[int], AttentionRecord]) -> None:
@@ -32,19 +32,19 @@ class TextServers:
         self._servers: LRUCache[int, RecordServer] = LRUCache(_CACHED)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply | None:
-        """Answer a request with ``text``; None for one that is about the whole corpus."""
+        """Answer a request with ``text``. Return None for a request about the whole corpus."""
         text = _number_of_text(arguments)
         return None if text is None else self._server(text).reply(name, _without_text(arguments))
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Stop an answer with ``text`` that is under way; False for one about the whole corpus."""
+        """Stop a pending answer with ``text``. Return whether the request has a text."""
         text = _number_of_text(arguments)
         if text is not None and text in self._servers:
             self._servers[text].cancel(name, _without_text(arguments))
         return text is not None
 
     def record_of(self, text: int) -> AttentionRecord:
-        """The record of a text, opened where it is not cached."""
+        """Return the record of a text, and open it if it is not cached."""
         return self._server(text).record
 
     def _server(self, text: int) -> RecordServer:

@@ -1,4 +1,4 @@
-"""Weights of a corpus: the lines of a point, and the mean by position over all texts."""
+"""Weights of a corpus: attention lines of a point, and mean weights by position over all texts."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ __all__ = [
     "top_keys",
 ]
 
-#: So many lines of a point are drawn at most.
+#: Maximum number of lines of a point.
 MOST_LINES = 64
-# Weights that are looked at for one answer: some 0.1 s on one core.
+# Maximum number of weights for one answer: about 0.1 s on one core.
 _MOST_WEIGHTS = 1 << 22
-# Of a text too long for that at least so many queries: fewer would say little about positions.
+# Minimum number of queries of a longer text. Fewer would say little about positions.
 _FEWEST_QUERIES = 16
 
 Floats = NDArray[np.float32]
 
 
 class AggregateHeader(TypedDict):
-    """What a reply says about mean weights by position.
+    """Header of a reply with mean weights by position.
 
     Attributes
     ----------
     query_edges, key_edges : list of int
-        Where the bins begin, and where the last ends: one more than there are.
+        Start of each bin, and the end of the last one: one more than there are bins.
     texts, of_texts : int
-        How many texts it is of, and of how many.
+        Number of texts in the mean, and of all texts with points.
     queries, of_queries : int
-        How many of their queries, and of how many: long texts are sampled.
+        Number of queries in the mean, and of all queries of these texts: long texts are sampled.
     """
 
     rows: int
@@ -56,14 +56,14 @@ class AggregateHeader(TypedDict):
 
 
 class LinesHeader(TypedDict):
-    """The attention lines of a point, the strongest first.
+    """Attention lines of a point, the strongest first.
 
     Attributes
     ----------
     covered : float
         Share of the query's weight that the lines show.
     num_total : int
-        How many there are in all.
+        Number of keys or queries that could have a line.
     """
 
     points: list[int]
@@ -79,14 +79,14 @@ class Aggregate:
     Attributes
     ----------
     weights : ndarray
-        float32, (rows, columns): the mean over all pairs in a bin that a mask allows, -1 where it
-        allows none.
+        float32, (rows, columns): mean over all pairs in a bin that a mask allows, -1 if none is
+        allowed.
     query_edges, key_edges : ndarray of int64
-        Where bins begin, and where the last ends.
+        Start of each bin, and the end of the last one.
     texts, of_texts : int
-        Texts looked at, of how many that have points.
+        Number of texts in the mean, and of all texts with points.
     queries, of_queries : int
-        Queries looked at, of how many in those texts.
+        Number of queries in the mean, and of all queries of these texts.
     """
 
     weights: Floats
@@ -98,7 +98,7 @@ class Aggregate:
     of_queries: int
 
     def header(self) -> AggregateHeader:
-        """All but the weights, fit for JSON."""
+        """Return everything except the weights, as JSON values."""
         return {
             "rows": self.weights.shape[0],
             "columns": self.weights.shape[1],
@@ -112,10 +112,10 @@ class Aggregate:
 
 
 def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> Aggregate:
-    """Mean weight by position over the texts that have points, in `size` bins of each side.
+    """Compute the mean weight by position over texts with points, in `size` bins per axis.
 
-    Of as many texts as can be looked at in a moment, evenly from all; of a text too long for that,
-    of queries from all over it.
+    If there are too many weights for one answer, it uses texts spread evenly over the corpus, and
+    queries spread evenly over each long text.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -149,11 +149,11 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
 
 
 def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> LinesHeader:
-    """The strongest keys of a query that are points; of a key, the queries that give it most.
+    """Return the strongest keys of a query among the points, or the strongest queries of a key.
 
-    ``covered`` is the share of the query's weight that these keys get (of a key, of the weight it
-    gets from the sampled queries). ``num_total`` is the number of keys or queries of its text that
-    the mask allows.
+    ``covered`` is the share of the query's weight on these keys, or the share of the key's weight
+    from the sampled queries. ``num_total`` is the number of keys or queries of its text that the
+    mask allows.
     """
     points = corpus.points(stack)
     if not 0 <= point < len(points):
@@ -203,10 +203,10 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
 def top_keys(
     corpus: Corpus, stack: str, layer: int, head: int, count: int
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Weights and numbers of each query's strongest keys, (count, queries), the strongest first.
+    """Return weights and indices of each query's strongest keys, (count, queries), descending.
 
-    Keys are counted among the points of the query's own text; where a text has fewer keys, weights
-    are 0.
+    Indices count the points among the keys of the query's own text. If a text has fewer keys,
+    weights are 0.
     """
     points = corpus.points(stack)
     weights = np.zeros((count, points.num_queries), np.float32)
@@ -233,7 +233,7 @@ def top_keys(
 def _weights_of(
     attention: LayerAttention, head: int, rows: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """As `weights_of_rows`; neighbours, such as all of a text, in half the time."""
+    """Return `weights_of_rows`, twice as fast if the rows are consecutive."""
     run, columns = slice(int(rows[0]), int(rows[-1]) + 1), slice(0, attention.num_keys)
     if run.stop - run.start != len(rows):
         return attention.weights_of_rows(head, rows)
@@ -241,10 +241,10 @@ def _weights_of(
 
 
 def _strongest(weights: Floats, count: int) -> NDArray[np.int64]:
-    """Places of each row's largest entries, the largest first."""
+    """Return the indices of each row's largest entries, the largest first."""
     count = min(count, weights.shape[1])
     some: NDArray[np.int64] = np.argpartition(-weights, count - 1, axis=1)[:, :count]
-    # Of equal weights the first, as `lines` has it.
+    # Equal weights are ordered by index, as in `lines`.
     some.sort(axis=1)
     order = np.argsort(-np.take_along_axis(weights, some, axis=1), axis=1, kind="stable")
     strongest: NDArray[np.int64] = np.take_along_axis(some, order, axis=1)
