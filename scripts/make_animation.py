@@ -141,9 +141,9 @@ def play(page: Page, position: int) -> Film:
     view = page.url
     page.goto(f"{view}#layer={LAYER}&heads={','.join(map(str, HEADS))}")
     page.wait_for_selector("[data-attnviz-drawn]")
-    # Height of the page with all captions, the largest one that occurs.
+    # Height of the page with all captions, and room for a legend of three heads with their bars.
     height = page.evaluate("() => document.documentElement.scrollHeight")
-    page.set_viewport_size({"width": WIDTH, "height": height})
+    page.set_viewport_size({"width": WIDTH, "height": height + 40})
     token = place_of(page, position)
     page.goto("about:blank")
     page.goto(view)

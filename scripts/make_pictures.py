@@ -1,7 +1,7 @@
 """Make the pictures in docs/images, which show views of trained models.
 
 .venv/bin/python scripts/make_pictures.py                 all pictures (minutes)
-.venv/bin/python scripts/make_pictures.py long-matrix ... these
+.venv/bin/python scripts/make_pictures.py head-view ... these
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import torch
 import transformers
 from PIL import Image, ImageChops, ImageOps
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -29,13 +28,12 @@ from attnviz.server.server import RecordServer
 from attnviz.views.base import View
 
 ROOT = Path(__file__).resolve().parents[1]
-# Modules of the benchmarks and of the tests of long texts.
+# Modules of the benchmarks and of the tests of models.
 sys.path.insert(0, str(ROOT / "tests"))
 
 from benchmarks.live import LiveView  # noqa: E402
 from benchmarks.opening import PACKAGES, serve_script  # noqa: E402
 from models.bertviz_reference import function_of_bertviz, trained_bert  # noqa: E402
-from unit.long_records import long_record  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 TEXT = "The animal didn't cross the street because it was too tired."
@@ -57,9 +55,11 @@ WIDTH = 900
 # Views with panes side by side.
 WIDTHS = {"atlas-view": 1200, "compare-view": 1200, "dashboard": 1200}
 THEMES = ("light", "dark")
+# Shown only as thumbnails of the README's table.
+LIGHT_ONLY = ("atlas-view", "embedding-view")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
-# Long enough for all pairs of 100,000 tokens on a busy machine.
-MAX_MS = 600_000
+# Long enough for a model that runs again on a busy machine.
+MAX_MS = 120_000
 
 
 def minilm() -> Path:
@@ -82,10 +82,6 @@ def views() -> dict[str, View]:
     record.model = "all-MiniLM-L6-v2"
     it, animal = (record.tokens.text.index(word) for word in ("it", "animal"))
     pins: dict[str, Any] = {"token": it, "key": animal}
-    vision, processor = av.demos.load("vision")
-    picture = av.extract(vision, **av.demos.example("vision"), processor=processor)
-    decoder, tokenizer = av.demos.load("decoder")
-    answer = av.extract(decoder, "the cat sat on the", tokenizer=tokenizer, generate=12)
     sentence = "The doctor asked the nurse whether {} was too tired to work."
     compared = av.compare(
         minilm(),
@@ -100,8 +96,6 @@ def views() -> dict[str, View]:
         "model-view": av.ModelView(record),
         "neuron-view": av.NeuronView(record, layer=3, heads=[1], **pins),
         "matrix-view": av.MatrixView(record, layer=3, heads=[1], **pins),
-        "image-view": av.MatrixView(picture, layer=2, heads=[1], token=20),
-        "answer-view": av.HeadView(answer, layer=1, heads=[0, 2], prediction=2),
     }
 
 
@@ -133,19 +127,6 @@ def atlas_view() -> View:
     texts = list(dict.fromkeys(text for text in paragraphs if 6 <= len(text.split()) <= 100))[:400]
     statistics = av.head_statistics(minilm(), texts, name="all-MiniLM-L6-v2")
     return av.AtlasView(statistics)
-
-
-def long_views() -> dict[str, View]:
-    """Return live views of synthetic texts that are too long for a page."""
-    matrix = long_record(131_072, heads=4)
-    model = long_record(
-        32_768, layers=24, heads=16, key_heads=4, head_dim=32, varied=True, dtype=torch.bfloat16
-    )
-    matrix.model = model.model = "Made-up queries and keys"
-    return {
-        "long-matrix": av.MatrixView(matrix, heads=[1]),
-        "long-model": av.ModelView(model),
-    }
 
 
 def draw_answer(browser: Browser) -> None:
@@ -316,7 +297,7 @@ def main(names: list[str]) -> None:
                 viewport={"width": WIDTHS.get(name, WIDTH), "height": 900},
                 device_scale_factor=scale,
             )
-            for theme in THEMES:
+            for theme in THEMES[: 1 if name in LIGHT_ONLY else 2]:
                 view.theme = theme
                 embedded: dict[str, Any] = (
                     {"top_keys": 5} if isinstance(view, av.EmbeddingView) else {}
@@ -329,9 +310,6 @@ def main(names: list[str]) -> None:
             draw_bertviz(browser, names)
         if not names or "does-it-matter" in names:
             draw_answer(browser)
-        for name, view in long_views().items():
-            if not names or name in names:
-                draw_live(browser, name, view)
         browser.close()
 
 
