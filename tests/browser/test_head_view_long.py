@@ -96,7 +96,7 @@ def nothing_is_asked(notebook: Notebook) -> None:
 
 
 def outside() -> float:
-    """Share of the weight of the queries in sight to keys outside of the window, key by key."""
+    """Share of the weight of the queries in sight to keys outside the window, key by key."""
     weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=slice(*WINDOW))
     inside = weights[:, slice(*WINDOW)].astype("float64").sum()
     return float(1 - inside / weights.astype("float64").sum())
@@ -107,7 +107,7 @@ def percent(share: float) -> str:
 
 
 def test_what_leaves_the_window_is_said(view: Locator) -> None:
-    expect(view).to_contain_text(f"{percent(outside())} outside of the window.")
+    expect(view).to_contain_text(f"{percent(outside())} outside the window.")
 
 
 def test_tokens_are_found_anywhere_and_stepped_through(notebook: Notebook, view: Locator) -> None:
@@ -139,7 +139,7 @@ def test_the_strongest_keys_anywhere_are_listed_and_lead_there(
     notebook: Notebook, view: Locator
 ) -> None:
     notebook.execute(f"view.token = {QUERY}")
-    strongest = view.get_by_role("region", name="Strongest keys anywhere")
+    strongest = view.get_by_role("region", name="Strongest keys in the whole text")
     # Before them stands the button that closes the list.
     first = strongest.get_by_role("button").nth(1)
     weight = (
@@ -183,7 +183,7 @@ def test_what_is_left_out_is_counted_within_the_window(notebook: Notebook, view:
     share = weights[:, QUERY].astype("float64").sum() / weights.astype("float64").sum()
     notebook.execute(f"view.leave_out = [{QUERY}, 0]")
     expect(view).to_contain_text(f"{percent(share)} within the window.")
-    expect(view).to_contain_text(f"{percent(outside())} outside of the window.")
+    expect(view).to_contain_text(f"{percent(outside())} outside the window.")
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     assert all(65_500 <= int(line["key"]) < 65_564 for line in lines)
     assert view.locator("*").count() < 250
     notebook.execute("asked.clear(); longest.token = 65530")
-    expect(view.get_by_role("region", name="Strongest keys anywhere")).to_be_visible()
+    expect(view.get_by_role("region", name="Strongest keys in the whole text")).to_be_visible()
     notebook.becomes("[name for name, _ in asked]", ["strongest"])
     # Whatever the pointer is on, nothing is asked for.
     notebook.execute("asked.clear()")

@@ -200,7 +200,8 @@ def test_zoom_from_all_to_single_weights_and_back(
 
 def in_sight(side: str) -> str:
     """The first or the last query in sight, in JavaScript."""
-    return f"""Number(document.querySelector('[aria-label="Queries: {side} in sight"]').value)"""
+    label = f"Queries: {side} in the window"
+    return f"""Number(document.querySelector('[aria-label="{label}"]').value)"""
 
 
 def test_wheel_drag_and_double_click(show: Show, page: Page, long: av.AttentionRecord) -> None:
@@ -217,7 +218,7 @@ def test_wheel_drag_and_double_click(show: Show, page: Page, long: av.AttentionR
     page.mouse.wheel(0, -120)
     page.keyboard.up("Control")
     expect(root).not_to_contain_text("Queries 300–399 of 700")
-    first = root.get_by_label("Queries: first in sight")
+    first = root.get_by_label("Queries: first in the window")
     near = int(first.input_value())
     assert 300 < near < 400
     page.mouse.down()
@@ -226,7 +227,8 @@ def test_wheel_drag_and_double_click(show: Show, page: Page, long: av.AttentionR
     page.wait_for_function(f"(near) => {in_sight('first')} < near", arg=near)
     # A drag pins nothing.
     expect(root).not_to_contain_text("Pinned")
-    size = int(root.get_by_label("Queries: last in sight").input_value()) - int(first.input_value())
+    last = root.get_by_label("Queries: last in the window")
+    size = int(last.input_value()) - int(first.input_value())
     page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_function(f"(size) => {in_sight('last')} - {in_sight('first')} < size", arg=size)
     # Of three clicks at one place the last two are a double click, which pins nothing for good.
@@ -268,10 +270,10 @@ def test_a_pin_moves_nothing(show: Show, page: Page, minilm: av.AttentionRecord)
 
 def test_windows_can_be_typed(show: Show, long: av.AttentionRecord) -> None:
     root = show(MatrixView(long))
-    root.get_by_label("Keys: last in sight").fill("19")
-    root.get_by_label("Keys: last in sight").press("Enter")
-    root.get_by_label("Queries: first in sight").fill("690")
-    root.get_by_label("Queries: first in sight").press("Enter")
+    root.get_by_label("Keys: last in the window").fill("19")
+    root.get_by_label("Keys: last in the window").press("Enter")
+    root.get_by_label("Queries: first in the window").fill("690")
+    root.get_by_label("Queries: first in the window").press("Enter")
     says(root, "Queries 690–699 of 700, keys 0–19 of 700 in sight")
 
 

@@ -273,7 +273,7 @@ def test_lines_instead_of_heat_maps(show: Show, page: Page) -> None:
     before = page.evaluate(pixels)
     root.get_by_label("Thumbnails").select_option("lines")
     expect(root).to_contain_text("opacity = weight")
-    expect(root).to_contain_text("strongest weights at most, from 0.03 on")
+    expect(root).to_contain_text("strongest weights per head, at least 0.03")
     # They are painted after the words have changed.
     page.wait_for_function(f"(before) => {pixels} !== before", arg=before)
 
@@ -322,7 +322,7 @@ def test_given_scores_make_a_gallery(show: Show, page: Page) -> None:
         "Layer 4, head 0, <mine> 0.50",
         "Layer 9, head 2, <mine> 0.40",
     ]
-    expect(root).to_contain_text("5 of 9 heads, those from 0.4 on")
+    expect(root).to_contain_text("5 of 9 heads, with at least 0.4")
     cell(root, 4, 0).click()
     expect(root.locator(".av-sentence")).to_contain_text("Layer 4, head 0.")
     page.keyboard.press("ArrowLeft")
@@ -344,7 +344,7 @@ def test_a_pattern_makes_a_gallery(show: Show) -> None:
 
 def test_heads_to_offer(show: Show) -> None:
     root = show(ModelView(ragged_record(), include_heads={9: [1, 4], 0: [1]}))
-    expect(root).to_contain_text("3 of 9 heads offered")
+    expect(root).to_contain_text("3 of 9 heads included")
     assert root.get_by_role("gridcell").count() == 3
     assert root.get_by_role("rowheader").all_text_contents() == ["layer 0", "layer 9"]
     expect(cell(root, 9, 4)).to_be_visible()

@@ -177,9 +177,9 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
     assert total == pytest.approx(1, abs=1e-5)
     # Between these it depends on how many numbers stand beside the cells.
     if head_dim == 256:
-        expect(root).to_contain_text("summed in the last cell")
+        expect(root).to_contain_text("The last cell is the sum")
     elif head_dim <= 64:
-        expect(root).not_to_contain_text("summed in the last cell")
+        expect(root).not_to_contain_text("The last cell is the sum")
 
 
 def test_the_sentence_of_the_trained_model(show: Show, minilm: av.AttentionRecord) -> None:
@@ -244,7 +244,7 @@ def test_numbers_on_hover_and_the_order_of_dimensions(
     assert f"dimension {first}: q" in pointed_at(page, "query", "q, the query")
     page.mouse.move(1, 1)
     root.get_by_label("Sort dimensions by share").uncheck()
-    expect(root).to_contain_text("32 dimensions, in their order")
+    expect(root).to_contain_text("32 dimensions, unsorted")
     assert expected(0, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
 
 
@@ -277,7 +277,7 @@ def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionReco
     page.keyboard.press("End")
     expect(sentence).to_contain_text("attention to “[SEP]”")
     page.keyboard.press("s")
-    expect(root).to_contain_text("in their order")
+    expect(root).to_contain_text("unsorted")
     page.keyboard.press("]")
     expect(root).to_have_attribute("data-attnviz-drawn", "neuron:self:4")
     page.keyboard.press("Escape")

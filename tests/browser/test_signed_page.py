@@ -82,7 +82,7 @@ def test_what_is_for_shares_of_one_is_absent_in_words(show: Show, page: Page) ->
     root = show(av.HeadView(RECORD, heads=[0], leave_out=["first"], key=0))
     root.get_by_role("button", name="More").click()
     expect(root.get_by_role("group", name="Leave out")).to_have_count(0)
-    expect(root).to_contain_text("Differences are not shares of one: none are left out")
+    expect(root).to_contain_text("Differences are not shares of 1, so keys cannot be left out.")
     assert "%" not in root.inner_text()
     check(root)
     # What is set to be left out is there, and no key leaves anything out.

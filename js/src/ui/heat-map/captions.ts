@@ -199,7 +199,7 @@ export function sentence(input: CaptionInput): string {
   const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
   const other = signed || isPooled(viewport) ? null : besideResting(input, best);
   return other
-    ? `${where} ${inSight} beside ${other.words}: ${strongInWords(input, other.cell)}.`
+    ? `${where} ${inSight} apart from ${other.words}: ${strongInWords(input, other.cell)}.`
     : `${where} ${inSight}: ${strongInWords(input, best)}.`;
 }
 

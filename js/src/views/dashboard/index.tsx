@@ -34,8 +34,8 @@ const NARROW_COLUMNS = 1050;
 const PRINTED_COLUMNS = 1000;
 
 const KEYS = [
-  ["Tab", "to the next pane or control"],
-  ["?", "in a pane: its own keys"],
+  ["Tab", "go to the next pane or control"],
+  ["?", "in a pane: show its keys"],
 ] as const;
 
 const PANES = ["model", "head", "matrix"] as const;

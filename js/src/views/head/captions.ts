@@ -149,11 +149,11 @@ export function sentence(input: SentenceInput): string {
     const from = quotedAt(input.queryTexts, best.query);
     const part = stop - start < input.queryTexts.length;
     if (signed) {
-      const some = part ? ", of the queries in sight" : "";
+      const some = part ? " among the queries in sight" : "";
       return `${where} Largest ${name} to ${key}${some}: from ${from}, ${most()}.`;
     }
-    const some = part ? "Of the queries in sight, " : "";
-    return `${where} ${some}${key} gets most from ${from}: ${most()}.`;
+    const some = part ? " among the queries in sight" : "";
+    return `${where} ${key} gets most from ${from}${some}: ${most()}.`;
   }
   const [strongest] = strongestDrawn(lines);
   if (strongest) consider(strongest.series, strongest.query, strongest.key, strongest.value);
@@ -167,7 +167,7 @@ export function sentence(input: SentenceInput): string {
     );
     if (other) {
       best = other;
-      beside = ` beside ${resting.words}`;
+      beside = ` apart from ${resting.words}`;
     }
   }
   const between = `${quotedAt(input.queryTexts, best.query)} to ${quotedAt(input.keyTexts, best.key)}`;
@@ -308,7 +308,7 @@ export function coverage(input: CoverageInput): string {
         ? written({ ...quantity, signed: false }, input.threshold)
         : null;
   const inSize = signed ? " in size" : "";
-  const from = least === null ? "" : ` from ${least}`;
+  const from = least === null ? "" : ` of at least ${least}`;
   const perQuery = `${input.topK === 1 ? "key" : `${input.topK} keys`}${inSize} per query${from}`;
   const strongest = `The strongest ${counted(MOST_LINES)} of`;
   let what: string;
@@ -316,13 +316,14 @@ export function coverage(input: CoverageInput): string {
     what = isLimited ? `${strongest} the top ${perQuery} drawn` : `Top ${perQuery} drawn`;
   else if (isLimited) what = `${strongest} ${counted(input.total)} lines${from} drawn`;
   else if (least === null) what = "All lines drawn";
-  else what = `${capital(pluralOf(quantity))} of ${least} and more${inSize} drawn`;
-  const maxima = "the maxima over heads, summed";
-  const inSight = input.outsideKnown ? "" : ", of the keys in sight";
+  else what = `${capital(pluralOf(quantity))} of at least ${least}${inSize} drawn`;
+  const maxima = "the sum of the maxima over heads";
+  const inSight = input.outsideKnown ? "" : " on the keys in sight";
   const whole = `${input.maxima ? maxima : `the ${quantity.name}`}${inSight}`;
   const share = signed ? "" : `: ${formatShare(shares.drawn)} of ${whole}`;
   parts.push(`${what}${share}.`);
-  if (signed && input.maxima) parts.push("Of several heads the largest in size is shown.");
+  if (signed && input.maxima)
+    parts.push("Over several heads, the number of largest size is shown.");
   const keysOf = keysInWords(input.pair, input.queries);
   if (input.leaveOut.length > 0) {
     const where = input.wholeRows ? "" : " within the window";
@@ -337,7 +338,7 @@ export function coverage(input: CoverageInput): string {
   else if (keysOf !== "")
     parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
   if (!signed && shares.outside > 0.0005)
-    parts.push(`${formatShare(shares.outside)} outside of the window.`);
+    parts.push(`${formatShare(shares.outside)} outside the window.`);
   if (input.emptyQueries > 0) parts.push(`Some queries have no ${quantity.name} at all.`);
   if (input.pinned.length > 0)
     parts.push(`Pinned: ${listed(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);

@@ -120,7 +120,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
   return (
     <div class="av-row av-options">
       <label class="av-field">
-        <span>from</span>
+        <span>at least</span>
         <input
           type="range"
           aria-label={`Smallest ${quantity.name} that is drawn${quantity.signed ? ", by size" : ""}`}
@@ -141,7 +141,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
       </label>
       {quantity.signed ? (
         <span class="av-muted">
-          {capital(pluralOf(quantity))} are not shares of one: none are left out or renormalised.
+          {capital(pluralOf(quantity))} are not shares of 1, so keys cannot be left out.
         </span>
       ) : (
         <fieldset class="av-field av-group" aria-label="Leave out">
@@ -163,7 +163,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
               type="button"
               class="av-chip"
               key={index}
-              title={`Key ${index} is left out; click to include it again`}
+              title={`Key ${index} is left out. Click to include it.`}
               onClick={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, index) })}
             >
               {quoted(plan.keys.text[index] ?? `#${index}`)} ×
@@ -220,10 +220,10 @@ function WindowControl(props: {
     <fieldset class="av-field av-window" aria-label={label}>
       <span>{label}</span>
       <StepSlider
-        label={`${label}: first in sight`}
+        label={`${label}: first in the window`}
         valueText={range}
         back={`${label}: back`}
-        on={`${label}: on`}
+        on={`${label}: forward`}
         max={count - size}
         value={window[0]}
         step={size}
@@ -231,7 +231,7 @@ function WindowControl(props: {
       />
       <output class="av-number">{range}</output>
       <select
-        aria-label={`${label}: how many in sight`}
+        aria-label={`${label}: size of the window`}
         value={String(size)}
         onChange={(event) =>
           onChange(resizeWindow(window, count, Number(event.currentTarget.value)))
@@ -289,7 +289,7 @@ export function WindowControls({ context, store, plan }: ControlProps) {
         <button
           type="button"
           class="av-chip av-back"
-          title="Back to where you were before the last jump (b)"
+          title="Go back to before the last jump (b)"
           onClick={() => goBack(context, store)}
         >
           ↩ back
@@ -343,7 +343,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   return (
     <section
       class="av-strongest"
-      aria-label="Strongest keys anywhere"
+      aria-label="Strongest keys in the whole text"
       ref={list}
       onKeyDown={(event) => {
         if (event.key !== "Escape") return;
@@ -354,13 +354,13 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
     >
       <span class="av-muted">
         {quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest keys"} of{" "}
-        {quoted(plan.queries.text[query] ?? "")} ({query}), anywhere:
+        {quoted(plan.queries.text[query] ?? "")} ({query}) in the whole text:
       </span>
       <button
         type="button"
         class="av-plain"
-        aria-label="Close the strongest keys, and unpin"
-        title="Close, and unpin (Esc)"
+        aria-label="Close the strongest keys and unpin"
+        title="Close and unpin (Esc)"
         onClick={close}
       >
         ×
@@ -381,7 +381,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
                 class="av-chip"
                 key={key}
                 aria-pressed={plan.key === key}
-                aria-label={`Key ${key}, ${quoted(text[key] ?? "")}, ${writtenSmall(quantity, matrix.weights[i] as number)}: bring into sight`}
+                aria-label={`Key ${key}, ${quoted(text[key] ?? "")}, ${writtenSmall(quantity, matrix.weights[i] as number)}: show it`}
                 onClick={() => show(key)}
               >
                 {quoted(text[key] ?? "")} <span class="av-muted">{key}</span>{" "}

@@ -103,7 +103,7 @@ function Zoom({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) 
       <button
         type="button"
         class="av-step av-fit"
-        title="Everything in sight (Home)"
+        title="Show the whole matrix (Home)"
         disabled={isWhole(viewport)}
         onClick={() => store.fit()}
       >
@@ -133,7 +133,7 @@ function WindowField(props: {
     <input
       style={{ width: `${34 + 8 * Math.max(4, String(count).length)}px` }}
       type="number"
-      aria-label={`${label}: ${name} in sight`}
+      aria-label={`${label}: ${name} in the window`}
       min={extent[0]}
       max={extent[1] - 1}
       value={value}

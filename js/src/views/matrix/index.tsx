@@ -27,18 +27,18 @@ import { cellsCsv, figure } from "./figure";
 import css from "./matrix.css";
 
 const KEYS = [
-  ["↑ ↓ ← →", "move over the cells, with Shift by ten"],
-  ["Enter", "pin the cell’s query and key, or take the pins away"],
+  ["↑ ↓ ← →", "move the cursor, with Shift by ten cells"],
+  ["Enter", "pin or unpin the cell’s query and key"],
   ["Esc", "clear pins"],
-  ["+ −", "nearer, farther"],
-  ["Home", "everything in sight"],
-  ["Ctrl-wheel", "nearer, farther, at the pointer"],
-  ["double-click", "nearer, with Shift farther"],
-  ["drag", "move what is in sight"],
-  ["two fingers", "nearer, farther, between them"],
+  ["+ −", "zoom in, zoom out"],
+  ["Home", "show the whole matrix"],
+  ["Ctrl-wheel", "zoom in or out at the pointer"],
+  ["double-click", "zoom in, with Shift zoom out"],
+  ["drag", "move the window"],
+  ["two fingers", "zoom in or out between them"],
   ["[ ]", "previous, next layer"],
-  ["0 … 9", "choose a head, or not"],
-  ["n", "no head chosen: the mean of all"],
+  ["0 … 9", "choose a head, or remove it"],
+  ["n", "choose no head: show the mean of all"],
   ["f", "find a token"],
   ["?", "show or hide these keys"],
 ] as const;

@@ -59,7 +59,7 @@ export function subtitleOf(selection: Selection, grid: HeadGrid, error: number |
   return [
     stackName(baseName(stack)),
     layersInWords(stack),
-    ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
+    ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads included`] : []),
     tokensInWords(queries.text.length, keys.text.length, same),
     ...(error === null ? [] : [precision(error, stack)]),
   ].join(" · ");
@@ -172,11 +172,11 @@ export function orderInWords(
   const which =
     least === null || byRole
       ? `all ${grid.shown} heads`
-      : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))}${size} on`;
+      : `${grid.shown} of ${grid.offered} heads, with at least ${Number(least.toPrecision(4))}${size}`;
   // A mask may hide the keys of a pattern from some queries, which do not count in its score.
   const estimated = estimatedFrom !== null && !byRole;
   const from = estimated
-    ? `, estimated from those of ${estimatedFrom} queries that may attend there`
+    ? `, estimated from the queries of a sample of ${estimatedFrom} that have such keys`
     : "";
   const by = `By ${grid.score}${from}`;
   return `${by}, ${order}: ${which}.`;
@@ -245,7 +245,7 @@ export function thumbnailsInWords(
   }
   const least = written({ ...quantity, signed: false }, FAINTEST_LINE * map.maximum);
   const sizes = quantity.signed ? ` in size, dashed where ${less}, not where ${more}` : "";
-  const drawn = `A head’s ${mostLines(cell)} strongest ${pluralOf(quantity)} at most, from ${least} on${sizes}`;
+  const drawn = `Up to ${mostLines(cell)} strongest ${pluralOf(quantity)} per head, at least ${least}${sizes}`;
   const sides = "queries on the left, keys on the right";
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
@@ -259,9 +259,9 @@ export function sentenceOf(
 ): string {
   const opened = store.opened.value;
   if (grid.rows.length === 0)
-    return grid.offered === 0 ? "No head of this stack is offered." : "No head has this score.";
+    return grid.offered === 0 ? "No head of this stack is included." : "No head has this score.";
   if (!opened) {
-    const some = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are offered` : "";
+    const some = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are included` : "";
     const what = `${layersInWords(selection.stack)}${some}`;
     const predicting =
       selection.token === null ? "" : predictingInWords(selection, selection.token).slice(0, -1);

@@ -59,9 +59,9 @@ const KEYS = [
   ["↑ ↓", "previous, next layer"],
   ["← →", "previous, next head"],
   ["Home End", "first, last head of the layer"],
-  ["Page ↑ ↓", "a screen of layers up, down"],
+  ["Page ↑ ↓", "scroll up, down by a screen of layers"],
   ["Enter", "open the head in detail"],
-  ["Esc", "close it"],
+  ["Esc", "close the detail"],
   ["?", "show or hide these keys"],
 ] as const;
 
@@ -243,7 +243,8 @@ function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: 
     store.wholeLayout(),
     store.selection.peek(),
   ];
-  if (!grid || !layout || !selection) throw new Error("Nothing is drawn yet: there is no picture.");
+  if (!grid || !layout || !selection)
+    throw new Error("Nothing is drawn yet, so there is nothing to export.");
   return { grid, layout, selection };
 }
 
@@ -258,7 +259,7 @@ async function loadWhole(
   const size = grid.shown * set.size ** 2 > MOST_VALUES ? 32 : set.size;
   try {
     return await loadAll(context.source, grid, { ...set, size }, selection.stack, (done) => {
-      busy.value = `${done} of ${grid.shown} heads …`;
+      busy.value = `Loading ${done} of ${grid.shown} heads …`;
     });
   } finally {
     busy.value = null;
@@ -389,7 +390,9 @@ function InSight({ store }: { store: ModelStore }) {
   return (
     <p class="av-muted av-in-sight">
       {text.value} <span class="av-on-screen">Scroll for the rest.</span>
-      <span class="av-on-paper">The rest is left out here; SVG, PNG and PDF have all.</span>
+      <span class="av-on-paper">
+        The rest is left out here. SVG, PNG and PDF files have all heads.
+      </span>
     </p>
   );
 }

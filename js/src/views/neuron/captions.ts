@@ -70,7 +70,7 @@ export function subtitleOf(input: CaptionInput): string {
   const { selection, table } = input;
   const row = highlighted(input);
   const order =
-    input.sorted && row ? `sorted by their share for ${keyText(input, row.key)}` : "in their order";
+    input.sorted && row ? `sorted by their share for ${keyText(input, row.key)}` : "unsorted";
   const { error, measured } = table.vectors.header;
   return [
     "neuron view",
@@ -106,7 +106,7 @@ export function sentenceOf(input: CaptionInput): string {
   if (!row) {
     return vectors.header.num_allowed === 0
       ? `${query} attends to nothing: all of its keys are masked.`
-      : `${query} attends to no key that is shown: all of these are masked.`;
+      : `${query} may not attend to any key that is shown: all of them are masked.`;
   }
   const key = keyText(input, row.key);
   if (!row.allowed) return `${query} may not attend to ${key}: the key is masked.`;
@@ -149,12 +149,12 @@ export function additionOf(input: CaptionInput): string {
   const { vectors } = table;
   const { header } = vectors;
   const parts = [
-    "Row by row the cells add up to the sum beside them; the softmax runs over the rows.",
+    "The cells of a row add up to the sum beside them. The softmax runs over the rows.",
     ...extrasInWords(vectors),
   ];
   if (dimensions.others.length > 0) {
     parts.push(
-      `The ${dimensions.shown.length} dimensions with the largest share are shown, the other ${dimensions.others.length} are summed in the last cell.`,
+      `The ${dimensions.shown.length} dimensions with the largest share are shown. The last cell is the sum of the other ${dimensions.others.length}.`,
     );
   }
   const numKeys = selection.keys.text.length;
@@ -173,7 +173,7 @@ export function additionOf(input: CaptionInput): string {
       (head) => head !== header.head,
     );
     parts.push(
-      `Its keys are key head ${header.key_head} of ${header.num_key_heads}, shared with head${others.length > 1 ? "s" : ""} ${others.join(", ")}.`,
+      `Its keys are those of key head ${header.key_head} of ${header.num_key_heads}, shared with head${others.length > 1 ? "s" : ""} ${others.join(", ")}.`,
     );
   }
   if (header.error > 0) {

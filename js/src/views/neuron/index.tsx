@@ -22,9 +22,9 @@ const KEYS = [
   ["↑ ↓", "previous, next key"],
   ["← →", "previous, next query"],
   ["Home End", "first, last key"],
-  ["click", "on a row: highlight its key, or no longer"],
-  ["s", "sort dimensions by share, or not"],
-  ["Esc", "the last query, its strongest key"],
+  ["click", "on a row: pin or unpin its key"],
+  ["s", "sort dimensions by share or by number"],
+  ["Esc", "show the last query and its strongest key"],
   ["[ ]", "previous, next layer"],
   ["0 … 9", "choose a head"],
   ["?", "show or hide these keys"],
@@ -75,9 +75,9 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
     >
       {selection && !selection.stack.vectors ? (
         <p class="av-only-weights">
-          Of the {stackName(selection.stack.name)} only weights are known, and no queries and keys:
-          the record was made from weights, or its tokens are merged into words. The head view, the
-          model view and the matrix view can show it.
+          The {stackName(selection.stack.name)} has only weights, because the record was made
+          without queries and keys or its tokens are merged into words. The head view, the model
+          view and the matrix view can show it.
         </p>
       ) : (
         <NeuronPlot context={context} store={store} />

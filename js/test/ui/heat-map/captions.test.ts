@@ -55,7 +55,7 @@ describe("words", () => {
     expect(sentence(said([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
     // A first token that attends to itself tells nothing.
     expect(sentence(said([1, 0, 0.8, 0.2], small))).toBe(
-      "Layer 0, head 1. Strongest beside the first token: “t1” to “t1”, 0.20.",
+      "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.",
     );
   });
 

@@ -234,9 +234,11 @@ describe("sentences", () => {
   it("call nothing all that leaves lines out for being faint", () => {
     const faint = { ...drawn, faintest: 0.002, shares: { ...shares, outside: 0 } };
     expect(coverage({ ...faint, topK: null })).toBe(
-      "Weights of 0.002 and more drawn: 71% of the weight.",
+      "Weights of at least 0.002 drawn: 71% of the weight.",
     );
-    expect(coverage(faint)).toBe("Top 3 keys per query from 0.002 drawn: 71% of the weight.");
+    expect(coverage(faint)).toBe(
+      "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.",
+    );
   });
 
   it("say where only the strongest of very many lines are drawn", () => {
@@ -248,20 +250,20 @@ describe("sentences", () => {
       "The strongest 20,000 of 394,752 lines drawn: 71% of the weight.",
     );
     expect(coverage({ ...many, topK: null })).toBe(
-      "The strongest 20,000 of 394,752 lines from 0.01 drawn: 71% of the weight.",
+      "The strongest 20,000 of 394,752 lines of at least 0.01 drawn: 71% of the weight.",
     );
     expect(coverage(many)).toBe(
-      "The strongest 20,000 of the top 3 keys per query from 0.01 drawn: 71% of the weight.",
+      "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.",
     );
     expect(coverage({ ...many, total: 20_000, threshold: 0 })).toBe(
-      "Top 3 keys per query from 0.002 drawn: 71% of the weight.",
+      "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.",
     );
   });
 
   it("say that shares are of maxima where the strongest heads are drawn", () => {
     const all = { ...drawn, topK: null, shares: { ...shares, outside: 0 } };
     expect(coverage({ ...all, maxima: true })).toBe(
-      "All lines drawn: 71% of the maxima over heads, summed.",
+      "All lines drawn: 71% of the sum of the maxima over heads.",
     );
   });
 
@@ -274,7 +276,7 @@ describe("sentences", () => {
         pinned: ["query “it”"],
       }),
     ).toBe(
-      "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside of the window. Pinned: query “it” (Esc clears).",
+      "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside the window. Pinned: query “it” (Esc clears).",
     );
   });
 
@@ -289,7 +291,7 @@ describe("sentences", () => {
 
   it("say what is not known of keys outside the window", () => {
     expect(coverage({ ...drawn, outsideKnown: false, shares: { ...shares, outside: 0 } })).toBe(
-      "Top 3 keys per query drawn: 71% of the weight, of the keys in sight.",
+      "Top 3 keys per query drawn: 71% of the weight on the keys in sight.",
     );
     const part = { ...drawn, wholeRows: false, leaveOut: ["first token"], renormalize: true };
     expect(coverage(part)).toContain(

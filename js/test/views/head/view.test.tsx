@@ -128,7 +128,7 @@ describe("the head view on an exported page", () => {
       await until(() => expect(list()).not.toBeNull());
       const chip = list()?.querySelector<HTMLElement>(".av-chip");
       chip?.focus();
-      if (closing === "button") button("Close the strongest keys, and unpin").click();
+      if (closing === "button") button("Close the strongest keys and unpin").click();
       else chip?.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
       await until(() => expect(list()).toBeNull());
       expect(document.activeElement).toBe(root.querySelector(".av-plot"));

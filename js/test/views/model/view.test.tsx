@@ -69,7 +69,7 @@ describe("the model view on an exported page", () => {
     stack.sampled = 2;
     await open({ ...data, blocks: [], maps });
     expect(words()).toContain(
-      "By induction, estimated from those of 2 queries that may attend there, strongest first",
+      "By induction, estimated from the queries of a sample of 2 that have such keys, strongest first",
     );
     expect(words()).toContain("Thumbnails are a sample: each row is one query, 2 of 4;");
     cell("Layer 5, head 1, induction 1.00").click();

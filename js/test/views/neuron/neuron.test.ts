@@ -325,7 +325,7 @@ describe("words", () => {
     expect(said).toContain("No bias in this layer.");
     expect(said).toContain("key head 0 of 1, shared with head 0.");
     expect(additionOf(saidOf(vectors(), null, 2))).toContain(
-      "The 2 dimensions with the largest share are shown, the other 2 are summed in the last cell.",
+      "The 2 dimensions with the largest share are shown. The last cell is the sum of the other 2.",
     );
     expect(additionOf(saidOf(vectors({ error: 0.00012, logit_error: 0.0031 })))).toContain(
       "Weights exact to 0.0002, logits to 0.004.",
