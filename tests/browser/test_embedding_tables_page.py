@@ -218,7 +218,7 @@ def test_the_table_of_all_heads_is_their_trust(show: Show, corpus: av.Corpus) ->
         # No text has more than ten keys.
         assert (row["recall"], row["chance"]) == ("", "")
         assert told["recall"] is told["chance"] is None
-        assert int(row["queries_measured"]) == told["queries"]
+        assert int(row["queries_measured"]) == told["num_queries"]
 
 
 def dots_of(svg: ET.Element) -> np.ndarray[Any, Any]:

@@ -772,7 +772,7 @@ export interface HeadTrustFigures {
   /** Expected recall for random positions. */
   chance: number | null;
   /** Number of measured queries, and of all queries. */
-  queries: number;
+  num_queries: number;
   num_total: number;
 }
 

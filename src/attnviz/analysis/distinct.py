@@ -54,12 +54,13 @@ class DistinctHead:
         Its score, as `head_scores` gives it: the share of the weight on the pattern's pairs.
     even : float
         What even attention would score, as `uniform_scores` gives it.
-    queries : int or None
-        How many queries `score` and `even` are estimated from; None where they are of all.
+    num_queries : int or None
+        Number of sampled queries from which `score` and `even` are estimated, or None if they are
+        computed from all queries.
 
     Examples
     --------
-    >>> found = DistinctHead(3, 1, "previous token", score=0.9, even=0.2, queries=None)
+    >>> found = DistinctHead(3, 1, "previous token", score=0.9, even=0.2, num_queries=None)
     >>> round((found.score - found.even) / (1 - found.even), 3)
     0.875
     """
@@ -69,7 +70,7 @@ class DistinctHead:
     pattern: str
     score: float
     even: float
-    queries: int | None
+    num_queries: int | None
 
 
 def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | None:
@@ -156,11 +157,11 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     """The numbers of the chosen head, from as many queries as views score heads by."""
     from attnviz.record.rows import num_scored_queries
 
-    queries = num_scored_queries(stack)
-    score = float(run_steps(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
-    blocks = _pairs(stack, [pattern], queries)
+    num_queries = num_scored_queries(stack)
+    score = float(run_steps(scores_of_heads(stack, [pattern], layer, [head], num_queries))[0, 0])
+    blocks = _pairs(stack, [pattern], num_queries)
     [[(_, even, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()
-    return DistinctHead(layer, head, pattern, score, even, queries)
+    return DistinctHead(layer, head, pattern, score, even, num_queries)
 
 
 # Queries, and for each pattern the places of its pairs among them: rows and keys.
@@ -169,12 +170,12 @@ _Block = tuple[NDArray[np.int64], list[PairPlaces]]
 _Known = dict[tuple[int, int, bytes], NDArray[np.float64]]
 
 
-def _pairs(stack: AttentionStack, patterns: Sequence[str], queries: int | None) -> list[_Block]:
+def _pairs(stack: AttentionStack, patterns: Sequence[str], max_queries: int | None) -> list[_Block]:
     codes = token_codes(stack)
     num_keys = len(stack.key_tokens)
     return [
         (rows, [PairPlaces.of(pairs_of(pattern, rows, num_keys, codes)) for pattern in patterns])
-        for rows in row_blocks(stack, queries)
+        for rows in row_blocks(stack, max_queries)
     ]
 
 

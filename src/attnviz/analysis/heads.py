@@ -2,7 +2,7 @@
 
 The weights of a record are computed when asked for: a few rows of one head at a time are held, so
 that a long text needs no more memory than a short one. It does need time, a thousand heads of
-32,768 tokens hours: ``queries=64`` estimates the same from 64 queries of each head.
+32,768 tokens hours: ``max_queries=64`` estimates the same from 64 queries of each head.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
 
 
 def head_scores(
-    stack: AttentionStack | AttentionRecord, pattern: str, *, queries: int | None = None
+    stack: AttentionStack | AttentionRecord, pattern: str, *, max_queries: int | None = None
 ) -> list[Scores]:
     """Measure how much every head of a stack shows a pattern.
 
@@ -97,7 +97,7 @@ def head_scores(
         texts where those are not known.
     pattern : str
         One of `PATTERNS`.
-    queries : int, optional
+    max_queries : int, optional
         Measure so many queries of each head, from all over the text
         (`attnviz.record.rows.sample_queries`), instead of all: an estimate, which takes a
         thousandth of the time where there are a thousand times as many.
@@ -114,9 +114,10 @@ def head_scores(
     TypeError
         If `stack` is neither a stack nor a record.
     ValueError
-        If there is no such pattern, or it compares places in one text and the queries and keys of
-        `stack` are different tokens; says which patterns would work. If `queries` is not positive,
-        or the numbers of `stack` are signed: those are not shares of a query's weight.
+        If `pattern` is unknown, or compares positions in one text while the queries and keys of
+        `stack` are different tokens. The message names the patterns that work. Also if
+        `max_queries` is not positive, or if `stack` has signed numbers, which are not shares of a
+        query's weight.
 
     See Also
     --------
@@ -136,11 +137,11 @@ def head_scores(
     [[0.4]]
     """
     stack = stack_of(stack)
-    return run_steps(head_scores_in_steps(stack, pattern, queries))
+    return run_steps(head_scores_in_steps(stack, pattern, max_queries))
 
 
 def all_head_scores(
-    stack: AttentionStack | AttentionRecord, *, queries: int | None = None
+    stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
 ) -> dict[str, list[Scores]]:
     """Measure all patterns of a stack, computing its weights once.
 
@@ -148,7 +149,7 @@ def all_head_scores(
     ----------
     stack : AttentionStack or AttentionRecord
         The heads; of a record those of its first stack.
-    queries : int, optional
+    max_queries : int, optional
         As for `head_scores`.
 
     Returns
@@ -169,11 +170,11 @@ def all_head_scores(
     >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
-    return run_steps(all_scores_in_steps(stack_of(stack), queries))
+    return run_steps(all_scores_in_steps(stack_of(stack), max_queries))
 
 
 def head_entropy(
-    stack: AttentionStack | AttentionRecord, *, queries: int | None = None
+    stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
 ) -> list[Scores]:
     """Measure how widely every head of a stack spreads its attention.
 
@@ -181,7 +182,7 @@ def head_entropy(
     ----------
     stack : AttentionStack or AttentionRecord
         The heads; of a record those of its first stack.
-    queries : int, optional
+    max_queries : int, optional
         As for `head_scores`.
 
     Returns
@@ -218,7 +219,7 @@ def head_entropy(
         entropies = np.full(num_heads, np.nan)
         for head in range(num_heads):
             total, count = 0.0, 0
-            for rows in row_blocks(stack, queries):
+            for rows in row_blocks(stack, max_queries):
                 weights = _weights(stack, layer, head, rows)[0].astype(np.float64)
                 sums = weights.sum(axis=1)
                 weights = weights[sums > 0] / sums[sums > 0, None]
@@ -232,7 +233,7 @@ def head_entropy(
 
 
 def uniform_scores(
-    stack: AttentionStack | AttentionRecord, pattern: str, *, queries: int | None = None
+    stack: AttentionStack | AttentionRecord, pattern: str, *, max_queries: int | None = None
 ) -> list[Scores]:
     """Measure what even attention would score: the baseline of `head_scores` and `head_entropy`.
 
@@ -242,7 +243,7 @@ def uniform_scores(
         Whose tokens and masks; of a record those of its first stack.
     pattern : str
         One of `PATTERNS`, or ``"entropy"``.
-    queries : int, optional
+    max_queries : int, optional
         As for `head_scores`.
 
     Returns
@@ -279,7 +280,7 @@ def uniform_scores(
         scores = np.full(num_heads, np.nan)
         for head in range(num_heads):
             total, count = 0.0, 0
-            for rows in row_blocks(stack, queries):
+            for rows in row_blocks(stack, max_queries):
                 allowed = _weights(stack, layer, head, rows)[1]
                 keys = allowed.sum(axis=1)
                 if entropy:
@@ -295,19 +296,19 @@ def uniform_scores(
 
 
 def head_scores_in_steps(
-    stack: AttentionStack, pattern: str, queries: int | None = None
+    stack: AttentionStack, pattern: str, max_queries: int | None = None
 ) -> Steps[list[Scores]]:
     """`head_scores`, some weights at a time."""
     _check_pattern(stack, pattern)
-    return (yield from _measured(stack, [pattern], queries))[pattern]
+    return (yield from _measured(stack, [pattern], max_queries))[pattern]
 
 
 def all_scores_in_steps(
-    stack: AttentionStack, queries: int | None = None
+    stack: AttentionStack, max_queries: int | None = None
 ) -> Steps[dict[str, list[Scores]]]:
     """`all_head_scores`, some weights at a time."""
     _need_weights(stack, "scores of patterns")
-    return (yield from _measured(stack, patterns_of(stack), queries))
+    return (yield from _measured(stack, patterns_of(stack), max_queries))
 
 
 def scores_of_heads(
@@ -315,7 +316,7 @@ def scores_of_heads(
     patterns: Sequence[str],
     layer: int,
     heads: Sequence[int],
-    queries: int | None = None,
+    max_queries: int | None = None,
     *,
     pace: Pace | None = None,
     known: dict[int, list[PairPlaces]] | None = None,
@@ -333,11 +334,11 @@ def scores_of_heads(
         _check_pattern(stack, pattern)
     codes = token_codes(stack) if any(name in _WITH_REPETITIONS for name in patterns) else None
     num_keys = len(stack.key_tokens)
-    pace = pace or _pace(stack, len(heads), queries)
+    pace = pace or _pace(stack, len(heads), max_queries)
     mass = np.zeros((len(patterns), len(heads)))
     counts = np.zeros((len(patterns), len(heads)), np.int64)
-    for rows in row_blocks(stack, queries):
-        if queries is not None:
+    for rows in row_blocks(stack, max_queries):
+        if max_queries is not None:
             blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
             # Of heads that read the same keys, rows are held together.
             together = max(1, _ENTRIES // num_keys)
@@ -424,24 +425,24 @@ def _check_pattern(stack: AttentionStack, pattern: str) -> None:
 
 
 def _measured(
-    stack: AttentionStack, patterns: Sequence[str], queries: int | None
+    stack: AttentionStack, patterns: Sequence[str], max_queries: int | None
 ) -> Steps[dict[str, list[Scores]]]:
     measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
-    pace = _pace(stack, sum(stack.heads_per_layer), queries)
+    pace = _pace(stack, sum(stack.heads_per_layer), max_queries)
     known: dict[int, list[PairPlaces]] = {}
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         heads = range(num_heads)
         shares = yield from scores_of_heads(
-            stack, patterns, layer, heads, queries, pace=pace, known=known
+            stack, patterns, layer, heads, max_queries, pace=pace, known=known
         )
         for pattern, scores in zip(patterns, shares, strict=True):
             measured[pattern].append(scores)
     return measured
 
 
-def _pace(stack: AttentionStack, num_heads: int, queries: int | None) -> Pace:
+def _pace(stack: AttentionStack, num_heads: int, max_queries: int | None) -> Pace:
     num_queries = len(stack.query_tokens)
-    rows = num_queries if queries is None else min(num_queries, queries)
+    rows = num_queries if max_queries is None else min(num_queries, max_queries)
     return Pace("scores", num_heads * rows * len(stack.key_tokens))
 
 
@@ -464,12 +465,14 @@ def weights_of_some(
         yield some, *attention.rows_of_each_head(heads[some], rows)
 
 
-def row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[np.int64]]:
+def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
     """Go through so many queries, or all, in blocks whose weights are held at once."""
     from attnviz.record.rows import sample_queries
 
     num_queries = len(stack.query_tokens)
-    rows = np.arange(num_queries) if queries is None else sample_queries(num_queries, queries)
+    rows = (
+        np.arange(num_queries) if max_queries is None else sample_queries(num_queries, max_queries)
+    )
     step = max(1, _ENTRIES // max(1, len(stack.key_tokens)))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]

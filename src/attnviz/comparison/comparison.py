@@ -164,7 +164,7 @@ class Comparison:
         stack: str | None = None,
         *,
         measure: Measure = "total variation",
-        queries: int | None = None,
+        max_queries: int | None = None,
     ) -> list[Distances]:
         """How far the attention of every head lies apart, of the first member and the last.
 
@@ -176,7 +176,7 @@ class Comparison:
             Half the sum of the differences over the keys: the share of a query's weight that moved,
             0 to 1. Or the Jensen-Shannon divergence in bits, 0 to 1 (Lin 1991, as in Clark et al.
             2019, arXiv 1906.04341).
-        queries : int, optional
+        max_queries : int, optional
             Compare so many queries of each head, from all over the text, instead of all: an
             estimate. Its standard error is at most half of one over the square root of their
             number, 0.063 for 64.
@@ -191,7 +191,7 @@ class Comparison:
         Raises
         ------
         KeyError, TypeError, ValueError
-            If there is no such stack or measure, or `queries` is not a positive number.
+            If there is no such stack or measure, or `max_queries` is not a positive number.
 
         See Also
         --------
@@ -207,9 +207,9 @@ class Comparison:
         if measure not in MEASURES:
             raise ValueError(f"measure={measure!r} must be one of {', '.join(map(repr, MEASURES))}")
         one, two = self.a.stack(stack), self.b.stack(stack)
-        key = ("distance", one.name, measure, queries)
+        key = ("distance", one.name, measure, max_queries)
         if key not in self._computed:
-            rows = self._common_queries(one.name, queries)
+            rows = self._common_queries(one.name, max_queries)
             self._computed[key] = run_with_bar(_distances(one, two, rows, measure), "compare")
         return [values.copy() for values in self._computed[key]]
 
@@ -262,7 +262,7 @@ class Comparison:
         return found
 
     def to_pandas(
-        self, stack: str | None = None, *, top_k: int = 100, queries: int | None = None
+        self, stack: str | None = None, *, top_k: int = 100, max_queries: int | None = None
     ) -> pd.DataFrame:
         """The pairs of query and key whose weight changed most.
 
@@ -272,7 +272,7 @@ class Comparison:
             The first when left out.
         top_k : int, default 100
             How many pairs.
-        queries : int, optional
+        max_queries : int, optional
             Look at so many queries, as in `distance`, instead of all.
 
         Returns
@@ -305,7 +305,7 @@ class Comparison:
 
         top_k = whole_number("top_k", top_k, 1, hint="the number of pairs")
         one, two = self.a.stack(stack), self.b.stack(stack)
-        rows = self._common_queries(one.name, queries)
+        rows = self._common_queries(one.name, max_queries)
         edges = run_with_bar(largest_changes(one, two, rows, top_k), "compare")
         names = ["layer", "head", "query", "key", "a", "b", "difference"]
         table = pd.DataFrame(edges, columns=pd.Index(names))
@@ -411,16 +411,16 @@ class Comparison:
         pairs = [self] if len(self.members) == 2 else [self.pair(number) for number in others]
         stacks = {}
         for name in self.a.stacks:
-            queries = self._sampled(name)
+            max_queries = self._sampled(name)
             stacks[name] = {
                 "members": [self._stack_name(name, each) for each in range(len(self.members))],
                 "differences": [None, *(self._difference_name(name, each) for each in others)],
                 "distances": [
                     None,
-                    *(_listed(each.distance(name, queries=queries)) for each in pairs),
+                    *(_listed(each.distance(name, max_queries=max_queries)) for each in pairs),
                 ],
                 "rounding": [None, *(_listed(each.rounding(name)) for each in pairs)],
-                "sampled": queries,
+                "sampled": max_queries,
             }
         return {"names": list(self.names), "stacks": stacks}
 
@@ -476,10 +476,10 @@ class Comparison:
         record.mapped_files = tuple(files)
         return record
 
-    def _common_queries(self, stack: str, queries: int | None) -> NDArray[np.int64]:
+    def _common_queries(self, stack: str, max_queries: int | None) -> NDArray[np.int64]:
         alignment = self._sides(stack).queries
         common = np.flatnonzero(~(alignment.only_a | alignment.only_b))
-        return common if queries is None else common[sample_queries(len(common), queries)]
+        return common if max_queries is None else common[sample_queries(len(common), max_queries)]
 
     def __repr__(self) -> str:
         names = " and ".join([", ".join(self.names[:-1]), self.names[-1]])

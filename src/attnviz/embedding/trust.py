@@ -59,7 +59,7 @@ class HeadTrust:
     chance : float or None
         Expected recall for random positions: the mean of ten divided by the number of keys, and
         more if products are tied.
-    queries, num_total : int
+    num_queries, num_total : int
         Number of measured queries, and of all queries.
     """
 
@@ -68,7 +68,7 @@ class HeadTrust:
     plot: float | None
     recall: float | None
     chance: float | None
-    queries: int
+    num_queries: int
     num_total: int
 
 
@@ -79,7 +79,7 @@ def measure_trust(
     placed: Placed,
     coordinates: torch.Tensor,
     *,
-    queries: int = 512,
+    max_queries: int = 512,
     seed: int = 0,
 ) -> list[HeadTrust | None]:
     """Measure the trust figures of the plots of some heads of a layer.
@@ -96,7 +96,7 @@ def measure_trust(
         Points of some of its heads, from `attnviz.embedding.placement.place`.
     coordinates : Tensor
         Plots of these heads, (heads, points, dimensions), queries first.
-    queries : int, default 512
+    max_queries : int, default 512
         Maximum number of random queries to measure. They are the same for every head.
     seed : int
         Seed of the choice of queries.
@@ -110,7 +110,7 @@ def measure_trust(
     Raises
     ------
     TypeError, ValueError
-        If `queries` is not a positive integer, or `coordinates` do not fit the points.
+        If `max_queries` is not a positive integer, or `coordinates` do not fit the points.
 
     Notes
     -----
@@ -131,18 +131,20 @@ def measure_trust(
     >>> placed = place(corpus, "self", 0)
     >>> plots = principal_components(placed)
     >>> trust = measure_trust(corpus, "self", 0, placed, plots.coordinates)
-    >>> trust[0].queries, trust[0].recall > trust[0].chance
+    >>> trust[0].num_queries, trust[0].recall > trust[0].chance
     (20, True)
     """
     check_corpus(corpus)
-    queries = whole_number("queries", queries, 1, hint="the number of queries to measure")
+    max_queries = whole_number(
+        "max_queries", max_queries, 1, hint="the number of queries to measure"
+    )
     points = corpus.points(stack)
     if coordinates.dim() != 3 or coordinates.shape[:2] != (len(placed.heads), len(points)):
         raise ValueError(
             f"coordinates must be (heads, points, dimensions), here ({len(placed.heads)}, "
             f"{len(points)}, 2) or 3; got {tuple(coordinates.shape)}"
         )
-    count = min(queries, points.num_queries)
+    count = min(max_queries, points.num_queries)
     rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
     with torch_threads(1):
         blocks = list(_own_pairs(corpus, stack, layer, placed.heads, np.sort(rows)))

@@ -57,21 +57,21 @@ def num_scored_queries(stack: AttentionStack) -> int | None:
     return min(SAMPLED_QUERIES, num_queries)
 
 
-def sample_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np.int64]:
+def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDArray[np.int64]:
     """Return ascending query positions, spread evenly over the text.
 
-    All queries are returned if there are at most `most`. Otherwise each of `most` equal parts
-    contributes one query, at multiples of the golden ratio of the part's length. The selection is
-    deterministic. It avoids periodic structure such as the rows of an image, where evenly spaced
-    queries could all be in one column.
+    All queries are returned if there are at most `max_queries`. Otherwise the text is divided into
+    `max_queries` equal parts. Each part contributes one query, at multiples of the golden ratio of
+    the part's length. The selection is deterministic. It avoids periodic structure such as the
+    rows of an image, where evenly spaced queries could all be in one column.
 
     >>> sample_queries(3).tolist()
     [0, 1, 2]
     >>> sample_queries(32_768)[:4].tolist()
     [256, 572, 1400, 1717]
     """
-    most = whole_number("queries", most, 1, hint="the number of queries to take")
-    num_sampled = min(num_queries, most)
+    max_queries = whole_number("max_queries", max_queries, 1, hint="the number of queries to take")
+    num_sampled = min(num_queries, max_queries)
     parts = np.arange(num_sampled)
     offsets = (0.5 + parts * _GOLDEN_RATIO) % 1.0
     # Rounding must not move a query into the next part.

@@ -44,7 +44,12 @@ def test_a_planted_head_is_found_with_its_numbers() -> None:
     stack = stack_of(weights)
     found = distinct_head(stack)
     assert found is not None
-    assert (found.layer, found.head, found.pattern, found.queries) == (2, 3, "previous token", None)
+    assert (found.layer, found.head, found.pattern, found.num_queries) == (
+        2,
+        3,
+        "previous token",
+        None,
+    )
     # The measure of arrays; of given weights no mask is known, so even attention is to all keys.
     assert found.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
     assert found.score == head_scores(stack, "previous token")[2][3]
@@ -160,8 +165,8 @@ def test_a_long_text_is_estimated_as_views_score_it() -> None:
     stack = long_stack(5000, 1)
     found = distinct_head(stack)
     assert found is not None
-    assert (found.pattern, found.queries) == ("previous token", 64)
-    assert found.score == head_scores(stack, "previous token", queries=64)[0][0]
+    assert (found.pattern, found.num_queries) == ("previous token", 64)
+    assert found.score == head_scores(stack, "previous token", max_queries=64)[0][0]
 
 
 def test_where_it_would_take_long_there_is_none() -> None:

@@ -207,19 +207,19 @@ def test_a_sample_is_measured_alone() -> None:
     rows = sample_queries(num_tokens, taken)
     weights = stack.weights(layer=0).astype(np.float64)[:, rows]
     previous = weights[:, np.arange(taken), rows - 1].sum(1) / taken
-    assert_allclose(head_scores(stack, "previous token", queries=taken)[0], previous, atol=1e-6)
+    assert_allclose(head_scores(stack, "previous token", max_queries=taken)[0], previous, atol=1e-6)
     same = (np.arange(num_tokens) % 11 == rows[:, None] % 11) & (
         np.arange(num_tokens) < rows[:, None]
     )
     expected = (weights * same).sum((1, 2)) / np.count_nonzero(same.any(1))
-    scores = all_head_scores(stack, queries=taken)
+    scores = all_head_scores(stack, max_queries=taken)
     assert_allclose(scores["same token"][0], expected, atol=1e-6)
     assert set(scores) == set(patterns_of(stack))
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     entropy = -(weights * logarithms).sum(-1).mean(-1)
-    assert_allclose(head_entropy(stack, queries=taken)[0], entropy, atol=1e-5)
-    with pytest.raises(ValueError, match="queries=0 must be at least 1"):
-        head_scores(stack, "self", queries=0)
+    assert_allclose(head_entropy(stack, max_queries=taken)[0], entropy, atol=1e-5)
+    with pytest.raises(ValueError, match="max_queries=0 must be at least 1"):
+        head_scores(stack, "self", max_queries=0)
 
 
 @given(st.integers(0, 99), st.integers(1, 40))

@@ -114,10 +114,10 @@ def test_a_sample_of_queries() -> None:
     words = [f" w{number}" for number in range(300)]
     a, b = random_record(0, words), random_record(1, words)
     found = av.compare(a, b)
-    whole, sample = np.stack(found.distance()), np.stack(found.distance(queries=64))
+    whole, sample = np.stack(found.distance()), np.stack(found.distance(max_queries=64))
     assert 0 < np.abs(whole - sample).max() < 3 * 0.5 / 64**0.5
-    assert set(found.to_pandas(queries=5)["query"]) <= set(range(300))
-    assert found.to_pandas(queries=5)["query"].nunique() <= 5
+    assert set(found.to_pandas(max_queries=5)["query"]) <= set(range(300))
+    assert found.to_pandas(max_queries=5)["query"].nunique() <= 5
 
 
 def test_only_what_both_have_is_compared() -> None:
@@ -180,7 +180,7 @@ def test_nothing_as_large_as_queries_times_keys_is_held(monkeypatch: pytest.Monk
         return logits
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", shared_logits)
-    found.distance(queries=2000)
+    found.distance(max_queries=2000)
     assert 0 < largest <= 1 << 22
 
 

@@ -104,7 +104,7 @@ def test_long_texts_are_sampled_and_say_so() -> None:
     comparison = av.compare(a, b)
     stack = comparison.describe()["stacks"]["self"]
     assert stack["sampled"] == 64
-    assert stack["distances"][1][0] == comparison.distance(queries=64)[0].tolist()
+    assert stack["distances"][1][0] == comparison.distance(max_queries=64)[0].tolist()
     assert all(each > 0 for each in stack["rounding"][1][0])
 
 

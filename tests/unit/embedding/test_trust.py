@@ -107,7 +107,7 @@ def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> lis
         assert [value is None for value in one] == [value is None for value in other]
         known = [value for value in one if value is not None]
         assert_allclose(known, [value for value in other if value is not None], atol=1e-4)
-        assert (figures.queries, figures.num_total) == (made.points(stack).num_queries,) * 2
+        assert (figures.num_queries, figures.num_total) == (made.points(stack).num_queries,) * 2
     return [figures for figures in measured if figures is not None]
 
 
@@ -156,7 +156,7 @@ def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kin
     made = with_vectors(queries[:, token], keys[:, token], [60] * 10)
     # As many plots, since equal tokens are found, or not, all at once.
     plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
-    found = measure_trust(made, None, 0, place(made, None, 0), plots, queries=60)
+    found = measure_trust(made, None, 0, place(made, None, 0), plots, max_queries=60)
     recalls, chances = (
         np.array([getattr(figures, figure) for figures in found]) for figure in ("recall", "chance")
     )
@@ -216,13 +216,13 @@ def test_some_queries_estimate_what_all_say() -> None:
     placed = place(made, None, 0)
     plots = principal_components(placed).coordinates
     for whole, part in zip(
-        measure_trust(made, None, 0, placed, plots, queries=10**9),
-        measure_trust(made, None, 0, placed, plots, queries=200, seed=3),
+        measure_trust(made, None, 0, placed, plots, max_queries=10**9),
+        measure_trust(made, None, 0, placed, plots, max_queries=200, seed=3),
         strict=True,
     ):
         assert whole is not None
         assert part is not None
-        assert (whole.queries, part.queries, part.num_total) == (1000, 200, 1000)
+        assert (whole.num_queries, part.num_queries, part.num_total) == (1000, 200, 1000)
         assert part.plot == pytest.approx(whole.plot, abs=0.05)
         assert part.recall == pytest.approx(whole.recall, abs=0.05)
 
@@ -259,9 +259,9 @@ def test_a_head_with_a_problem_has_no_figures() -> None:
 @pytest.mark.parametrize(
     ("queries", "error", "say"),
     [
-        (0, ValueError, "queries=0 must be at least 1"),
-        (True, TypeError, "queries=True must be a whole number"),
-        (0.5, TypeError, r"queries=0\.5 must be a whole number"),
+        (0, ValueError, "max_queries=0 must be at least 1"),
+        (True, TypeError, "max_queries=True must be a whole number"),
+        (0.5, TypeError, r"max_queries=0\.5 must be a whole number"),
     ],
 )
 def test_a_number_of_queries_that_is_none_is_refused(
@@ -271,7 +271,7 @@ def test_a_number_of_queries_that_is_none_is_refused(
     placed = place(made, None, 0)
     with pytest.raises(error, match=say):
         measure_trust(
-            made, None, 0, placed, principal_components(placed).coordinates, queries=queries
+            made, None, 0, placed, principal_components(placed).coordinates, max_queries=queries
         )
 
 

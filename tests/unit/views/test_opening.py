@@ -45,7 +45,7 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
         "pattern": "previous token",
         "score": found.score,
         "even": pytest.approx(1 / N),
-        "queries": None,
+        "num_queries": None,
     }
     # What is shown first is said by the page, too.
     state = data_of(opened.to_html())["state"]

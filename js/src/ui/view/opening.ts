@@ -12,8 +12,8 @@ export interface Opening {
   score: number;
   /** The score that even attention would have. */
   even: number;
-  /** How many queries both are estimated from; null where they are of all. */
-  queries: number | null;
+  /** Number of sampled queries behind both scores, or null if computed from all queries. */
+  num_queries: number | null;
 }
 
 /** Why a view opened where it is; "" where it was told to, or is elsewhere by now. */
@@ -22,10 +22,10 @@ export function openingInWords(
   at: { stack: { name: string }; layer: number; chosen: readonly number[] },
 ): string {
   if (opening === null) return "";
-  const { stack, layer, head, pattern, score, even, queries } = opening;
+  const { stack, layer, head, pattern, score, even, num_queries } = opening;
   const here = withoutNumber(at.stack.name) === stack && at.layer === layer;
   if (!here || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
-  const estimate = queries === null ? "" : `, estimated from ${queries} queries`;
+  const estimate = num_queries === null ? "" : `, estimated from ${num_queries} queries`;
   return (
     `Opened at ${headName(opening)}, which shows the most distinct pattern: ${quoted(pattern)}, ` +
     `${formatWeight(score)} of the weight where even attention has ${formatWeight(even)}${estimate}.`

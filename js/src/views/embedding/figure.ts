@@ -289,7 +289,7 @@ function headsCsv(store: EmbeddingStore): string {
       trust?.plot ?? null,
       trust?.recall ?? null,
       trust?.chance ?? null,
-      trust?.queries ?? null,
+      trust?.num_queries ?? null,
     ];
   });
   const columns = [

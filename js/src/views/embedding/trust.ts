@@ -47,8 +47,8 @@ export function stepsInWords(trust: HeadTrust): string {
   if (steps.some((value) => value === null)) return "";
   const [before, placed, plot] = steps.map((value) => formatCorrelation(value as number));
   const measured =
-    trust.queries < trust.num_total
-      ? ` Measured on ${counted(trust.queries)} of ${several(trust.num_total, "query", "queries")}.`
+    trust.num_queries < trust.num_total
+      ? ` Measured on ${counted(trust.num_queries)} of ${several(trust.num_total, "query", "queries")}.`
       : "";
   return `r of the vectors as they are ${before}, as placed ${placed}, on the plot ${plot}.${measured}`;
 }

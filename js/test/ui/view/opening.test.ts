@@ -9,7 +9,7 @@ const opening: Opening = {
   pattern: "previous token",
   score: 0.871,
   even: 0.0625,
-  queries: null,
+  num_queries: null,
 };
 const at = (layer: number, ...chosen: number[]) => ({ stack: { name: "self" }, layer, chosen });
 
@@ -18,7 +18,7 @@ describe("where a view opened", () => {
     expect(openingInWords(opening, at(3, 1))).toBe(
       "Opened at layer 3, head 1, which shows the most distinct pattern: “previous token”, 0.87 of the weight where even attention has 0.06.",
     );
-    expect(openingInWords({ ...opening, queries: 64 }, at(3, 1))).toContain(
+    expect(openingInWords({ ...opening, num_queries: 64 }, at(3, 1))).toContain(
       "has 0.06, estimated from 64 queries.",
     );
   });

@@ -32,7 +32,7 @@ const TRUST: HeadTrust = {
   plot: -0.6149,
   recall: 0.38,
   chance: 0.09,
-  queries: 512,
+  num_queries: 512,
   num_total: 5000,
 };
 
@@ -117,7 +117,7 @@ describe("trust", () => {
     expect(stepsInWords(TRUST)).toBe(
       "r of the vectors as they are −0.31, as placed −0.55, on the plot −0.61. Measured on 512 of 5,000 queries.",
     );
-    expect(stepsInWords({ ...TRUST, queries: 5000 })).not.toContain("Measured");
+    expect(stepsInWords({ ...TRUST, num_queries: 5000 })).not.toContain("Measured");
     expect(stepsInWords({ ...TRUST, before: null })).toBe("");
   });
 });

@@ -96,7 +96,7 @@ export function trustFor(layer: number, head: number) {
     plot: -layer / 10,
     recall: null,
     chance: null,
-    queries: 4,
+    num_queries: 4,
     num_total: 6,
   };
 }

@@ -184,7 +184,7 @@ class HeadTrustFigures(TypedDict):
         Share of a query's ten strongest keys that are among its ten nearest on the plot.
     chance : float or None
         Expected recall for random positions.
-    queries, num_total : int
+    num_queries, num_total : int
         Number of measured queries, and of all queries.
     """
 
@@ -194,7 +194,7 @@ class HeadTrustFigures(TypedDict):
     plot: float | None
     recall: float | None
     chance: float | None
-    queries: int
+    num_queries: int
     num_total: int
 
 
@@ -469,8 +469,10 @@ class EmbeddingAnswers:
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
         # Queries have many keys in long texts, so that fewer queries are enough.
         num_keys = self.corpus.points(stack).num_keys
-        queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_PAIRS // num_keys))
-        measured = measure_trust(self.corpus, stack, layer, placed, coordinates, queries=queries)
+        max_queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_PAIRS // num_keys))
+        measured = measure_trust(
+            self.corpus, stack, layer, placed, coordinates, max_queries=max_queries
+        )
         return [_trust_header(head, each) for head, each in zip(heads, measured, strict=True)]
 
 

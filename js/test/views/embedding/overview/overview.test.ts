@@ -20,7 +20,7 @@ function trusted(correlation: number | null, recall: number | null): HeadTrust {
     plot: correlation,
     recall,
     chance: null,
-    queries: 1,
+    num_queries: 1,
     num_total: 1,
   };
 }
