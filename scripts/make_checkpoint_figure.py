@@ -74,7 +74,7 @@ class Measured:
     steps: list[int]
     scores: Numbers
     losses: Numbers
-    even: float
+    baseline: float
     head: tuple[int, int]
     weights: list[Numbers]
 
@@ -115,13 +115,13 @@ def measure(folder: Path, texts: Sequence[str]) -> Measured:
         losses.append(each_token.mean(dim=1).double().numpy())
     last = np.mean(scores[-1], axis=-1)
     layer, head = (int(index) for index in np.unravel_index(last.argmax(), last.shape))
-    even = float(uniform_scores(records[0].stack(), "induction")[0][0])
+    baseline = float(uniform_scores(records[0].stack(), "induction")[0][0])
     weights = [record.stack().weights(layer=layer, head=head) for record in records]
     return Measured(
         steps,
         np.array(scores),
         np.array(losses),
-        even,
+        baseline,
         (layer, head),
         [np.array(w) for w in weights],
     )
@@ -129,7 +129,7 @@ def measure(folder: Path, texts: Sequence[str]) -> Measured:
 
 def report(name: str, measured: Measured) -> None:
     """Print the numbers of the figure: the best head of each layer."""
-    print(f"{name}: even attention scores {measured.even:.3f}")
+    print(f"{name}: uniform attention scores {measured.baseline:.3f}")
     scores, errors = mean_and_error(measured.scores)
     losses, loss_errors = mean_and_error(measured.losses)
     for number, step in enumerate(measured.steps):
@@ -207,14 +207,14 @@ def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) ->
         yield path([(left, y), (left + PLOT, y)], stroke=rule)
         yield text((left - 8, y + 4), f"{value:g}", muted, 11, "end")
     scores, errors = mean_and_error(measured.scores)
-    even = bottom - HIGH * measured.even
+    baseline = bottom - HIGH * measured.baseline
     for number in range(scores.shape[1]):
         for head in range(scores.shape[2]):
             means = (scores[:, number, head], errors[:, number, head])
             yield from band(means, xs, (bottom, HIGH), colors["layers"][number])
-    yield path([(left, even), (left + PLOT, even)], stroke=ink, stroke_dasharray="4 3")
+    yield path([(left, baseline), (left + PLOT, baseline)], stroke=ink, stroke_dasharray="4 3")
     # The label is above the heads with low scores.
-    yield text((left + 6, even - 7), f"even attention: {measured.even:.2f}", muted, 11)
+    yield text((left + 6, baseline - 7), f"uniform attention: {measured.baseline:.2f}", muted, 11)
     for number in range(scores.shape[1]):
         x = left + PLOT - 62 * (scores.shape[1] - number)
         yield path([(x, 42), (x + 14, 42)], stroke=colors["layers"][number], stroke_width=2.5)

@@ -216,8 +216,8 @@ def test_the_table_of_all_heads_is_their_trust(show: Show, corpus: av.Corpus) ->
         }.items():
             assert float(row[ours]) == pytest.approx(told[theirs], abs=1e-4)
         # No text has more than ten keys.
-        assert (row["recall"], row["chance"]) == ("", "")
-        assert told["recall"] is told["chance"] is None
+        assert (row["recall"], row["recall_baseline"]) == ("", "")
+        assert told["recall"] is told["recall_baseline"] is None
         assert int(row["queries_measured"]) == told["num_queries"]
 
 

@@ -1,6 +1,6 @@
 """Sharpening: queries and keys of a random model are scaled until its rows are peaked.
 
-A random model attends nearly evenly, so that any formula looks right. Here a wrong one shows.
+A random model attends nearly uniformly, so that any formula looks right. Here a wrong one shows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tiny models with sharpened attention, and tokenizers trained on a few sentences.
 
-A random model attends nearly evenly, so that any formula looks right. Queries and keys are scaled
-up here until rows are peaked: then a wrong one shows.
+A random model attends nearly uniformly, so that any formula looks right. Queries and keys are
+scaled up here until rows are peaked: then a wrong one shows.
 """
 
 from __future__ import annotations

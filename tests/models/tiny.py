@@ -1,7 +1,7 @@
 """Tiny models of any kind, and what their own code says about their attention.
 
-A random model attends nearly evenly, so that any formula looks right: queries and keys are scaled
-up until rows are peaked, and whoever compares says that they are.
+A random model attends nearly uniformly, so that any formula looks right: queries and keys are
+scaled up until rows are peaked, and whoever compares says that they are.
 """
 
 from __future__ import annotations

@@ -770,7 +770,7 @@ export interface HeadTrustFigures {
   /** Share of a query's ten strongest keys that are among its ten nearest on the plot. */
   recall: number | null;
   /** Expected recall for random positions. */
-  chance: number | null;
+  recall_baseline: number | null;
   /** Number of measured queries, and of all queries. */
   num_queries: number;
   num_total: number;

@@ -3,7 +3,7 @@
 >>> import attnviz as av
 >>> av.analysis.head_scores(record, "previous token")                    # doctest: +SKIP
 
-``docs/analysis.md`` has the formulas, their sources, and what even attention would score.
+``docs/analysis.md`` has the formulas, their sources, and what uniform attention would score.
 
 `attnviz.analysis.patterns`
     How much weight a head gives to the previous token, the same token, what followed it, ...

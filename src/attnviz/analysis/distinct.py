@@ -1,4 +1,4 @@
-"""The head of a stack whose pattern stands out most from even attention."""
+"""The head of a stack whose pattern stands out most from uniform attention."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOT_TELLING = frozenset({"first token"})
 # A pattern that few queries can show is not what a picture of the head shows, and may be chance.
 _LEAST_QUERIES = 8
 _LEAST_SHARE_OF_QUERIES = 0.25
-# Less than this above even attention is not a pattern that is seen at a glance.
+# Less than this above uniform attention is not a pattern that is seen at a glance.
 _LEAST_DISTINCT = 0.5
 
 
@@ -52,16 +52,16 @@ class DistinctHead:
         One of `attnviz.analysis.PATTERNS`.
     score : float
         Its score, as `head_scores` gives it: the share of the weight on the pattern's pairs.
-    even : float
-        What even attention would score, as `uniform_scores` gives it.
+    baseline : float
+        What uniform attention would score, as `uniform_scores` gives it.
     num_queries : int or None
-        Number of sampled queries from which `score` and `even` are estimated, or None if they are
-        computed from all queries.
+        Number of sampled queries from which `score` and `baseline` are estimated. None if they
+        come from all queries.
 
     Examples
     --------
-    >>> found = DistinctHead(3, 1, "previous token", score=0.9, even=0.2, num_queries=None)
-    >>> round((found.score - found.even) / (1 - found.even), 3)
+    >>> found = DistinctHead(3, 1, "previous token", score=0.9, baseline=0.2, num_queries=None)
+    >>> round((found.score - found.baseline) / (1 - found.baseline), 3)
     0.875
     """
 
@@ -69,7 +69,7 @@ class DistinctHead:
     head: int
     pattern: str
     score: float
-    even: float
+    baseline: float
     num_queries: int | None
 
 
@@ -85,23 +85,23 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     Returns
     -------
     DistinctHead or None
-        The head for which (score - even) / (1 - even) is largest, where `even` is the score that
-        even attention would have: 0 for even attention, 1 where all weight is on the pattern. None
-        where
+        The head with the largest (score - baseline) / (1 - baseline). `baseline` is the score of
+        uniform attention. The quotient is 0 for uniform attention, and 1 if all weight is on the
+        pattern. None if
 
-        - it is below a half for every head,
-        - the queries and keys of `stack` are different tokens, or fewer than 8 queries, or fewer
-          than a quarter of them, can show a pattern,
-        - numbers are signed, as differences are,
+        - the quotient is below 0.5 for every head,
+        - the queries and keys of `stack` are different tokens,
+        - fewer than 8 queries, or fewer than a quarter of them, can show any pattern,
+        - `stack` has signed numbers, such as differences,
         - 64 queries of all heads have more than 2**24 weights (144 heads of 1,800 tokens).
 
-        The pattern is one of `patterns_of` the stack but ``"first token"``: many heads of any model
-        rest on the first token, whatever the text.
+        The pattern is one of `patterns_of` the stack, except ``"first token"``: many heads of any
+        model attend to the first token of any text.
 
     See Also
     --------
     head_scores : the scores of all heads.
-    uniform_scores : what even attention would score.
+    uniform_scores : what uniform attention would score.
 
     Raises
     ------
@@ -110,18 +110,18 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
     Notes
     -----
-    Heads are compared by 64 queries from all over the text, or by all of a shorter one. The measure
-    is the share of what even attention leaves, as in Cohen's kappa (Cohen 1960, "A coefficient of
-    agreement for nominal scales"), so that a pattern of many pairs does not win by their number.
+    Heads are compared on up to 64 queries, spread over the text. The quotient corrects the score
+    for the baseline as Cohen's kappa does (Cohen 1960, "A coefficient of agreement for nominal
+    scales"). Without the correction a pattern with many pairs would win.
 
     Examples
     --------
     >>> import attnviz as av
-    >>> even, before = np.full((10, 10), 0.1), np.eye(10, k=-1)
+    >>> uniform, before = np.full((10, 10), 0.1), np.eye(10, k=-1)
     >>> before[0, 0] = 1
-    >>> stack = av.AttentionRecord.from_weights([[even, before]], list("abcdefghij")).stack()
+    >>> stack = av.AttentionRecord.from_weights([[uniform, before]], list("abcdefghij")).stack()
     >>> found = distinct_head(stack)
-    >>> found.layer, found.head, found.pattern, found.score, round(found.even, 2)
+    >>> found.layer, found.head, found.pattern, found.score, round(found.baseline, 2)
     (0, 1, 'previous token', 1.0, 0.1)
     """
     stack = stack_of(stack)
@@ -141,10 +141,10 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         heads = range(stack.num_heads(layer))
         measured = _measured(stack, layer, heads, blocks, known)
         for head, of_patterns in zip(heads, measured.tolist(), strict=True):
-            for pattern, (score, even, count) in zip(patterns, of_patterns, strict=True):
-                if count < least or even >= 1:
+            for pattern, (score, baseline, count) in zip(patterns, of_patterns, strict=True):
+                if count < least or baseline >= 1:
                     continue
-                distinct = (score - even) / (1 - even)
+                distinct = (score - baseline) / (1 - baseline)
                 if distinct >= _LEAST_DISTINCT and (best is None or distinct > best[0]):
                     best = (distinct, layer, head, pattern)
     if best is None:
@@ -160,8 +160,8 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     num_queries = num_scored_queries(stack)
     score = float(run_steps(scores_of_heads(stack, [pattern], layer, [head], num_queries))[0, 0])
     blocks = _pairs(stack, [pattern], num_queries)
-    [[(_, even, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()
-    return DistinctHead(layer, head, pattern, score, even, num_queries)
+    [[(_, baseline, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()
+    return DistinctHead(layer, head, pattern, score, baseline, num_queries)
 
 
 # Queries, and for each pattern the places of its pairs among them: rows and keys.
@@ -186,7 +186,7 @@ def _measured(
     blocks: Sequence[_Block],
     known: _Known,
 ) -> NDArray[np.float64]:
-    """For each head and pattern the score, that of even attention, and how many queries show it.
+    """For each head and pattern the score, that of uniform attention, and how many queries show it.
 
     `known` keeps what masks say for further layers, whose masks are mostly the same.
     """
@@ -205,10 +205,13 @@ def _measured(
 
 
 def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairPlaces]) -> NDArray[np.float64]:
-    """What even attention has on each pattern, and queries that show it: (heads, patterns, 2)."""
-    evenly = 1 / np.maximum(allowed.sum(axis=-1), 1)
+    """Return the weight of uniform attention on each pattern, and the number of rows with a pair.
+
+    The shape is (heads, patterns, 2).
+    """
+    uniform = 1 / np.maximum(allowed.sum(axis=-1), 1)
     of_patterns = [
-        (pairs.sums_by_row(evenly, allowed), pairs.count_rows(allowed)) for pairs in patterns
+        (pairs.sums_by_row(uniform, allowed), pairs.count_rows(allowed)) for pairs in patterns
     ]
     found = np.array(of_patterns, np.float64).reshape(len(patterns), 2, len(allowed))
     return found.transpose(2, 0, 1)

@@ -121,7 +121,7 @@ def head_scores(
 
     See Also
     --------
-    uniform_scores : what even attention would score, to compare with.
+    uniform_scores : what uniform attention would score, to compare with.
     attnviz.analysis.patterns : the measures, for weights that are there as arrays.
 
     Notes
@@ -189,7 +189,7 @@ def head_entropy(
     -------
     list of ndarray of float64
         One a layer, in the order of ``stack.layers``, each (heads,), in nats: 0 where every query
-        attends to one key, log(number of keys) where all attend evenly to all. NaN where no query
+        attends to one key, log(number of keys) if all attend uniformly to all. NaN if no query
         attends to anything.
 
     Raises
@@ -235,7 +235,7 @@ def head_entropy(
 def uniform_scores(
     stack: AttentionStack | AttentionRecord, pattern: str, *, max_queries: int | None = None
 ) -> list[Scores]:
-    """Measure what even attention would score: the baseline of `head_scores` and `head_entropy`.
+    """Measure what uniform attention would score: the baseline of `head_scores` and `head_entropy`.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def uniform_scores(
     Returns
     -------
     list of ndarray of float64
-        As `head_scores` gives them, of heads whose queries attend evenly to all keys that the
+        As `head_scores` gives them, of heads whose queries attend uniformly to all keys that the
         model's mask allows. A head that scores less attends less to the pattern than chance would.
 
     Raises
@@ -271,7 +271,7 @@ def uniform_scores(
     """
     stack = stack_of(stack)
     entropy = pattern == "entropy"
-    _need_weights(stack, "scores of even attention")
+    _need_weights(stack, "scores of uniform attention")
     if not entropy:
         _check_pattern(stack, pattern)
     codes = token_codes(stack) if pattern in _WITH_REPETITIONS else None

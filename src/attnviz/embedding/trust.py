@@ -56,7 +56,7 @@ class HeadTrust:
         Mean share of a query's ten keys with the largest q . k that are among its ten nearest keys
         on the plot. Only queries with more than ten keys count. None if there are none. Ties of
         products and of positions are broken at random, and the best possible plot gets 1.
-    chance : float or None
+    recall_baseline : float or None
         Expected recall for random positions: the mean of ten divided by the number of keys, and
         more if products are tied.
     num_queries, num_total : int
@@ -67,7 +67,7 @@ class HeadTrust:
     placed: float | None
     plot: float | None
     recall: float | None
-    chance: float | None
+    recall_baseline: float | None
     num_queries: int
     num_total: int
 
@@ -131,7 +131,7 @@ def measure_trust(
     >>> placed = place(corpus, "self", 0)
     >>> plots = principal_components(placed)
     >>> trust = measure_trust(corpus, "self", 0, placed, plots.coordinates)
-    >>> trust[0].num_queries, trust[0].recall > trust[0].chance
+    >>> trust[0].num_queries, trust[0].recall > trust[0].recall_baseline
     (20, True)
     """
     check_corpus(corpus)
@@ -164,10 +164,12 @@ def measure_trust(
         if why is not None or not bool(torch.isfinite(plots[head]).all()):
             found.append(None)
             continue
-        before, placed_in, plot, recall, chance = (
+        before, placed_in, plot, recall, baseline = (
             total / says if says else None for total, says in sums[:, :, head].tolist()
         )
-        found.append(HeadTrust(before, placed_in, plot, recall, chance, count, points.num_queries))
+        found.append(
+            HeadTrust(before, placed_in, plot, recall, baseline, count, points.num_queries)
+        )
     return found
 
 
@@ -286,8 +288,12 @@ def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
     allowed = block.allowed.flatten(0, 1)
     size = spaces.size_of_products(block.rows).flatten()[:, None]
     same_position = spaces.same_position.repeat_interleave(len(block.rows))[:, None]
-    recall, chance, enough = _recall(products, distances[-1], allowed, size, same_position)
-    found = [*_correlations(products, distances, allowed, size), (recall, enough), (chance, enough)]
+    recall, baseline, enough = _recall(products, distances[-1], allowed, size, same_position)
+    found = [
+        *_correlations(products, distances, allowed, size),
+        (recall, enough),
+        (baseline, enough),
+    ]
     return np.stack(
         [
             torch.stack([torch.where(says, values.double(), 0.0), says.double()])

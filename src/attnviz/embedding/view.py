@@ -38,7 +38,15 @@ __all__ = ["COLORINGS", "EmbeddingView"]
 
 _LARGEST_SEED = 2**32 - 1
 # Fields of `HeadTrust` in the table of `trust`.
-_TRUST_FIGURES = ("before", "placed", "plot", "recall", "chance", "num_queries", "num_total")
+_TRUST_FIGURES = (
+    "before",
+    "placed",
+    "plot",
+    "recall",
+    "recall_baseline",
+    "num_queries",
+    "num_total",
+)
 
 
 class EmbeddingView(HeadRoles):
@@ -366,7 +374,7 @@ class EmbeddingView(HeadRoles):
             means over queries of the correlation between distance and product, over the keys that
             each query may attend to: for the vectors of the model, for the placed vectors, and for
             the plot. The best is -1. ``recall`` is the share of a query's ten strongest keys that
-            are among its ten nearest, and ``chance`` its expected value for random positions.
+            are among its ten nearest, and ``recall_baseline`` its expected value for random positions.
             ``num_queries`` of ``num_total`` were measured. ``problem`` says why a head shows nothing.
             Figures that cannot be computed are None.
 

@@ -319,7 +319,7 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
             share = uniform_share_of_first(len(stack.query_tokens), len(layers))
             notes.append(
                 f"In stack {quote(name)} the first token gets {share:.0%} of the last one where "
-                "all attention is even: a large number there says nothing."
+                "all attention is uniform: a large number there says nothing."
             )
     if not stacks:
         raise NotImplementedError(

@@ -215,7 +215,7 @@ class MixedLayers(LayerAttention):
 
 
 def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:
-    """What rollout gives the first token from the last one where all causal attention is even.
+    """What rollout gives the first token from the last one where all causal attention is uniform.
 
     >>> uniform_share_of_first(2, 1)
     0.25

@@ -521,8 +521,8 @@ class SetWeights(Change):
             vectors = attention.vectors
             if self.weights == "uniform":
                 if vectors is not None:
-                    even = uniform_attention(vectors)
-                    return {head: (even, head) for head in heads}
+                    uniform = uniform_attention(vectors)
+                    return {head: (uniform, head) for head in heads}
                 own = attention
                 while isinstance(own, DerivedAttention) and own.vectors is None:
                     own = own.base

@@ -154,8 +154,8 @@ class UniformWeights(ReweightedAttention):
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         flags = self.base.allowed(head, rows, slice(0, self.num_keys))
         counts = np.maximum(flags.sum(axis=1, keepdims=True), 1)
-        even: NDArray[np.float32] = (flags[:, columns] / counts).astype(np.float32)
-        return even
+        uniform: NDArray[np.float32] = (flags[:, columns] / counts).astype(np.float32)
+        return uniform
 
 
 def uniform_attention(attention: QueryKeyAttention) -> QueryKeyAttention:

@@ -612,7 +612,7 @@ class AttentionRecord:
         >>> queries = keys = [[[[1.0, 0.0], [0.0, 2.0], [0.0, 1.0]]]]
         >>> record = AttentionRecord.from_qk(queries, keys, ["a", "b", "c"], causal=True)
         >>> sources = record.sources("c")
-        >>> sources.query, sources.means.round(2).tolist(), sources.even.tolist()
+        >>> sources.query, sources.means.round(2).tolist(), sources.baseline.tolist()
         (1, [0.06, 0.94, 0.0], [0.5, 0.5, 0.0])
         """
         from attnviz.record.sources import find_sources

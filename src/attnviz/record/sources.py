@@ -46,7 +46,7 @@ class Sources:
         Index into `heads` of the head with the largest weight for each key.
     most : ndarray of float32, (keys,)
         Weight that this head gives the key.
-    even : ndarray of float64, (keys,)
+    baseline : ndarray of float64, (keys,)
         Mean weight of each key if every head attended uniformly to all keys that its mask allows.
     query_tokens, key_tokens : Tokens
         Tokens of the stack.
@@ -65,7 +65,7 @@ class Sources:
     means: NDArray[np.float64]
     strongest_heads: NDArray[np.int64]
     most: NDArray[np.float32]
-    even: NDArray[np.float64]
+    baseline: NDArray[np.float64]
     query_tokens: Tokens = field(repr=False)
     key_tokens: Tokens = field(repr=False)
     caveats: tuple[str, ...] = CAVEATS
@@ -92,7 +92,7 @@ class Sources:
         -------
         pandas.DataFrame
             One row per key with weight, in descending order of the mean. The columns are ``key``,
-            ``key_token``, ``mean``, ``even``, ``strongest_layer``, ``strongest_head`` and
+            ``key_token``, ``mean``, ``baseline``, ``strongest_layer``, ``strongest_head`` and
             ``strongest_weight``.
 
         Raises
@@ -110,7 +110,7 @@ class Sources:
                 "key": top,
                 "key_token": pd.Categorical([self.key_tokens.text[key] for key in top.tolist()]),
                 "mean": self.means[top],
-                "even": self.even[top],
+                "baseline": self.baseline[top],
                 "strongest_layer": strongest[:, 0],
                 "strongest_head": strongest[:, 1],
                 "strongest_weight": self.most[top],
@@ -128,8 +128,9 @@ class Sources:
             layer, head = self.heads[self.strongest_heads[key]]
             token = quote(self.key_tokens.text[key])
             lines.append(
-                f"  {self.means[key]:.3f}  {token} ({key}), even attention "
-                f"{self.even[key]:.3f}; most in layer {layer}, head {head}: {self.most[key]:.2f}"
+                f"  {self.means[key]:.3f}  {token} ({key}), uniform attention "
+                f"{self.baseline[key]:.3f}; most in layer {layer}, head {head}: "
+                f"{self.most[key]:.2f}"
             )
         return "\n".join([*lines, *self.caveats])
 
@@ -140,7 +141,7 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
     query, text = _predicting(stack, token)
     num_keys = len(stack.key_tokens)
     heads: list[tuple[int, int]] = []
-    means, even = np.zeros(num_keys), np.zeros(num_keys)
+    means, baseline = np.zeros(num_keys), np.zeros(num_keys)
     most, strongest = np.zeros(num_keys, np.float32), np.zeros(num_keys, np.int64)
     for layer in stack.layers:
         attention = stack.attention(layer)
@@ -156,7 +157,7 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
             strongest[stronger], most[stronger] = len(heads), weights[stronger]
             heads.append((layer, head))
             means += weights
-            even += allowed / max(1, np.count_nonzero(allowed))
+            baseline += allowed / max(1, np.count_nonzero(allowed))
     return Sources(
         token=text,
         query=query,
@@ -165,7 +166,7 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
         means=means / len(heads),
         strongest_heads=strongest,
         most=most,
-        even=even / len(heads),
+        baseline=baseline / len(heads),
         query_tokens=stack.query_tokens,
         key_tokens=stack.key_tokens,
     )

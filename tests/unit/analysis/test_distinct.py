@@ -50,10 +50,10 @@ def test_a_planted_head_is_found_with_its_numbers() -> None:
         "previous token",
         None,
     )
-    # The measure of arrays; of given weights no mask is known, so even attention is to all keys.
+    # The measure of arrays; of given weights no mask is known, so uniform attention is to all keys.
     assert found.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
     assert found.score == head_scores(stack, "previous token")[2][3]
-    assert found.even == pytest.approx(1 / N, abs=1e-6)
+    assert found.baseline == pytest.approx(1 / N, abs=1e-6)
 
 
 def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
@@ -65,8 +65,8 @@ def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
     assert found is not None
     assert found.pattern == "previous token"
     # Query q sees q + 1 keys.
-    assert found.even == pytest.approx(np.mean([1 / (q + 1) for q in range(1, N)]), abs=1e-6)
-    assert found.even == uniform_scores(record, "previous token")[found.layer][found.head]
+    assert found.baseline == pytest.approx(np.mean([1 / (q + 1) for q in range(1, N)]), abs=1e-6)
+    assert found.baseline == uniform_scores(record, "previous token")[found.layer][found.head]
 
 
 def test_layers_with_other_masks_are_each_held_against_their_own() -> None:
@@ -93,7 +93,7 @@ def test_layers_with_other_masks_are_each_held_against_their_own() -> None:
 
 
 def test_a_pattern_of_many_pairs_does_not_win_by_their_number() -> None:
-    # Two words, two of each in turn. Many pairs are of the same word, to which even attention
+    # Two words, two of each in turn. Many pairs are of the same word, to which uniform attention
     # gives much: 0.52 beyond it is less than 0.55 beyond the little that the token before gets.
     n = 24
     word = np.arange(n) // 2 % 2

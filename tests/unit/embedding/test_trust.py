@@ -32,7 +32,7 @@ class Looped:
 
     correlations: list[float | None]
     recall: float | None
-    chance: float | None
+    recall_baseline: float | None
 
 
 def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
@@ -102,8 +102,14 @@ def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> lis
     for number, figures in enumerate(measured):
         assert figures is not None
         expected = looped(made, (stack, layer, number), placed, plots[number])
-        one = [figures.before, figures.placed, figures.plot, figures.recall, figures.chance]
-        other = [*expected.correlations, expected.recall, expected.chance]
+        one = [
+            figures.before,
+            figures.placed,
+            figures.plot,
+            figures.recall,
+            figures.recall_baseline,
+        ]
+        other = [*expected.correlations, expected.recall, expected.recall_baseline]
         assert [value is None for value in one] == [value is None for value in other]
         known = [value for value in one if value is not None]
         assert_allclose(known, [value for value in other if value is not None], atol=1e-4)
@@ -158,7 +164,8 @@ def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kin
     plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
     found = measure_trust(made, None, 0, place(made, None, 0), plots, max_queries=60)
     recalls, chances = (
-        np.array([getattr(figures, figure) for figures in found]) for figure in ("recall", "chance")
+        np.array([getattr(figures, figure) for figures in found])
+        for figure in ("recall", "recall_baseline")
     )
     noise = recalls.std() / len(recalls) ** 0.5
     assert noise < 0.1 * chances.mean()

@@ -172,7 +172,7 @@ def test_trust_is_told_as_a_table() -> None:
     assert all(row["plot"] < 0 for row in rows)
     assert all(row["problem"] is None for row in rows)
     assert all(not isinstance(value, dict) for value in rows[0].values())
-    assert {"before", "placed", "recall", "chance"} <= set(rows[0])
+    assert {"before", "placed", "recall", "recall_baseline"} <= set(rows[0])
 
 
 def test_some_layers_are_offered() -> None:

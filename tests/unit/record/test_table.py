@@ -233,8 +233,8 @@ def test_sources_of_a_token(window: int | None) -> None:
     # Query 10 may attend to itself and what came before, in a window to three.
     first = 0 if window is None else 8
     expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
-    np.testing.assert_allclose(sources.even, expected)
-    assert sources.even.sum() == pytest.approx(1)
+    np.testing.assert_allclose(sources.baseline, expected)
+    assert sources.baseline.sum() == pytest.approx(1)
     by_key = sources.to_pandas()
     assert by_key["key_token"].tolist() == [stack.key_tokens.text[key] for key in by_key["key"]]
     assert by_key["mean"].is_monotonic_decreasing

@@ -20,7 +20,7 @@ from unit.records import encoder_decoder_record, given_record, words
 
 
 def looking_back(text: int) -> AttentionRecord:
-    """Head 1.0 looks at the token before, head 0.1 at the first, the others evenly everywhere."""
+    """Head 1.0 attends to the previous token, head 0.1 to the first, the others uniformly."""
     count = 6 + text % 3
     even = np.ones((count, count))
     before = np.eye(count, k=-1) + np.eye(count) * np.eye(count, 1)

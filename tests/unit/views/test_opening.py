@@ -22,7 +22,7 @@ WORDS = [f"w{place}" for place in range(N)]
 
 
 def record() -> av.AttentionRecord:
-    """Three layers of five heads that attend evenly, but for one that reads the token before."""
+    """Three layers of five heads that attend uniformly, but for one that reads the token before."""
     weights = np.full((3, 5, N, N), 1 / N, np.float32)
     weights[PLANTED] = np.eye(N, k=-1)
     weights[PLANTED][0, 0] = 1
@@ -44,7 +44,7 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
         "head": 3,
         "pattern": "previous token",
         "score": found.score,
-        "even": pytest.approx(1 / N),
+        "baseline": pytest.approx(1 / N),
         "num_queries": None,
     }
     # What is shown first is said by the page, too.

@@ -18,7 +18,7 @@ const LEAST_CENTRED = 17;
 /**
  * The number that a full bar stands for. It depends on the text alone, so that bars of all layers, heads and
  * tokens compare. A query's weight is shared among its keys: of many keys a bar ends at a hundred
- * times an even share, and the few that would be longer are broken. Ends are rounded up to one digit.
+ * times a uniform share, and the few that would be longer are broken. Ends are rounded up to one digit.
  *
  * @param maximum the largest number of the stack: 1 for weights.
  */

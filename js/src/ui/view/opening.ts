@@ -10,8 +10,8 @@ export interface Opening {
   head: number;
   pattern: string;
   score: number;
-  /** The score that even attention would have. */
-  even: number;
+  /** The score that uniform attention would have. */
+  baseline: number;
   /** Number of sampled queries behind both scores, or null if computed from all queries. */
   num_queries: number | null;
 }
@@ -22,12 +22,12 @@ export function openingInWords(
   at: { stack: { name: string }; layer: number; chosen: readonly number[] },
 ): string {
   if (opening === null) return "";
-  const { stack, layer, head, pattern, score, even, num_queries } = opening;
+  const { stack, layer, head, pattern, score, baseline, num_queries } = opening;
   const here = withoutNumber(at.stack.name) === stack && at.layer === layer;
   if (!here || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
   const estimate = num_queries === null ? "" : `, estimated from ${num_queries} queries`;
   return (
     `Opened at ${headName(opening)}, which shows the most distinct pattern: ${quoted(pattern)}, ` +
-    `${formatWeight(score)} of the weight where even attention has ${formatWeight(even)}${estimate}.`
+    `${formatWeight(score)} of the weight where uniform attention has ${formatWeight(baseline)}${estimate}.`
   );
 }

@@ -288,13 +288,13 @@ function headsCsv(store: EmbeddingStore): string {
       trust?.placed ?? null,
       trust?.plot ?? null,
       trust?.recall ?? null,
-      trust?.chance ?? null,
+      trust?.recall_baseline ?? null,
       trust?.num_queries ?? null,
     ];
   });
   const columns = [
     ...["stack", "layer", "head", "problem"],
-    ...["r_before", "r_placed", "r_plot", "recall", "chance", "queries_measured"],
+    ...["r_before", "r_placed", "r_plot", "recall", "recall_baseline", "queries_measured"],
   ];
   return csvText(columns, rows);
 }

@@ -16,7 +16,7 @@ export const LITTLE = -0.1;
 export function trustInWords(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "";
   if (trust === null) return "How far this plot can be trusted cannot be measured here.";
-  const { plot, recall, chance } = trust;
+  const { plot, recall, recall_baseline: baseline } = trust;
   const parts: string[] = [];
   if (plot !== null) {
     const figure = `${formatCorrelation(plot)} over keys that a query may attend to`;
@@ -27,7 +27,7 @@ export function trustInWords(trust: HeadTrust | null | undefined): string {
     );
   }
   if (recall !== null) {
-    const by = chance === null ? "" : ` (chance ${formatShare(chance)})`;
+    const by = baseline === null ? "" : ` (chance ${formatShare(baseline)})`;
     const share = `${formatShare(recall)} of a query’s ten strongest keys are among its ten nearest${by}`;
     parts.push(parts.length > 0 ? share : capital(share));
   }
@@ -89,7 +89,9 @@ export function figuresSpoken(trust: HeadTrust | null | undefined): string {
 
 /** What recall would be by chance, in the middle of the heads: " (about 31% by chance)", or "". */
 export function chanceInWords(trust: TrustMap): string {
-  const chances = [...trust.values()].flatMap((each) => each?.chance ?? []).sort((a, b) => a - b);
+  const chances = [...trust.values()]
+    .flatMap((each) => each?.recall_baseline ?? [])
+    .sort((a, b) => a - b);
   const middle = chances[chances.length >> 1];
   if (middle === undefined) return "";
   return middle < 0.005 ? " (less than 1% by chance)" : ` (about ${percent(middle)} by chance)`;

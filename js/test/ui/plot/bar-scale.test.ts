@@ -5,7 +5,7 @@ import { axisMarks, barEnd, barLength, breakMarks } from "../../../src/ui/plot/b
 const palette = PALETTES.light;
 
 describe("the scale of bars", () => {
-  it("ends at the largest number, and among many keys at a hundred times an even share", () => {
+  it("ends at the largest number, and among many keys at a hundred times a uniform share", () => {
     expect([1, 16, 100, 200, 1000, 100_000].map((keys) => barEnd(1, keys))).toEqual([
       1, 1, 1, 0.5, 0.1, 0.001,
     ]);

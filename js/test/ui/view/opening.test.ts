@@ -8,15 +8,15 @@ const opening: Opening = {
   head: 1,
   pattern: "previous token",
   score: 0.871,
-  even: 0.0625,
+  baseline: 0.0625,
   num_queries: null,
 };
 const at = (layer: number, ...chosen: number[]) => ({ stack: { name: "self" }, layer, chosen });
 
 describe("where a view opened", () => {
-  it("is said with the pattern, its score and that of even attention", () => {
+  it("is said with the pattern, its score and that of uniform attention", () => {
     expect(openingInWords(opening, at(3, 1))).toBe(
-      "Opened at layer 3, head 1, which shows the most distinct pattern: “previous token”, 0.87 of the weight where even attention has 0.06.",
+      "Opened at layer 3, head 1, which shows the most distinct pattern: “previous token”, 0.87 of the weight where uniform attention has 0.06.",
     );
     expect(openingInWords({ ...opening, num_queries: 64 }, at(3, 1))).toContain(
       "has 0.06, estimated from 64 queries.",

@@ -31,7 +31,7 @@ const TRUST: HeadTrust = {
   placed: -0.553,
   plot: -0.6149,
   recall: 0.38,
-  chance: 0.09,
+  recall_baseline: 0.09,
   num_queries: 512,
   num_total: 5000,
 };
@@ -98,7 +98,7 @@ describe("trust", () => {
   });
 
   it("says what there is where the rest is not defined", () => {
-    const short = { ...TRUST, recall: null, chance: null };
+    const short = { ...TRUST, recall: null, recall_baseline: null };
     expect(trustInWords(short)).toBe(
       "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to.",
     );

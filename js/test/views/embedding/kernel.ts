@@ -95,7 +95,7 @@ export function trustFor(layer: number, head: number) {
     placed: null,
     plot: -layer / 10,
     recall: null,
-    chance: null,
+    recall_baseline: null,
     num_queries: 4,
     num_total: 6,
   };

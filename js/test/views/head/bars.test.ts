@@ -120,7 +120,7 @@ describe("the bars of a pinned query", () => {
       const [lying] = barMarks(plot, { query: 4, key: null }).flatMap((mark) =>
         mark.kind === "line" && mark.y0 === mark.y1 ? [mark.x1 - mark.x0] : [],
       );
-      // An even share of eight keys, in the second head.
+      // A uniform share of eight keys, in the second head.
       expect(wide).toContainEqual(expect.closeTo(0.125 * (lying as number), 6));
     }
   });

@@ -95,7 +95,7 @@ describe("the head view on an exported page", () => {
   it("says why it opened where it is, as long as it is there", async () => {
     const opening = {
       ...{ stack: "self", layer: 2, head: 1, pattern: "previous token" },
-      ...{ score: 0.9, even: 0.25, num_queries: null },
+      ...{ score: 0.9, baseline: 0.25, num_queries: null },
     };
     await open({ heads: [1], opening });
     const said = (): string => root.querySelector(".av-opening")?.textContent ?? "";

@@ -182,7 +182,7 @@ class HeadTrustFigures(TypedDict):
         vectors, and for the plot.
     recall : float or None
         Share of a query's ten strongest keys that are among its ten nearest on the plot.
-    chance : float or None
+    recall_baseline : float or None
         Expected recall for random positions.
     num_queries, num_total : int
         Number of measured queries, and of all queries.
@@ -193,7 +193,7 @@ class HeadTrustFigures(TypedDict):
     placed: float | None
     plot: float | None
     recall: float | None
-    chance: float | None
+    recall_baseline: float | None
     num_queries: int
     num_total: int
 

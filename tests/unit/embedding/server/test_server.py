@@ -319,7 +319,7 @@ def test_trust_is_computed_once_and_rounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert [each["head"] for each in first] == [2, 0]
     monkeypatch.setattr("attnviz.embedding.server.plots.measure_trust", None)
     assert server.reply("trust", arguments).header["heads"] == first
-    figures = [first[0][name] for name in ("before", "placed", "plot", "recall", "chance")]
+    figures = [first[0][name] for name in ("before", "placed", "plot", "recall", "recall_baseline")]
     assert figures == [round(figure, 4) for figure in figures]
 
 

@@ -215,14 +215,14 @@ function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
     const text = trust === null ? "no trust figure" : "not measured yet";
     return { title, rows: [{ color: "", text, meant: false }] };
   }
-  const { plot, recall, chance } = trust;
+  const { plot, recall, recall_baseline: baseline } = trust;
   const rows: Hint["rows"] = [];
   if (plot !== null) {
     const text = `distance with q·k: r ${formatCorrelation(plot)}`;
     rows.push({ color: "", text, meant: false });
   }
   if (recall !== null) {
-    const by = chance === null ? "" : ` (chance ${Math.round(100 * chance)}%)`;
+    const by = baseline === null ? "" : ` (chance ${Math.round(100 * baseline)}%)`;
     const text = `recall at 10: ${Math.round(100 * recall)}%${by}`;
     rows.push({ color: "", text, meant: false });
   }

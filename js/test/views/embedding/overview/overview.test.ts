@@ -19,7 +19,7 @@ function trusted(correlation: number | null, recall: number | null): HeadTrust {
     placed: null,
     plot: correlation,
     recall,
-    chance: null,
+    recall_baseline: null,
     num_queries: 1,
     num_total: 1,
   };
@@ -42,11 +42,11 @@ describe("the figures of a tile", () => {
   });
 
   it("stand beside what chance would make of recall", () => {
-    const heads = [0.2, 0.3, 0.9].map((chance) => ({ ...trusted(0, 0.5), chance }));
+    const heads = [0.2, 0.3, 0.9].map((share) => ({ ...trusted(0, 0.5), recall_baseline: share }));
     const all = new Map(heads.map((head, i) => [`0:${i}`, head]));
     expect(chanceInWords(all)).toBe(" (about 30% by chance)");
     expect(chanceInWords(new Map([["0:0", null]]))).toBe("");
-    expect(chanceInWords(new Map([["0:0", { ...trusted(0, 0.1), chance: 1e-4 }]]))).toBe(
+    expect(chanceInWords(new Map([["0:0", { ...trusted(0, 0.1), recall_baseline: 1e-4 }]]))).toBe(
       " (less than 1% by chance)",
     );
   });
