@@ -52,10 +52,10 @@ class RecordView(PositionedView):
         Texts of the queries and of the keys that are shown, for a pair of texts. ``"a-b"`` shows
         queries of the first text and keys of the second.
     opening : dict or None
-        Read only: stack, layer, head, pattern, score, baseline and num_queries if the view opened
-        at the head with the most distinct pattern (`attnviz.analysis.distinct_head`). It does so if
-        neither a layer, heads, a token, a key nor an order of heads was passed, and if that head is
-        found quickly.
+        Stack, layer, head, pattern, score, baseline and num_queries, if the view opened at the head
+        with the most distinct pattern (`attnviz.analysis.distinct_head`). The view does so if no
+        layer, heads, token, key or order of heads was passed, and if that head is found quickly.
+        Read only.
 
     Raises
     ------
