@@ -31,7 +31,7 @@ _QueriesKeys = tuple[torch.Tensor, torch.Tensor]
 
 # Number of distances to compute at once, few enough for the processor's cache.
 _DISTANCES = 320_000
-# Number of figures: three correlations, recall and its chance level.
+# Number of figures: three correlations, recall and its baseline.
 _FIGURES = 5
 # Points at a smaller distance than this share of a plot have the same position, and values that
 # differ by at most this share are equal. It is about the rounding error of float32.
@@ -312,7 +312,7 @@ def _recall(
     size: torch.Tensor,
     same_position: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return recall, its chance level, and whether a row has enough keys, each (rows,)."""
+    """Return recall, its baseline, and whether a row has enough keys, each (rows,)."""
     counts = allowed.sum(dim=1)
     enough = counts > NEIGHBOURS
     if not bool(enough.any()):

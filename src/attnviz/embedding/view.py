@@ -374,9 +374,9 @@ class EmbeddingView(HeadRoles):
             means over queries of the correlation between distance and product, over the keys that
             each query may attend to: for the vectors of the model, for the placed vectors, and for
             the plot. The best is -1. ``recall`` is the share of a query's ten strongest keys that
-            are among its ten nearest, and ``recall_baseline`` its expected value for random positions.
-            ``num_queries`` of ``num_total`` were measured. ``problem`` says why a head shows nothing.
-            Figures that cannot be computed are None.
+            are among its ten nearest, and ``recall_baseline`` its expected value for random
+            positions. ``num_queries`` of ``num_total`` were measured. ``problem`` says why a head
+            shows nothing. Figures that cannot be computed are None.
 
         Examples
         --------
