@@ -2,10 +2,10 @@
 
 import { deflateSync } from "node:zlib";
 import { expect, vi } from "vitest";
-import type { Carrier } from "../src/client/carrier";
 import type { PageData } from "../src/client/page";
 import type { EmbeddedPiece } from "../src/client/page/rows";
 import type { Description, StackDescription, TokenList } from "../src/client/protocol";
+import type { Transport } from "../src/client/transport";
 
 export function tokensOf(text: string[], more: Partial<TokenList> = {}): TokenList {
   return { text, special: [], sequence: text.map(() => 0), ...more };
@@ -41,8 +41,14 @@ export function pageOf(given: Partial<PageData> = {}): PageData {
 }
 
 /** Return a transport that is always ready and answers with the function `ask`. */
-export function carrierOf(ask: Carrier["ask"], more: Partial<Carrier> = {}): Carrier {
-  return { live: true, retry: () => undefined, watch: (listen) => listen("ready"), ask, ...more };
+export function transportOf(ask: Transport["request"], more: Partial<Transport> = {}): Transport {
+  return {
+    live: true,
+    retry: () => undefined,
+    watch: (listen) => listen("ready"),
+    request: ask,
+    ...more,
+  };
 }
 
 /** Return embedded weights, one code per byte, of shape (heads, queries, keys). */

@@ -8,9 +8,9 @@
  */
 
 import { type Signal, signal } from "@preact/signals";
-import type { Carrier, Connection, Reply } from "./carrier";
 import type { PendingHeader, ReplyProgress } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
+import type { Connection, Reply, Transport } from "./transport";
 
 /** The methods of anywidget's model that are used here. */
 export interface MessageModel {
@@ -24,7 +24,7 @@ export interface MessageModel {
 /** Trait with the description that is sent with the widget. */
 const DESCRIPTION = "_description";
 /** Maximum number of requests sent at once. Hosts queue or drop more than a few. */
-export const MOST_IN_FLIGHT = 4;
+export const MAX_IN_FLIGHT = 4;
 /** Time without an answer after which the view shows that it is waiting. */
 export const WAITING_AFTER_MS = 1_000;
 /** Time after which the view shows that the kernel does not answer. */
@@ -102,7 +102,7 @@ export function recordNumber(model: MessageModel): number {
 }
 
 /** The requests of one widget model. */
-export class KernelChannel implements Carrier {
+export class KernelChannel implements Transport {
   readonly live = true;
   readonly detached: boolean;
   readonly record: Signal<number>;
@@ -139,7 +139,7 @@ export class KernelChannel implements Carrier {
     });
   }
 
-  ask(
+  request(
     name: string,
     args: object,
     signal?: AbortSignal,
@@ -220,7 +220,7 @@ export class KernelChannel implements Carrier {
   }
 
   #sendNext(): void {
-    while (this.#inFlight.size < MOST_IN_FLIGHT) {
+    while (this.#inFlight.size < MAX_IN_FLIGHT) {
       const pending = this.#queue.shift();
       if (!pending) return;
       this.#inFlight.add(pending);

@@ -6,7 +6,6 @@
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
-import { type Carrier, dataOf, joined, LARGEST_REPLY, type Reply, type Requests } from "./carrier";
 import { bytesPerValue, decodeReply, inflate } from "./codec";
 import { isAbort } from "./kernel";
 import type {
@@ -26,6 +25,14 @@ import type {
 import { Recent } from "./recent";
 import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
+import {
+  dataOf,
+  joined,
+  MAX_REPLY_BYTES,
+  type Reply,
+  type Requests,
+  type Transport,
+} from "./transport";
 
 /** Score of one pattern for every head of a stack. An undefined score is null. */
 export type Scores = ScoresHeader["scores"];
@@ -45,7 +52,7 @@ export function countHeads({ heads_per_layer }: Pick<StackDescription, "heads_pe
 }
 
 /** Decoded weights, with one matrix for each requested head. */
-export interface Piece {
+export interface WeightBlock {
   /** Row-major, `rows * columns` values each. */
   matrices: Float32Array[];
   rows: number;
@@ -71,7 +78,7 @@ export interface MadeFile {
 const KEPT_BYTES = 64_000_000;
 
 /** Maximum number of cached row ranges that are searched for a block. */
-const MOST_RANGES = 8;
+const MAX_RANGES = 8;
 
 interface Kept {
   matrix: Float32Array;
@@ -83,7 +90,7 @@ interface Kept {
 type Asked = Promise<Map<number, Kept>>;
 
 /** Split a request by heads, or also by rows, so that each reply has at most `largest` bytes. */
-export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): BlockRequest[] {
+export function splitRequest(request: BlockRequest, largest = MAX_REPLY_BYTES): BlockRequest[] {
   const columns = request.columns[1] - request.columns[0];
   const rows = request.rows[1] - request.rows[0];
   const rowBytes = Math.max(1, columns * bytesPerValue("float32"));
@@ -105,7 +112,7 @@ export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): Bl
   return parts;
 }
 
-async function readPiece(reply: Reply): Promise<Piece> {
+async function readPiece(reply: Reply): Promise<WeightBlock> {
   const header = reply.header as PieceHeader & Partial<MapsHeader> & TileHeader;
   const values = await decodeReply(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
@@ -121,13 +128,13 @@ async function readPiece(reply: Reply): Promise<Piece> {
   return { matrices, rows, columns, maximum, error, ...more };
 }
 
-function bytesOfPiece({ matrices, rows, columns }: Piece): number {
+function bytesOfPiece({ matrices, rows, columns }: WeightBlock): number {
   return 4 * matrices.length * rows * columns;
 }
 
 /** Weights and other answers about one record, from any transport. */
 export class Source {
-  readonly carrier: Carrier;
+  readonly transport: Transport;
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
   readonly #blocks: Recent<Kept>;
@@ -140,12 +147,12 @@ export class Source {
 
   /** @param described converts the answer to a Description if the transport sends another format. */
   constructor(
-    carrier: Carrier,
+    transport: Transport,
     keptBytes = KEPT_BYTES,
     described = (answer: unknown) => answer as Description,
   ) {
-    this.carrier = carrier;
-    this.record = carrier.record ?? signal(0);
+    this.transport = transport;
+    this.record = transport.record ?? signal(0);
     this.#described = described;
     this.#blocks = new Recent(keptBytes, (key) => this.#dropRows(key));
     this.#answers = new Recent(keptBytes);
@@ -164,17 +171,17 @@ export class Source {
   }
 
   async #describe(signal?: AbortSignal): Promise<Description> {
-    const reply = await this.carrier.ask("describe", {}, signal);
+    const reply = await this.transport.request("describe", {}, signal);
     if (reply.data === null) return this.#described(reply.header);
     // The description of a long text is deflated and comes in parts.
     const more = async (part: number): Promise<Reply> =>
-      this.carrier.ask("describe", { part }, signal);
+      this.transport.request("describe", { part }, signal);
     const bytes = await inflate(await joined(reply, more));
     return this.#described(JSON.parse(new TextDecoder().decode(bytes)));
   }
 
   /** Return the weights of the requested heads, rows and columns of a layer. */
-  async block(request: BlockRequest, signal?: AbortSignal): Promise<Piece> {
+  async block(request: BlockRequest, signal?: AbortSignal): Promise<WeightBlock> {
     const found = new Map<number, Kept>();
     const lookFor = (heads: number[]): number[] =>
       heads.filter((head) => {
@@ -228,12 +235,12 @@ export class Source {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
     // There is no limit on the size of a page's replies.
-    const largest = this.carrier.live ? LARGEST_REPLY : Math.max(LARGEST_REPLY, 4 * length);
+    const largest = this.transport.live ? MAX_REPLY_BYTES : Math.max(MAX_REPLY_BYTES, 4 * length);
     const parts = splitRequest(request, largest);
     const fresh = new Map<number, Kept>();
     await Promise.all(
       parts.map(async (part) => {
-        const reply = await this.carrier.ask("block", part, signal);
+        const reply = await this.transport.request("block", part, signal);
         const header = reply.header as PieceHeader;
         const values = await decodeReply(header, dataOf(reply));
         const size = (part.rows[1] - part.rows[0]) * columns;
@@ -273,7 +280,7 @@ export class Source {
   #noteRows(request: BlockOfHead & { rows: Range }, head: number): void {
     const key = keyOf({ ...request, rows: null }, head);
     const known = this.#rows.get(key) ?? [];
-    this.#rows.set(key, [request.rows, ...known].slice(0, MOST_RANGES));
+    this.#rows.set(key, [request.rows, ...known].slice(0, MAX_RANGES));
   }
 
   /** Remove the row range of a block that was dropped from the cache. */
@@ -287,25 +294,25 @@ export class Source {
   }
 
   /** Return the maps of heads of a layer. Large maps are pooled by their maximum. */
-  async maps(request: MapsRequest, signal?: AbortSignal): Promise<Piece> {
-    return this.question("maps", request, readPiece, bytesOfPiece, signal);
+  async maps(request: MapsRequest, signal?: AbortSignal): Promise<WeightBlock> {
+    return this.fetch("maps", request, readPiece, bytesOfPiece, signal);
   }
 
   /** Return one tile of a matrix. Its cells may be computed from a sample of the queries. */
-  async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
-    return this.question("tile", request, readPiece, bytesOfPiece, signal);
+  async tile(request: TileRequest, signal?: AbortSignal): Promise<WeightBlock> {
+    return this.fetch("tile", request, readPiece, bytesOfPiece, signal);
   }
 
   /** Return a pattern's score of every head of a stack, by layer. */
   async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
     const read = ({ header }: Reply): Scores => (header as ScoresHeader).scores;
     const bytesOf = (scores: Scores): number => 8 * scores.flat().length;
-    return this.question("scores", { stack, pattern }, read, bytesOf, signal);
+    return this.fetch("scores", { stack, pattern }, read, bytesOf, signal);
   }
 
   /** Return one image of the description. The kernel reduces it to fit into a reply. */
   async image(index: number, signal?: AbortSignal): Promise<RecordImage> {
-    return this.question("image", { index }, readImage, () => LARGEST_REPLY, signal);
+    return this.fetch("image", { index }, readImage, () => MAX_REPLY_BYTES, signal);
   }
 
   /**
@@ -314,7 +321,7 @@ export class Source {
    * @param read decodes the reply.
    * @param bytesOf returns the size of the answer, or null if it must not be cached.
    */
-  async question<N extends keyof Requests, T>(
+  async fetch<N extends keyof Requests, T>(
     name: N,
     request: Requests[N],
     read: (reply: Reply) => T | Promise<T>,
@@ -323,7 +330,7 @@ export class Source {
   ): Promise<T> {
     const key = this.#keyOf(name, request);
     const ask = async (): Promise<T> => {
-      const answer = await read(await this.carrier.ask(name, request, signal));
+      const answer = await read(await this.transport.request(name, request, signal));
       const bytes = bytesOf(answer);
       if (bytes !== null) this.#answers.set(key, answer, bytes);
       return answer;
@@ -354,7 +361,7 @@ export class Source {
     report?: (later: ReplyProgress) => void,
   ): Promise<MadeFile> {
     const more = async (part: number): Promise<Reply> =>
-      this.carrier.ask("page", { part, state }, signal, report);
+      this.transport.request("page", { part, state }, signal, report);
     const first = await more(0);
     const { name } = first.header as PageHeader;
     const bytes = await joined(first, more);

@@ -224,16 +224,16 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
 let measuring: CanvasRenderingContext2D | null | undefined;
 /** Widths by font and text. A view measures the same tokens again for each layer. */
 const widths = new Map<string, Map<string, number>>();
-const MOST_FONTS = 16;
-const MOST_WIDTHS = 20_000;
+const MAX_CACHED_FONTS = 16;
+const MAX_CACHED_WIDTHS = 20_000;
 
 /** Return the width of a text in pixels. */
 export function measureText(text: string, font: string): number {
   if (measuring === undefined) measuring = document.createElement("canvas").getContext("2d");
   if (!measuring) return text.length * 7;
   let known = widths.get(font);
-  if (!known || known.size >= MOST_WIDTHS) {
-    if (widths.size >= MOST_FONTS) widths.clear();
+  if (!known || known.size >= MAX_CACHED_WIDTHS) {
+    if (widths.size >= MAX_CACHED_FONTS) widths.clear();
     known = new Map();
     widths.set(font, known);
   }

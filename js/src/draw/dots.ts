@@ -8,7 +8,7 @@
 import type { DotsMark, DotsPainter, ImageMark, Mark } from "./marks";
 
 /** Maximum number of dots written as shapes in an SVG. Editors become slow with more shapes. */
-export const MOST_DOTS = 20_000;
+export const MAX_SHAPE_DOTS = 20_000;
 
 /** Number of coverage steps of a pixel, from 0 to complete. */
 const LEVELS = 64;

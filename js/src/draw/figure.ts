@@ -87,9 +87,9 @@ const IN_PRINT: Spacing = {
   gap: 8,
 };
 /** Minimum width of a figure on the screen. In a narrower one captions would have too many lines. */
-const LEAST_WIDTH = 480;
+const MIN_SCREEN_WIDTH = 480;
 /** Minimum width of captions beside a colour scale. */
-const LEAST_BESIDE_SCALE = 330;
+const MIN_CAPTION_WIDTH = 330;
 
 /** Return the layout width of the picture in a figure of a set width, or null if none is set. */
 export function pictureWidth(request: FigureRequest | undefined): number | null {
@@ -331,7 +331,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const palette = parts.palette;
   const inner = request?.width
     ? request.width / unitOf(request) - 2 * pad
-    : Math.max(LEAST_WIDTH, picture.width);
+    : Math.max(MIN_SCREEN_WIDTH, picture.width);
   if (picture.width > Math.ceil(inner)) throw tooNarrow(request, picture.width + 2 * pad);
   const marks: Mark[] = [];
   const measured = (size: number, bold = false) => {
@@ -400,7 +400,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
       });
       top += 2 * space.gap;
     }
-    const beneath = !shownScale || inner - shownScale.width - 30 < LEAST_BESIDE_SCALE;
+    const beneath = !shownScale || inner - shownScale.width - 30 < MIN_CAPTION_WIDTH;
     const width = shownScale && !beneath ? inner - shownScale.width - 30 : inner;
     let y = top;
     words.forEach((text, i) => {

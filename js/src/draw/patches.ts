@@ -90,7 +90,7 @@ type Cell = Pick<Patch, "row" | "column"> & { grid: Pick<PatchGrid, "rows" | "co
 export type Pixels = Pick<ImageMark, "pixels" | "columns" | "rows">;
 
 /** Maximum number of pixels per side of a patch. */
-const MOST_SIDE = 40;
+const MAX_PATCH_SIDE = 40;
 
 // Cached by image, so that a patch always has the same pixel array and the canvas is reused.
 const crops = new WeakMap<RecordImage, Map<string, Pixels>>();
@@ -132,8 +132,8 @@ export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels 
   return cached(crops, image, [grid.rows, grid.columns, row, column].join(), () => {
     const [left, right] = span(column, grid.columns, image.width);
     const [top, bottom] = span(row, grid.rows, image.height);
-    const columns = Math.min(MOST_SIDE, right - left);
-    const rows = Math.min(MOST_SIDE, bottom - top);
+    const columns = Math.min(MAX_PATCH_SIDE, right - left);
+    const rows = Math.min(MAX_PATCH_SIDE, bottom - top);
     const pixels = new Uint8ClampedArray(4 * columns * rows).fill(255);
     for (let y = 0; y < rows; y++) {
       const down = span(y, rows, bottom - top).map((each) => top + each);

@@ -1,7 +1,7 @@
 /** Output of marks as SVG with real text, for papers and vector editors. */
 
 import { canvasOf } from "./canvas";
-import { dotsIn, MOST_DOTS } from "./dots";
+import { dotsIn, MAX_SHAPE_DOTS } from "./dots";
 import { fileFonts } from "./fonts";
 import {
   type CurvesMark,
@@ -75,9 +75,9 @@ function text(mark: TextMark): string {
 }
 
 /** Maximum number of cells written as shapes. Editors become slow with more shapes. */
-const MOST_CELLS = 20_000;
+const MAX_SHAPE_CELLS = 20_000;
 /** Images of at most this many cells are always written as shapes. */
-const FEW_CELLS = 128;
+const MAX_SIMPLE_CELLS = 128;
 
 /** Return an image as a PNG in a data URL, or null without canvas support. */
 function pngOf(mark: ImageMark): string | null {
@@ -201,7 +201,7 @@ function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
       return text(mark);
     case "image":
       return (
-        (mark.picture || (asPixels && mark.rows * mark.columns > FEW_CELLS)
+        (mark.picture || (asPixels && mark.rows * mark.columns > MAX_SIMPLE_CELLS)
           ? embedded(mark)
           : null) ?? rectangles(mark)
       );
@@ -219,8 +219,8 @@ export function toSvg(scene: Scene, title: string): string {
     (sum, mark) => sum + (mark.kind === "image" && !mark.picture ? mark.rows * mark.columns : 0),
     0,
   );
-  const dotsAsPixels = dotsIn(scene.back, scene.front) > MOST_DOTS;
-  const written = (mark: Mark): string => element(mark, cells > MOST_CELLS, dotsAsPixels);
+  const dotsAsPixels = dotsIn(scene.back, scene.front) > MAX_SHAPE_DOTS;
+  const written = (mark: Mark): string => element(mark, cells > MAX_SHAPE_CELLS, dotsAsPixels);
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${number(width)}" height="${number(height)}" viewBox="0 0 ${number(width)} ${number(height)}" role="img">`,
     `<title>${escapeXml(title)}</title>`,

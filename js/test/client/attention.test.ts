@@ -3,9 +3,9 @@
 import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { attentionRow } from "../../src/client/attention";
-import { PageCarrier } from "../../src/client/page";
+import { PageTransport } from "../../src/client/page";
 import { type EmbeddedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
-import { askVectors } from "../../src/client/requests/vectors";
+import { requestVectors } from "../../src/client/requests/vectors";
 import { Source } from "../../src/client/source";
 import { pageOf } from "../builders";
 
@@ -30,7 +30,7 @@ function sourceOf(layer: EmbeddedLayer, arrays: string[]): Source {
   const data = pageOf({
     vectors: { layers: [layer], arrays },
   });
-  return new Source(new PageCarrier(data));
+  return new Source(new PageTransport(data));
 }
 
 describe("attention of a page", () => {
@@ -43,7 +43,7 @@ describe("attention of a page", () => {
     const source = sourceOf(layer, arrays);
     expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
     for (const { head, token, logits, weights, sink_weight } of rows) {
-      const found = await askVectors(source, {
+      const found = await requestVectors(source, {
         stack: "self",
         layer: 3,
         head,
@@ -113,7 +113,7 @@ describe("attention of a page", () => {
       token: 0,
       keys: [0, 1] as [number, number],
     };
-    await expect(askVectors(source, request)).rejects.toThrow(/layer 9 of “self”/);
+    await expect(requestVectors(source, request)).rejects.toThrow(/layer 9 of “self”/);
   });
 });
 

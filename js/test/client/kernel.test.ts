@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Connection } from "../../src/client/carrier";
-import { isAbort, KernelChannel, MOST_IN_FLIGHT } from "../../src/client/kernel";
+import { isAbort, KernelChannel, MAX_IN_FLIGHT } from "../../src/client/kernel";
 import { RECORD_NUMBER } from "../../src/client/record-number";
+import type { Connection } from "../../src/client/transport";
 
 type Listener = (message: unknown, buffers?: DataView[]) => void;
 interface Sent {
@@ -67,20 +67,20 @@ describe("a replaced record", () => {
   });
 
   it("cancels requests about the previous record", async () => {
-    const answer = channel.ask("block", { stack: "self" });
+    const answer = channel.request("block", { stack: "self" });
     replace();
     await expect(answer).rejects.toSatisfy(isAbort);
     expect(channel.record.value).toBe(1);
     host.reply(host.id(0), { late: true });
-    await expect(channel.ask("block", { stack: "self" })).rejects.toSatisfy(isAbort);
+    await expect(channel.request("block", { stack: "self" })).rejects.toSatisfy(isAbort);
     expect(host.requests()).toHaveLength(1);
   });
 
   it("is requested by its number, with the kernel's names of stacks", () => {
     replace();
     replace();
-    channel.ask("block", { stack: "self@2", layer: 3 }).catch(() => {});
-    channel.ask("describe", {}).catch(() => {});
+    channel.request("block", { stack: "self@2", layer: 3 }).catch(() => {});
+    channel.request("describe", {}).catch(() => {});
     expect(host.requests()).toMatchObject([
       { name: "block", arguments: { stack: "self", layer: 3 }, record: 2 },
       { name: "describe", arguments: {}, record: 2 },
@@ -104,22 +104,22 @@ describe("a description that was sent with the widget", () => {
   it("answers the first request for it, and is removed from the widget's state", async () => {
     const [channel, host] = opened({ model: "m", record: 0 });
     expect(state._description).toBeNull();
-    expect(await channel.ask("describe", {})).toEqual({ header: { model: "m" }, data: null });
+    expect(await channel.request("describe", {})).toEqual({ header: { model: "m" }, data: null });
     expect(host.requests()).toEqual([]);
-    channel.ask("describe", {}).catch(() => {});
+    channel.request("describe", {}).catch(() => {});
     expect(host.requests()).toHaveLength(1);
   });
 
   it("is requested again if its record was replaced", () => {
     const [channel, host] = opened({ model: "m", record: 0 }, 1);
-    channel.ask("describe", {}).catch(() => {});
+    channel.request("describe", {}).catch(() => {});
     expect(host.requests()).toHaveLength(1);
   });
 });
 
 describe("the request channel", () => {
   it("returns the reply with its buffer", async () => {
-    const answer = channel.ask("block", { layer: 3 });
+    const answer = channel.request("block", { layer: 3 });
     expect(host.sent[0]).toMatchObject({
       attnviz: "request",
       name: "block",
@@ -131,32 +131,32 @@ describe("the request channel", () => {
   });
 
   it("rejects with the kernel's message", async () => {
-    const answer = channel.ask("block", {});
+    const answer = channel.request("block", {});
     host.answer({ attnviz: "error", id: host.id(0), message: "layer 99 is out of range" });
     await expect(answer).rejects.toThrow("layer 99 is out of range");
   });
 
   it("ignores messages of others", () => {
     const answer = vi.fn();
-    void channel.ask("describe", {}).then(answer);
+    void channel.request("describe", {}).then(answer);
     host.answer({ other: "message" });
     host.reply("of-another-tab-0", {});
     expect(answer).not.toHaveBeenCalled();
   });
 
   it("sends only a few requests at once, and the next after each reply", async () => {
-    const answers = Array.from({ length: 6 }, (_, i) => channel.ask("block", { i }));
-    expect(host.requests()).toHaveLength(MOST_IN_FLIGHT);
+    const answers = Array.from({ length: 6 }, (_, i) => channel.request("block", { i }));
+    expect(host.requests()).toHaveLength(MAX_IN_FLIGHT);
     host.reply(host.id(1), "second");
-    expect(host.requests()).toHaveLength(MOST_IN_FLIGHT + 1);
+    expect(host.requests()).toHaveLength(MAX_IN_FLIGHT + 1);
     expect((await answers[1])?.header).toBe("second");
     expect(host.requests()[4]?.arguments).toEqual({ i: 4 });
   });
 
   it("drops a cancelled request from the queue without sending it", async () => {
-    for (let i = 0; i < 4; i++) void channel.ask("block", { i });
+    for (let i = 0; i < 4; i++) void channel.request("block", { i });
     const controller = new AbortController();
-    const waiting = channel.ask("block", { i: 4 }, controller.signal);
+    const waiting = channel.request("block", { i: 4 }, controller.signal);
     controller.abort();
     await expect(waiting).rejects.toSatisfy(isAbort);
     host.reply(host.id(0), {});
@@ -165,8 +165,8 @@ describe("the request channel", () => {
 
   it("sends a cancellation, frees the slot, and ignores a late reply", async () => {
     const controller = new AbortController();
-    const cancelled = channel.ask("block", { i: 0 }, controller.signal);
-    for (let i = 1; i < 5; i++) void channel.ask("block", { i });
+    const cancelled = channel.request("block", { i: 0 }, controller.signal);
+    for (let i = 1; i < 5; i++) void channel.request("block", { i });
     const id = host.id(0);
     controller.abort();
     await expect(cancelled).rejects.toSatisfy(isAbort);
@@ -178,24 +178,24 @@ describe("the request channel", () => {
   it("sends none of many queued requests that are cancelled together", async () => {
     const many = Array.from({ length: 40 }, (_, i) => {
       const controller = new AbortController();
-      const answer = channel.ask("block", { i }, controller.signal);
+      const answer = channel.request("block", { i }, controller.signal);
       answer.catch(() => undefined);
       return controller;
     });
     for (const each of many) each.abort();
-    void channel.ask("block", { i: "new" });
+    void channel.request("block", { i: "new" });
     await Promise.resolve();
     const sent = host.requests().map((each) => (each.arguments as { i: unknown }).i);
     expect(sent).toEqual([0, 1, 2, 3, "new"]);
   });
 
   it("rejects at once if the signal is already aborted", async () => {
-    await expect(channel.ask("block", {}, AbortSignal.abort())).rejects.toSatisfy(isAbort);
+    await expect(channel.request("block", {}, AbortSignal.abort())).rejects.toSatisfy(isAbort);
     expect(host.sent).toHaveLength(0);
   });
 
   it("reports that it waits after a second, and that there is no answer after ten", () => {
-    void channel.ask("block", {});
+    void channel.request("block", {});
     vi.advanceTimersByTime(999);
     expect(seen).toEqual(["ready"]);
     vi.advanceTimersByTime(1);
@@ -218,7 +218,7 @@ describe("the request channel", () => {
       const model = Object.assign(new Host(), { get: () => layout });
       const stored = new KernelChannel(model, end.signal);
       stored.watch((connection) => states.push(connection), end.signal);
-      const answer = stored.ask("describe", {});
+      const answer = stored.request("describe", {});
       vi.advanceTimersByTime(1_000);
       expect(states).toEqual(["ready", stands]);
       vi.advanceTimersByTime(9_000);
@@ -231,7 +231,7 @@ describe("the request channel", () => {
   });
 
   it("accepts a late reply, and is ready again", async () => {
-    const answer = channel.ask("block", {});
+    const answer = channel.request("block", {});
     vi.advanceTimersByTime(15_000);
     host.reply(host.id(0), "late");
     expect((await answer).header).toBe("late");
@@ -239,7 +239,7 @@ describe("the request channel", () => {
   });
 
   it("sends the request again on a retry, and uses the first answer", async () => {
-    const answer = channel.ask("describe", {});
+    const answer = channel.request("describe", {});
     vi.advanceTimersByTime(10_000);
     channel.retry();
     expect(seen.at(-1)).toBe("ready");
@@ -252,14 +252,14 @@ describe("the request channel", () => {
 
   it("is ready again when a slow request is cancelled", () => {
     const controller = new AbortController();
-    channel.ask("block", {}, controller.signal).catch(() => undefined);
+    channel.request("block", {}, controller.signal).catch(() => undefined);
     vi.advanceTimersByTime(2_000);
     controller.abort();
     expect(seen.at(-1)).toBe("ready");
   });
 
   it("closes with its signal: rejects pending requests and removes its listener", async () => {
-    const answer = channel.ask("block", {});
+    const answer = channel.request("block", {});
     end.abort();
     await expect(answer).rejects.toSatisfy(isAbort);
     expect(host.listeners.size).toBe(0);
@@ -267,8 +267,8 @@ describe("the request channel", () => {
 
   it("creates ids that differ between tabs", () => {
     const other = new KernelChannel(host);
-    void channel.ask("describe", {});
-    void other.ask("describe", {});
+    void channel.request("describe", {});
+    void other.request("describe", {});
     expect(host.id(0)).not.toBe(host.id(1));
   });
 });
@@ -279,7 +279,7 @@ describe("a slow answer", () => {
   });
 
   it("is requested again, with the same arguments, until it is complete", async () => {
-    const answer = channel.ask("scores", { pattern: "self" });
+    const answer = channel.request("scores", { pattern: "self" });
     host.reply(host.id(0), later(0.25));
     host.reply(host.id(1), later(0.5));
     host.reply(host.id(2), { scores: [] });
@@ -292,15 +292,15 @@ describe("a slow answer", () => {
   });
 
   it("stays among the requests that were sent", () => {
-    for (let i = 0; i < MOST_IN_FLIGHT + 2; i++) void channel.ask("block", { i });
+    for (let i = 0; i < MAX_IN_FLIGHT + 2; i++) void channel.request("block", { i });
     host.reply(host.id(0), later(0.5));
     const asked = host.requests().map((each) => (each.arguments as { i: number }).i);
-    expect(asked).toEqual([...Array(MOST_IN_FLIGHT).keys(), 0]);
+    expect(asked).toEqual([...Array(MAX_IN_FLIGHT).keys(), 0]);
   });
 
   it("is not requested again after a cancellation, which is sent to the kernel", async () => {
     const given = new AbortController();
-    const answer = channel.ask("scores", {}, given.signal);
+    const answer = channel.request("scores", {}, given.signal);
     host.reply(host.id(0), later(0.25));
     given.abort();
     await expect(answer).rejects.toSatisfy(isAbort);
@@ -311,7 +311,7 @@ describe("a slow answer", () => {
   });
 
   it("reports its progress after a while, and can be stopped", async () => {
-    const answer = channel.ask("scores", {});
+    const answer = channel.request("scores", {});
     host.reply(host.id(0), later(0.25));
     vi.advanceTimersByTime(900);
     host.reply(host.id(1), later(0.5));
@@ -328,7 +328,7 @@ describe("a slow answer", () => {
 
   it("reports its progress only to `report`, if that was passed", () => {
     const told: number[] = [];
-    void channel.ask("page", {}, undefined, ({ progress }) => told.push(progress));
+    void channel.request("page", {}, undefined, ({ progress }) => told.push(progress));
     host.reply(host.id(0), later(0.25));
     vi.advanceTimersByTime(1100);
     host.reply(host.id(1), later(0.5));
@@ -340,7 +340,7 @@ describe("a slow answer", () => {
   });
 
   it("continues once after several retries", () => {
-    void channel.ask("scores", {});
+    void channel.request("scores", {});
     channel.retry();
     host.reply(host.id(0), later(0.25));
     expect(host.requests()).toHaveLength(2);

@@ -2,11 +2,11 @@
 
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import type { Carrier } from "../../src/client/carrier";
-import { PageCarrier, type PageData } from "../../src/client/page";
+import { type PageData, PageTransport } from "../../src/client/page";
 import type { BlockRequest, Description, TileRequest } from "../../src/client/protocol";
 import { Source, splitRequest } from "../../src/client/source";
-import { carrierOf, pageOf, pieceOf } from "../builders";
+import type { Transport } from "../../src/client/transport";
+import { pageOf, pieceOf, transportOf } from "../builders";
 
 /** Two heads of 3 queries and 2 keys. Each code contains its position: 100 * head + 10 * row + column. */
 function pageData(): PageData {
@@ -23,7 +23,7 @@ const value = (code: number): number => (code / 255) ** 2;
 
 describe("the transport of a page", () => {
   it("returns heads, rows and columns of an embedded layer", async () => {
-    const source = new Source(new PageCarrier(pageData()));
+    const source = new Source(new PageTransport(pageData()));
     const piece = await source.block({
       stack: "cross",
       layer: 4,
@@ -41,7 +41,7 @@ describe("the transport of a page", () => {
   });
 
   it("returns embedded maps of the requested heads", async () => {
-    const source = new Source(new PageCarrier(pageData()));
+    const source = new Source(new PageTransport(pageData()));
     const piece = await source.maps({ stack: "cross", layer: 4, size: 2, heads: [1] });
     expect(piece.matrices).toHaveLength(1);
     expect(piece.matrices[0]?.[5]).toBeCloseTo(value(121), 6);
@@ -50,7 +50,7 @@ describe("the transport of a page", () => {
   it("pools a part of a map, or a finer map, from the embedded weights", async () => {
     const data = pageData();
     const small = pieceOf([2, 1, 1], [121, 121], { stack: "cross", layer: 4 });
-    const source = new Source(new PageCarrier({ ...data, maps: [small] }));
+    const source = new Source(new PageTransport({ ...data, maps: [small] }));
     const where = { stack: "cross", layer: 4 };
     const coarse = await source.maps({ ...where, size: 1 });
     expect(coarse.matrices[0]).toHaveLength(1);
@@ -62,7 +62,7 @@ describe("the transport of a page", () => {
     });
     // Strongest keys are not all weights, so the embedded maps are more exact.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
-    const some = new Source(new PageCarrier({ ...data, maps: [small], embedded }));
+    const some = new Source(new PageTransport({ ...data, maps: [small], embedded }));
     expect((await some.maps({ ...where, size: 2 })).rows).toBe(1);
     const part = await source.maps({
       ...where,
@@ -77,25 +77,25 @@ describe("the transport of a page", () => {
   it("returns embedded scores, and names missing ones", async () => {
     const scores = [[0.5, null]];
     const data = { ...pageData(), scores: [{ stack: "cross", pattern: "first token", scores }] };
-    const source = new Source(new PageCarrier(data));
+    const source = new Source(new PageTransport(data));
     expect(await source.scores("cross", "first token")).toEqual(scores);
     await expect(source.scores("cross", "induction")).rejects.toThrow("scores for “induction”");
   });
 
   it("returns the error of the embedded weights", async () => {
-    const source = new Source(new PageCarrier(pageData()));
+    const source = new Source(new PageTransport(pageData()));
     const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };
     const piece = await source.block({ ...request } as BlockRequest);
     expect(piece.error).toBe(0.00392);
   });
 
   it("names a missing layer and an unknown format", async () => {
-    const source = new Source(new PageCarrier(pageData()));
+    const source = new Source(new PageTransport(pageData()));
     await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
       /layer 9.*“self”/,
     );
     const later = { ...pageData(), format: 3 } as unknown as PageData;
-    expect(() => new PageCarrier(later)).toThrow(/format 3/);
+    expect(() => new PageTransport(later)).toThrow(/format 3/);
   });
 });
 
@@ -131,7 +131,7 @@ describe("large requests", () => {
   ])("are joined from %s, and cached", async (_name, live, requests) => {
     let asked = 0;
     const given: Float32Array[] = [];
-    const ask: Carrier["ask"] = async (_name, args) => {
+    const ask: Transport["request"] = async (_name, args) => {
       asked++;
       const { heads, rows, columns } = args as BlockRequest;
       const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
@@ -145,8 +145,8 @@ describe("large requests", () => {
       given.push(data);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     };
-    const carrier = carrierOf(ask, { live });
-    const source = new Source(carrier);
+    const transport = transportOf(ask, { live });
+    const source = new Source(transport);
     const big: BlockRequest = {
       ...request,
       heads: [0, 1],
@@ -168,7 +168,7 @@ describe("large requests", () => {
 
   it("have different answers if any field differs", async () => {
     let asked = 0;
-    const carrier = carrierOf(async (_name, args) => {
+    const transport = transportOf(async (_name, args) => {
       asked++;
       const { heads, rows, columns } = args as BlockRequest;
       const shape = rows
@@ -177,7 +177,7 @@ describe("large requests", () => {
       const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0 };
       return { header, data: new Uint8Array(shape.reduce((a, b) => a * b, 1)).fill(asked) };
     });
-    const source = new Source(carrier);
+    const source = new Source(transport);
     const block = { ...request, heads: [1], rows: [0, 2], columns: [0, 2] } satisfies BlockRequest;
     const tile: TileRequest = {
       ...{ stack: "self", layer: 0, heads: [1], level: 0, row: 0, column: 0 },
@@ -206,14 +206,14 @@ describe("large requests", () => {
 
   it("are answered from cached blocks with more rows", async () => {
     const asked: unknown[] = [];
-    const carrier = carrierOf(async (_name, args) => {
+    const transport = transportOf(async (_name, args) => {
       const { rows, heads } = args as BlockRequest;
       asked.push([heads, rows]);
       const shape = [heads.length, rows[1] - rows[0], 2];
       const data = new Float32Array(shape.reduce((a, b) => a * b, 1)).map((_, i) => i);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     });
-    const source = new Source(carrier);
+    const source = new Source(transport);
     const of = (heads: number[], rows: [number, number]) =>
       source.block({ ...request, heads, rows, columns: [0, 2] });
     await of([0, 1], [2, 6]);
@@ -228,7 +228,7 @@ describe("large requests", () => {
 
   it("are answered from a block in use, although others were dropped", async () => {
     const asked: unknown[] = [];
-    const carrier = carrierOf(async (_name, args) => {
+    const transport = transportOf(async (_name, args) => {
       const { rows } = args as BlockRequest;
       asked.push(rows);
       const shape = [1, rows[1] - rows[0], 2];
@@ -236,7 +236,7 @@ describe("large requests", () => {
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     });
     // Ten rows of two columns have 80 bytes, so only one more row of 8 bytes fits.
-    const source = new Source(carrier, 90);
+    const source = new Source(transport, 90);
     const of = (rows: [number, number]) =>
       source.block({ ...request, heads: [0], rows, columns: [0, 2] });
     await of([0, 10]);
@@ -251,7 +251,7 @@ describe("large requests", () => {
     /** Return a transport whose requests wait until the test answers them. */
     function waiting() {
       const asked: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
-      const carrier = carrierOf(
+      const transport = transportOf(
         (_name, args, signal) =>
           new Promise((resolve, reject) => {
             const { heads } = args as BlockRequest;
@@ -262,7 +262,7 @@ describe("large requests", () => {
             signal?.addEventListener("abort", () => reject(signal.reason));
           }),
       );
-      const source = new Source(carrier);
+      const source = new Source(transport);
       const of = (heads: number[], signal?: AbortSignal) =>
         source.block({ ...request, heads, rows: [0, 1], columns: [0, 1] }, signal);
       return { asked, of };
@@ -296,7 +296,7 @@ describe("large requests", () => {
 
   it("are dropped from a full cache, the oldest first", async () => {
     const asked: number[] = [];
-    const carrier = carrierOf(
+    const transport = transportOf(
       async (_name, args) => {
         const { layer } = args as BlockRequest;
         asked.push(layer);
@@ -306,7 +306,7 @@ describe("large requests", () => {
       { live: false },
     );
     // A cached matrix of 2 x 2 has 16 bytes, so two fit.
-    const source = new Source(carrier, 40);
+    const source = new Source(transport, 40);
     const ask = (layer: number): Promise<unknown> =>
       source.block({ ...request, layer, heads: [0], rows: [0, 2], columns: [0, 2] });
     for (const layer of [1, 2, 1, 3, 1, 2]) await ask(layer);
@@ -318,7 +318,7 @@ describe("a question during the same question", () => {
   /** Return requests that wait until the test answers them, and a function that sends one. */
   function waiting() {
     const asked: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
-    const carrier = carrierOf(
+    const transport = transportOf(
       (_name, _args, signal) =>
         new Promise((resolve, reject) => {
           const answer = (scores: number[][]) => resolve({ header: { scores }, data: null });
@@ -326,7 +326,7 @@ describe("a question during the same question", () => {
           signal?.addEventListener("abort", () => reject(signal.reason));
         }),
     );
-    const source = new Source(carrier);
+    const source = new Source(transport);
     const of = (pattern: string, signal?: AbortSignal) => source.scores("self", pattern, signal);
     return { asked, of };
   }
@@ -382,7 +382,7 @@ describe("the description of a long text", () => {
     const bytes = deflateSync(JSON.stringify(description));
     const cuts = [0, 5, 11, bytes.length];
     const asked: object[] = [];
-    const carrier = carrierOf(
+    const transport = transportOf(
       async (name, args) => {
         asked.push([name, args]);
         const { part = 0 } = args as { part?: number };
@@ -395,7 +395,7 @@ describe("the description of a long text", () => {
       },
       { live: false },
     );
-    expect(await new Source(carrier).describe()).toEqual(description);
+    expect(await new Source(transport).describe()).toEqual(description);
     expect(asked).toEqual([
       ["describe", {}],
       ["describe", { part: 1 }],

@@ -4,7 +4,7 @@ import {
   DOTS_PAINTER,
   dotPaths,
   dotsIn,
-  MOST_DOTS,
+  MAX_SHAPE_DOTS,
   makeRaster,
   over,
   paintInto,
@@ -200,7 +200,7 @@ describe("dots as an SVG", () => {
       toSvg({ width: 20, height: 20, background: null, back: [], backOpacity: 1, front }, "t");
     expect(scene([many(50)])).toContain("stroke-linecap");
     expect(dotsIn([many(50)], [many(20)])).toBe(70);
-    expect(MOST_DOTS).toBe(20_000);
+    expect(MAX_SHAPE_DOTS).toBe(20_000);
   });
 
   it("moves with `translate`", () => {

@@ -1,6 +1,5 @@
 /** Answers from the data of an exported page, in the same form as a kernel's. */
 
-import type { Carrier, Connection, Reply } from "../carrier";
 import type {
   BlockRequest,
   Description,
@@ -17,12 +16,13 @@ import type {
   TileRequest,
 } from "../protocol";
 import type { Scores } from "../source";
+import type { Connection, Reply, Transport } from "../transport";
 import { type EmbeddedBlock, EmbeddedLayers } from "./layers";
 import type { EmbeddedPiece, Rows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
-import { type EmbeddedVectors, VectorCarrier } from "./vectors";
+import { type EmbeddedVectors, PageVectors } from "./vectors";
 
 /** Data of an exported page. Deflated bytes are base64 strings or names of elements (see `texts.ts`). */
 export interface PageData {
@@ -52,7 +52,7 @@ const POOLED_WEIGHTS = 4_000_000;
 export type Answers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
 /** Transport that answers from the data of a page. */
-export class PageCarrier implements Carrier {
+export class PageTransport implements Transport {
   readonly live = false;
   readonly #data: PageData;
   readonly #layers: EmbeddedLayers;
@@ -67,7 +67,7 @@ export class PageCarrier implements Carrier {
     }
     this.#data = data;
     const { blocks, maps, description, embedded } = data;
-    const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
+    const vectors = new PageVectors(data.vectors ?? { layers: [], arrays: [] });
     this.#layers = new EmbeddedLayers(blocks, maps, vectors);
     this.#answers = {
       describe: () => ({ header: saidOf(description, embedded), data: null }),
@@ -81,7 +81,7 @@ export class PageCarrier implements Carrier {
     };
   }
 
-  async ask(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
+  async request(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     const reply = await answer(args);

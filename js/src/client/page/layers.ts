@@ -3,7 +3,7 @@
 import { once, Recent } from "../recent";
 import { type EmbeddedPiece, type Rows, wholeRows } from "./rows";
 import { type EmbeddedKeys, sparseRows } from "./sparse";
-import type { VectorCarrier } from "./vectors";
+import type { PageVectors } from "./vectors";
 
 /** Cache size in bytes. A layer that was dropped is inflated again on request. */
 const KEPT_BYTES = 64_000_000;
@@ -25,10 +25,10 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
 export class EmbeddedLayers {
   readonly #blocks: EmbeddedBlock[];
   readonly #maps: EmbeddedPiece[];
-  readonly #vectors: VectorCarrier;
+  readonly #vectors: PageVectors;
   readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
 
-  constructor(blocks: EmbeddedBlock[], maps: EmbeddedPiece[], vectors: VectorCarrier) {
+  constructor(blocks: EmbeddedBlock[], maps: EmbeddedPiece[], vectors: PageVectors) {
     this.#blocks = blocks;
     this.#maps = maps;
     this.#vectors = vectors;

@@ -1,9 +1,9 @@
 /** Strongest keys of queries, from the weights of an exported page. */
 
-import type { Reply } from "../carrier";
 import type { StackDescription, StrongestRequest } from "../protocol";
 import { meantBy, strongestOf } from "../requests/strongest";
 import { larger } from "../signs";
+import type { Reply } from "../transport";
 import type { Rows } from "./rows";
 
 /** Answer a request for the strongest keys, as a kernel would. */

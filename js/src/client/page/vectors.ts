@@ -1,10 +1,10 @@
 /** Queries and keys in an exported page, as `attnviz/pages/vectors.py` writes them. */
 
 import { attentionRow, type RowInputs } from "../attention";
-import type { Reply } from "../carrier";
 import { bandMask, denseBias, distanceBias, inserted, type OfRow, packedMask } from "../masks";
 import type { VectorsHeader, VectorsRequest } from "../protocol";
 import { once, Recent } from "../recent";
+import type { Reply } from "../transport";
 import type { Rows } from "./rows";
 import { inflatedText } from "./texts";
 
@@ -160,7 +160,7 @@ function vectorsReply(
 }
 
 /** Answers requests for queries and keys, and computes weights from them. */
-export class VectorCarrier {
+export class PageVectors {
   readonly #data: EmbeddedVectors;
   readonly #kept = new Recent<Promise<Float32Array>>(KEPT_BYTES);
   readonly #bits = new Recent<Promise<Uint8Array>>(KEPT_BYTES);

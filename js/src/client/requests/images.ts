@@ -1,8 +1,8 @@
 /** Images of a record, decoded to pixels. */
 
-import type { Reply } from "../carrier";
 import { asBytes } from "../codec";
 import type { ImageHeader } from "../protocol";
+import type { Reply } from "../transport";
 
 /** An image that the model received. */
 export interface RecordImage {

@@ -4,10 +4,10 @@
  * A kernel finds them with `attnviz/server/strongest.py`, a page with `strongestOf`.
  */
 
-import { LARGEST_REPLY, type Reply } from "../carrier";
 import { asBytes } from "../codec";
 import type { Range, StrongestHeader, StrongestRequest, TokenList } from "../protocol";
 import type { Source } from "../source";
+import { MAX_REPLY_BYTES, type Reply } from "../transport";
 
 /** Strongest keys of each row of one matrix. */
 export interface Found {
@@ -44,7 +44,7 @@ export function splitStrongest(request: StrongestRequest, numKeys: number): Stro
   const separate = request.combine === "separate";
   const numRows = rows[1] - rows[0];
   const rowBytes = 8 * request.k + 12;
-  const fitting = Math.min(ENTRIES / (numRows * numKeys), LARGEST_REPLY / (numRows * rowBytes));
+  const fitting = Math.min(ENTRIES / (numRows * numKeys), MAX_REPLY_BYTES / (numRows * rowBytes));
   const headsEach = separate
     ? Math.min(heads.length, Math.max(1, Math.floor(fitting)))
     : heads.length;
@@ -53,7 +53,7 @@ export function splitStrongest(request: StrongestRequest, numKeys: number): Stro
       ? numRows
       : Math.max(
           1,
-          Math.floor(Math.min(ENTRIES / (headsEach * numKeys), LARGEST_REPLY / rowBytes)),
+          Math.floor(Math.min(ENTRIES / (headsEach * numKeys), MAX_REPLY_BYTES / rowBytes)),
         );
   const parts: StrongestRequest[] = [];
   for (let head = 0; head < heads.length; head += headsEach) {
@@ -187,7 +187,7 @@ export function meantBy(
 }
 
 /** Request the strongest keys in parts, and join the replies. */
-export async function askStrongest(
+export async function requestStrongest(
   source: Source,
   request: StrongestRequest,
   numKeys: number,
@@ -199,7 +199,7 @@ export async function askStrongest(
   const matrices = Array.from({ length: count }, () => nothing(rows[1] - rows[0], k));
   await Promise.all(
     splitStrongest(request, numKeys).map(async (part) => {
-      const found = await source.question("strongest", part, readStrongest, bytesOf, signal);
+      const found = await source.fetch("strongest", part, readStrongest, bytesOf, signal);
       const first = count === 1 ? 0 : request.heads.indexOf(part.heads[0] as number);
       const row = part.rows[0] - rows[0];
       found.forEach((each, i) => {

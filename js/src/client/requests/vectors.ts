@@ -1,9 +1,9 @@
 /** Query and key vectors, and the computation of a query's weights from them. */
 
-import { dataOf, LARGEST_REPLY, type Reply } from "../carrier";
 import { asBytes } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
 import type { Source } from "../source";
+import { dataOf, MAX_REPLY_BYTES, type Reply } from "../transport";
 
 /** A query vector, the vectors of a range of keys, and their logits and weights. */
 export interface Vectors {
@@ -111,17 +111,17 @@ export function bytesOfVectors(vectors: Vectors): number {
 }
 
 /** Upper bound of head_dim. Requests are split before head_dim is known. */
-const MOST_DIMENSIONS = 1024;
+const MAX_HEAD_DIM = 1024;
 
 /** Request a query vector and the keys of a range, and how the query's weights follow from them. */
-export async function askVectors(
+export async function requestVectors(
   source: Source,
   request: VectorsRequest,
   signal?: AbortSignal,
 ): Promise<Vectors> {
-  const parts = splitVectors(request, MOST_DIMENSIONS, LARGEST_REPLY).map((part) => {
+  const parts = splitVectors(request, MAX_HEAD_DIM, MAX_REPLY_BYTES).map((part) => {
     const read = (reply: Reply): Vectors => readVectors(reply, part.keys);
-    return source.question("vectors", part, read, bytesOfVectors, signal);
+    return source.fetch("vectors", part, read, bytesOfVectors, signal);
   });
   return joinVectors(await Promise.all(parts));
 }

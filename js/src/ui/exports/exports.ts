@@ -106,7 +106,7 @@ export function useExports<S extends RecordState>(
       new Blob([await csv()], { type: "text/csv" }),
     ]),
   ];
-  if (source.carrier.live && !context.embedded) {
+  if (source.transport.live && !context.embedded) {
     entries.push(
       entry("Page, HTML", async () => {
         const file = await madePage(context);

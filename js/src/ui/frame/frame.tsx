@@ -3,9 +3,9 @@
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import type { Connection } from "../../client/carrier";
 import type { StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
+import type { Connection } from "../../client/transport";
 import { Choice } from "../controls/fields";
 import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";

@@ -139,7 +139,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
 
   // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
   const tilesIn = (now: Viewport): TileRequest[] =>
-    source.carrier.live ? wantedTiles(now) : tilesOf(now);
+    source.transport.live ? wantedTiles(now) : tilesOf(now);
   const wanted = computed(() => viewport.value && tilesIn(viewport.value));
   record.answer(wanted, (requests, ended) =>
     tiles.load(requests, ended, () => {

@@ -4,7 +4,7 @@ import { TILE } from "../../client/page/tiles";
 import type { Pooled, TileRequest } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import { joined } from "../../client/signs";
-import type { Piece, Source } from "../../client/source";
+import type { Source, WeightBlock } from "../../client/source";
 import type { Selection } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
 
@@ -101,7 +101,7 @@ function keyOf(set: TileSet, level: number, row: number, column: number): string
 /** Tiles that have come. */
 export class Tiles {
   readonly #source: Source;
-  readonly #cached = new Recent<Piece>(CACHE_BYTES);
+  readonly #cached = new Recent<WeightBlock>(CACHE_BYTES);
   #coarsest = 0;
 
   constructor(source: Source) {
@@ -141,12 +141,12 @@ export class Tiles {
     }
   }
 
-  get(set: TileSet, level: number, row: number, column: number): Piece | undefined {
+  get(set: TileSet, level: number, row: number, column: number): WeightBlock | undefined {
     return this.#cached.get(keyOf(set, level, row, column));
   }
 
   /** The finest tile in hand that has a weight, from `level` on. */
-  covering(set: TileSet, level: number, query: number, key: number): [Piece, number] | null {
+  covering(set: TileSet, level: number, query: number, key: number): [WeightBlock, number] | null {
     for (let at = level; at <= Math.min(COARSEST, this.#coarsest); at++) {
       const span = TILE * 2 ** at;
       const piece = this.get(set, at, Math.floor(query / span), Math.floor(key / span));
@@ -226,7 +226,7 @@ function fill(
   at: { top: number; bottom: number; left: number; right: number },
   rowStarts: readonly number[],
   columnStarts: readonly number[],
-  piece: Piece,
+  piece: WeightBlock,
   level: number,
   pooled: Pooled,
 ): void {

@@ -1,16 +1,16 @@
 /**
- * What every view shares: a root in the page, the theme, the width, the carrier.
+ * What every view shares: a root in the page, the theme, the width, the transport.
  *
  * A view is one file that gives `defineView` its name, its state's defaults and a component.
  */
 
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
-import type { Carrier } from "../../client/carrier";
 import { KernelChannel, type MessageModel, recordNumber } from "../../client/kernel";
-import { PageCarrier, type PageData } from "../../client/page";
+import { type PageData, PageTransport } from "../../client/page";
 import type { Description } from "../../client/protocol";
 import { Source } from "../../client/source";
+import type { Transport } from "../../client/transport";
 import { type Figure, pictureWidth } from "../../draw/figure";
 import { type FigureRequest, figureRequest } from "../../draw/figure-request";
 import { type Palette, paletteOf, type ThemeName } from "../colors/palette";
@@ -88,7 +88,7 @@ export interface ViewDefinition<S extends RecordState> {
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
   /** What answers on an exported page whose data are not one record's. */
-  pageCarrier?: ((data: PageData) => Carrier) | undefined;
+  pageTransport?: ((data: PageData) => Transport) | undefined;
   /** What is said of that, as views know records. */
   described?: ((answer: unknown) => Description) | undefined;
 }
@@ -171,7 +171,7 @@ function open<S extends RecordState>(
 ): void {
   root.classList.add("attnviz");
   keepKeys(root, ended);
-  followReader(root, history, ended, !source.carrier.live);
+  followReader(root, history, ended, !source.transport.live);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const medium = mediumTheme(ended);
@@ -184,7 +184,7 @@ function open<S extends RecordState>(
     // A theme that was asked for against the host's cannot use the host's colours.
     root.toggleAttribute("data-own-colours", value !== host.peek());
   });
-  const small = smallFrame(source.carrier.live, ended);
+  const small = smallFrame(source.transport.live, ended);
   const controls = computed<ControlsForm>(() => {
     const wanted = state.controls.value;
     if (wanted !== "auto") return wanted;
@@ -266,11 +266,15 @@ function fromKernel(
 /** What reads a page's data; not in a widget's bundle. */
 function fromPage(
   data: PageData,
-  { pageCarrier, described }: Pick<ViewDefinition<RecordState>, "pageCarrier" | "described">,
+  { pageTransport, described }: Pick<ViewDefinition<RecordState>, "pageTransport" | "described">,
 ): Source {
   return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? noSource()
-    : new Source(pageCarrier ? pageCarrier(data) : new PageCarrier(data), undefined, described);
+    : new Source(
+        pageTransport ? pageTransport(data) : new PageTransport(data),
+        undefined,
+        described,
+      );
 }
 
 function noSource(): never {

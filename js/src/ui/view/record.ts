@@ -12,11 +12,11 @@ import {
   signal,
   untracked,
 } from "@preact/signals";
-import type { Connection } from "../../client/carrier";
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
-import { headsOf, type Piece, type Scores, type Source } from "../../client/source";
+import { headsOf, type Scores, type Source, type WeightBlock } from "../../client/source";
+import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
 import type { ThemeName } from "../colors/palette";
 import { headEffectsOf, rankOf, tokenEffectsOf } from "../effects/effects";
@@ -217,7 +217,7 @@ export interface Answer<Q, A> {
 }
 
 /** Maps of some heads, in their order. */
-export interface HeadMaps extends Piece {
+export interface HeadMaps extends WeightBlock {
   heads: number[];
 }
 
@@ -269,7 +269,7 @@ export function createRecordStore(
   };
   /** Shows an error, unless it only says that a request was aborted. */
   const fail = (reason: unknown): void => failed(general, reason);
-  source.carrier.watch((value) => {
+  source.transport.watch((value) => {
     connection.value = value;
   }, ended);
 
@@ -315,12 +315,12 @@ export function createRecordStore(
    * longer than a moment. A stored widget never gets it.
    */
   const pictured = async (over: AbortSignal): Promise<void> => {
-    if (source.carrier.detached) await new Promise(() => {});
+    if (source.transport.detached) await new Promise(() => {});
     // Whatever follows the same change has then heard of it.
     await new Promise((resolve) => setTimeout(resolve));
     if (drawn.peek() === null && !over.aborted) await drawnOrLate(over);
     // A page computes where it paints.
-    if (!source.carrier.live) await idle();
+    if (!source.transport.live) await idle();
   };
   const drawnOrLate = (over: AbortSignal): Promise<void> =>
     new Promise<void>((resolve) => {
@@ -415,7 +415,7 @@ export function createRecordStore(
       some.map((each) => source.maps({ ...where, size, heads: each }, signal)),
     );
     const matrices = pieces.flatMap((each) => each.matrices);
-    return { heads, ...(pieces[0] as Piece), matrices };
+    return { heads, ...(pieces[0] as WeightBlock), matrices };
   });
 
   const roles = computed(() => {
@@ -545,11 +545,11 @@ export function createRecordStore(
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();
-      source.carrier.retry();
+      source.transport.retry();
       attempt.value += 1;
     },
     /** Gives up what the kernel computes for a while already. */
-    stop: () => source.carrier.stop?.(),
+    stop: () => source.transport.stop?.(),
   };
 }
 

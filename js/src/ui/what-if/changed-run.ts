@@ -4,7 +4,6 @@
  */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Reply } from "../../client/carrier";
 import { isAbort } from "../../client/kernel";
 import type {
   ChangedHeader,
@@ -18,6 +17,7 @@ import type {
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
 import type { Source } from "../../client/source";
+import type { Reply } from "../../client/transport";
 import { assign, type Signals, same } from "../view/state";
 
 /** Whose weights are drawn. */
@@ -208,12 +208,13 @@ export function createChangedRun(
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: Reply): OutcomeHeader => header as OutcomeHeader;
     // The question does not say which function it is, so that no answer to it is kept.
-    if (measured === null) return source.carrier.ask("intervene", { changes }, signal).then(read);
+    if (measured === null)
+      return source.transport.request("intervene", { changes }, signal).then(read);
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
-    return source.question("intervene", { changes, measured }, read, bytesOf, signal);
+    return source.fetch("intervene", { changes, measured }, read, bytesOf, signal);
   };
 
-  if (source.carrier.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
+  if (source.transport.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
     // Answers about another record say nothing of this one.
     live(() => {
       number.value;
@@ -255,7 +256,7 @@ export function createChangedRun(
       if (!draws.value) return undefined;
       const changes = state.changes.peek();
       const ended = new AbortController();
-      source.carrier.ask("changed", { changes }, ended.signal).then(
+      source.transport.request("changed", { changes }, ended.signal).then(
         ({ header }) => {
           if (ended.signal.aborted) return;
           const stacks: Stacks = {};
@@ -320,7 +321,9 @@ export function createChangedRun(
     known,
     answers,
     shown,
-    drawable: computed(() => (source.carrier.live ? state.changes.value.length > 0 : !!run.value)),
+    drawable: computed(() =>
+      source.transport.live ? state.changes.value.length > 0 : !!run.value,
+    ),
     problem,
     description,
     measure: (answer) =>

@@ -73,7 +73,7 @@ export function PinnedEdge<S extends RecordState>({ context }: { context: ViewCo
   const common = context as unknown as ViewContext<RecordState>;
   const selection = common.record.selection.value;
   const form = common.controls.value;
-  const { live } = common.source.carrier;
+  const { live } = common.source.transport;
   const carried = [common.state.outcomes, common.state.known_edges].some(
     ({ value }) => value.length > 0,
   );
@@ -93,7 +93,7 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
   const { source, record, state } = context;
   const found = useSignal<Found | null>(null);
   const edge = edgeAt(selection);
-  const { live } = source.carrier;
+  const { live } = source.transport;
   const runs = state.runs_model.value;
   const pinned = selection.token !== null && selection.key !== null;
   const answers = record.changedRun.answers.value;
@@ -133,8 +133,8 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
         .find((each) => JSON.stringify(edge) === JSON.stringify(pick(each)));
       say({ header: carried ?? null });
     } else if (runs) {
-      source.carrier
-        .ask("edge", edge, ended.signal)
+      source.transport
+        .request("edge", edge, ended.signal)
         .then(({ header }) => say({ header: header as EdgeHeader }), nothing);
     }
     return () => ended.abort();

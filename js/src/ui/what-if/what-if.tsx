@@ -26,7 +26,7 @@ export function WhatIf<S extends RecordState>({ context }: { context: ViewContex
   const form = context.controls.value;
   if (!selection) return null;
   const page =
-    (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.carrier.live;
+    (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.transport.live;
   if (!page && (form === "none" || !context.common.runs_model.value)) return null;
   const common = context as unknown as ViewContext<RecordState>;
   return page ? <Tried context={common} /> : <Live context={common} selection={selection} />;
@@ -63,7 +63,8 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
         ))}
       </fieldset>
       <span class="av-muted" role="status">
-        {changedRun.problem.value ?? (waits && context.source.carrier.live ? "On its way …" : why)}
+        {changedRun.problem.value ??
+          (waits && context.source.transport.live ? "On its way …" : why)}
       </span>
     </div>
   );

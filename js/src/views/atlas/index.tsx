@@ -13,7 +13,7 @@ import { assign } from "../../ui/view/state";
 import css from "./atlas.css";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { ClassTable } from "./classes";
-import { atlasPageCarrier } from "./client/page";
+import { atlasPageTransport } from "./client/page";
 import { AtlasControls, FoundHeads, SearchWork } from "./controls";
 import { EdgeList } from "./edges";
 import { atlasExports } from "./figure";
@@ -158,7 +158,7 @@ const view = defineView<AtlasState>({
   hash: ATLAS_HASH,
   css: headGridCss + css,
   component: AtlasView,
-  pageCarrier: atlasPageCarrier,
+  pageTransport: atlasPageTransport,
   described: describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>,
 });
 

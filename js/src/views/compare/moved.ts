@@ -1,7 +1,7 @@
 /** What moved in a head: of one query, from which key to which. */
 
 import type { Range } from "../../client/protocol";
-import { askStrongest, wholeSum } from "../../client/requests/strongest";
+import { requestStrongest, wholeSum } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
 /** Values of a head that are loaded at most to find the query that changed most. */
@@ -124,7 +124,7 @@ async function mostChanged(
     leave_out: [],
     pair: "all" as const,
   };
-  const { matrices } = await askStrongest(source, request, numKeys, signal);
+  const { matrices } = await requestStrongest(source, request, numKeys, signal);
   const [matrix] = matrices;
   if (!matrix) return null;
   const absent = new Set(missing);

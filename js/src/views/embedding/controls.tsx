@@ -39,7 +39,7 @@ export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, stri
 
 export function EmbeddingControls({ context, store }: ControlProps) {
   const { state } = context;
-  const live = context.source.carrier.live;
+  const live = context.source.transport.live;
   const corpus = store.corpus.value;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.shown.value === "plot";
@@ -353,7 +353,7 @@ export function Work({ context, store }: ControlProps) {
   }
   const words = workInWords(work);
   // On a page nothing begins or ends, and the detail line says it all.
-  if (words === "" && !context.source.carrier.live) return null;
+  if (words === "" && !context.source.transport.live) return null;
   if (plotted && context.state.method.value !== "pca" && words === "") {
     // A line of the same height, so that the plot does not jump when the work begins and ends.
     // It is of the plot that is there: what was chosen last may still be awaited.
@@ -371,7 +371,7 @@ export function Work({ context, store }: ControlProps) {
         />
       )}
       <span>{words}</span>
-      {context.source.carrier.live && (
+      {context.source.transport.live && (
         <button type="button" class="av-chip" onClick={running ? store.cancel : store.restart}>
           {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
         </button>

@@ -1,7 +1,7 @@
 /** The embedding view as a figure for a paper and as tables: what is shown, with all captions. */
 
 import { measureText } from "../../draw/canvas";
-import { dotsIn, MOST_DOTS } from "../../draw/dots";
+import { dotsIn, MAX_SHAPE_DOTS } from "../../draw/dots";
 import {
   type Box,
   type Captions,
@@ -58,7 +58,7 @@ export function figureWords(
     enlarged ? "" : keyInWords(store.trust.peek(), figures),
     coverageOf(context, store, false),
     enlarged && plotted ? trustStepsOf(store) : "",
-    dots > MOST_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
+    dots > MAX_SHAPE_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
   return {
     title: record.description.peek()?.model || "attention",

@@ -10,7 +10,7 @@ import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
-import { embeddingPageCarrier } from "./client/page";
+import { embeddingPageTransport } from "./client/page";
 import { EmbeddingControls, Work } from "./controls";
 import controlsCss from "./controls.css";
 import css from "./embedding.css";
@@ -228,7 +228,7 @@ const view = defineView<EmbeddingState>({
   hash: EMBEDDING_HASH,
   css: headGridCss + css + controlsCss,
   component: EmbeddingView,
-  pageCarrier: embeddingPageCarrier,
+  pageTransport: embeddingPageTransport,
 });
 
 export const openPage = view.openPage;

@@ -8,7 +8,7 @@ import { headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
-import { TextCarrier } from "./client/text-carrier";
+import { TextTransport } from "./client/text-transport";
 import { type Coloring, coloring } from "./colors";
 import { createOverview, createProjection } from "./projections";
 import { type Found, findPoints } from "./search";
@@ -60,7 +60,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       return await linesOf(source, asked, ended);
     } catch (reason) {
       // A page was made without them: nothing to try again.
-      if (source.carrier.live || isAbort(reason)) throw reason;
+      if (source.transport.live || isAbort(reason)) throw reason;
       return reason instanceof Error ? reason.message : String(reason);
     }
   });
@@ -125,7 +125,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     /** Requests of a text's own views. */
     textSource: (text: number): Source => {
       const known =
-        sources.get(text) ?? new Source(new TextCarrier(source.carrier, text), TEXT_BYTES);
+        sources.get(text) ?? new Source(new TextTransport(source.transport, text), TEXT_BYTES);
       // In order of last use, so that the first is the one to forget.
       sources.delete(text);
       sources.set(text, known);

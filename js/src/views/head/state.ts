@@ -1,7 +1,7 @@
 /** Traits of the head view, and the weights that they require. */
 
 import type { Range } from "../../client/protocol";
-import type { Piece, Source } from "../../client/source";
+import type { Source, WeightBlock } from "../../client/source";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
 import type { Orientation, Side } from "./layout";
@@ -187,7 +187,7 @@ export function sameWeights(a: Plan, b: Plan): boolean {
   return same(part(a), part(b));
 }
 
-function weightsOf(plan: Plan, piece: Piece): Weights {
+function weightsOf(plan: Plan, piece: WeightBlock): Weights {
   return {
     heads: plan.heads,
     matrices: piece.matrices,
@@ -204,7 +204,7 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
   // A page loads all heads if they fit into one reply, so that choosing another head is instant.
-  const all = !source.carrier.live && plan.allHeads.length * values <= SMALL;
+  const all = !source.transport.live && plan.allHeads.length * values <= SMALL;
   const heads = all ? plan.allHeads : plan.heads;
   const request = {
     stack: plan.stack.name,

@@ -2,7 +2,7 @@
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { StrongestRequest } from "../../client/protocol";
-import { askStrongest, type Strongest } from "../../client/requests/strongest";
+import { requestStrongest, type Strongest } from "../../client/requests/strongest";
 import { pairOf } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
@@ -74,7 +74,7 @@ export function createStrongest(
   });
   const found = record.answer(wanted, (request, ended) => {
     const numKeys = plan.peek()?.keys.text.length ?? 0;
-    return askStrongest(source, request, numKeys, ended);
+    return requestStrongest(source, request, numKeys, ended);
   });
   return computed(() => {
     const now = found.value;

@@ -1,10 +1,10 @@
 /** Requests and cache of the maps of single heads. */
 
 import { type Signal, signal } from "@preact/signals";
-import { LARGEST_REPLY } from "../../client/carrier";
 import type { Range, StackDescription } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import { headsOf, type Source } from "../../client/source";
+import { MAX_REPLY_BYTES } from "../../client/transport";
 import { same } from "../../ui/view/state";
 
 /** Matrix of one head, pooled by the largest weight if it is too large. */
@@ -130,7 +130,7 @@ export class HeadMaps {
     const count = rows[1] - rows[0];
     const taken = found.sampled === undefined ? count : Math.min(count, size);
     const weights = taken * (columns[1] - columns[0]);
-    const most = Math.min(LARGEST_REPLY / size ** 2, WEIGHTS_AT_ONCE / weights);
+    const most = Math.min(MAX_REPLY_BYTES / size ** 2, WEIGHTS_AT_ONCE / weights);
     return Math.max(1, Math.floor(most));
   }
 

@@ -2,7 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
-import { askVectors, type Vectors } from "../../client/requests/vectors";
+import { requestVectors, type Vectors } from "../../client/requests/vectors";
 import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
@@ -72,7 +72,7 @@ export function questionOf(
 async function load(source: Source, question: Question, signal: AbortSignal): Promise<Vectors> {
   const { stack, layer, head, token, within } = question;
   const ask = (keys: Range): Promise<Vectors> =>
-    askVectors(source, { stack, layer, head, token, keys }, signal);
+    requestVectors(source, { stack, layer, head, token, keys }, signal);
   if (question.keys) return ask(question.keys);
   const first = await ask(windowFrom(within[0], within));
   const strongest = first.header.strongest.find(([key]) => key >= within[0] && key < within[1]);

@@ -3,7 +3,7 @@
 
 import { describe, expect, it } from "vitest";
 import { decode } from "../../../src/client/codec";
-import { PageCarrier } from "../../../src/client/page";
+import { PageTransport } from "../../../src/client/page";
 import type { PieceHeader } from "../../../src/client/protocol";
 import { readStrongest } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
@@ -39,14 +39,14 @@ const STACK = stackOf({
   maximum: MAXIMUM,
 });
 
-function carrier(): PageCarrier {
+function transport(): PageTransport {
   const codes = CODES.flat(2).map((code) => code & 255);
   const block = pieceOf([2, 3, 4], codes, {
     encoding: "int8-sqrt",
     maximum: MAXIMUM,
     error: 0.016,
   });
-  return new PageCarrier(pageOf({ blocks: [block], description: described(STACK) }));
+  return new PageTransport(pageOf({ blocks: [block], description: described(STACK) }));
 }
 
 /** Return the larger in size of the positive and the negative part of a cell. */
@@ -75,7 +75,7 @@ describe("a signed byte", () => {
 
 describe("signed numbers of a page", () => {
   it("are read from the embedded codes", async () => {
-    const { matrices } = await new Source(carrier()).block({
+    const { matrices } = await new Source(transport()).block({
       ...{ stack: "self", layer: 0, heads: [1], rows: [0, 3], columns: [0, 4] },
     });
     (HEADS[1] as number[][]).flat().forEach((value, i) => {
@@ -84,7 +84,7 @@ describe("signed numbers of a page", () => {
   });
 
   it.each(["mean", "max"] as const)("do not cancel in a cell's %s", async (pooled) => {
-    const source = new Source(carrier());
+    const source = new Source(transport());
     for (const heads of [[0], [1], [0, 1]]) {
       const request = { stack: "self", layer: 0, heads, level: 1, row: 0, column: 0, pooled };
       const { matrices, rows, columns } = await source.tile({ ...request });
@@ -117,7 +117,7 @@ describe("signed numbers of a page", () => {
         ...{ stack: "self", layer: 0, heads: [0, 1], rows: [0, 3] as [number, number], k: 3 },
         ...{ combine, leave_out: [], pair: "all" as const },
       };
-      const found = readStrongest(await carrier().ask("strongest", request));
+      const found = readStrongest(await transport().request("strongest", request));
       const [one, other] = HEADS as [number[][], number[][]];
       const together = one.map((row, r) =>
         row.map((a, key) => {

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { PageCarrier, type PageData } from "../../../src/client/page";
+import { type PageData, PageTransport } from "../../../src/client/page";
 import { type EmbeddedKeys, sparseRows } from "../../../src/client/page/sparse";
 import { Source } from "../../../src/client/source";
 import { embeddedInWords, precision } from "../../../src/ui/text/captions";
@@ -37,7 +37,7 @@ function sourceOf(one: Pick<Case, "header" | "data">, more: Partial<PageData> = 
     embedded: { form: "strongest", covered: 0.9521, error: 0.0041 },
     ...more,
   });
-  return new Source(new PageCarrier(page));
+  return new Source(new PageTransport(page));
 }
 
 /** Return all weights as [head][row][column]. */

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { PageCarrier } from "../../../src/client/page";
+import { PageTransport } from "../../../src/client/page";
 import { parts, runs, TILE, tileRange } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
@@ -26,7 +26,7 @@ function sourceOf(codes: number[][][]): Source {
   ];
   const piece = pieceOf(shape, codes.flat(2));
   const data = pageOf({ blocks: [piece], maps: [piece] });
-  return new Source(new PageCarrier(data));
+  return new Source(new PageTransport(data));
 }
 
 describe("tiles that a page pools", () => {

@@ -2,7 +2,7 @@
 
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { PageCarrier } from "../../../src/client/page";
+import { PageTransport } from "../../../src/client/page";
 import { readImage } from "../../../src/client/requests/images";
 import { Source } from "../../../src/client/source";
 import { pageOf } from "../../builders";
@@ -27,7 +27,7 @@ describe("an image of a record", () => {
         },
       ],
     });
-    const source = new Source(new PageCarrier(data));
+    const source = new Source(new PageTransport(data));
     const image = await source.image(0);
     expect(image).toMatchObject({ width: 1, height: 2 });
     expect([...image.pixels]).toEqual([1, 2, 3, 255, 4, 5, 6, 255]);

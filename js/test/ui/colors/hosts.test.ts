@@ -1,9 +1,9 @@
 /** Hosts that cannot run here, each by what sets it apart: buffers, signals, marks of a theme. */
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { LARGEST_REPLY } from "../../../src/client/carrier";
 import { KernelChannel } from "../../../src/client/kernel";
 import { Source } from "../../../src/client/source";
+import { MAX_REPLY_BYTES } from "../../../src/client/transport";
 import makeHeadWidget from "../../../src/views/head";
 import makeMatrixWidget from "../../../src/views/matrix";
 import makeModelWidget from "../../../src/views/model";
@@ -244,6 +244,6 @@ describe("requests", () => {
     await Promise.allSettled(asked);
     expect(sent.length).toBeGreaterThanOrEqual(2);
     for (const message of sent) expect(message.length).toBeLessThan(LARGEST_REQUEST);
-    expect(LARGEST_REPLY).toBeLessThanOrEqual(1_000_000);
+    expect(MAX_REPLY_BYTES).toBeLessThanOrEqual(1_000_000);
   });
 });

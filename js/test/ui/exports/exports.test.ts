@@ -1,10 +1,10 @@
 /** How a page that is being made is told of. */
 
 import { expect, test } from "vitest";
-import type { Requests } from "../../../src/client/carrier";
 import { KernelChannel, type MessageModel } from "../../../src/client/kernel";
 import type { ReplyProgress } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import type { Requests } from "../../../src/client/transport";
 import { laterInWords } from "../../../src/ui/text/captions";
 
 const LATER = { doing: "strongest keys", progress: 0.349, seconds_left: 37.2 };

@@ -18,7 +18,7 @@ import {
   within,
   zoomed,
 } from "../../../src/ui/heat-map/viewport";
-import { carrierOf } from "../../builders";
+import { transportOf } from "../../builders";
 import { ROOM, selection, tokens, viewport } from "./viewports";
 
 describe("what is in sight", () => {
@@ -172,7 +172,7 @@ describe("zooming", () => {
 function served(matrix: number[][]) {
   const asked: TileRequest[] = [];
   const source = new Source(
-    carrierOf(
+    transportOf(
       async (_name, args) => {
         const request = args as TileRequest;
         asked.push(request);

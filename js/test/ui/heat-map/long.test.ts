@@ -1,10 +1,10 @@
 /** The matrix view of a long text: tiles from some of its queries, and exact ones nearer. */
 
 import { describe, expect, it } from "vitest";
-import type { Carrier } from "../../../src/client/carrier";
 import { TILE } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import type { Transport } from "../../../src/client/transport";
 import { coverage, nothingInWords, sentence, sumInSight } from "../../../src/ui/heat-map/captions";
 import { ticks } from "../../../src/ui/heat-map/layout";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";
@@ -24,7 +24,7 @@ const LONG = { vectors: true, causal: true };
 const long = (state = {}, more = {}) => viewport(COUNT, COUNT, state, { ...LONG, ...more });
 
 /** A kernel whose tiles are exact up to level 4. */
-class Kernel implements Carrier {
+class Kernel implements Transport {
   readonly live = false;
   readonly asked: TileRequest[] = [];
   underWay = 0;
@@ -35,7 +35,7 @@ class Kernel implements Carrier {
   retry(): void {}
   watch(): void {}
 
-  async ask(_name: string, args: object, ended?: AbortSignal) {
+  async request(_name: string, args: object, ended?: AbortSignal) {
     const request = args as TileRequest;
     this.asked.push(request);
     this.onAsked(this.asked.length);
@@ -123,8 +123,8 @@ describe("tiles of a long matrix", () => {
   it("end with the first that fails, and go on when asked again", async () => {
     const kernel = new Kernel();
     const tiles = new Tiles(new Source(kernel));
-    const ask = kernel.ask.bind(kernel);
-    kernel.ask = async (...request) => {
+    const ask = kernel.request.bind(kernel);
+    kernel.request = async (...request) => {
       const reply = await ask(...request);
       if (kernel.asked.length === 2) throw new Error("The kernel was interrupted.");
       return reply;

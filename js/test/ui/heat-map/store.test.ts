@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { Carrier, Connection } from "../../../src/client/carrier";
 import type { BlockRequest, TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import type { Connection, Transport } from "../../../src/client/transport";
 import { coverage } from "../../../src/ui/heat-map/captions";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import { hintOf } from "../../../src/ui/heat-map/plot";
@@ -16,7 +16,7 @@ const COUNT = 6;
 const EXACT = Math.fround(0.12345);
 
 /** A kernel that answers when it is told to: tiles to one part in 255, blocks as they are. */
-class Kernel implements Carrier {
+class Kernel implements Transport {
   readonly live = false;
   readonly asked: [string, object][] = [];
   /** What waits for an answer, oldest first. */
@@ -30,7 +30,7 @@ class Kernel implements Carrier {
     listener("ready");
   }
 
-  async ask(name: string, args: object, ended?: AbortSignal) {
+  async request(name: string, args: object, ended?: AbortSignal) {
     this.asked.push([name, args]);
     if (this.held && name !== "describe") {
       await new Promise<void>((resolve, reject) => {

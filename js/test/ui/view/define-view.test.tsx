@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import type { Carrier } from "../../../src/client/carrier";
 import type { PageData } from "../../../src/client/page";
+import type { Transport } from "../../../src/client/transport";
 import { defineView, type ViewContext } from "../../../src/ui/view/define-view";
 import { RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
 
@@ -23,9 +23,9 @@ function Model({ context }: { context: ViewContext<RecordState> }) {
 
 /** A view whose pages answer with `model`, when it is there. */
 function small(model: Promise<string>, asked: string[] = []) {
-  const pageCarrier = (): Carrier => ({
+  const pageTransport = (): Transport => ({
     live: false,
-    ask: async (name) => {
+    request: async (name) => {
       asked.push(name);
       return { header: { model: await model, notes: [], stacks: [] }, data: null };
     },
@@ -38,7 +38,7 @@ function small(model: Promise<string>, asked: string[] = []) {
     hash: {},
     css: "",
     component: Model,
-    pageCarrier,
+    pageTransport,
   });
 }
 

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
-import type { Carrier, Reply } from "../../../src/client/carrier";
 import { Source } from "../../../src/client/source";
+import type { Reply, Transport } from "../../../src/client/transport";
 import {
   createRecordStore,
   orderHeads,
@@ -62,13 +62,13 @@ describe("a place", () => {
   });
 });
 
-/** A carrier that answers by name, or fails. */
-function carrier(answers: Record<string, () => Reply>): Carrier & { asked: string[] } {
+/** A transport that answers by name, or fails. */
+function transport(answers: Record<string, () => Reply>): Transport & { asked: string[] } {
   const asked: string[] = [];
   return {
     asked,
     live: false,
-    async ask(name, args) {
+    async request(name, args) {
       asked.push(`${name} ${JSON.stringify(args)}`);
       const answer = answers[name];
       if (!answer) throw new Error(`no ${name}`);
@@ -91,7 +91,7 @@ function maps(): Reply {
 describe("a record as a view sees it", () => {
   it("asks a question once for each answer that is wanted", async () => {
     const ended = new AbortController();
-    const each = carrier({ describe: () => ({ header: description, data: null }), maps });
+    const each = transport({ describe: () => ({ header: description, data: null }), maps });
     const state = makeSignals(RECORD_DEFAULTS);
     const record = createRecordStore(new Source(each), state, ended.signal);
     await vi.waitFor(() => expect(record.selection.value).not.toBeNull());
@@ -112,7 +112,7 @@ describe("a record as a view sees it", () => {
     const number = signal(0);
     const other = { ...stack, layers: [7], heads_per_layer: [2] };
     const each = {
-      ...carrier({
+      ...transport({
         describe: () => ({
           header: number.value === 0 ? description : { ...description, stacks: [other] },
           data: null,
@@ -149,7 +149,7 @@ describe("a record as a view sees it", () => {
     const [stack] = description.stacks;
     const long = { text: new Array<string>(300_000).fill("a"), special: [], sequence: [] };
     const stacks = [{ ...stack, heads_per_layer: [8, 8], query_tokens: long }];
-    const each = carrier({
+    const each = transport({
       describe: () => ({ header: { ...description, stacks }, data: null }),
       maps: () => ({
         header: { shape: [3, 1, 1], encoding: "float32", maximum: 1, error: 0, sampled: [1, 2] },
@@ -172,7 +172,7 @@ describe("a record as a view sees it", () => {
       describe: () => ({ header: description, data: null }),
     };
     const record = createRecordStore(
-      new Source(carrier(answers)),
+      new Source(transport(answers)),
       makeSignals(RECORD_DEFAULTS),
       ended.signal,
     );
@@ -191,7 +191,7 @@ describe("a record as a view sees it", () => {
   it("forgets the error of a question that is asked no longer, and no other error", async () => {
     const ended = new AbortController();
     const source = new Source(
-      carrier({ describe: () => ({ header: description, data: null }), maps }),
+      transport({ describe: () => ({ header: description, data: null }), maps }),
     );
     const record = createRecordStore(source, makeSignals(RECORD_DEFAULTS), ended.signal);
     const pinned = signal<number | null>(3);

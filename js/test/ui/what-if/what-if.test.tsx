@@ -1,6 +1,5 @@
 import { render } from "preact";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import type { Reply } from "../../../src/client/carrier";
 import type {
   AnswerToken,
   BlockRequest,
@@ -13,6 +12,7 @@ import type {
   StackDescription,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
+import type { Reply } from "../../../src/client/transport";
 import type { ViewContext } from "../../../src/ui/view/define-view";
 import { createRecordStore, RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
 import { assign, makeSignals, readHash, writeHash } from "../../../src/ui/view/state";
@@ -20,7 +20,7 @@ import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
 import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { changeInWords, offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
-import { carrierOf, stackOf, tokensOf } from "../../builders";
+import { stackOf, tokensOf, transportOf } from "../../builders";
 
 const EDGE: RequestedChange = {
   kind: "knockout",
@@ -95,7 +95,7 @@ function changedStacks(): ChangedStack[] {
 /** The line of the pinned pair. */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
-/** The panel above a carrier, and what was asked. */
+/** The panel above a transport, and what was asked. */
 function drawn(options: {
   live?: boolean;
   state?: Partial<RecordState>;
@@ -133,7 +133,7 @@ function drawn(options: {
     const none = { candidates_before: [], candidates_after: [] };
     return { header: options.likeliest === false ? { ...outcome, ...none } : outcome, data: null };
   };
-  const carrier = carrierOf(ask, { live: options.live ?? true });
+  const transport = transportOf(ask, { live: options.live ?? true });
   const state = makeSignals<RecordState>({
     ...RECORD_DEFAULTS,
     runs_model: options.live ?? true,
@@ -143,7 +143,7 @@ function drawn(options: {
     key: 0,
     ...options.state,
   });
-  const source = new Source(carrier);
+  const source = new Source(transport);
   const record = createRecordStore(source, state, ended.signal);
   const context = { source, state, common: state, record, controls: { value: "full" } };
   const shown = context as unknown as ViewContext<RecordState>;

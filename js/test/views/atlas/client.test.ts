@@ -11,8 +11,8 @@ import {
   tableOf,
   textsOf,
 } from "../../../src/views/atlas/client/atlas";
-import { AtlasPageCarrier } from "../../../src/views/atlas/client/page";
-import { FIXTURE, Kernel, pageCarrier, STACK } from "./kernel";
+import { AtlasPageTransport } from "../../../src/views/atlas/client/page";
+import { FIXTURE, Kernel, pageTransport, STACK } from "./kernel";
 
 const { values } = FIXTURE;
 
@@ -35,9 +35,9 @@ function columnsOf(edges: Edges, heads: number): EdgeColumns {
 
 describe.each([
   ["a kernel", () => new Kernel()],
-  ["a page", pageCarrier],
-])("an atlas from %s", (_, carrierOf) => {
-  const source = new Source(carrierOf());
+  ["a page", pageTransport],
+])("an atlas from %s", (_, transportOf) => {
+  const source = new Source(transportOf());
 
   it("has every head's numbers under the model's own numbers", async () => {
     const table = await tableOf(source, STACK);
@@ -105,18 +105,20 @@ describe.each([
 
 describe("a page", () => {
   it("says what it does not contain", async () => {
-    const page = pageCarrier();
-    await expect(page.ask("page", {})).rejects.toThrow(/cannot answer “page”/);
-    await expect(page.ask("edges", { stack: "self", layer: 3 })).rejects.toThrow(
+    const page = pageTransport();
+    await expect(page.request("page", {})).rejects.toThrow(/cannot answer “page”/);
+    await expect(page.request("edges", { stack: "self", layer: 3 })).rejects.toThrow(
       "no edges of layer 3 of “self”",
     );
     const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
-    await expect(page.ask("classes", { ...classes, system: "tag" })).rejects.toThrow(
+    await expect(page.request("classes", { ...classes, system: "tag" })).rejects.toThrow(
       "no weights by tag",
     );
-    await expect(page.ask("classes", { ...classes, head: 9 })).rejects.toThrow("no head 9");
-    await expect(page.ask("statistics", { stack: "cross" })).rejects.toThrow("no heads of “cross”");
-    expect(() => new AtlasPageCarrier({ format: 1 } as never)).toThrow(
+    await expect(page.request("classes", { ...classes, head: 9 })).rejects.toThrow("no head 9");
+    await expect(page.request("statistics", { stack: "cross" })).rejects.toThrow(
+      "no heads of “cross”",
+    );
+    expect(() => new AtlasPageTransport({ format: 1 } as never)).toThrow(
       /only format 2 is supported/,
     );
   });
@@ -170,8 +172,8 @@ describe("texts", () => {
 
 describe("offsets", () => {
   it("of another size than is said are refused", async () => {
-    const carrier = pageCarrier();
-    const source = new Source(carrier);
+    const transport = pageTransport();
+    const source = new Source(transport);
     await expect(offsetsOf(source, { ...STACK, offsets: ["0"] }, 2)).rejects.toThrow(/offsets/);
   });
 });

@@ -2,7 +2,6 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import { fromBase64 } from "../../../src/client/codec";
 import type {
   AtlasDescription,
@@ -11,7 +10,8 @@ import type {
   AtlasTexts,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { AtlasPageCarrier, type AtlasPageData } from "../../../src/views/atlas/client/page";
+import type { Connection, Reply, Transport } from "../../../src/client/transport";
+import { type AtlasPageData, AtlasPageTransport } from "../../../src/views/atlas/client/page";
 import {
   ATLAS_DEFAULTS,
   type AtlasState,
@@ -49,7 +49,7 @@ export const FIXTURE = JSON.parse(
 export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];
 
 /** Answers as the kernel does, or when it is told to. */
-export class Kernel implements Carrier {
+export class Kernel implements Transport {
   live = true;
   readonly asked: [string, Record<string, unknown>][] = [];
   /** Whether questions of a name wait, and what waits, oldest first. */
@@ -64,7 +64,7 @@ export class Kernel implements Carrier {
     listener("ready");
   }
 
-  async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+  async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
     const given = args as Record<string, unknown>;
     this.asked.push([name, given]);
     if (this.held(name)) {
@@ -93,8 +93,8 @@ function ofText(name: string, text: number): Promise<Reply> {
   return Promise.resolve({ header: { model: "fixture", notes: [], stacks: [stack] }, data: null });
 }
 
-export function pageCarrier(): AtlasPageCarrier {
-  return new AtlasPageCarrier({
+export function pageTransport(): AtlasPageTransport {
+  return new AtlasPageTransport({
     format: 2,
     description: FIXTURE.description,
     atlas: FIXTURE.page,
@@ -104,8 +104,8 @@ export function pageCarrier(): AtlasPageCarrier {
 export type Room = RoomOf<AtlasState>;
 
 /** All that a view has at hand, above a kernel or a page. */
-export function roomWith(changed: Partial<AtlasState>, carrier: Carrier): Room {
+export function roomWith(changed: Partial<AtlasState>, transport: Transport): Room {
   const described = describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>;
   const state = { ...ATLAS_DEFAULTS, stack: "self", ...changed };
-  return roomOf<AtlasState>(state, new Source(carrier, undefined, described));
+  return roomOf<AtlasState>(state, new Source(transport, undefined, described));
 }

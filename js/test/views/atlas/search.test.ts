@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { Source } from "../../../src/client/source";
 import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
 import { countFound, searchOf, soughtOf, wilson } from "../../../src/views/atlas/search";
-import { FIXTURE, pageCarrier, STACK } from "./kernel";
+import { FIXTURE, pageTransport, STACK } from "./kernel";
 
 const CLASSES = STACK.classes;
 
@@ -59,7 +59,7 @@ function counted(
 
 describe("a search", () => {
   it("counts the edges that fit at both ends and lie in the offsets", async () => {
-    const source = new Source(pageCarrier());
+    const source = new Source(pageTransport());
     const texts = await textsOf(source, "self");
     for (const [at, layer] of STACK.layers.entries()) {
       const { sampled } = await edgesOf(source, STACK, layer, texts);

@@ -5,16 +5,16 @@ import { markDrawn } from "../../../src/ui/view/define-view";
 import { AtlasView } from "../../../src/views/atlas";
 import type { AtlasState } from "../../../src/views/atlas/state";
 import { drawnIn, until } from "../../builders";
-import { FIXTURE, Kernel, pageCarrier, type Room, roomWith, STACK } from "./kernel";
+import { FIXTURE, Kernel, pageTransport, type Room, roomWith, STACK } from "./kernel";
 
 let room: Room;
 let root: HTMLElement;
 
 async function open(
   changed: Partial<AtlasState> = {},
-  carrier: Kernel | ReturnType<typeof pageCarrier> = pageCarrier(),
+  transport: Kernel | ReturnType<typeof pageTransport> = pageTransport(),
 ): Promise<void> {
-  room = roomWith({ layer: 2, heads: [0], ...changed }, carrier);
+  room = roomWith({ layer: 2, heads: [0], ...changed }, transport);
   root = room.context.root;
   room.context.setDrawn = (place) => markDrawn(root, place);
   document.body.append(root);

@@ -202,7 +202,7 @@ describe("what moved", () => {
     sums[3 * 600] = 0.9;
     sums[3 * 650] = 1.5;
     const long = {
-      question: async (name: string, request: { rows: [number, number] }) => {
+      fetch: async (name: string, request: { rows: [number, number] }) => {
         asked.push([name, request.rows]);
         return [{ ...found, sums }];
       },

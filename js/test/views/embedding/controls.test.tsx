@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { afterEach, describe, expect, it } from "vitest";
-import type { Reply } from "../../../src/client/carrier";
+import type { Reply } from "../../../src/client/transport";
 import { assign } from "../../../src/ui/view/state";
 import { sentenceOf } from "../../../src/views/embedding/captions";
 import { colorings, EmbeddingControls, Work } from "../../../src/views/embedding/controls";
@@ -12,8 +12,8 @@ import { until } from "../../builders";
 import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {
-  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
-    if (name !== "aggregate") return super.ask(name, args, ended);
+  override async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    if (name !== "aggregate") return super.request(name, args, ended);
     this.asked.push([name, args as Record<string, unknown>]);
     const { head } = args as { head: number };
     const edges = { query_edges: [0, 1, 2], key_edges: [0, 1, 2] };

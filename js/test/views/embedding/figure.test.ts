@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { Reply } from "../../../src/client/carrier";
 import type { ColumnValues } from "../../../src/client/protocol";
+import type { Reply } from "../../../src/client/transport";
 import type { Scene } from "../../../src/draw/marks";
 import { toSvg } from "../../../src/draw/svg";
 import { PALETTES } from "../../../src/ui/colors/palette";
@@ -12,8 +12,8 @@ import { until } from "../../builders";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {
-  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
-    if (name !== "aggregate") return super.ask(name, args, ended);
+  override async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    if (name !== "aggregate") return super.request(name, args, ended);
     const edges = { query_edges: [0, 2, 4], key_edges: [0, 2, 4] };
     const of = { texts: 2, of_texts: 2, queries: 6, of_queries: 6 };
     const header = { rows: 2, columns: 2, ...edges, ...of };

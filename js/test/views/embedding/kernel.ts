@@ -1,9 +1,9 @@
 /** A small corpus, and a kernel that answers about it when it is told to. */
 
 import { deflateSync } from "node:zlib";
-import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import type { Description, StackDescription } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
+import type { Connection, Reply, Transport } from "../../../src/client/transport";
 import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
 import type {
   HeadRequest,
@@ -102,7 +102,7 @@ export function trustFor(layer: number, head: number) {
 }
 
 /** Answers as the kernel does, or when it is told to, or not at all. */
-export class Kernel implements Carrier {
+export class Kernel implements Transport {
   live = true;
   readonly asked: [string, Record<string, unknown>][] = [];
   /** Whether questions of a name wait, and what waits, oldest first. */
@@ -124,7 +124,7 @@ export class Kernel implements Carrier {
     listener("ready");
   }
 
-  async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+  async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
     const given = args as Record<string, unknown>;
     this.asked.push([name, given]);
     if (this.held(name)) {

@@ -54,8 +54,8 @@ describe("the list of keys", () => {
     const edges = { query_edges: [0, 2], key_edges: [0, 2] };
     const of = { texts: 2, of_texts: 2, queries: 6, of_queries: 6 };
     const kernel = new Kernel();
-    const { ask } = kernel;
-    kernel.ask = (name, ...more) =>
+    const { request: ask } = kernel;
+    kernel.request = (name, ...more) =>
       name === "aggregate"
         ? Promise.resolve({ header: { ...header, ...edges, ...of }, data })
         : ask.call(kernel, name, ...more);

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { PageCarrier, type PageData } from "../../../src/client/page";
+import { type PageData, PageTransport } from "../../../src/client/page";
 import { Source } from "../../../src/client/source";
 import { roundedTo, writtenError } from "../../../src/ui/exports/csv";
 import {
@@ -39,7 +39,7 @@ function sourceOf({ weights, blocks, vectors }: Case, form: string): Source {
     blocks: block ? [block] : [],
     ...(!block && vectors && { vectors }),
   });
-  return new Source(new PageCarrier(page));
+  return new Source(new PageTransport(page));
 }
 
 async function weightsOf(each: Case, form: string, heads: number[]): Promise<Weights> {

@@ -1,19 +1,19 @@
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
-import type { Reply } from "../../../src/client/carrier";
 import type { StrongestRequest } from "../../../src/client/protocol";
 import {
-  askStrongest,
   type Meant,
   readStrongest,
+  requestStrongest,
   type Strongest,
   splitStrongest,
   strongestOf,
 } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
+import type { Reply } from "../../../src/client/transport";
 import { strongestKeys } from "../../../src/views/head/strongest";
-import { carrierOf } from "../../builders";
+import { transportOf } from "../../builders";
 
 const LONG = 131_072;
 
@@ -130,12 +130,14 @@ describe("the strongest keys", () => {
   });
 
   it("are put together from all parts", async () => {
-    const carrier = carrierOf(async (_: string, part: object) => replyOf(part as StrongestRequest));
+    const transport = transportOf(async (_: string, part: object) =>
+      replyOf(part as StrongestRequest),
+    );
     // Rows that are taken for long ones: two of a head are a part.
     const numKeys = 1 << 22;
     const long = { ...request, heads: [0, 1] };
-    const source = new Source(carrier);
-    const found = await askStrongest(source, long, numKeys, new AbortController().signal);
+    const source = new Source(transport);
+    const found = await requestStrongest(source, long, numKeys, new AbortController().signal);
     expect([found.rows, found.k]).toEqual([[0, 3], 2]);
     const [first, second] = found.matrices;
     // The two largest of each of ROWS, by hand: of equal ones the first.

@@ -246,8 +246,8 @@ describe("what is asked for", () => {
       0, 1, -1, 0.25,
     ]);
     const short = { header, data: new DataView(message.buffer, 3, 28) };
-    expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers; its parts need 8/);
-    expect(() => readVectors({ header, data: null }, [7, 8])).toThrow(/without its data/);
+    expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers, but its parts need 8/);
+    expect(() => readVectors({ header, data: null }, [7, 8])).toThrow(/contains no data/);
   });
 
   it("is nothing where only weights are known", () => {

@@ -3,7 +3,6 @@
  * text the tokens around them. Edges and tokens are typed arrays: there may be millions.
  */
 
-import { joined, type Reply } from "../../../client/carrier";
 import { asBytes, inflate } from "../../../client/codec";
 import type {
   AtlasEdges,
@@ -17,6 +16,7 @@ import type {
   EdgeColumns,
 } from "../../../client/protocol";
 import { countHeads, type Source } from "../../../client/source";
+import { joined, type Reply } from "../../../client/transport";
 
 /** One number of a head. */
 export interface Figure {
@@ -223,23 +223,23 @@ export async function tableOf(
     new Table(
       stack,
       await parsed<AtlasTable>(reply, (part) =>
-        source.carrier.ask("statistics", { ...request, part }, signal),
+        source.transport.request("statistics", { ...request, part }, signal),
       ),
     );
   const bytes = 32 * countHeads(stack) * stack.statistics.length;
-  return source.question("statistics", request, read, () => bytes, signal);
+  return source.fetch("statistics", request, read, () => bytes, signal);
 }
 
 export async function textsOf(source: Source, stack: string, signal?: AbortSignal): Promise<Texts> {
   const read = async (reply: Reply): Promise<Texts> =>
     new Texts(
       await parsed<AtlasTexts>(reply, (part) =>
-        source.carrier.ask("texts", { stack, part }, signal),
+        source.transport.request("texts", { stack, part }, signal),
       ),
     );
   const bytes = ({ queries, vocabulary }: Texts): number =>
     queries.count * (8 + 2 * queries.classes.length) + 40 * vocabulary.length;
-  return source.question("texts", { stack }, read, bytes, signal);
+  return source.fetch("texts", { stack }, read, bytes, signal);
 }
 
 /** The edges of a layer's heads, with their places among the tokens of the stack's texts. */
@@ -254,7 +254,7 @@ export async function edgesOf(
   const heads = stack.heads_per_layer[stack.layers.indexOf(layer)] ?? 0;
   const read = async (reply: Reply): Promise<LayerEdges> => {
     const answer = await parsed<AtlasEdges>(reply, (part) =>
-      source.carrier.ask("edges", { ...request, part }, signal),
+      source.transport.request("edges", { ...request, part }, signal),
     );
     return {
       strongest: new Edges(answer.strongest, heads, texts),
@@ -262,7 +262,7 @@ export async function edgesOf(
     };
   };
   const bytes = ({ strongest, sampled }: LayerEdges): number => strongest.bytes + sampled.bytes;
-  return source.question("edges", request, read, bytes, signal);
+  return source.fetch("edges", request, read, bytes, signal);
 }
 
 export async function offsetsOf(
@@ -283,7 +283,7 @@ export async function offsetsOf(
     return { layer, bins, weights: new Float32Array(bytes.slice().buffer) };
   };
   const request = { stack: stack.name, layer };
-  return source.question("offsets", request, read, (o) => o.weights.byteLength, signal);
+  return source.fetch("offsets", request, read, (o) => o.weights.byteLength, signal);
 }
 
 /** Of one head. */
@@ -312,5 +312,5 @@ export async function classWeightsOf(
     }
     return { layer, head, system, classes, weights: new Float32Array(bytes.slice().buffer) };
   };
-  return source.question("classes", request, read, (w) => w.weights.byteLength, signal);
+  return source.fetch("classes", request, read, (w) => w.weights.byteLength, signal);
 }

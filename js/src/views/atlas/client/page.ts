@@ -1,6 +1,5 @@
 /** Answers what an atlas is asked from the data that an exported page contains. */
 
-import type { Carrier, Connection, Reply } from "../../../client/carrier";
 import { fromBase64, inflate } from "../../../client/codec";
 import type { Answers, PageData } from "../../../client/page";
 import type {
@@ -10,6 +9,7 @@ import type {
   ClassesRequest,
   OffsetsRequest,
 } from "../../../client/protocol";
+import type { Connection, Reply, Transport } from "../../../client/transport";
 
 /** Codes, head after head: a weight is maximum * ((code - 1) / 254)^2, with the head's own; 0 is none. */
 interface Coded {
@@ -35,8 +35,8 @@ export type AtlasPageData = Omit<PageData, "description"> & {
   atlas: { stacks: PageStack[] };
 };
 
-/** A carrier that is never late. */
-export class AtlasPageCarrier implements Carrier {
+/** A transport that is never late. */
+export class AtlasPageTransport implements Transport {
   readonly live = false;
   readonly #data: AtlasPageData;
   readonly #answers: Answers<AtlasRequests>;
@@ -60,7 +60,7 @@ export class AtlasPageCarrier implements Carrier {
     };
   }
 
-  async ask(name: string, args: object): Promise<Reply> {
+  async request(name: string, args: object): Promise<Reply> {
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     return answer(args);
@@ -126,7 +126,7 @@ function whole(data: string): Reply {
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 /** What answers in an exported page; not in a widget's bundle. */
-export const atlasPageCarrier =
+export const atlasPageTransport =
   typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? undefined
-    : (data: PageData): Carrier => new AtlasPageCarrier(data as unknown as AtlasPageData);
+    : (data: PageData): Transport => new AtlasPageTransport(data as unknown as AtlasPageData);

@@ -6,10 +6,10 @@
  * hundreds of thousands.
  */
 
-import { joined, type Reply } from "../../../client/carrier";
 import { inflate } from "../../../client/codec";
 import type { CorpusCaveat, CorpusGrid, CorpusPoints } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
+import { joined, type Reply } from "../../../client/transport";
 
 export type { CorpusGrid, CorpusPoints };
 export type Caveat = CorpusCaveat;
@@ -170,10 +170,10 @@ export async function corpusOf(
   signal?: AbortSignal,
 ): Promise<Corpus> {
   const more = (part: number): Promise<Reply> =>
-    source.carrier.ask("corpus", { stack, part }, signal);
+    source.transport.request("corpus", { stack, part }, signal);
   const read = async (reply: Reply): Promise<Corpus> => {
     const text = new TextDecoder().decode(await inflate(await joined(reply, more)));
     return new Corpus(stack, JSON.parse(text) as CorpusPoints);
   };
-  return source.question("corpus", { stack }, read, bytesOfCorpus, signal);
+  return source.fetch("corpus", { stack }, read, bytesOfCorpus, signal);
 }

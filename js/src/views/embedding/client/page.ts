@@ -5,7 +5,6 @@
  * overview's plots are their high bytes, and both bytes are the enlarged head's plot.
  */
 
-import type { Carrier, Connection, Reply } from "../../../client/carrier";
 import { fromBase64, inflate } from "../../../client/codec";
 import type { Answers, PageData } from "../../../client/page";
 import type {
@@ -18,6 +17,7 @@ import type {
   OverviewRequest,
   ProjectionHeader,
 } from "../../../client/protocol";
+import type { Connection, Reply, Transport } from "../../../client/transport";
 import { Corpus } from "./corpus";
 import type {
   HeadRequest,
@@ -110,8 +110,8 @@ function sizeOf(bytes: number): string {
   return bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${Math.ceil(bytes / 1e3)} kB`;
 }
 
-/** A carrier that is never late. */
-export class EmbeddingPageCarrier implements Carrier {
+/** A transport that is never late. */
+export class EmbeddingPageTransport implements Transport {
   readonly live = false;
   readonly #data: EmbeddingPageData;
   readonly #answers: Answers<CorpusRequests>;
@@ -140,7 +140,7 @@ export class EmbeddingPageCarrier implements Carrier {
     };
   }
 
-  async ask(name: string, args: object): Promise<Reply> {
+  async request(name: string, args: object): Promise<Reply> {
     const { text } = args as { text?: number };
     if (text !== undefined) {
       if (name === "image") return this.#image(args as { text: number; index: number });
@@ -365,7 +365,7 @@ export class EmbeddingPageCarrier implements Carrier {
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 /** What answers in an exported page; not in a widget's bundle. */
-export const embeddingPageCarrier =
+export const embeddingPageTransport =
   typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? undefined
-    : (data: PageData): Carrier => new EmbeddingPageCarrier(data as EmbeddingPageData);
+    : (data: PageData): Transport => new EmbeddingPageTransport(data as EmbeddingPageData);

@@ -1,6 +1,5 @@
 /** What the embedding view asks of a corpus beside its tokens: plots, trust, norms, weights. */
 
-import { dataOf, joined, LARGEST_REPLY, type Reply } from "../../../client/carrier";
 import { asBytes } from "../../../client/codec";
 import type {
   AggregateHeader,
@@ -23,6 +22,7 @@ import type {
   Work,
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
+import { dataOf, joined, MAX_REPLY_BYTES, type Reply } from "../../../client/transport";
 
 export type { Method, OverviewRequest, Scaling } from "../../../client/protocol";
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
@@ -149,7 +149,7 @@ export async function overviewOf(
     const header = reply.header as OverviewHeader;
     const { stride, points } = header;
     const bytes = await bytesOf(reply, (part) =>
-      source.carrier.ask("overview", { ...request, part }, signal),
+      source.transport.request("overview", { ...request, part }, signal),
     );
     const each = 2 * points;
     expectBytes(bytes, header.heads.length * each);
@@ -160,7 +160,7 @@ export async function overviewOf(
     return { stack, way, stride, points, heads };
   };
   const size = ({ heads, points }: Overview): number => 2 * points * heads.length;
-  return source.question("overview", request, read, size, signal);
+  return source.fetch("overview", request, read, size, signal);
 }
 
 /** How often the parts of a plot are asked for again because it has moved on in between. */
@@ -178,7 +178,7 @@ export async function projectionOf(
   restart = false,
 ): Promise<Projection> {
   const ask = (more: object): Promise<Reply> =>
-    source.carrier.ask("projection", { ...request, ...more }, signal);
+    source.transport.request("projection", { ...request, ...more }, signal);
   const read = async (first: Reply): Promise<Projection> => {
     const moved = new Error("The plot changed while it was read.");
     let reply = first;
@@ -218,7 +218,7 @@ export async function projectionOf(
   const kept = ({ work, coordinates }: Projection): number | null =>
     work === null || work.state === "done" ? coordinates.byteLength : null;
   if (restart) await ask({ restart });
-  return source.question("projection", request, read, kept, signal);
+  return source.fetch("projection", request, read, kept, signal);
 }
 
 /** Ends a projection that runs. */
@@ -227,7 +227,7 @@ export async function cancelProjection(
   request: ProjectionRequest,
   signal?: AbortSignal,
 ): Promise<void> {
-  await source.carrier.ask("cancel", request, signal);
+  await source.transport.request("cancel", request, signal);
 }
 
 /** Heads whose trust is asked for at once: some tenths of a second of computing. */
@@ -244,7 +244,7 @@ export async function trustOf(
   const found: (HeadTrust | null)[] = [];
   for (let at = 0; at < request.heads.length; at += TRUST_AT_ONCE) {
     const heads = request.heads.slice(at, at + TRUST_AT_ONCE);
-    found.push(...(await source.question("trust", { ...request, heads }, read, bytes, signal)));
+    found.push(...(await source.fetch("trust", { ...request, heads }, read, bytes, signal)));
   }
   return found;
 }
@@ -258,11 +258,11 @@ export async function normsOf(
   const read = async (reply: Reply): Promise<Float32Array> => {
     const { low, high } = reply.header as NormsHeader;
     const bytes = await bytesOf(reply, (part) =>
-      source.carrier.ask("norms", { ...request, part }, signal),
+      source.transport.request("norms", { ...request, part }, signal),
     );
     return spread(bytes, [low], high - low);
   };
-  return source.question("norms", request, read, (norms) => norms.byteLength, signal);
+  return source.fetch("norms", request, read, (norms) => norms.byteLength, signal);
 }
 
 /** Mean weight by position, in at most `size` by `size` bins. */
@@ -283,7 +283,7 @@ export async function aggregateOf(
     const coded = header.coded === undefined ? {} : { coded: header.coded };
     return { layer, head, rows, columns, ...edges, texts, queries, ...of, weights, ...coded };
   };
-  return source.question("aggregate", request, read, () => LARGEST_REPLY / 4, signal);
+  return source.fetch("aggregate", request, read, () => MAX_REPLY_BYTES / 4, signal);
 }
 
 /** How far a mean weight may be off: half the distance of the two codes between which it lies. */
@@ -320,5 +320,5 @@ export async function linesOf(
       ...(error && { error }),
     };
   };
-  return source.question("lines", request, read, ({ points }) => 8 * points.length, signal);
+  return source.fetch("lines", request, read, ({ points }) => 8 * points.length, signal);
 }

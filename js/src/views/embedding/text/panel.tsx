@@ -55,7 +55,7 @@ export function TextPane({ context, store }: TextProps) {
     return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
   }
   const name = corpus.names[text] ?? "";
-  const live = context.source.carrier.live;
+  const live = context.source.transport.live;
   const same = (context.record.selection.value?.stack.key_tokens ?? null) === null;
   const count = corpus.textTokens[text] ?? 0;
   const side: Kind = byKey.value ? "key" : "query";
@@ -204,7 +204,7 @@ function Running(props: RunningProps) {
       : null;
   const shades = shadesOf(store, corpus, text, kind);
   const end = Math.max(0, ...shades.values());
-  const leftOut = context.source.carrier.live && kind !== "query" ? state.leave_out.value : [];
+  const leftOut = context.source.transport.live && kind !== "query" ? state.leave_out.value : [];
 
   const at = (position: number | null): number =>
     position === null ? -1 : all.findIndex((token) => token.position === position);

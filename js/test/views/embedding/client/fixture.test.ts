@@ -4,12 +4,12 @@
 import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import type { Carrier } from "../../../../src/client/carrier";
 import { fromBase64 } from "../../../../src/client/codec";
 import { Source } from "../../../../src/client/source";
+import type { Transport } from "../../../../src/client/transport";
 import {
-  EmbeddingPageCarrier,
   type EmbeddingPageData,
+  EmbeddingPageTransport,
 } from "../../../../src/views/embedding/client/page";
 import {
   aggregateOf,
@@ -21,7 +21,7 @@ import {
   projectionOf,
   type Way,
 } from "../../../../src/views/embedding/client/requests";
-import { carrierOf, described, stackOf } from "../../../builders";
+import { described, stackOf, transportOf } from "../../../builders";
 
 interface Recorded {
   arguments: Record<string, unknown>;
@@ -75,7 +75,7 @@ function alike(a: unknown, b: unknown): boolean {
 }
 
 /** A kernel that answers what was recorded. */
-const live = carrierOf(async (name, args) => {
+const live = transportOf(async (name, args) => {
   if (name === "corpus") {
     return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
   }
@@ -84,10 +84,10 @@ const live = carrierOf(async (name, args) => {
   return { header: found.header, data: found.data ? fromBase64(found.data) : null };
 });
 
-function page(): Carrier {
+function page(): Transport {
   const description = described(stackOf({ causal: true }));
   const rest = { blocks: [], maps: [], scores: [], state: {}, view: "embedding", description };
-  return new EmbeddingPageCarrier({ format: 2, ...rest, embedding: fixture.page });
+  return new EmbeddingPageTransport({ format: 2, ...rest, embedding: fixture.page });
 }
 
 /** Half a step of a byte's code, and of two bytes'. */
@@ -99,14 +99,14 @@ function* tokens(): Generator<[number, number, string]> {
     for (const [position, token] of each.tokens.entries()) yield [text, position, token];
 }
 
-const CARRIERS: [string, () => Carrier][] = [
+const TRANSPORTS: [string, () => Transport][] = [
   ["a kernel", () => live],
   ["a page", page],
 ];
 
-describe.each(CARRIERS)("what %s says of a corpus", (carrierName, carrierOf) => {
-  const source = new Source(carrierOf());
-  const isPage = carrierName === "a page";
+describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportOf) => {
+  const source = new Source(transportOf());
+  const isPage = transportName === "a page";
 
   it("are the tokens of its texts", async () => {
     const corpus: Corpus = await corpusOf(source, "self");

@@ -4,8 +4,8 @@ import { describe, expect, it } from "vitest";
 import type { TileRequest } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
 import {
-  EmbeddingPageCarrier,
   type EmbeddingPageData,
+  EmbeddingPageTransport,
 } from "../../../../src/views/embedding/client/page";
 import {
   aggregateOf,
@@ -17,7 +17,7 @@ import {
   projectionOf,
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
-import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
+import { TextTransport } from "../../../../src/views/embedding/client/text-transport";
 import { ANSWER, COUNT, DESCRIPTION, trustFor } from "../kernel";
 
 const WAY = { scaling: "norms" as const, translate: true, lift: false };
@@ -137,7 +137,7 @@ function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): Embedd
 }
 
 function sourceOf(data = pageData()): Source {
-  return new Source(new EmbeddingPageCarrier(data));
+  return new Source(new EmbeddingPageTransport(data));
 }
 
 const HEAD = { stack: "self", layer: LAYER, head: 2 };
@@ -216,14 +216,14 @@ describe("an exported page", () => {
   });
 
   it("has the images of texts, and no more of their weights", async () => {
-    const carrier = new EmbeddingPageCarrier(pageData());
-    const text = new Source(new TextCarrier(carrier, 1));
+    const transport = new EmbeddingPageTransport(pageData());
+    const text = new Source(new TextTransport(transport, 1));
     const image = await text.image(0);
     expect([image.width, image.height, ...image.pixels]).toEqual([
       2, 1, 1, 2, 3, 255, 4, 5, 6, 255,
     ]);
     await expect(text.describe()).rejects.toThrow("not all of their weights");
-    const other = new Source(new TextCarrier(carrier, 2));
+    const other = new Source(new TextTransport(transport, 2));
     await expect(other.image(0)).rejects.toThrow("image 0 of text 2");
   });
 
@@ -232,25 +232,25 @@ describe("an exported page", () => {
     await expect(corpusOf(source, "cross")).rejects.toThrow("no points of “cross”");
     await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow("layer 0 of “self”");
     await expect(normsOf(source, { ...HEAD, head: 1 })).rejects.toThrow("no head 1 of layer 5");
-    await expect(source.carrier.ask("tile", {} as TileRequest)).rejects.toThrow(
+    await expect(source.transport.request("tile", {} as TileRequest)).rejects.toThrow(
       "cannot answer “tile”",
     );
-    expect(source.carrier.live).toBe(false);
+    expect(source.transport.live).toBe(false);
   });
 
   it("of another format is refused", () => {
     const data = { ...pageData(), format: 1 } as unknown as EmbeddingPageData;
-    expect(() => new EmbeddingPageCarrier(data)).toThrow(
+    expect(() => new EmbeddingPageTransport(data)).toThrow(
       "format 1, but only format 2 is supported",
     );
   });
 
   it("is never late, and there is nothing to cancel", async () => {
-    const carrier = new EmbeddingPageCarrier(pageData());
+    const transport = new EmbeddingPageTransport(pageData());
     const heard: string[] = [];
-    carrier.watch((connection) => heard.push(String(connection)));
-    carrier.retry();
+    transport.watch((connection) => heard.push(String(connection)));
+    transport.retry();
     expect(heard).toEqual(["ready"]);
-    expect(await carrier.ask("cancel", {})).toEqual({ header: {}, data: null });
+    expect(await transport.request("cancel", {})).toEqual({ header: {}, data: null });
   });
 });

@@ -2,8 +2,8 @@
 
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import type { Reply } from "../../../../src/client/carrier";
 import { Source } from "../../../../src/client/source";
+import type { Reply } from "../../../../src/client/transport";
 import {
   corpusOf,
   overviewOf,
@@ -12,20 +12,20 @@ import {
   type TrustRequest,
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
-import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
-import { carrierOf } from "../../../builders";
+import { TextTransport } from "../../../../src/views/embedding/client/text-transport";
+import { transportOf } from "../../../builders";
 import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
 
 type Asked = [string, Record<string, unknown>];
 
-/** A carrier whose replies are given in turn, and what it was asked. */
-function carrier(reply: (args: Record<string, unknown>, turn: number) => Reply) {
+/** A transport whose replies are given in turn, and what it was asked. */
+function transport(reply: (args: Record<string, unknown>, turn: number) => Reply) {
   const asked: Asked[] = [];
-  const each = carrierOf(async (name, args) => {
+  const each = transportOf(async (name, args) => {
     asked.push([name, args as Record<string, unknown>]);
     return reply(args as Record<string, unknown>, asked.length - 1);
   });
-  return { source: new Source(each), carrier: each, asked };
+  return { source: new Source(each), transport: each, asked };
 }
 
 const WAY = { scaling: "norms" as const, translate: true, lift: false };
@@ -59,7 +59,7 @@ describe("a corpus", () => {
   it("comes deflated, in as many parts as it takes", async () => {
     const bytes = deflateSync(JSON.stringify(ANSWER));
     const cut = [0, 100, 200, bytes.length];
-    const each = carrier(({ part = 0 }) => ({
+    const each = transport(({ part = 0 }) => ({
       header: { parts: 3 },
       data: bytes.subarray(cut[part as number], cut[(part as number) + 1]),
     }));
@@ -128,7 +128,7 @@ describe("an overview", () => {
   const request = { stack: "self", layers: [0], way: WAY };
 
   it("of more or fewer bytes than its points need is refused", async () => {
-    const each = carrier(() => ({
+    const each = transport(() => ({
       header: { stride: 1, points: 2, heads },
       data: new Uint8Array(7),
     }));
@@ -140,7 +140,7 @@ describe("a projection", () => {
   it("is in the data's units, of a view at any offset of its message", async () => {
     const message = new Uint8Array([9, ...uint16(0, 65535, 65535, 32768)]);
     const data = new DataView(message.buffer, 1);
-    const each = carrier(() => ({ header: plot(null), data }));
+    const each = transport(() => ({ header: plot(null), data }));
     const { coordinates } = await projectionOf(each.source, REQUEST);
     expect(coordinates[0]).toBe(-1);
     expect(coordinates[1]).toBe(14);
@@ -150,7 +150,7 @@ describe("a projection", () => {
 
   it("is kept once it is done, and asked for again while it runs", async () => {
     const states = ["running", "running", "done"];
-    const each = carrier((_, turn) => ({
+    const each = transport((_, turn) => ({
       header: plot({ state: states[turn] ?? "", done: turn }),
       data: uint16(0, 0, 0, 0),
     }));
@@ -162,7 +162,7 @@ describe("a projection", () => {
   it("is never made of two frames", async () => {
     // The second part is a newer frame's; asked again, both are of one.
     const frames = [1, 2, 2, 2];
-    const each = carrier((args, turn) => ({
+    const each = transport((args, turn) => ({
       header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),
       data: args.part === 1 ? uint16(turn, turn) : uint16(100 * turn, 100 * turn),
     }));
@@ -175,7 +175,7 @@ describe("a projection", () => {
   });
 
   it("that never holds still is given up", async () => {
-    const each = carrier((_, turn) => ({
+    const each = transport((_, turn) => ({
       header: plot({ state: "running", done: turn }, { parts: 2 }),
       data: uint16(0, 0),
     }));
@@ -184,7 +184,7 @@ describe("a projection", () => {
   });
 
   it("is begun anew where that is asked for", async () => {
-    const each = carrier(() => ({
+    const each = transport(() => ({
       header: plot({ state: "running", done: 0 }),
       data: uint16(0, 0, 0, 0),
     }));
@@ -194,18 +194,18 @@ describe("a projection", () => {
   });
 
   it("whose reply does not hold its points is refused", async () => {
-    const each = carrier(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
+    const each = transport(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
     await expect(projectionOf(each.source, REQUEST)).rejects.toThrow(
       "holds 6 bytes; what it says of itself needs 8",
     );
-    const none = carrier(() => ({ header: plot(null), data: null }));
+    const none = transport(() => ({ header: plot(null), data: null }));
     await expect(projectionOf(none.source, REQUEST)).rejects.toThrow("contains no data");
   });
 });
 
 describe("what else is asked of a head", () => {
   it("trust, of four heads at once", async () => {
-    const each = carrier((args) => ({
+    const each = transport((args) => ({
       header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
       data: null,
     }));
@@ -221,9 +221,9 @@ describe("what else is asked of a head", () => {
 
 describe("a text of a corpus", () => {
   it("is asked for as a record is, under its number", async () => {
-    const each = carrier(() => ({ header: { stacks: [] }, data: null }));
-    const text = new TextCarrier(each.carrier, 4);
-    await text.ask("image", { index: 1 });
+    const each = transport(() => ({ header: { stacks: [] }, data: null }));
+    const text = new TextTransport(each.transport, 4);
+    await text.request("image", { index: 1 });
     expect(each.asked).toEqual([["image", { index: 1, text: 4 }]]);
     expect(text.live).toBe(true);
     const heard: string[] = [];

@@ -2,7 +2,7 @@ import { deflateSync } from "node:zlib";
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { afterEach, describe, expect, it } from "vitest";
-import type { Reply } from "../../../../src/client/carrier";
+import type { Reply } from "../../../../src/client/transport";
 import { assign } from "../../../../src/ui/view/state";
 import type { CorpusPoints } from "../../../../src/views/embedding/client/corpus";
 import type { EmbeddingState } from "../../../../src/views/embedding/state";
@@ -42,7 +42,7 @@ const IMAGES: CorpusPoints = {
 class Page extends Kernel {
   override live = false;
 
-  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+  override async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
     if (name === "corpus")
       return { header: { parts: 1 }, data: deflateSync(JSON.stringify(IMAGES)) };
     if (name === "image") {
@@ -55,7 +55,7 @@ class Page extends Kernel {
       const header = { points: [8, 6], weights: [0.75, 0.2], covered: 0.95, num_total: 3 };
       return { header, data: null };
     }
-    return super.ask(name, args, ended);
+    return super.request(name, args, ended);
   }
 }
 

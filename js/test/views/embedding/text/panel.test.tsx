@@ -1,8 +1,8 @@
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import type { Reply } from "../../../../src/client/carrier";
 import type { Description } from "../../../../src/client/protocol";
+import type { Reply } from "../../../../src/client/transport";
 import { selectionOf } from "../../../../src/ui/view/record";
 import { assign, makeSignals } from "../../../../src/ui/view/state";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../../src/views/embedding/state";
@@ -23,9 +23,9 @@ function described(text: number): Description {
 
 /** Answers about single texts, too: every query attends to itself. */
 class TextKernel extends Kernel {
-  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+  override async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
     const { text, ...rest } = args as { text?: number };
-    if (text === undefined) return super.ask(name, args, ended);
+    if (text === undefined) return super.request(name, args, ended);
     this.asked.push([`text ${name}`, args as Record<string, unknown>]);
     if (this.held(`text ${name}`)) {
       await new Promise<void>((resolve, reject) => {
@@ -233,7 +233,7 @@ describe("the head view of the text", () => {
   it("says what went wrong, and tries again", async () => {
     const each = await open({ text: 0, token: 0 });
     const wrong = vi
-      .spyOn(each.kernel, "ask")
+      .spyOn(each.kernel, "request")
       .mockRejectedValueOnce(new Error("The text is gone."));
     await until(() => expect(each.box.textContent).toContain("The text is gone."));
     wrong.mockRestore();

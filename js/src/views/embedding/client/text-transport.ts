@@ -1,40 +1,40 @@
 /** Asks about one text of a corpus what is asked about a record. */
 
-import type { Carrier, Connection, Reply, Requests } from "../../../client/carrier";
 import type { ReplyProgress } from "../../../client/protocol";
+import type { Connection, Reply, Requests, Transport } from "../../../client/transport";
 
-export class TextCarrier implements Carrier {
-  readonly #carrier: Carrier;
+export class TextTransport implements Transport {
+  readonly #transport: Transport;
   readonly #text: number;
 
   /** @param text index of the text in the corpus. */
-  constructor(carrier: Carrier, text: number) {
-    this.#carrier = carrier;
+  constructor(transport: Transport, text: number) {
+    this.#transport = transport;
     this.#text = text;
   }
 
   get live(): boolean {
-    return this.#carrier.live;
+    return this.#transport.live;
   }
 
-  ask<N extends keyof Requests>(
+  request<N extends keyof Requests>(
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
     report?: (later: ReplyProgress) => void,
   ): Promise<Reply> {
-    return this.#carrier.ask(name, { ...args, text: this.#text }, signal, report);
+    return this.#transport.request(name, { ...args, text: this.#text }, signal, report);
   }
 
   retry(): void {
-    this.#carrier.retry();
+    this.#transport.retry();
   }
 
   stop(): void {
-    this.#carrier.stop?.();
+    this.#transport.stop?.();
   }
 
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void {
-    this.#carrier.watch(listener, signal);
+    this.#transport.watch(listener, signal);
   }
 }

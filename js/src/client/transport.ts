@@ -25,9 +25,9 @@ export type Connection = "ready" | "waiting" | "unanswered" | "detached" | Reply
 export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;
 
 /** Sends requests and receives their replies. */
-export interface Carrier {
+export interface Transport {
   /** @param report receives the progress of a long answer, in place of the listeners of `watch`. */
-  ask<N extends keyof Requests>(
+  request<N extends keyof Requests>(
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
@@ -48,7 +48,7 @@ export interface Carrier {
 }
 
 /** Maximum number of bytes in a reply. All tested hosts pass on messages of this size. */
-export const LARGEST_REPLY = 1_000_000;
+export const MAX_REPLY_BYTES = 1_000_000;
 
 /** Return the buffer of a reply. @throws Error if there is none. */
 export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
