@@ -7,7 +7,7 @@ import { described, pageOf, stackOf, sticky, tokensOf, until } from "../../build
 
 const SOURCE = `${resolve(import.meta.dirname, "../../../src")}/`;
 
-/** One layer of two heads. */
+/** Page of one layer with two heads. */
 function pageData(): PageData {
   const pieces = [sticky([2, 3, 3])];
   return pageOf({
@@ -36,7 +36,7 @@ afterEach(() => {
 const classesOf = (css: string): string[] => css.match(/(?<=\.)av-[a-z-]+/g) ?? [];
 
 describe("the dashboard", () => {
-  it("brings the style sheets of all that stands in it", async () => {
+  it("has the style sheets of all its panes", async () => {
     end = openPage(root, pageData());
     await until(() => expect(root.querySelectorAll("[role=gridcell]")).toHaveLength(2));
     await until(() => expect(root.querySelectorAll(".av-plot")).toHaveLength(2));

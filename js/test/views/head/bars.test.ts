@@ -23,12 +23,12 @@ interface Asked {
   hoveredHeads?: number[];
   orientation?: Orientation;
   width?: number;
-  /** Queries whose rows are in hand; all. */
+  /** Loaded queries. The default is all. */
   rows?: [number, number];
   signed?: boolean;
 }
 
-/** What is drawn of some heads of a text of which a window is in sight. */
+/** Return the plot of some heads in a window of a text. */
 function plotOf(asked: Asked): LinePlot {
   const { heads, window } = asked;
   const count = heads[0]?.length ?? 0;
@@ -99,7 +99,7 @@ function plotOf(asked: Asked): LinePlot {
   };
 }
 
-/** Two heads, eight tokens; rows sum to one. Query 4 of head 1 attends to key 0, out of sight. */
+// Two heads with rows that sum to 1. Query 4 of `FAR` attends to key 0, outside `IN_SIGHT`.
 const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
 const FAR = EVEN.map((row, query) => (query === 4 ? [0.9, 0, 0, 0.001, 0.05, 0.049, 0, 0] : row));
 const IN_SIGHT: [number, number] = [3, 7];
@@ -112,7 +112,7 @@ const bars = (plot: LinePlot, query: number | null, key: number | null = null): 
   barMarks(plot, { query, key }).filter((mark): mark is RectMark => mark.kind === "rect");
 
 describe("the bars of a pinned query", () => {
-  it("end at 1 whatever is in sight, and say so on an axis", () => {
+  it("end at 1 in every window, with an axis", () => {
     for (const window of [[0, 8], IN_SIGHT] as [number, number][]) {
       const plot = plotOf({ heads: [FAR, EVEN], window });
       expect(texts(plot, 4).filter((each) => /^\d$/.test(each))).toEqual(["0", "1", "0", "1"]);
@@ -120,16 +120,16 @@ describe("the bars of a pinned query", () => {
       const [lying] = barMarks(plot, { query: 4, key: null }).flatMap((mark) =>
         mark.kind === "line" && mark.y0 === mark.y1 ? [mark.x1 - mark.x0] : [],
       );
-      // A uniform share of eight keys, in the second head.
+      // The second head has uniform weights over eight keys.
       expect(wide).toContainEqual(expect.closeTo(0.125 * (lying as number), 6));
     }
   });
 
-  it("have their number, also where it is small", () => {
+  it("have numbers, including small ones", () => {
     expect(texts(plotOf({ heads: [FAR], window: IN_SIGHT }), 4)).toEqual(
       expect.arrayContaining(["<0.01", "0.05"]),
     );
-    // Nothing is written for what is nothing.
+    // A weight of 0 has no number.
     expect(texts(plotOf({ heads: [FAR], window: IN_SIGHT }), 4)).not.toContain("0.00");
   });
 });
@@ -137,7 +137,7 @@ describe("the bars of a pinned query", () => {
 describe("the number of a pair", () => {
   const whole = plotOf({ heads: [FAR], window: IN_SIGHT });
 
-  it("is zero for a key that no query reaches, and not known where it is not in hand", () => {
+  it("is 0 for a masked key, and NaN for one that is not loaded", () => {
     const columns: [number, number] = [0, 4];
     const plot = { ...whole, weights: { ...whole.weights, columns, numReached: 6 } };
     expect(drawnValue(plot, 0, 4, 7)).toBe(0);
@@ -151,7 +151,7 @@ describe("more heads than colours", () => {
   );
   const asked: Asked = { heads, window: [0, 8] };
 
-  it("share them, and the legend names all", () => {
+  it("share colours, and the legend names all heads", () => {
     const plot = plotOf(asked);
     expect(legendOf(plot).map(({ name }) => name)).toEqual([
       "heads 0, 1",
@@ -182,7 +182,7 @@ describe("more heads than colours", () => {
     expect(texts(lying, 4)).toContain("h 7");
   });
 
-  it("have bars of their own where the pointer is on one or on a colour", () => {
+  it("have separate bars if the pointer is on a head or a colour", () => {
     expect(texts(plotOf({ ...asked, hoveredHeads: [7] }), 4)).toContain("0.60");
     expect(texts(plotOf({ ...asked, hoveredHeads: [6, 7] }), 4).join()).toContain("head 6");
     expect(texts(plotOf({ ...asked, hoveredHeads: [99] }), 4)).toContain("strongest of 12 heads");
@@ -195,7 +195,7 @@ describe("the bars of signed numbers", () => {
   );
   const ALL: [number, number] = [0, 8];
 
-  it("leave a line both ways, as long as they are large", () => {
+  it("extend to both sides of an axis, in proportion to their size", () => {
     const found = bars(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
     const [above, below] = [palette.positive, palette.negative].map((fill) =>
       found.filter((bar) => bar.fill === fill),
@@ -210,14 +210,14 @@ describe("the bars of signed numbers", () => {
     expect(below.map((bar) => bar.width / longest)).toEqual([1, expect.closeTo(0.125, 5)]);
   });
 
-  it("have numbers with their sign, and say what they are", () => {
+  it("have signed numbers and a title", () => {
     const found = texts(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
     expect(found).toEqual(
       expect.arrayContaining(["difference from “t4”", "+0.40", "−0.80", "+0.20", "−0.10", "+0.30"]),
     );
   });
 
-  it("are hollow below zero where there is no room for both sides", () => {
+  it("are hollow below zero if there is no room for both sides", () => {
     const one = { heads: [CHANGED], window: ALL, signed: true, width: 420 };
     const plot = plotOf(one);
     const reach = Math.abs(plot.layout.key.barReach);
@@ -225,11 +225,11 @@ describe("the bars of signed numbers", () => {
     const found = bars({ ...plot, layout: narrow }, 4);
     expect(found.filter((bar) => bar.stroke && !bar.fill)).toHaveLength(2);
     expect(found.filter((bar) => bar.fill)).toHaveLength(3);
-    // All begin at one line.
+    // All bars begin at the same axis.
     expect(new Set(found.map((bar) => bar.x)).size).toBe(1);
   });
 
-  it("go up and down from a line below tokens in rows", () => {
+  it("extend above and below an axis in a horizontal layout", () => {
     const plot = plotOf({ heads: [CHANGED], window: ALL, signed: true, orientation: "horizontal" });
     const found = bars(plot, 4);
     const above = found.filter((bar) => bar.fill === palette.positive);
@@ -239,7 +239,7 @@ describe("the bars of signed numbers", () => {
     for (const bar of below) expect(bar.y).toBe(zero);
   });
 
-  it("have the heads' colours where there are several", () => {
+  it("have the colours of the heads if there are several", () => {
     const found = bars(plotOf({ heads: [CHANGED, CHANGED], window: ALL, signed: true }), 4);
     expect(new Set(found.map((bar) => bar.fill))).toEqual(
       new Set([headColor(palette, 0, 2), headColor(palette, 1, 2)]),

@@ -25,11 +25,11 @@ import {
 } from "../../../src/views/head/state";
 import { stackOf } from "../../builders";
 
-/** Ten pixels a character. */
+/** Return a width of ten pixels per character. */
 const measure = (text: string): number => Array.from(text).length * 10;
 
 describe("numbers", () => {
-  it("are never rounded to none or all", () => {
+  it("are never rounded to 0% or 100%", () => {
     expect([0, 0.001, 0.31, 0.996, 1].map(formatShare)).toEqual([
       "0%",
       "<1%",
@@ -45,7 +45,7 @@ describe("numbers", () => {
     ]);
   });
 
-  it("name a token's place where others read the same", () => {
+  it("name the position of a token whose text occurs several times", () => {
     const texts = ["the", "animal", "the"];
     expect([0, 1, 2].map((index) => quotedAt(texts, index))).toEqual([
       "“the” (0)",
@@ -54,7 +54,7 @@ describe("numbers", () => {
     ]);
   });
 
-  it("say a precision that is kept", () => {
+  it("state a precision that holds", () => {
     expect([0, 0.00392, 0.0137, 0.004, 0.095, 1.2].map((error) => precision(error))).toEqual([
       "exact",
       "exact to 0.004",
@@ -67,7 +67,7 @@ describe("numbers", () => {
 });
 
 describe("labels", () => {
-  it("are cut in their middle, and never inside a character", () => {
+  it("are cut in the middle, but never inside a character", () => {
     expect(fitLabel("short", 100, "", measure)).toEqual({ text: "short", cut: false, width: 50 });
     const cut = fitLabel("antidisestablishmentarianism", 100, "", measure);
     expect(cut.cut).toBe(true);
@@ -83,7 +83,7 @@ describe("labels", () => {
     expect(fitLabel("", 99, "", measure).text).toBe("␣");
   });
 
-  it("stand upright in scripts that are written so", () => {
+  it("are upright in scripts that allow it", () => {
     expect(["注意", "カタカナ", "한국", "abc", "注a"].map(standsUpright)).toEqual([
       true,
       true,
@@ -93,7 +93,7 @@ describe("labels", () => {
     ]);
   });
 
-  it("of quotations are short", () => {
+  it("are short in quotations", () => {
     expect(quoted("x".repeat(30))).toBe(`“${"x".repeat(23)}…”`);
   });
 });
@@ -129,14 +129,14 @@ describe("the layout", () => {
     expect(key.barReach).toBeGreaterThanOrEqual(width < 400 ? 0 : 60);
   });
 
-  it("has as many steps as the longer side, and labels no nearer than they can be read", () => {
+  it("has as many steps as the longer side, and readable labels", () => {
     const many = Array.from({ length: 400 }, () => "x");
     const layout = layOut({ ...input, width: 900, queryTexts: many, queryWindow: [0, 400] });
     expect(layout.height).toBeGreaterThan(400 * layout.step);
     expect(layout.step * layout.query.every).toBeGreaterThanOrEqual(11);
   });
 
-  it("lays tokens in rows, wider than the cell where they need it", () => {
+  it("lays tokens in rows, which may be wider than the view", () => {
     const many = Array.from({ length: 100 }, () => "x");
     const layout = layOut({
       ...input,
@@ -165,11 +165,11 @@ describe("plans", () => {
     key_window: [1000, 1064],
   };
 
-  it("load the window alone where rows are long", () => {
+  it("load only the window if rows are long", () => {
     expect(planOf(selectionOf(record, state), state).columns).toEqual([1000, 1064]);
   });
 
-  it("load whole rows where these are short", () => {
+  it("load complete rows if they are short", () => {
     const ahead = { ...record, stacks: [{ ...stack, causal: false }] };
     const plan = planOf(selectionOf(ahead, { ...state, heads: [0] }), state);
     expect(plan.columns).toEqual([0, 2000]);
@@ -177,7 +177,7 @@ describe("plans", () => {
     expect(isWindowed({ ...plan, keyWindow: [0, 2000] })).toBe(false);
   });
 
-  it("load no keys that are ahead of all queries of a causal text", () => {
+  it("load no keys that a causal mask hides from all queries", () => {
     const plan = planOf(selectionOf(record, { ...state, heads: [0] }), state);
     expect([plan.rows, plan.columns, plan.numReached]).toEqual([[960, 1088], [0, 1088], 1088]);
     const sides = { ...stack, key_tokens: stack.query_tokens };
@@ -185,13 +185,13 @@ describe("plans", () => {
     expect(planOf(cross, state).columns).toEqual([0, 2000]);
   });
 
-  it("have no more tokens than can be laid out", () => {
+  it("have a limited number of tokens", () => {
     expect(clipWindow([0, 131_072], 131_072)).toEqual([0, 2000]);
   });
 });
 
 describe("windows", () => {
-  it("move to a token, and no further than the ends", () => {
+  it("move to a token, but not past the ends", () => {
     expect(windowAround([0, 64], 1000, 30)).toEqual([0, 64]);
     expect(windowAround([0, 64], 1000, 500)).toEqual([468, 532]);
     expect(windowAround([0, 64], 1000, 999)).toEqual([936, 1000]);
@@ -225,13 +225,13 @@ describe("sentences", () => {
     live: true,
   };
 
-  it("say what is covered", () => {
+  it("state the drawn share", () => {
     expect(coverage({ ...drawn, shares: { ...shares, outside: 0 } })).toBe(
       "Top 3 keys per query drawn: 71% of the weight.",
     );
   });
 
-  it("call nothing all that leaves lines out for being faint", () => {
+  it("do not say “all lines” if faint lines are omitted", () => {
     const faint = { ...drawn, faintest: 0.002, shares: { ...shares, outside: 0 } };
     expect(coverage({ ...faint, topK: null })).toBe(
       "Weights of at least 0.002 drawn: 71% of the weight.",
@@ -241,7 +241,7 @@ describe("sentences", () => {
     );
   });
 
-  it("say where only the strongest of very many lines are drawn", () => {
+  it("state that only the strongest of very many lines are drawn", () => {
     const many = {
       ...{ ...drawn, total: 394_752, faintest: 0.002, threshold: 0.01 },
       shares: { ...shares, outside: 0 },
@@ -260,14 +260,14 @@ describe("sentences", () => {
     );
   });
 
-  it("say that shares are of maxima where the strongest heads are drawn", () => {
+  it("state that shares are of maxima over heads", () => {
     const all = { ...drawn, topK: null, shares: { ...shares, outside: 0 } };
     expect(coverage({ ...all, maxima: true })).toBe(
       "All lines drawn: 71% of the sum of the maxima over heads.",
     );
   });
 
-  it("say where the rest is", () => {
+  it("state the share of left-out keys and of keys outside the window", () => {
     expect(
       coverage({
         ...drawn,
@@ -280,16 +280,16 @@ describe("sentences", () => {
     );
   });
 
-  it("say how exact the share is of what a page leaves out", () => {
+  it("state the error of the left-out share on a page", () => {
     const some = { ...drawn, leaveOut: ["first token"] };
     const rounded = { ...some, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } };
-    // 0.41% and what the digit that is written rounds, upwards.
+    // 0.41% plus the rounding of the displayed digit, rounded up.
     expect(coverage(rounded)).toContain("Left out: first token, 41.7% ± 0.5%.");
     const close = { ...some, shares: { ...shares, leftOutError: 0.0001 } };
     expect(coverage(close)).toContain("Left out: first token, 20%.");
   });
 
-  it("say what is not known of keys outside the window", () => {
+  it("state that weights outside the window are unknown", () => {
     expect(coverage({ ...drawn, outsideKnown: false, shares: { ...shares, outside: 0 } })).toBe(
       "Top 3 keys per query drawn: 71% of the weight on the keys in sight.",
     );
@@ -299,15 +299,15 @@ describe("sentences", () => {
     );
   });
 
-  it("are broken into lines between words", () => {
+  it("break into lines between words", () => {
     expect(wrap("aa bb cc dd", 55, measure)).toEqual(["aa bb", "cc dd"]);
-    // A word that is wider than a line would be cut off.
+    // A word that is wider than a line must break, or it would be cut off.
     const lines = wrap("a-very-long-word b", 30, measure);
     expect(lines.slice(0, -1).join("") + lines.at(-1)).toBe("a-very-long-word b");
     for (const line of lines) expect(measure(line)).toBeLessThanOrEqual(30);
   });
 
-  it("leave out, and take back", () => {
+  it("add and remove left-out tokens", () => {
     expect(toggleLeaveOut(["first"], 3)).toEqual(["first", 3]);
     expect(toggleLeaveOut(["first", 3], "first")).toEqual([3]);
   });

@@ -12,14 +12,14 @@ import {
 } from "../../../src/views/head/lines";
 import { clipWindow, defaultWindow } from "../../../src/views/head/state";
 
-/** [CLS] a b [SEP] c [SEP]: a pair of two and one words. */
+/** Pair of two words and one word, after a special token. */
 const tokens: TokenList = {
   text: ["[CLS]", "a", "b", "c"],
   special: [0],
   sequence: [null, 0, 0, 1],
 };
 
-// Two heads over four tokens; every row sums to one. Worked by hand below.
+// Two heads over four tokens. Every row sums to 1. The results below are worked out by hand.
 const HEAD_0 = [
   [1, 0, 0, 0],
   [0.5, 0.25, 0.125, 0.125],
@@ -84,12 +84,12 @@ describe("lines", () => {
       [2, 0, 0.75],
       [3, 0, 0.25],
     ]);
-    // Head 0: 1 + .5 + .75 + .25 = 2.5; head 1: 1 + .5 + .5 + .75 = 2.75; of 8 rows.
+    // Head 0: 1 + .5 + .75 + .25 = 2.5. Head 1: 1 + .5 + .5 + .75 = 2.75. Both have 8 rows.
     expect(result.shares.drawn).toBeCloseTo(5.25 / 8, 6);
     expect(result.shares.rest).toBeCloseTo(2.75 / 8, 6);
   });
 
-  it("leave out special tokens and state their share, weights as they were", () => {
+  it("leave out special tokens and state their share, without changing other weights", () => {
     const leftOut = leftOutKeys(tokens, ["special"]);
     expect([...leftOut]).toEqual([1, 0, 0, 0]);
     const result = lines(weightsOf([HEAD_0]), { leftOut });
@@ -99,8 +99,8 @@ describe("lines", () => {
     expect(listed(result)).toContainEqual([1, 1, 0.25]);
   });
 
-  it("say how far the share of what is left out may be off where weights are rounded", () => {
-    // As a page of one byte a weight rounds them: the root in 255 steps.
+  it("bound the error of the left-out share of rounded weights", () => {
+    // A page with one byte per weight rounds the square root to 255 steps.
     const rounded = (weight: number): number => (Math.round(255 * Math.sqrt(weight)) / 255) ** 2;
     const error = 0.00393;
     let seed = 1;
@@ -120,7 +120,7 @@ describe("lines", () => {
         for (const key of out) leftOut[key] = 1;
         const exact = lines(weightsOf([matrix]), { leftOut }).shares;
         expect(exact.leftOutError).toBe(0);
-        // Both where rows are known to sum to one, and where they may sum to anything.
+        // The bound holds if rows are known to sum to 1, and if they may have any sum.
         for (const normalized of [true, false]) {
           const page = weightsOf([codes], { error, normalized });
           const { shares } = lines(page, { leftOut });
@@ -130,14 +130,14 @@ describe("lines", () => {
         }
       }
     }
-    // Nothing is left out, and that is exact.
+    // If no key is left out, the share of 0 is exact.
     expect(lines(weightsOf([HEAD_0], { error }), {}).shares.leftOutError).toBe(0);
   });
 
-  it("renormalise what is left of a row where that is asked for; shares stay of the whole", () => {
+  it("renormalise the remaining weights, but not the shares", () => {
     const leftOut = leftOutKeys(tokens, ["first"]);
     const result = lines(weightsOf([HEAD_0]), { leftOut, renormalize: true });
-    // Row 1 keeps .5 of its weight, row 2 keeps .25, row 0 nothing.
+    // Row 1 keeps .5 of its weight, row 2 keeps .25, and row 0 keeps nothing.
     expect(listed(result).filter(([query]) => query === 1)).toEqual([
       [1, 1, 0.5],
       [1, 2, 0.25],
@@ -149,7 +149,7 @@ describe("lines", () => {
     expect(result.shares.leftOut).toBeCloseTo(2.5 / 4, 6);
   });
 
-  it("leave out a key by its number, and mind no number that is not there", () => {
+  it("leave out a key by its index, and ignore an index out of range", () => {
     expect([...leftOutKeys(tokens, [2, 99, -1])]).toEqual([0, 0, 1, 0]);
   });
 
@@ -160,12 +160,12 @@ describe("lines", () => {
     expect([...pairKeys]).toEqual([0, 0, 0, 1]);
     const result = lines(weightsOf([HEAD_0]), { pairQueries, pairKeys });
     expect(listed(result)).toEqual([[1, 3, 0.125]]);
-    // Of the two queries of the first sentence, whose weight is 2.
+    // The two queries of the first sentence have a total weight of 2.
     expect(result.shares.drawn).toBeCloseTo(0.125 / 2, 6);
     expect(result.shares.otherPair).toBeCloseTo(1.875 / 2, 6);
   });
 
-  it("state the weight that leaves the window", () => {
+  it("state the weight outside the window", () => {
     const result = lines(weightsOf([HEAD_0]), { keyWindow: [0, 2], queryWindow: [2, 4] });
     expect(listed(result)).toEqual([
       [2, 0, 0.75],
@@ -177,7 +177,7 @@ describe("lines", () => {
     expect(result.shares.drawn).toBeCloseTo(1.25 / 2, 6);
   });
 
-  it("are none where no query reaches the window, all of whose weight is outside", () => {
+  it("are none if the mask hides all keys of the window", () => {
     const rows = [
       [1, 0],
       [0.4, 0.6],
@@ -190,14 +190,14 @@ describe("lines", () => {
       shownMatrices(near, "separate", false),
     );
     expect([total, shares.outside, wholeRows]).toEqual([0, 1, true]);
-    // Two keys are in hand, but not those that have the weight.
+    // Two keys are loaded, but not those that have the weight.
     const other = { ...near, columns: [2, 4] as [number, number] };
     expect(computeLines(other, ahead, shownMatrices(other, "separate", false)).wholeRows).toBe(
       false,
     );
   });
 
-  it("know what left the window also where only the window is in hand", () => {
+  it("know the weight outside the window even if only the window is loaded", () => {
     const part = weightsOf(
       [
         [
@@ -209,7 +209,7 @@ describe("lines", () => {
     );
     const result = lines(part, { keyWindow: [0, 2], queryWindow: [2, 4] });
     expect(result.shares.outside).toBeCloseTo(0.75 / 2, 6);
-    // A row with nothing in the window is no masked row.
+    // A row without weight in the window is not a masked row.
     const away = weightsOf(
       [
         [
@@ -224,17 +224,17 @@ describe("lines", () => {
     expect(other.shares.outside).toBeCloseTo(1.5 / 2, 6);
   });
 
-  it("are of each query's strongest keys in sight", () => {
+  it("are the strongest keys of each query within the window", () => {
     const { series, shares } = lines(weightsOf([HEAD_0]), { topK: 1, keyWindow: [1, 4] });
     expect([...(series[0]?.query ?? [])]).toEqual([1, 2, 3]);
     expect([...(series[0]?.key ?? [])]).toEqual([1, 2, 1]);
-    // Of key 0, which is out of sight: 1 + .5 + .75 + .25.
+    // The weight of key 0, which is outside the window: 1 + .5 + .75 + .25.
     expect(shares.outside).toBeCloseTo(2.5 / 4, 6);
     expect(shares.drawn).toBeCloseTo(0.75 / 4, 6);
     expect(shares.rest).toBeCloseTo(0.75 / 4, 6);
   });
 
-  it("do not know what left the window where rows need not sum to one", () => {
+  it("do not know the weight outside the window if rows need not sum to 1", () => {
     const inWindow = [HEAD_0.map((row) => row.slice(0, 2))];
     const part = { columns: [0, 2] as [number, number] };
     const known = lines(weightsOf(inWindow, part), { keyWindow: [0, 2] });
@@ -246,12 +246,12 @@ describe("lines", () => {
     expect(unknown.outsideKnown).toBe(false);
     expect(unknown.shares.outside).toBe(0);
     expect(unknown.shares.drawn).toBeCloseTo(1, 6);
-    // Nor do maxima over heads.
+    // Maxima over heads need not sum to 1 either.
     const two = weightsOf([...inWindow, ...inWindow], part);
     expect(lines(two, { keyWindow: [0, 2], combine: "max" }).outsideKnown).toBe(false);
   });
 
-  it("are those of the mean over all heads where none is chosen, with its name", () => {
+  it("are those of the mean over all heads if no head is chosen", () => {
     const result = lines(weightsOf([HEAD_0, HEAD_1]), {}, true);
     expect(result.series).toHaveLength(1);
     expect(result.series[0]).toMatchObject({ head: null, name: "mean of 2 heads" });
@@ -264,33 +264,33 @@ describe("lines", () => {
     ]);
   });
 
-  it("are those of the maximum over heads where that is asked for", () => {
+  it("are those of the maximum over heads if the options require it", () => {
     const result = lines(weightsOf([HEAD_0, HEAD_1]), { combine: "max" });
     expect(result.series[0]?.name).toBe("maximum of 2 heads");
     expect(listed(result)).toContainEqual([3, 0, 0.75]);
     expect(listed(result)).toContainEqual([1, 2, 0.5]);
   });
 
-  it("count masked rows instead of dividing by nothing", () => {
+  it("count masked rows instead of dividing by 0", () => {
     const masked = [[0, 0, 0, 0], ...HEAD_0.slice(1)];
     const result = lines(weightsOf([masked]), { renormalize: true });
     expect(result.emptyQueries).toBe(1);
     expect(listed(result).every(([, , weight]) => Number.isFinite(weight))).toBe(true);
   });
 
-  it("cannot be told from nothing below a five-hundredth of the maximum, so are not counted", () => {
+  it("are invisible below a five-hundredth of the maximum, and not counted", () => {
     const faint = [[0.999, 0.001, 0, 0], ...HEAD_0.slice(1)];
     const result = lines(weightsOf([faint]), {});
     expect(listed(result)).not.toContainEqual([0, 1, expect.anything()]);
     expect(result.shares.drawn).toBeCloseTo(3.999 / 4, 5);
     expect(result.faint).toBeCloseTo(0.001 / 4, 5);
-    // Two keys of that row would be drawn, the one key that is asked for is.
+    // With two keys per query, the faint one is omitted. With one key, none is.
     expect(lines(weightsOf([faint]), { topK: 2 }).faint).toBeCloseTo(0.001 / 4, 5);
     expect(lines(weightsOf([faint]), { topK: 1 }).faint).toBe(0);
   });
 });
 
-/** Causal rows of several heads that sum to one, as float32. */
+/** Return random causal weights in float32, whose rows sum to 1. */
 function causal(size: number, heads: number): Weights {
   let seed = 7;
   const random = (): number => {
@@ -327,13 +327,12 @@ function optionsOf(size: number, more: Partial<LineOptions> = {}): LineOptions {
 describe("all lines", () => {
   const SIZE = 40;
 
-  // Each in turn: nothing is left out, a key is, and a part of the keys is in sight.
   it.each([
     ["all", -1, SIZE, 0],
-    ["all that reach a threshold", -1, SIZE, 0.05],
-    ["all but of a key", 4, SIZE, 0],
-    ["all in a window", -1, 30, 0.01],
-  ])("are the weights of every row in turn: %s", (_, out, last, threshold) => {
+    ["above a threshold", -1, SIZE, 0.05],
+    ["without a left-out key", 4, SIZE, 0],
+    ["in a window", -1, 30, 0.01],
+  ])("are the weights of every row in order: %s", (_, out, last, threshold) => {
     const weights = causal(SIZE, 2);
     const leftOut = new Uint8Array(SIZE);
     if (out >= 0) leftOut[out] = 1;
@@ -372,7 +371,7 @@ describe("very many lines", () => {
     ["all", {}],
     ["the strongest keys of each query", { topK: 200 }],
     ["renormalised", { renormalize: true, leftOut: new Uint8Array(SIZE).fill(1, 0, 1) }],
-  ])("are the strongest over all heads, those of a head in order: %s", (_, more) => {
+  ])("are the strongest over all heads, in the order of each head: %s", (_, more) => {
     const weights = { ...causal(SIZE, 3), maximum: 1e-6 };
     const options = optionsOf(SIZE, more);
     const result = lines(weights, options);
@@ -406,7 +405,7 @@ describe("very many lines", () => {
     expect(result.largest).toBeCloseTo(strongest[0]?.weight ?? 0, 6);
   });
 
-  it("are the first of equal ones", () => {
+  it("are the first among equal weights", () => {
     const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE);
     even[SIZE * SIZE - 1] = 0.5;
     const weights = { ...causal(SIZE, 1), matrices: [even] };
@@ -417,7 +416,7 @@ describe("very many lines", () => {
     expect(first).toEqual(Array.from({ length: MOST_LINES - 1 }, (_, place) => place));
   });
 
-  it("are all drawn where they are no more than the limit", () => {
+  it("are all drawn up to the limit", () => {
     const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE, 0, MOST_LINES);
     const result = lines({ ...causal(SIZE, 1), matrices: [even] }, optionsOf(SIZE));
     expect(result.total).toBe(MOST_LINES);
@@ -426,12 +425,12 @@ describe("very many lines", () => {
 });
 
 describe("windows", () => {
-  it("show all up to a hundred tokens, else the first 64", () => {
+  it("show all of up to 100 tokens, or the first 64", () => {
     expect(defaultWindow(100)).toEqual([0, 100]);
     expect(defaultWindow(101)).toEqual([0, 64]);
   });
 
-  it("lie inside the list, whatever is asked for", () => {
+  it("are clipped to the list", () => {
     expect(clipWindow([90, 300], 200)).toEqual([90, 200]);
     expect(clipWindow([-5, 10], 200)).toEqual([0, 10]);
     expect(clipWindow([500, 600], 200)).toEqual([199, 200]);

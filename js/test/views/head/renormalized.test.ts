@@ -22,7 +22,7 @@ interface Case {
   vectors: PageData["vectors"];
 }
 
-/** Weights by the formula, in double precision; Python's side reads the same. */
+/** Fixture with weights from the formula in double precision, which tests in Python read, too. */
 const file = new URL("../../../../tests/fixtures/renormalized.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] };
 
@@ -60,7 +60,7 @@ function options(numKeys: number, combine: Combine, more: Partial<LineOptions> =
   };
 }
 
-/** What a row of several heads is without key 0, from its exact weights. */
+/** Return the renormalised row of a head or combination without key 0, from exact weights. */
 function exactRow(each: Case, combine: Combine, head: number | null, row: number): number[] {
   if (head !== null) return each.renormalized[head]?.[row] as number[];
   const rows = each.weights.map((of) => of[row] as number[]);
@@ -80,7 +80,7 @@ const COMBINES: Combine[] = ["separate", "mean", "max"];
 describe.each(cases)("renormalised without $name", (each) => {
   const numKeys = each.weights[0]?.length ?? 0;
 
-  it.each(FORMS)("weights of a page of %s are off by no more than is said", async (form) => {
+  it.each(FORMS)("weights of a page of %s are within the stated error", async (form) => {
     const weights = await weightsOf(each, form, [0, 1]);
     for (const combine of COMBINES) {
       const shown = shownMatrices(weights, combine, combine !== "separate");
@@ -101,7 +101,7 @@ describe.each(cases)("renormalised without $name", (each) => {
     }
   });
 
-  it("says what is not renormalised as before", async () => {
+  it("has the original error without renormalisation", async () => {
     const weights = await weightsOf(each, "all", [0, 1]);
     const shown = shownMatrices(weights, "separate", false);
     const lines = computeLines(
@@ -123,17 +123,17 @@ describe("the bound of renormalised weights", () => {
     return computeLines(weights, wanted, shownMatrices(weights, "separate", false)).error;
   };
 
-  it("follows from the errors of a weight and of the sum of what is kept", () => {
-    // The key that is left out may be off by 0.004, and so may the 0.5 that the others have.
+  it("follows from the errors of a weight and of the remaining sum", () => {
+    // The left-out key has an error of 0.004, and so has the sum of the others, 0.5.
     expect(boundOf([0.5, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.004) / 0.496, 9);
-    // The row adds up to 0.01 less than one.
+    // The row sums to 0.99.
     expect(boundOf([0.49, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.014) / 0.486, 6);
-    // Where a row may have any sum, each of three keys may be off.
+    // If a row may have any sum, the errors of three keys add up.
     const any = boundOf([0.5, 0.25, 0.125, 0.125], { normalized: false });
     expect(any).toBeCloseTo((0.004 + 0.5 * 0.012) / 0.488, 9);
   });
 
-  it("is all where less is kept than it may be off by, and nothing of an empty row", () => {
+  it("is 1 if the error exceeds the remaining sum, and unchanged for an empty row", () => {
     expect(boundOf([0.997, 0.003, 0, 0])).toBe(1);
     expect(boundOf([1, 0, 0, 0])).toBe(0.004);
     expect(boundOf([0.997, 0.003, 0, 0], { error: 0 })).toBe(0);
@@ -142,7 +142,7 @@ describe("the bound of renormalised weights", () => {
 
 describe("exact weights", () => {
   it("are renormalised without the rounding of a strong sink", () => {
-    // Beside a sink of 1 - 2e-9 single precision knows nothing of what it leaves of 1.
+    // In single precision, 1 minus a sink of 1 - 2e-9 is 0.
     const rest = [4e-10, 6e-10, 1e-9];
     const matrix = Float32Array.from([1 - 2e-9, ...rest]);
     const weights: Weights = {

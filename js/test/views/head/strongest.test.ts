@@ -17,7 +17,7 @@ import { transportOf } from "../../builders";
 
 const LONG = 131_072;
 
-// Every row sums to one. Worked by hand below.
+// Every row sums to 1. The results below are worked out by hand.
 const ROWS = [
   [0.5, 0.25, 0, 0, 0.25, 0],
   [0.125, 0, 0.5, 0.25, 0, 0.125],
@@ -45,7 +45,7 @@ function meant(more: Partial<Meant> = {}, keys = 6): Meant {
   };
 }
 
-/** The reply of a kernel, in its order: keys, weights, sums. */
+/** Return the reply of a kernel: all keys, then all weights, then all sums. */
 function replyOf(part: StrongestRequest): Reply {
   const [top, bottom] = part.rows;
   const found = part.heads.map(() => strongestOf(rowAt, part, 6, meant()));
@@ -60,20 +60,20 @@ function replyOf(part: StrongestRequest): Reply {
     bytes.set(new Uint8Array(each.buffer, each.byteOffset, each.byteLength), at);
     at += each.byteLength;
   }
-  // A message's view need not start at a multiple of four bytes.
+  // The data of a message need not start at a multiple of four bytes.
   const data = new DataView(bytes.buffer, 1);
   return { header: { shape: [found.length, bottom - top, part.k] }, data };
 }
 
 describe("the strongest keys", () => {
-  it("are found in whole rows, with all sums", () => {
+  it("are found in complete rows, with all sums", () => {
     const found = strongestOf(rowAt, request, 6, meant());
     expect([...found.keys]).toEqual([0, 1, 2, 3, 5, -1]);
     expect([...found.weights]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
     expect([...found.sums]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
   });
 
-  it("are none that are left out or not taken, whose sums are said", () => {
+  it("exclude left-out keys and other texts, whose sums are stated", () => {
     const leftOut = Uint8Array.from([1, 0, 0, 0, 0, 0]);
     const pairKeys = Uint8Array.from([1, 1, 1, 1, 0, 1]);
     const pairQueries = Uint8Array.from([1, 1, 0, 1, 1, 1]);
@@ -82,7 +82,7 @@ describe("the strongest keys", () => {
     expect([...found.sums]).toEqual([0.25, 0.5, 0.25, 0.875, 0.125, 0, 1, 0, 0]);
   });
 
-  it("are read from a reply, and a reply of another length is refused", () => {
+  it("are read from a reply of the correct length", () => {
     const reply = replyOf({ ...request, heads: [0, 1], rows: [1, 3] });
     const [first, second] = readStrongest(reply);
     expect([...(first?.keys ?? [])]).toEqual([2, 3, 5, -1]);
@@ -91,7 +91,7 @@ describe("the strongest keys", () => {
     expect(() => readStrongest({ header: reply.header, data: short })).toThrow(/has 100 bytes/);
   });
 
-  it("are asked for in parts of which none takes long", () => {
+  it("are requested in parts of limited size", () => {
     const heads = Array.from({ length: 32 }, (_, head) => head);
     for (const combine of ["separate", "mean"] as const) {
       for (const [numKeys, k] of [
@@ -129,25 +129,25 @@ describe("the strongest keys", () => {
     }
   });
 
-  it("are put together from all parts", async () => {
+  it("are assembled from all parts", async () => {
     const transport = transportOf(async (_: string, part: object) =>
       replyOf(part as StrongestRequest),
     );
-    // Rows that are taken for long ones: two of a head are a part.
+    // With this number of keys, a part has two rows of a head.
     const numKeys = 1 << 22;
     const long = { ...request, heads: [0, 1] };
     const source = new Source(transport);
     const found = await requestStrongest(source, long, numKeys, new AbortController().signal);
     expect([found.rows, found.k]).toEqual([[0, 3], 2]);
     const [first, second] = found.matrices;
-    // The two largest of each of ROWS, by hand: of equal ones the first.
+    // The two largest weights of each row, by hand. The first of equal weights wins.
     expect([...(first?.keys ?? [])]).toEqual([0, 1, 2, 3, 5, -1]);
     expect([...(first?.weights ?? [])]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
     expect([...(first?.sums ?? [])]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
     expect(second).toEqual(first);
   });
 
-  it("of one query are put in order over all heads, and null for another query", () => {
+  it("of one query are sorted over all heads, and null for another query", () => {
     const found = strongestOf(rowAt, request, 6, meant());
     const weaker = strongestOf((row) => rowAt(row).map((value) => value / 2), request, 6, meant());
     const all: Strongest = { rows: [0, 3], k: 2, matrices: [weaker, found] };
@@ -157,7 +157,7 @@ describe("the strongest keys", () => {
       [1, 1],
       [0, 1],
     ]);
-    // Of one half left out and a quarter of another text a quarter is left.
+    // One half is left out, a quarter belongs to the other text, and a quarter remains.
     found.sums.set([0.25, 0.5, 0.25]);
     expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
       [1, 2],

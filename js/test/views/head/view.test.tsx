@@ -62,7 +62,7 @@ afterEach(() => {
 });
 
 describe("the head view on an exported page", () => {
-  it("toggles a head by click, and shows it alone by double click, and all as before by another", async () => {
+  it("toggles a head by click, and shows it alone or all again by double click", async () => {
     await open({ heads: [1, 2] });
     const head = button("Head 0");
     head.click();
@@ -82,7 +82,7 @@ describe("the head view on an exported page", () => {
     expect(words()).toContain("heads 1, 2, 0");
   });
 
-  it("keeps all heads chosen in a stack that has others", async () => {
+  it("keeps all heads chosen in a stack with different heads", async () => {
     await open({ heads: [0, 1, 2] });
     const select = root.querySelector("select") as HTMLSelectElement;
     select.value = "cross";
@@ -92,7 +92,7 @@ describe("the head view on an exported page", () => {
     expect(words()).not.toContain("no head 2");
   });
 
-  it("says why it opened where it is, as long as it is there", async () => {
+  it("states why it opened at its head until the head changes", async () => {
     const opening = {
       ...{ stack: "self", layer: 2, head: 1, pattern: "previous token" },
       ...{ score: 0.9, baseline: 0.25, num_queries: null },
@@ -106,7 +106,7 @@ describe("the head view on an exported page", () => {
     expect(said()).toBe("");
   });
 
-  it("closes the list of keys by Esc before it clears pins", async () => {
+  it("closes the list of shortcuts by Esc before it clears pins", async () => {
     await open({ token: 0 });
     press("?");
     await drawn();

@@ -4,14 +4,14 @@ import { BETWEEN, detailWidth, layOut } from "../../../src/views/model/layout";
 const OPTIONS = { rows: 12, gallery: false, mostHeight: 640, size: "fit", longest: 16 } as const;
 
 describe("thumbnails that fit", () => {
-  // From a phone to a wide window, and heads of real models.
+  // Widths from a phone to a wide window, and numbers of heads of real models.
   for (const [columns, narrowest] of [
     [1, 240],
     [12, 240],
     [16, 300],
     [32, 1240],
   ] as const)
-    it(`shows all ${columns} heads of a layer, also beside a head in detail`, () => {
+    it(`shows all ${columns} heads of a layer, with and without the detail`, () => {
       for (let width: number = narrowest; width <= 2400; width += 60) {
         const room = width < 740 ? width : width - detailWidth(width) - BETWEEN;
         const layout = layOut({ ...OPTIONS, columns, width: room });

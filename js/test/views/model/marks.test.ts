@@ -3,8 +3,8 @@ import { byLayer, layOut } from "../../../src/views/model/layout";
 import { covered, strongest } from "../../../src/views/model/maps";
 import { cellsOfPixels, lineMarks, paintHeat } from "../../../src/views/model/marks";
 
-describe("which maps are asked for", () => {
-  it("asks by layer", () => {
+describe("requests of maps", () => {
+  it("are grouped by layer", () => {
     const cells = [{ layer: 3, head: 1 }, null, { layer: 0, head: 2 }, { layer: 3, head: 0 }];
     expect(byLayer(cells)).toEqual([
       [3, [0, 1]],
@@ -16,7 +16,7 @@ describe("which maps are asked for", () => {
 describe("the layout", () => {
   const options = { gallery: false, mostHeight: 600, size: "fit", longest: 64 } as const;
 
-  it("fits the width as long as thumbnails stay large enough", () => {
+  it("fits the width if thumbnails stay large enough", () => {
     for (const [columns, width] of [
       [4, 1000],
       [12, 1000],
@@ -29,14 +29,14 @@ describe("the layout", () => {
     }
   });
 
-  it("fits every width, also where a thumbnail's size changes the gap beside it", () => {
+  it("fits every width, even if the size of a thumbnail changes its gap", () => {
     for (let width = 400; width < 800; width++) {
       const layout = layOut({ ...options, columns: 4, rows: 2, width, longest: 25 });
       expect(layout.width).toBeLessThanOrEqual(width);
     }
   });
 
-  it("scrolls in its own box where they would be smaller", () => {
+  it("scrolls in a box if thumbnails would be too small", () => {
     const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
     expect(layout.cell).toBe(24);
     expect(layout.width).toBeGreaterThan(1000);
@@ -44,7 +44,7 @@ describe("the layout", () => {
     expect(layout.boxHeight).toBeLessThanOrEqual(600);
   });
 
-  it("gives every cell of a small matrix as many pixels as the next", () => {
+  it("gives all cells of a small matrix the same number of pixels", () => {
     const layout = layOut({ ...options, columns: 12, rows: 6, width: 1000, longest: 16 });
     expect(layout.cell % 16).toBe(0);
   });
@@ -59,7 +59,7 @@ const map = (values: number[], rows: number, columns: number) => ({
 });
 
 describe("thumbnails", () => {
-  it("lose no cell where there are fewer pixels than cells", () => {
+  it("lose no cell if there are fewer pixels than cells", () => {
     for (const [count, pixels] of [
       [32, 26],
       [64, 24],
@@ -74,7 +74,7 @@ describe("thumbnails", () => {
     }
   });
 
-  it("show a lone strong weight however small they are", () => {
+  it("show a single strong weight at any size", () => {
     for (let at = 0; at < 40; at++) {
       const values = new Array(40).fill(0);
       values[at] = 1;
@@ -89,7 +89,7 @@ describe("thumbnails", () => {
     const square = { x: 100, y: 0, side: 48 };
     const [mark] = lineMarks([[map([0, 1, 0.5, 0.01], 2, 2), square]], "#102030");
     if (mark?.kind !== "curves") throw new Error("lines are curves");
-    // The strongest first; what is too faint to be seen is not drawn.
+    // The strongest cell is first. Cells that are too faint are not drawn.
     expect(mark.count).toBe(2);
     expect([...mark.opacity]).toEqual([1, 0.5]);
     expect(mark.y0[0]).toBeLessThan(mark.y1[0] as number);
@@ -107,7 +107,7 @@ describe("thumbnails", () => {
       weight: expect.closeTo(0.7),
     });
     expect(strongest(map([0, 0], 1, 2))).toBeNull();
-    // As the kernel pools: cell a of r covers floor(a n / r) to before floor((a + 1) n / r).
+    // In the kernel, cell a of r covers floor(a n / r) up to floor((a + 1) n / r), exclusive.
     expect(covered(1, 3, [0, 8])).toEqual([2, 5]);
     expect(covered(2, 3, [10, 18])).toEqual([15, 18]);
   });

@@ -58,10 +58,10 @@ afterEach(() => {
 });
 
 describe("the model view on an exported page", () => {
-  it("says of a text that is too long for whole maps which queries stand for it", async () => {
+  it("names the sampled queries of a long text", async () => {
     const data = pageData(RAGGED, { order: "induction" });
     const stack = data.description.stacks[0] as StackDescription;
-    // Rows are queries 1 and 3 of the four.
+    // The rows are queries 1 and 3 of the four.
     const maps = stack.layers.map((layer, at) => ({
       ...sticky([stack.heads_per_layer[at] as number, 2, 4], { layer }, layer),
       sampled: [1, 3],

@@ -52,7 +52,7 @@ const HEADER: RowHeader = {
   logit_error: 0,
 };
 
-/** q = (1, 2, -1, 0); keys (2, 1, 2, 5), (-2, -1, 0, 1) and a third that is masked. */
+/** Return the vectors of q = (1, 2, -1, 0) with two keys and a masked third key. */
 function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): Vectors {
   return {
     header: { ...HEADER, ...header },
@@ -130,7 +130,7 @@ function pictureOf(of: Vectors, width: number, everyDimension = false): DrawnTab
   };
 }
 
-/** Many keys of random vectors. */
+/** Return random vectors of many keys. */
 function many(numKeys: number, headDim: number): Vectors {
   const wave = (length: number, by: number): Float32Array =>
     Float32Array.from({ length }, (_, i) => Math.sin(by * i + 1) * 2);
@@ -150,7 +150,7 @@ function many(numKeys: number, headDim: number): Vectors {
 }
 
 describe("rows", () => {
-  it("cap their sum, and never highlight a masked key that nobody pinned", () => {
+  it("cap their sum, and highlight a masked key only if it is pinned", () => {
     const { rows } = tableOf(vectors({ softcap: 2 }), null);
     expect(rows[0]?.capped).toBeCloseTo(2 * Math.tanh(0.5), 12);
     expect(tableOf(vectors(), 2).highlighted).toBe(2);
@@ -158,12 +158,12 @@ describe("rows", () => {
     expect(tableOf(masked, null).highlighted).toBeNull();
   });
 
-  it("share out sizes, not values", () => {
+  it("have shares of absolute values", () => {
     expect([...sharesOf(Float64Array.of(3, -1, 0))]).toEqual([0.75, 0.25, 0]);
     expect([...sharesOf(Float64Array.of(0, 0))]).toEqual([0, 0]);
   });
 
-  it("keep the largest shares, and their order where it is not sorted", () => {
+  it("show the largest shares, sorted or in the order of the dimensions", () => {
     const table = tableOf(vectors({}, { query: Float32Array.of(1, 2, -4, 3) }), 0);
     // |cells| = 1, 1, 4, 7.5
     expect(dimensionsOf(table, true, 4).shown).toEqual([3, 2, 0, 1]);
@@ -171,7 +171,7 @@ describe("rows", () => {
     expect(dimensionsOf(table, false, 2)).toEqual({ shown: [2, 3], others: [0, 1] });
   });
 
-  it("colour nearly all numbers within the range, and say when some lie beyond", () => {
+  it("have a range of colours for nearly all numbers, and mark numbers beyond it", () => {
     const numbers = Array.from({ length: 1000 }, (_, i) => i / 1000);
     expect(scaleOf([...numbers, 50])).toEqual({ limit: 0.98, beyond: true });
     expect(scaleOf([1, 1, 1])).toEqual({ limit: 1, beyond: false });
@@ -180,15 +180,15 @@ describe("rows", () => {
     expect(scaleOf([0.00123])).toEqual({ limit: 0.0013, beyond: false });
   });
 
-  it("know the weight that is elsewhere", () => {
+  it("know the weight of the other keys", () => {
     const sink = { logit: 0, weight: 0.25 };
     expect(weightElsewhere(vectors({ sink }, { weightInRange: 0.5 }))).toBeCloseTo(0.25);
     expect(weightElsewhere(vectors({ log_sum_exp: null, num_allowed: 0 }))).toBe(0);
   });
 });
 
-describe("what is asked for", () => {
-  it("is the last query that is not special, where none is pinned", () => {
+describe("the request", () => {
+  it("is for the last query that is not special if none is pinned", () => {
     const selection = selectionOf(TEXTS, { token: null });
     expect(tokenOf(selection)).toBe(2);
     expect(tokenOf({ ...selection, queries: { ...selection.queries, special: [2] } })).toBe(1);
@@ -198,7 +198,7 @@ describe("what is asked for", () => {
     expect(tokenOf({ ...selection, token: 0 })).toBe(0);
   });
 
-  it("is a window of at most 64 keys, around the pinned one", () => {
+  it("is for at most 64 keys around the pinned one", () => {
     expect(windowAround(5, [0, 300])).toEqual([0, 64]);
     expect(windowAround(150, [0, 300])).toEqual([118, 182]);
     expect(windowAround(299, [0, 300])).toEqual([236, 300]);
@@ -207,12 +207,12 @@ describe("what is asked for", () => {
     expect(questionOf(selectionOf(text, { key: 150 }), null)?.keys).toEqual([118, 182]);
     const moved = { stack: "self", key: 150, start: 64 };
     expect(questionOf(selectionOf(text, { key: 150 }), moved)?.keys).toEqual([64, 128]);
-    // It was moved while another key was pinned.
+    // The window was moved while another key was pinned.
     expect(questionOf(selectionOf(text, { key: 20 }), moved)?.keys).toEqual([0, 64]);
     expect(questionOf(selectionOf(TEXTS), null)?.keys).toEqual([0, 3]);
   });
 
-  it("is of the texts that a pair names", () => {
+  it("is for the chosen texts of a pair", () => {
     const sequence = [0, 0, 1];
     const selection = selectionOf(TEXTS, { token: null });
     const tokens = { ...selection.queries, sequence };
@@ -224,11 +224,11 @@ describe("what is asked for", () => {
       ["b-b", 2, [2, 3]],
     ] as const)
       expect(questionOf(pair, null, name)).toMatchObject({ token, keys });
-    // One text has no pair.
+    // A single text has no pair.
     expect(questionOf(selection, null, "b-b")).toMatchObject({ token: 2, keys: [0, 3] });
   });
 
-  it("is read from a message that begins anywhere", () => {
+  it("has a reply that is read from any offset of a message", () => {
     const numbers = [1, 2, 0.5, -1, 0, 1, -1, 0.25];
     const message = new Uint8Array(3 + 4 * numbers.length);
     numbers.forEach((value, i) => {
@@ -250,14 +250,14 @@ describe("what is asked for", () => {
     expect(() => readVectors({ header, data: null }, [7, 8])).toThrow(/contains no data/);
   });
 
-  it("is nothing where only weights are known", () => {
+  it("is null for a stack without queries and keys", () => {
     const selection = selectionOf(TEXTS);
     expect(
       questionOf({ ...selection, stack: { ...selection.stack, vectors: false } }, null),
     ).toBeNull();
   });
 
-  it("is split by keys, and put together again", () => {
+  it("is split by keys, and its replies are assembled", () => {
     const request = {
       stack: "self",
       layer: 0,
@@ -280,7 +280,7 @@ describe("what is asked for", () => {
 });
 
 describe("words", () => {
-  it("write numbers with their sign", () => {
+  it("contain numbers with their sign", () => {
     expect(signed(3.829)).toBe("+3.83");
     expect(signed(-1.384)).toBe("−1.38");
     expect(signed(0)).toBe("+0.00");
@@ -289,7 +289,7 @@ describe("words", () => {
     expect(signed(-12345.6)).toBe("−12346");
   });
 
-  it("name the scale as what it is", () => {
+  it("name the scale as a square root if it is one", () => {
     expect(scaleInWords(1 / Math.sqrt(32))).toBe(" / √32");
     expect(scaleInWords(Math.fround(1 / Math.sqrt(80)))).toBe(" / √80");
     expect(scaleInWords(0.125)).toBe(" / √64");
@@ -297,7 +297,7 @@ describe("words", () => {
     expect(scaleInWords(0.3)).toBe(" × 0.3");
   });
 
-  it("say what the highlighted key gets, and from where", () => {
+  it("state the weight of the highlighted key and its largest dimensions", () => {
     expect(sentenceOf(saidOf())).toBe(
       "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).",
     );
@@ -314,7 +314,7 @@ describe("words", () => {
     );
   });
 
-  it("say what adds up, and what there is beside q and k", () => {
+  it("state what adds up, and the cap, bias and sink", () => {
     expect(additionOf(saidOf())).toContain(
       "No bias, cap or sink in this layer. 1 of 3 keys are masked.",
     );
@@ -337,7 +337,7 @@ describe("words", () => {
     expect(subtitleOf(sampled)).toMatch(/exact to 0\.0002, measured on 64 queries$/);
   });
 
-  it("give a cell's numbers so that they can be checked", () => {
+  it("contain all numbers of a cell", () => {
     const { table, dimensions } = saidOf(vectors(), null, 2);
     const row = table.rows[0];
     if (!row) throw new Error("no row");
@@ -350,7 +350,7 @@ describe("words", () => {
     expect(rowInWords(table, row)).toEqual(["q·k / √4 = +1.00", "weight e^(+1.00 − 1.05) = 0.953"]);
   });
 
-  it("sum up the place and the strongest keys", () => {
+  it("summarize the selection and the strongest keys", () => {
     expect(summaryOf(saidOf())).toMatch(
       /^self-attention\. Layer 3, head 1\. Query 1, “two”\. Strongest: “one” 0\.95; “two” 0\.05\./,
     );
@@ -374,16 +374,16 @@ describe("the picture", () => {
     }
   });
 
-  it("has a cell for every number, its colour the sign and its strength the size", () => {
+  it("has a cell for every number, with a colour for its sign and an opacity for its size", () => {
     const picture = pictureOf(vectors(), 1000);
     const cells = backMarks(picture).filter(
       (mark): mark is RectMark => mark.kind === "rect" && mark.width === picture.layout.cell - 1,
     );
-    // q, three keys, and the products of the two that are not masked, 4 numbers each.
+    // q, three keys and the products of two allowed keys, with 4 numbers each.
     expect(cells).toHaveLength(4 + 12 + 8);
     const { positive, negative } = PALETTES.light;
     const query = cells.slice(0, 4);
-    // Dimensions by their share for the first key: 0, 1 and 2 alike, and 3 last.
+    // In order of their share for the first key, dimensions 0, 1 and 2 are equal and 3 is last.
     expect(query.map((cell) => cell.fill)).toEqual([positive, positive, negative, positive]);
     const { limit } = picture.table.vectorScale;
     [1, 2, 1, 0].forEach((size, i) => {
@@ -391,7 +391,7 @@ describe("the picture", () => {
     });
   });
 
-  it("keeps the numbers of a stacked line clear of its token", () => {
+  it("has no overlap of numbers and token in a stacked line", () => {
     const bias = Float32Array.of(-0.03, -0.03, 0);
     for (const header of [
       {},
@@ -407,13 +407,13 @@ describe("the picture", () => {
           mark.kind === "text" && mark.align === "end" && mark.size === 12,
       );
       for (const { text, x } of numbers.filter((mark) => mark.font === "token")) {
-        // DejaVu Sans Mono, the widest of the faces, is 0.602 of its size wide.
+        // DejaVu Sans Mono is the widest font. Its characters are 0.602 of the font size wide.
         expect(x - text.length * 12 * 0.602).toBeGreaterThan(layout.left + layout.tokenWidth);
       }
     }
   });
 
-  it("cuts long tokens with a sign that they are cut", () => {
+  it("cuts long tokens with an ellipsis", () => {
     const measure = (text: string): number => Array.from(text).length * 8;
     expect(cutToken("short", 60, measure)).toBe("short");
     expect(cutToken("abcdefghij", 40, measure)).toBe("abcd…");
@@ -422,7 +422,7 @@ describe("the picture", () => {
 });
 
 describe("the table of numbers", () => {
-  // Each is a little less than half a step of binary16 above 1, to which it is rounded.
+  // The true values are a little less than half a step of binary16 above 1, and round to 1.
   const exact = 1 + 2 ** -11 - 2 ** -20;
   const ones = Float32Array.of(1, 1, 1, 1);
   const rowsOf = (header: Partial<RowHeader>): string[][] => {
@@ -437,18 +437,18 @@ describe("the table of numbers", () => {
       .filter((row) => row[7] === `"${quantity}"` && row[5] === key)
       .map((row) => Number(row[13]));
 
-  it("says how far rounded queries and keys move a product and a sum", () => {
+  it("states the errors of products and sums of rounded queries and keys", () => {
     const rows = rowsOf({ error: 0.0001, logit_error: 0.002, softcap: 2 });
     const moved = 0.5 * (exact ** 2 - 1);
     for (const error of errors(rows, "product", "0")) expect(error).toBeGreaterThanOrEqual(moved);
     expect(Math.max(...errors(rows, "product", "0"))).toBeLessThan(2.1 * moved);
-    // The logits' error was measured behind the cap, and not where a key is masked.
+    // The error of the logits holds after the cap, and not for a masked key.
     for (const key of ["0", "2"])
       expect(errors(rows, "sum", key)[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "0")).toEqual([0.002]);
     expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
-    // What was measured on some queries bounds no sum of another.
+    // An error that was measured on some queries does not bound the sums of others.
     const sampled = { error: 0.0001, logit_error: 1e-9, measured: 64 };
     expect(errors(rowsOf(sampled), "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(neuronCsv(saidOf(vectors(sampled))).split("\r\n")[0]).toMatch(
@@ -456,7 +456,7 @@ describe("the table of numbers", () => {
     );
   });
 
-  it("knows no error of numbers that are carried as they are", () => {
+  it("states no error of exact numbers", () => {
     for (const row of rowsOf({ softcap: 2 })) expect(row[13]).toBe("0");
   });
 });
