@@ -102,7 +102,7 @@ def views() -> dict[str, View]:
 def corpus_views() -> dict[str, View]:
     """Return embedding views of the docstrings of Python's modules."""
     texts = [" ".join(getdoc(import_module(name)).split())[:700] for name in MODULES]
-    corpus = av.extract_corpus(minilm(), texts, points=6000, name="all-MiniLM-L6-v2")
+    corpus = av.extract_corpus(minilm(), texts, max_points=6000, name="all-MiniLM-L6-v2")
     text = corpus.points().texts[0]
     position: dict[str, Any] = {"layer": 0, "heads": [2], "text": text, "token": 20}
     return {

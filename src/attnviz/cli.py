@@ -36,7 +36,7 @@ _EPILOG = """examples:
   attnviz head-view record.safetensors -o x.svg
   attnviz compare-view ./my-bert "He was tired." "She was tired." -o x.html
   attnviz compare-view ./base,./tuned "The cat sat." --form matrix
-  attnviz embedding-view ./my-gpt2 texts.txt --points 5000 -o points.html
+  attnviz embedding-view ./my-gpt2 texts.txt --max-points 5000 -o points.html
   attnviz atlas-view ./my-gpt2 texts.txt --checkpoint heads.safetensors --resume -o atlas.html
   attnviz atlas-view statistics.safetensors -o atlas.html
 

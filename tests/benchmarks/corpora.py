@@ -42,4 +42,4 @@ def made(points: int, layers: int, heads: int) -> av.Corpus:
         words = [f"word{number}" for number in topic[:, 0].argsort().tolist()]
         record = av.AttentionRecord.from_qk(queries, keys, words, causal=True, model="made up")
         records.append(record)
-    return av.Corpus(records, points=points)
+    return av.Corpus(records, max_points=points)

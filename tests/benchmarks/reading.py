@@ -65,7 +65,7 @@ def plain(model: Any, tokenizer: Any, texts: list[str]) -> None:
 
 def read(model: Any, tokenizer: Any, texts: list[str]) -> None:
     """All queries and keys of all texts."""
-    corpus = av.extract_corpus(model, texts, tokenizer=tokenizer, points=10**9, progress=False)
+    corpus = av.extract_corpus(model, texts, tokenizer=tokenizer, max_points=10**9, progress=False)
     if len(corpus) != len(texts):
         raise SystemExit(f"{len(texts) - len(corpus)} texts were left out")
 

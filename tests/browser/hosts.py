@@ -33,7 +33,7 @@ tokens = "The cat sat on the mat . The cat".split()
 record = av.AttentionRecord.from_qk(vectors(0), vectors(1), tokens, causal=True)
 statistics = av.HeadStatistics()
 for _ in range(6):
-    statistics.fold(record)
+    statistics.add(record)
 """
 TOKENS = "The cat sat on the mat . The cat".split()
 

@@ -20,7 +20,7 @@ statistics = av.HeadStatistics("made", edges=4)
 for number in range(6):
     weights = np.random.default_rng(number).dirichlet(np.ones(5), size=({HEADS}, {HEADS}, 5))
     record = av.AttentionRecord.from_weights(list(weights.astype(np.float32)), list("abcde"))
-    statistics.fold(record, number)
+    statistics.add(record, number)
 asked = []
 view = av.AtlasView(statistics, layer=90, heads=[80])
 reply = view._channel._server.reply

@@ -50,7 +50,7 @@ def measured(layers: int = LAYERS, heads: int = HEADS, texts: int = TEXTS) -> av
         given = weights(number, layers, heads)
         record = av.AttentionRecord.from_weights(list(given), tokens, model="made")
         kinds = [KINDS.get(token, "VERB") for token in tokens]
-        statistics.fold(record, number, columns={"pos": kinds})
+        statistics.add(record, number, columns={"pos": kinds})
     return statistics
 
 

@@ -57,7 +57,7 @@ RECORD = """
 import attnviz as av
 record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
 statistics = av.HeadStatistics()
-statistics.fold(record)
+statistics.add(record)
 """
 SHOWN = [
     "av.HeadView(record)",

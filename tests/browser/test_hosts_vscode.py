@@ -30,7 +30,7 @@ def view_of(name: str) -> Any:
     if name == "AtlasView":
         statistics = av.HeadStatistics()
         for _ in range(6):
-            statistics.fold(record())
+            statistics.add(record())
         return av.AtlasView(statistics, layer=0)
     return getattr(av, name)(record(), layer=0)
 

@@ -130,7 +130,7 @@ def subjects() -> dict[str, Subject]:
         "generated": Subject(lambda _: extract(llama, IDS, generate=3, **quiet), [llama]),
         "spooled": Subject(lambda to: extract(t5, encoder_decoder, spool=to / "x", **quiet), [t5]),
         "spooled list": Subject(lambda to: extract(bert, rows, spool=to / "x", **quiet), [bert]),
-        "corpus": Subject(lambda _: extract_corpus(bert, rows, points=30, **quiet), [bert]),
+        "corpus": Subject(lambda _: extract_corpus(bert, rows, max_points=30, **quiet), [bert]),
     }
 
 

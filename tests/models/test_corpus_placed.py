@@ -63,7 +63,7 @@ def made(
         tokenizer = word_tokenizer if kind == "bert" else byte_tokenizer
         model = make_model(kind)
         corpus = extract_corpus(model, TEXTS, tokenizer=tokenizer, progress=False)
-        assert corpus.places == (0, 1, 2)
+        assert corpus.text_indices == (0, 1, 2)
         assert corpus.points().whole
         inputs = [tokenizer(text, return_tensors="pt") for text in TEXTS]
         if kind == "gpt_oss":

@@ -53,7 +53,7 @@ def read(decoder: tuple[Any, Any], texts: Any, **options: Any) -> Corpus:
 def test_a_corpus_holds_what_extract_gives_of_each_text(decoder: tuple[Any, Any]) -> None:
     corpus = read(decoder, TEXTS[:4])
     own = extract(decoder[0], TEXTS[:4], tokenizer=decoder[1], progress=False)
-    assert (corpus.places, corpus.texts_in_all, corpus.model) == ((0, 1, 2, 3), 4, "decoder")
+    assert (corpus.text_indices, corpus.total_texts, corpus.model) == ((0, 1, 2, 3), 4, "decoder")
     assert corpus.names == ("the cat sat", TEXTS[1][:39] + "…", TEXTS[2], "the dog")
     for record, alone in zip(corpus.records, own, strict=True):
         assert record.tokens == alone.tokens
@@ -67,20 +67,23 @@ def test_a_corpus_holds_what_extract_gives_of_each_text(decoder: tuple[Any, Any]
 def test_reading_ends_where_there_are_enough_points(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    corpus = read(decoder, TEXTS, points=100)
+    corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
-    assert len(corpus.points()) == corpus.points().in_all
+    assert len(corpus.points()) == corpus.points().total_points
     # A few more may turn out not to fit, and one is read alone too.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
-    assert corpus.texts_in_all == 40
+    assert corpus.total_texts == 40
     assert [record.tokens.text for record in corpus.records] == [
-        extract(decoder[0], TEXTS[at], tokenizer=decoder[1]).tokens.text for at in corpus.places
+        extract(decoder[0], TEXTS[at], tokenizer=decoder[1]).tokens.text
+        for at in corpus.text_indices
     ]
 
 
 def test_the_order_is_random_and_the_seeds(decoder: tuple[Any, Any]) -> None:
-    one, again, other = (read(decoder, TEXTS, points=100, seed=seed).places for seed in (1, 1, 2))
+    one, again, other = (
+        read(decoder, TEXTS, max_points=100, seed=seed).text_indices for seed in (1, 1, 2)
+    )
     assert one == again == tuple(sorted(one)) != other
     assert one != tuple(range(len(one)))
 
@@ -102,17 +105,17 @@ def test_texts_are_read_one_at_a_time_and_only_as_many_as_needed(
             return TEXTS[at % 40]
 
     texts = Million()
-    corpus = read(decoder, texts, points=60, columns={"number": range(1_000_000)})
+    corpus = read(decoder, texts, max_points=60, columns={"number": range(1_000_000)})
     assert len(corpus) <= len(texts.asked) < 20
-    assert corpus.texts_in_all == 1_000_000
+    assert corpus.total_texts == 1_000_000
     numbers = corpus.column(None, "number").queries
-    assert set(numbers.tolist()) == set(corpus.places)
+    assert set(numbers.tolist()) == set(corpus.text_indices)
 
 
 def test_a_first_text_that_is_too_long_is_there_in_part(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    corpus = read(decoder, ["the cat sat on it " * 10] * 5, points=20)
+    corpus = read(decoder, ["the cat sat on it " * 10] * 5, max_points=20)
     assert len(forwards) == 1
     assert (len(corpus), len(corpus.points()), corpus.points().whole) == (1, 20, False)
 
@@ -126,18 +129,18 @@ def test_a_first_text_that_is_too_long_is_there_in_part(
 )
 def test_empty_texts_are_left_out_and_counted(decoder: tuple[Any, Any], texts: Any) -> None:
     corpus = read(decoder, texts)
-    assert corpus.places == (0, 4)
+    assert corpus.text_indices == (0, 4)
     assert corpus.notes[-1] == "3 texts are left out: empty."
-    assert corpus.left_out == 3
+    assert corpus.num_skipped == 3
 
 
 def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
     decoder: tuple[Any, Any],
 ) -> None:
     corpus = read(decoder, ["the cat", "the " * 200, "the dog"])
-    assert corpus.places == (0, 2)
+    assert corpus.text_indices == (0, 2)
     assert corpus.notes[-1] == "1 text is left out: too long for the model."
-    assert corpus.left_out == 1
+    assert corpus.num_skipped == 1
     with pytest.raises(
         ValueError, match=r"texts: all 1 are empty or too long .*200 tokens are too"
     ):
@@ -147,7 +150,7 @@ def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
 def test_pairs_are_texts(word_tokenizer: Any) -> None:
     pairs = [("the cat", "sat on the mat"), ("", ""), ("hello", "it was too tired")]
     corpus = extract_corpus(make_model("bert"), pairs, tokenizer=word_tokenizer, progress=False)
-    assert corpus.places == (0, 2)
+    assert corpus.text_indices == (0, 2)
     assert set(corpus.records[0].tokens.sequence) == {None, 0, 1}
 
 
@@ -177,12 +180,12 @@ def test_images_are_texts_of_patches() -> None:
     model, processor = demos.load("vision")
     picture = demos.example("vision")["inputs"]
     turned = [picture, picture.rotate(90), picture.rotate(180)]
-    corpus = extract_corpus(model, turned, processor=processor, points=300, progress=False)
+    corpus = extract_corpus(model, turned, processor=processor, max_points=300, progress=False)
     assert len(corpus) == 2
-    assert corpus.names == tuple(f"image {at}" for at in corpus.places)
+    assert corpus.names == tuple(f"image {at}" for at in corpus.text_indices)
     # 64 patches and the CLS token, as queries and as keys.
     assert len(corpus.points()) == 2 * 2 * 65
-    for record, at in zip(corpus.records, corpus.places, strict=True):
+    for record, at in zip(corpus.records, corpus.text_indices, strict=True):
         assert_array_equal(record.images[0], np.asarray(turned[at].convert("RGB")))
     placed = place(corpus, None, 2)
     figures = measure_trust(corpus, None, 2, placed, principal_components(placed).coordinates)
@@ -219,7 +222,7 @@ def test_an_interrupt_leaves_the_model_as_it_was(decoder: tuple[Any, Any]) -> No
 def test_progress_counts_points(
     decoder: tuple[Any, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    extract_corpus(decoder[0], TEXTS, tokenizer=decoder[1], points=60)
+    extract_corpus(decoder[0], TEXTS, tokenizer=decoder[1], max_points=60)
     shown = capsys.readouterr().err
     assert "extract_corpus" in shown
     assert re.search(r"(\d+)/\1 ", shown)
@@ -251,16 +254,16 @@ def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
     )
     rows = [{"text": text, "label": at % 3 - 1, "score": at / 2} for at, text in enumerate(TEXTS)]
     dataset = datasets.Dataset.from_list(rows, features=features)
-    corpus = read(decoder, dataset, points=100, columns=["label", "score"])
-    assert corpus.texts_in_all == 40
+    corpus = read(decoder, dataset, max_points=100, columns=["label", "score"])
+    assert corpus.total_texts == 40
     texts = corpus.points().query_text
     scores = corpus.column(None, "score").queries
-    assert_array_equal(scores, [corpus.places[text] / 2 for text in texts])
+    assert_array_equal(scores, [corpus.text_indices[text] / 2 for text in texts])
     label = corpus.column(None, "label")
     assert label.categories == ("bad", "good")
     # Datasets say -1 where a class is not known.
-    assert_array_equal(label.queries, [corpus.places[text] % 3 - 1 for text in texts])
-    assert read(decoder, dataset["text"], points=100).places == corpus.places
+    assert_array_equal(label.queries, [corpus.text_indices[text] % 3 - 1 for text in texts])
+    assert read(decoder, dataset["text"], max_points=100).text_indices == corpus.text_indices
     wrong: Any
     for wrong, options, error, words in (
         (dataset, {"column": "sentence"}, ValueError, "the dataset has the columns 'text'"),
@@ -345,8 +348,8 @@ def test_texts_that_are_none_are_refused(
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"points": 0}, ValueError, "points=0 must be at least 2"),
-        ({"points": "many"}, TypeError, "points='many' must be a whole number"),
+        ({"max_points": 0}, ValueError, "max_points=0 must be at least 2"),
+        ({"max_points": "many"}, TypeError, "max_points='many' must be a whole number"),
         ({"seed": 1.5}, TypeError, r"seed=1\.5 must be a whole number"),
         (
             {"columns": {"a": [1]}},
@@ -411,7 +414,7 @@ def test_of_a_batch_the_shortest_text_is_read_alone_too(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     # It has the most padding: where others change it, its weights differ the most.
-    read(decoder, ["the dog", "the cat sat", "the cat sat on"], points=1000)
+    read(decoder, ["the dog", "the cat sat", "the cat sat on"], max_points=1000)
     assert forwards[-3:] == [3, 3, 2]
 
 
@@ -454,10 +457,10 @@ def test_texts_of_clip_are_read_in_batches(decoder: tuple[Any, Any]) -> None:
     )
     sizes = batch_sizes(model)
     texts = TEXTS[:4]
-    corpus = extract_corpus(model, texts, tokenizer=tokenizer, points=10_000, progress=False)
+    corpus = extract_corpus(model, texts, tokenizer=tokenizer, max_points=10_000, progress=False)
     assert max(sizes) > 1
     model.set_attn_implementation("eager")
-    for record, place_of_text in zip(corpus.records, corpus.places, strict=True):
+    for record, place_of_text in zip(corpus.records, corpus.text_indices, strict=True):
         given = tokenizer([texts[place_of_text]], return_tensors="pt")
         own = model(given.input_ids, given.attention_mask, output_attentions=True).attentions
         assert len(own) == 2
@@ -478,10 +481,10 @@ def test_images_with_texts_are_read_one_a_forward(kind: str, decoder: tuple[Any,
     pairs = [(picture, "the red"), (picture.rotate(90), "the blue"), (picture.rotate(180), "the")]
     alone = [extract(model, pair, processor=processor) for pair in pairs]
     sizes = batch_sizes(model)
-    corpus = extract_corpus(model, pairs, processor=processor, points=10_000, progress=False)
+    corpus = extract_corpus(model, pairs, processor=processor, max_points=10_000, progress=False)
     statistics = head_statistics(model, pairs, processor=processor, progress=False)
     assert set(sizes) == {1}
-    assert corpus.places == (0, 1, 2)
+    assert corpus.text_indices == (0, 1, 2)
     expected = head_statistics(alone, progress=False)
     assert statistics.stack_names == expected.stack_names == ("self", "vision")
     for name in statistics.stack_names:

@@ -194,7 +194,7 @@ class TestCheckpoint:
         assert HeadStatistics.load(path).texts >= 1
         again = head_statistics(model, self.TEXTS, checkpoint=path, resume=True, **options)
         assert again.texts == whole.texts == 12
-        assert again.left_out == 2
+        assert again.num_skipped == 2
         for name in whole.stack().score_names:
             assert_allclose(
                 np.array(again.stack().mean(name)), np.array(whole.stack().mean(name)), atol=1e-6
@@ -205,18 +205,18 @@ class TestCheckpoint:
     ) -> None:
         model, tokenizer = tiny_bert
         path = tmp_path / "checkpoint.safetensors"
-        fold = HeadStatistics.fold
-        folded: list[None] = []
+        add = HeadStatistics.add
+        added: list[None] = []
 
         def interrupted(self: HeadStatistics, *given: Any, **options: Any) -> None:
-            if len(folded) == 5:
+            if len(added) == 5:
                 raise KeyboardInterrupt
-            fold(self, *given, **options)
-            folded.append(None)
+            add(self, *given, **options)
+            added.append(None)
 
         options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
         with monkeypatch.context() as patch:
-            patch.setattr(HeadStatistics, "fold", interrupted)
+            patch.setattr(HeadStatistics, "add", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 head_statistics(model, self.TEXTS, **options)
         assert HeadStatistics.load(path).texts == 5
@@ -265,11 +265,11 @@ def test_parts_of_a_corpus_add_up_to_all_of_it(tmp_path: Path, tiny_bert: tuple[
     parts = []
     for text, record in enumerate(records):
         part = HeadStatistics()
-        part.fold(record, text)
+        part.add(record, text)
         parts.append(part)
     whole = HeadStatistics()
     for record in records:
-        whole.fold(record)
+        whole.add(record)
     one = saved(parts[0] + (parts[1] + parts[2]) + parts[3], tmp_path)
     assert one == saved((parts[3] + parts[2]) + (parts[1] + parts[0]), tmp_path)
     assert one == saved(whole, tmp_path)

@@ -97,7 +97,7 @@ def test_statistics_are_those_of_one_process(
     alone = statistics(decoder, TEXTS, columns=columns)
     found = statistics(decoder, TEXTS, columns=columns, engine=ENGINE)
     assert found.texts == 24
-    assert found.left_out == 1
+    assert found.num_skipped == 1
     # Sums, edges and text windows: the same to the bit.
     assert saved(found, tmp_path) == saved(alone, tmp_path)
     for one, other in zip(

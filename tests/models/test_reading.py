@@ -255,7 +255,7 @@ def test_an_order_that_does_not_wait(word_tokenizer: Any) -> None:
     )
     found = {each.index: each for each in reading}
     assert sorted(found) == list(range(9))
-    assert [found[at].left_out for at in (0, 1, 8)] == ["", "empty", "too long"]
+    assert [found[at].skip_reason for at in (0, 1, 8)] == ["", "empty", "too long"]
     assert "tokens are too many" in found[8].reason
 
 

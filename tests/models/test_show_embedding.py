@@ -77,11 +77,11 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
 
 def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> None:
     model, tokenizer = decoder
-    made = extract_corpus(model, TEXTS, tokenizer=tokenizer, points=40, progress=False)
+    made = extract_corpus(model, TEXTS, tokenizer=tokenizer, max_points=40, progress=False)
     view = av.show_embedding_view(made, include_layers=[1], method="pca")
     assert view.corpus.points() is made.points()
     records = [record(6), record(5, seed=1)]
-    view = av.show_embedding_view(records, points=12, seed=1, columns={"kind": ["a", "b"]})
+    view = av.show_embedding_view(records, max_points=12, seed=1, columns={"kind": ["a", "b"]})
     # The queries and keys of one text, of six tokens: the other's would be too many.
     assert len(view.corpus.points()) == 12
     assert len(set(view.corpus.points().query_text)) == 1
@@ -94,8 +94,8 @@ def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> 
         ((), {}, TypeError, "texts is missing: what the model reads"),
         (([],), {}, ValueError, "text"),
         (("one text",), {}, TypeError, "list"),
-        ((TEXTS,), {"points": "keys"}, TypeError, "points='keys' must be a whole number"),
-        ((TEXTS,), {"points": 1}, ValueError, "points=1"),
+        ((TEXTS,), {"max_points": "keys"}, TypeError, "max_points='keys' must be a whole number"),
+        ((TEXTS,), {"max_points": 1}, ValueError, "max_points=1"),
         ((TEXTS,), {"colour": "text"}, TypeError, "no argument 'colour'"),
         ((TEXTS,), {"columns": {"kind": ["a"]}}, ValueError, "kind"),
         ((TEXTS,), {"include_layers": [9]}, IndexError, "include_layers"),
@@ -119,7 +119,7 @@ def test_what_a_model_cannot_read_is_refused(
     ("given", "options", "error", "message"),
     [
         (corpus([4, 5]), {"texts": TEXTS}, TypeError, "model is a corpus.*leave out texts"),
-        (corpus([4, 5]), {"points": 5}, TypeError, "leave out points"),
+        (corpus([4, 5]), {"max_points": 5}, TypeError, "leave out max_points"),
         (corpus([4, 5]), {"tokenizer": object()}, TypeError, "leave out tokenizer"),
         ([record(4)], {"texts": TEXTS}, TypeError, "model is records.*leave out texts"),
         ([record(4)], {"layers": [0]}, TypeError, "leave out layers"),
@@ -214,7 +214,7 @@ def test_the_command_writes_a_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["--layer", "1", "--heads", "2", "--color", "position", "--enlarged"]
-    options += ["--top-keys", "3", "--layers", "0,1", "--points", "60", "--theme", "dark"]
+    options += ["--top-keys", "3", "--layers", "0,1", "--max-points", "60", "--theme", "dark"]
     assert main([*command(tmp_path, decoder), *options]) == 0
     data = data_of(tmp_path / "tiny-embedding-view.html")
     state, embedded = data["state"], data["embedding"]
@@ -265,11 +265,11 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--max-mb", "0.001"], "the view's own code takes"),
+        (["--max-mb", "0.001"], "the code of the view takes"),
         (["--top-keys", "100"], "top_keys=100 must be from 0 to 64"),
         (["--top-keys", "5", "-o", "x.svg"], "top_keys=5: this picture has no lines"),
         (["--color", "colour"], "color='colour' must be one of"),
-        (["--points", "1"], "points=1"),
+        (["--max-points", "1"], "max_points=1"),
         (["-o", "x.gif"], "x.gif"),
     ],
 )

@@ -50,14 +50,14 @@ def record(num_tokens: int, *, layers: int = 2, seed: int = 0, **options: Any) -
 def corpus(
     lengths: Sequence[int],
     *,
-    points: int = 10_000,
+    max_points: int = 10_000,
     columns: Mapping[str, Any] | None = None,
     order: int = 0,
     **options: Any,
 ) -> Corpus:
     """One text of each length."""
     records = [record(length, seed=number, **options) for number, length in enumerate(lengths)]
-    return Corpus(records, points=points, seed=order, columns=columns)
+    return Corpus(records, max_points=max_points, seed=order, columns=columns)
 
 
 def cross_record(num_queries: int, num_keys: int, seed: int = 0) -> AttentionRecord:

@@ -35,7 +35,7 @@ def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> Non
         ),
     }
     statistics = attnviz.HeadStatistics()
-    statistics.fold(records["weights"])
+    statistics.add(records["weights"])
     page = attnviz.HeadView(records["weights"]).to_html()
     written = {}
     saved: dict[str, Any] = {**records, "statistics": statistics}

@@ -86,12 +86,12 @@ export interface CorpusPoints {
   num_queries: number;
   num_keys: number;
   /** Number of points without sampling, and number of texts with these points. */
-  in_all: number;
-  texts_in_all: number;
+  total_points: number;
+  total_texts: number;
   /** Whether each text that has points has all its tokens. */
   whole: boolean;
   /** Number of texts that could not be read, because they are empty or too long. */
-  left_out?: number;
+  num_skipped?: number;
   /** Whether texts or tokens are missing because there were enough points. */
   stopped?: boolean;
   seed: number;
@@ -165,7 +165,7 @@ export interface AtlasRole {
   role: number;
   /** Mean of the score over texts, and its standard error. */
   score: number;
-  error: number;
+  standard_error: number;
   /** Mean of the baseline, and the mean difference between score and baseline. */
   baseline: number;
   difference: number;
@@ -182,7 +182,7 @@ export interface AtlasRole {
 export interface AtlasTable {
   /** Mean over texts and its standard error, by statistic, layer and head. null if undefined. */
   means: (number | null)[][][];
-  errors: (number | null)[][][];
+  standard_errors: (number | null)[][][];
   /** Mean baseline, by statistic, layer and head. An empty list for a statistic without one. */
   baselines: (number | null)[][][];
   /** Number of texts of each mean, by statistic, layer and head. */
@@ -905,7 +905,7 @@ export interface AtlasDescription {
   texts: number;
   tokens: number;
   /** Number of texts that were left out: empty, or too long for the model. */
-  left_out: number;
+  num_skipped: number;
   notes: string[];
   stacks: AtlasStack[];
 }

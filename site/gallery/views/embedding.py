@@ -17,7 +17,7 @@ texts = [
 view = av.show_embedding_view(
     "sentence-transformers/all-MiniLM-L6-v2",
     texts,
-    points=1500,
+    max_points=1500,
     layers=[0, 3],
     color="position",
 )

@@ -77,7 +77,7 @@ def describe_atlas(
         "model": statistics.model,
         "texts": int(statistics.texts),
         "tokens": int(statistics.tokens),
-        "left_out": int(statistics.left_out),
+        "num_skipped": int(statistics.num_skipped),
         "notes": list(statistics.notes),
         "stacks": [
             _describe_stack(stack, stack if sent is None else sent[stack.name])
@@ -141,7 +141,7 @@ def table_of(stack: StackStatistics) -> AtlasTable:
     baselines = [stack.baseline(name) for name in names]
     return {
         "means": [_rows(stack.mean(name)) for name in names],
-        "errors": [_rows(stack.standard_error(name)) for name in names],
+        "standard_errors": [_rows(stack.standard_error(name)) for name in names],
         "baselines": [[] if baseline is None else _rows(baseline) for baseline in baselines],
         "texts": [[layer.tolist() for layer in stack.counts(name)] for name in names],
         "roles": [
@@ -158,7 +158,7 @@ def _role(role: Role, index: int) -> AtlasRole:
     return {
         "role": index,
         "score": _number(role.score) or 0.0,
-        "error": _number(role.error) or 0.0,
+        "standard_error": _number(role.standard_error) or 0.0,
         "baseline": _number(role.baseline) or 0.0,
         "difference": _number(role.difference) or 0.0,
         "low": _number(role.low) or 0.0,

@@ -112,14 +112,14 @@ class AtlasDescription(TypedDict):
     ----------
     texts, tokens : int
         Number of texts that were read, and of their tokens.
-    left_out : int
+    num_skipped : int
         Number of texts that were left out: empty, or too long for the model.
     """
 
     model: str
     texts: int
     tokens: int
-    left_out: int
+    num_skipped: int
     notes: list[str]
     stacks: list[AtlasStack]
 
@@ -131,7 +131,7 @@ class AtlasRole(TypedDict):
     ----------
     role : int
         Index into `AtlasStack.roles`.
-    score, error : float
+    score, standard_error : float
         Mean of the score over texts, and its standard error.
     baseline, difference : float
         Mean of the baseline, and the mean difference between score and baseline.
@@ -145,7 +145,7 @@ class AtlasRole(TypedDict):
 
     role: int
     score: float
-    error: float
+    standard_error: float
     baseline: float
     difference: float
     low: float
@@ -159,7 +159,7 @@ class AtlasTable(TypedDict):
 
     Attributes
     ----------
-    means, errors : list
+    means, standard_errors : list
         Mean over texts and its standard error, by statistic, layer and head. null if undefined.
     baselines : list
         Mean baseline, by statistic, layer and head. An empty list for a statistic without one.
@@ -170,7 +170,7 @@ class AtlasTable(TypedDict):
     """
 
     means: list[list[list[float | None]]]
-    errors: list[list[list[float | None]]]
+    standard_errors: list[list[list[float | None]]]
     baselines: list[list[list[float | None]]]
     texts: list[list[list[int]]]
     roles: list[list[list[AtlasRole]]]

@@ -207,7 +207,7 @@ def roles_table(statistics: HeadStatistics, stack: str) -> str:
         (
             f"{layer}.{head}",
             role.name,
-            f"{role.score:.2f} ± {role.error:.2f}",
+            f"{role.score:.2f} ± {role.standard_error:.2f}",
             f"{role.baseline:.2f}",
         )
         for layer, head, role in rows

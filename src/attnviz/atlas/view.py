@@ -113,7 +113,7 @@ class AtlasView(HeadsView):
                 "attnviz.head_statistics(model, texts) or HeadStatistics.load(path)."
             )
         if not statistics.stack_names:
-            raise ValueError("statistics has no texts yet. Add one with statistics.fold(record).")
+            raise ValueError("statistics has no texts yet. Add one with statistics.add(record).")
         self._statistics = statistics
         super().__init__(**self._opening(traits) | traits)
 

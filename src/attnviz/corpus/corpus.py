@@ -105,7 +105,7 @@ class Corpus:
     ----------
     records : sequence of AttentionRecord
         One record for each text or image, with queries and keys.
-    points : int, default 10,000
+    max_points : int, default 10,000
         Maximum number of points, queries and keys together. Whole texts are chosen in random order
         as long as they fit (`attnviz.corpus.points.sampled_points`).
     seed : int, default 0
@@ -115,11 +115,11 @@ class Corpus:
         sequence for each text with a value for each of its tokens, or to one flat sequence with a
         value for each token of all texts. Strings are categories and numbers a scale. None and NaN
         are unknown values.
-    texts_in_all : int, optional
+    total_texts : int, optional
         Number of texts from which the records were chosen. By default the number of records.
-    places : sequence of int, optional
+    text_indices : sequence of int, optional
         Index of each record's text among those texts. By default ``0``, ``1``, ...
-    left_out : int, default 0
+    num_skipped : int, default 0
         Number of those texts that could not be read because they are empty or too long for the
         model.
 
@@ -137,11 +137,11 @@ class Corpus:
         Names of the stacks that all records have with queries and keys.
     seed : int
         Seed of the random order.
-    texts_in_all : int
+    total_texts : int
         Number of texts from which the records were chosen.
-    places : tuple of int
+    text_indices : tuple of int
         Index of each record's text among those texts.
-    left_out : int
+    num_skipped : int
         Number of texts that could not be read.
 
     Raises
@@ -154,8 +154,8 @@ class Corpus:
 
     Examples
     --------
-    >>> corpus = Corpus(av.extract(model, texts), points=2_000)             # doctest: +SKIP
-    >>> len(corpus.points("self")), corpus.points("self").in_all            # doctest: +SKIP
+    >>> corpus = Corpus(av.extract(model, texts), max_points=2_000)             # doctest: +SKIP
+    >>> len(corpus.points("self")), corpus.points("self").total_points            # doctest: +SKIP
     (1994, 12410)
     >>> corpus.vectors("self", 3).queries.shape                       # doctest: +SKIP
     torch.Size([12, 997, 64])
@@ -165,17 +165,17 @@ class Corpus:
         self,
         records: Iterable[AttentionRecord],
         *,
-        points: int = 10_000,
+        max_points: int = 10_000,
         seed: int = 0,
         columns: Mapping[str, Any] | None = None,
-        texts_in_all: int | None = None,
-        places: Sequence[int] | None = None,
-        left_out: int = 0,
+        total_texts: int | None = None,
+        text_indices: Sequence[int] | None = None,
+        num_skipped: int = 0,
     ) -> None:
         self.records = checked_records(records)
-        self._max_points = checked_points(points)
+        self._max_points = checked_points(max_points)
         self.seed = whole_number("seed", seed, 0)
-        self.left_out = left_out
+        self.num_skipped = num_skipped
         self.model = self.records[0].model
         self.stack_names, stack_notes = stacks_with_vectors(self.records)
         for name in self.stack_names:
@@ -185,19 +185,22 @@ class Corpus:
             *stack_notes,
         ]
         count = len(self.records)
-        self.texts_in_all = (
-            count
-            if texts_in_all is None
-            else max(count, whole_number("texts_in_all", texts_in_all))
+        self.total_texts = (
+            count if total_texts is None else max(count, whole_number("total_texts", total_texts))
         )
-        self.places = tuple(range(count)) if places is None else whole_numbers("places", places)
-        if len(self.places) != count:
+        self.text_indices = (
+            tuple(range(count))
+            if text_indices is None
+            else whole_numbers("text_indices", text_indices)
+        )
+        if len(self.text_indices) != count:
             raise ValueError(
-                f"places has {len(self.places)} entries but there are {count} records. Pass one "
-                "index for each record."
+                f"text_indices has {len(self.text_indices)} entries but there are {count} records. "
+                "Pass one index for each record."
             )
         self.names = tuple(
-            _title(record, index) for record, index in zip(self.records, self.places, strict=True)
+            _title(record, index)
+            for record, index in zip(self.records, self.text_indices, strict=True)
         )
         self._lengths: dict[Side, list[int]] = {}
         for name in self.stack_names:
@@ -299,7 +302,7 @@ class Corpus:
             self._points[name] = sampled_points(
                 self._lengths[name, "query"],
                 self._lengths[name, "key"],
-                points=self._max_points,
+                max_points=self._max_points,
                 seed=self.seed,
                 same_tokens=self.same_tokens(name),
             )
@@ -475,12 +478,12 @@ class Corpus:
 
     def __repr__(self) -> str:
         name = f" of {self.model}" if self.model else ""
-        of = "" if self.texts_in_all == len(self) else f" of {self.texts_in_all:,}"
+        of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `in_all` counts the points of the texts that were read, not those of all texts.
-        of_points = "" if len(points) == points.in_all else f" of {points.in_all:,}"
+        # `total_points` counts the points of the texts that were read, not those of all texts.
+        of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
-            f"<Corpus{name}: {len(self):,}{of} text{'' if self.texts_in_all == 1 else 's'}, "
+            f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
             f"{len(points):,}{of_points} points>"
         )
 

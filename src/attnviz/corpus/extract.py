@@ -29,7 +29,7 @@ def extract_corpus(
     texts: Any,
     *,
     column: str = "text",
-    points: int = 10_000,
+    max_points: int = 10_000,
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
@@ -39,8 +39,8 @@ def extract_corpus(
 ) -> Corpus:
     """Extract the attention of a model in a random sample of many texts.
 
-    Texts are read in random order, several in one forward pass, until they have `points` queries
-    and keys. For example, a few hundred of a million texts are read.
+    Texts are read in random order, several in one forward pass, until they have `max_points`
+    queries and keys. For example, a few hundred of a million texts are read.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def extract_corpus(
         accepts as one example. A dataset or table contains them in its column `column`.
     column : str, default "text"
         Column of a dataset or table, or key of a dict, that contains the text or image.
-    points : int, default 10,000
+    max_points : int, default 10,000
         Maximum number of points, queries and keys of the first stack together. If the first text
         alone has more, a random part of its tokens is used.
     seed : int, default 0
@@ -105,7 +105,7 @@ def extract_corpus(
         model,
         texts,
         column=column,
-        points=points,
+        max_points=max_points,
         seed=seed,
         columns=columns,
         target=target,
@@ -121,7 +121,7 @@ def read_corpus(
     *,
     check: Callable[[Corpus], None] | None = None,
     column: str = "text",
-    points: int = 10_000,
+    max_points: int = 10_000,
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
@@ -133,7 +133,7 @@ def read_corpus(
 
     Parameters
     ----------
-    model, texts, column, points, seed, columns, target, batch_size, progress, **options
+    model, texts, column, max_points, seed, columns, target, batch_size, progress, **options
         As for `extract_corpus`.
     check : callable, optional
         Receives a corpus of the first text alone. An error that it raises ends the reading.
@@ -143,14 +143,14 @@ def read_corpus(
     Corpus
     """
     _check_options(options)
-    reading = _Reading(checked_points(points), whole_number("seed", seed, 0))
+    reading = _Reading(checked_points(max_points), whole_number("seed", seed, 0))
     all_texts = Texts(texts, column)
     order = np.random.default_rng(reading.seed).permutation(len(all_texts)).tolist()
     text_columns = TextColumns(columns, all_texts)
     checked_target(target, all_texts)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
-    bar = tqdm(total=reading.points, desc="extract_corpus", unit="point", disable=not progress)
+    bar = tqdm(total=reading.max_points, desc="extract_corpus", unit="point", disable=not progress)
     with bar:
         read_texts = read_records(
             loaded.model,
@@ -192,7 +192,7 @@ def _corpus_of(
         _advance_bar(bar, reading.num_points, reading)
         if reading.enough:
             break
-    bar.n = bar.total = min(reading.num_points, reading.points)
+    bar.n = bar.total = min(reading.num_points, reading.max_points)
     indices = sorted(reading.records)
     if not indices:
         raise ValueError(
@@ -200,12 +200,12 @@ def _corpus_of(
         )
     corpus = Corpus(
         [reading.records[index] for index in indices],
-        points=reading.points,
+        max_points=reading.max_points,
         seed=reading.seed,
         columns=columns.values_at(indices),
-        texts_in_all=len(texts),
-        places=indices,
-        left_out=reading.empty + reading.too_long,
+        total_texts=len(texts),
+        text_indices=indices,
+        num_skipped=reading.empty + reading.too_long,
     )
     corpus.notes += reading.notes()
     return corpus
@@ -218,7 +218,7 @@ class _Reading:
     `num_points` is the number of points so far, and `smallest` that of the text with the fewest.
     """
 
-    points: int
+    max_points: int
     seed: int
     records: dict[int, AttentionRecord] = field(default_factory=dict)
     num_points: int = 0
@@ -234,7 +234,7 @@ class _Reading:
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         self.smallest = min(self.smallest or size, size)
-        if self.records and self.num_points + size > self.points:
+        if self.records and self.num_points + size > self.max_points:
             self.misfits += 1
             return 0
         self.records[index] = record
@@ -244,7 +244,7 @@ class _Reading:
 
     def leave_out(self, text: ReadText) -> None:
         """Count a text that could not be read."""
-        if text.left_out == "empty":
+        if text.skip_reason == "empty":
             self.empty += 1
         else:
             self.too_long += 1
@@ -253,7 +253,7 @@ class _Reading:
     @property
     def enough(self) -> bool:
         """Whether a further text would most likely not fit."""
-        return self.num_points + self.smallest > self.points or self.misfits == _MAX_MISFITS
+        return self.num_points + self.smallest > self.max_points or self.misfits == _MAX_MISFITS
 
     def notes(self) -> list[str]:
         """Return sentences on the texts that were left out."""
@@ -267,7 +267,7 @@ class _Reading:
 
 def _advance_bar(bar: Any, points: float, reading: _Reading) -> None:
     """Advance the progress bar to `points`. It never moves back."""
-    bar.update(max(0, min(points, reading.points) - bar.n))
+    bar.update(max(0, min(points, reading.max_points) - bar.n))
 
 
 class _ReadAhead:
@@ -289,7 +289,7 @@ class _ReadAhead:
             self._progress, self._expected = progress, replace(self._reading)
         expected, size = self._expected, 2 * num_tokens
         expected.smallest = min(expected.smallest or size, size)
-        if expected.num_points + size > expected.points:
+        if expected.num_points + size > expected.max_points:
             expected.misfits += 1
         else:
             expected.num_points, expected.misfits = expected.num_points + size, 0
@@ -303,7 +303,8 @@ def _with_advice(read_texts: Iterator[ReadText], reading: _Reading) -> Iterator[
     except MemoryError as error:
         raise MemoryError(
             f"{error}. {len(reading.records)} texts with {reading.num_points:,} of "
-            f"points={reading.points:,} were read before. Pass fewer points to need less memory."
+            f"max_points={reading.max_points:,} were read before. Pass a smaller max_points to "
+            "need less memory."
         ) from error
 
 

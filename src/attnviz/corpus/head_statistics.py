@@ -415,11 +415,11 @@ def _add_text(
     parses: Sequence[Any] | None,
 ) -> None:
     if text.record is None:
-        statistics.leave_out(text.index, text.left_out)
+        statistics.skip(text.index, text.skip_reason)
         return
     columns = {name: values[0] for name, values in text_columns.values_at([text.index]).items()}
     try:
-        statistics.fold(
+        statistics.add(
             text.record,
             text.index,
             columns=columns,
@@ -482,7 +482,7 @@ def _statistics_of_records(
     ):
         classes = {name: values[0] for name, values in text_columns.values_at([number]).items()}
         try:
-            statistics.fold(
+            statistics.add(
                 _with_layers(record, capture, name),
                 number,
                 columns=classes,

@@ -34,14 +34,14 @@ class Points:
         Index of the record of each query, and position of the query in that text.
     key_text, key_position : ndarray of int32, (num_keys,)
         Index of the record of each key, and position of the key in that text.
-    in_all : int
+    total_points : int
         Total number of queries and keys of all texts.
     whole : bool
         Whether all tokens of each chosen text are points.
 
     Examples
     --------
-    >>> points = sampled_points([3, 2], [3, 2], points=100)
+    >>> points = sampled_points([3, 2], [3, 2], max_points=100)
     >>> len(points), points.num_queries, points.query_text.tolist()
     (10, 5, [0, 0, 0, 1, 1])
     >>> points.key_position.tolist(), points.texts
@@ -52,7 +52,7 @@ class Points:
     query_position: Positions
     key_text: Positions
     key_position: Positions
-    in_all: int
+    total_points: int
     whole: bool = True
 
     @property
@@ -86,16 +86,16 @@ def sampled_points(
     query_counts: Sequence[int],
     key_counts: Sequence[int],
     *,
-    points: int,
+    max_points: int,
     seed: int = 0,
     same_tokens: bool = True,
 ) -> Points:
-    """Choose at most `points` queries and keys.
+    """Choose at most `max_points` queries and keys.
 
     Texts are visited in random order. Each text whose points still fit is taken completely, because
     the plot of a head needs the keys to which its queries attend. If the first text alone has more
-    than `points`, a random part of its tokens is taken. `same_tokens` says whether the queries and
-    keys of a text are the same tokens.
+    than `max_points`, a random part of its tokens is taken. `same_tokens` says whether the queries
+    and keys of a text are the same tokens.
     """
     sizes = np.add(query_counts, key_counts)
     with_tokens = np.flatnonzero(sizes)
@@ -103,15 +103,15 @@ def sampled_points(
         raise ValueError("the texts have no tokens. Pass texts that contain words.")
     random = np.random.default_rng(seed)
     order = random.permutation(with_tokens)
-    in_all = int(sizes.sum())
-    if sizes[order[0]] > points:
+    total_points = int(sizes.sum())
+    if sizes[order[0]] > max_points:
         text = int(order[0])
         chosen = _sample_tokens(
-            query_counts[text], key_counts[text], points, random, same_tokens=same_tokens
+            query_counts[text], key_counts[text], max_points, random, same_tokens=same_tokens
         )
         texts = [np.full(len(positions), text, np.int32) for positions in chosen]
-        return Points(texts[0], chosen[0], texts[1], chosen[1], in_all, whole=False)
-    room, texts_taken = points, []
+        return Points(texts[0], chosen[0], texts[1], chosen[1], total_points, whole=False)
+    room, texts_taken = max_points, []
     for text in order.tolist():
         if sizes[text] <= room:
             texts_taken.append(text)
@@ -120,14 +120,14 @@ def sampled_points(
     return Points(
         *_tokens_of_texts(texts_taken, query_counts),
         *_tokens_of_texts(texts_taken, key_counts),
-        in_all=in_all,
+        total_points=total_points,
     )
 
 
-def checked_points(points: Any) -> int:
-    """Return `points` if it is a whole number of at least `MIN_POINTS`, else raise."""
+def checked_points(max_points: Any) -> int:
+    """Return `max_points` if it is a whole number of at least `MIN_POINTS`, else raise."""
     hint = "the maximum number of queries and keys, such as 10_000"
-    return whole_number("points", points, MIN_POINTS, hint=hint)
+    return whole_number("max_points", max_points, MIN_POINTS, hint=hint)
 
 
 def _tokens_of_texts(texts: Sequence[int], counts: Sequence[int]) -> tuple[Positions, Positions]:

@@ -79,7 +79,7 @@ class ReadText:
         Index of the text.
     record : AttentionRecord or None
         None if the text was left out.
-    left_out : {"", "empty", "too long"}
+    skip_reason : {"", "empty", "too long"}
         Reason: the text is empty, or has more tokens than the model has positions.
     reason : str
         Text of the error of a text that is too long.
@@ -87,7 +87,7 @@ class ReadText:
 
     index: int
     record: AttentionRecord | None
-    left_out: Literal["", "empty", "too long"] = ""
+    skip_reason: Literal["", "empty", "too long"] = ""
     reason: str = ""
 
 
@@ -157,7 +157,7 @@ def read_records(
         if not window:
             return
         yield from reader.read(window, done, ordered=ordered)
-        first = first and all(entry.left_out for entry in window)
+        first = first and all(entry.skip_reason for entry in window)
 
 
 def checked_batch_size(batch_size: Any) -> BatchSize:
@@ -187,7 +187,7 @@ class _Entry:
     target: str | None = None
     batch: Batch | None = None
     kind: tuple[str, ...] | None = None
-    left_out: Literal["", "empty", "too long"] = ""
+    skip_reason: Literal["", "empty", "too long"] = ""
     reason: str = ""
     record: AttentionRecord | None = None
     error: Exception | None = None
@@ -206,11 +206,11 @@ class _Entry:
 
     @property
     def is_read(self) -> bool:
-        return self.record is not None or bool(self.left_out)
+        return self.record is not None or bool(self.skip_reason)
 
     def read(self) -> ReadText:
         """Return the result, and drop the references to the record and the input."""
-        text = ReadText(self.index, self.record, self.left_out, self.reason)
+        text = ReadText(self.index, self.record, self.skip_reason, self.reason)
         self.record = self.batch = None
         return text
 
@@ -279,7 +279,7 @@ class _Reader:
             window.append(entry)
             num_tokens += entry.length
             # A text of unknown length ends the window: its memory use is unknown too.
-            has_length = self._can_batch and (entry.num_tokens or entry.left_out)
+            has_length = self._can_batch and (entry.num_tokens or entry.skip_reason)
             if entry.error or alone or not has_length:
                 break
             has_full_batch = math.isinf(self._max_texts) or len(window) >= self._max_texts
@@ -287,14 +287,14 @@ class _Reader:
                 break
             if len(window) >= self._max_texts * _BATCHES_PER_WINDOW:
                 break
-            if ahead is not None and not entry.left_out and not ahead(entry.num_tokens):
+            if ahead is not None and not entry.skip_reason and not ahead(entry.num_tokens):
                 break
         return window
 
     def _make_entry(self, index: int) -> _Entry:
         entry = _Entry(index, self._texts[index])
         if _is_empty(entry.text):
-            entry.left_out = "empty"
+            entry.skip_reason = "empty"
             return entry
         entry.target = None if self._target is None else self._target[index]
         if self._options.get("generate") is not None:
@@ -305,7 +305,7 @@ class _Reader:
                 raise TypeError(_several_examples(index, len(examples)))  # noqa: TRY301 - handled like the others
             entry.batch = self._encoder.encode(examples[0], entry.target)
         except TooManyTokensError as error:
-            entry.left_out, entry.reason = "too long", f"texts[{index}]: {error}"
+            entry.skip_reason, entry.reason = "too long", f"texts[{index}]: {error}"
         except (TypeError, ValueError, MemoryError, OSError, NotImplementedError) as error:
             entry.error = self._with_text_number(index, error)
         else:
@@ -454,7 +454,7 @@ class _Reader:
         try:
             entry.record = self._record_alone(entry)
         except TooManyTokensError as error:
-            entry.left_out, entry.reason = "too long", f"texts[{entry.index}]: {error}"
+            entry.skip_reason, entry.reason = "too long", f"texts[{entry.index}]: {error}"
         except Exception as error:  # noqa: BLE001 - raised after all texts before it are yielded
             entry.error = self._with_text_number(entry.index, error)
         entry.batch = None

@@ -80,7 +80,7 @@ class Role:
     score : float
         Mean of the score over texts. A score is the share of attention on the role's keys, over the
         queries that have such keys.
-    error : float
+    standard_error : float
         Standard error of `score`.
     low, high : float
         Confidence interval of `difference`, at the requested level.
@@ -104,7 +104,7 @@ class Role:
 
     name: str
     score: float
-    error: float
+    standard_error: float
     low: float
     high: float
     baseline: float
@@ -121,20 +121,20 @@ class Evidence:
     ----------
     texts : ndarray of int64, (heads,)
         Number of texts in which the score is defined.
-    score, error : ndarray of float64, (heads,)
+    score, standard_error : ndarray of float64, (heads,)
         Mean of the score over texts, and its standard error.
     baseline : ndarray of float64, (baselines, heads)
         Mean of each baseline. NaN if no text defines it.
-    difference, difference_error : ndarray of float64, (baselines, heads)
+    difference, difference_standard_error : ndarray of float64, (baselines, heads)
         Mean over texts of the score minus the baseline, and its standard error.
     """
 
     texts: NDArray[np.int64]
     score: Numbers
-    error: Numbers
+    standard_error: Numbers
     baseline: Numbers
     difference: Numbers
-    difference_error: Numbers
+    difference_standard_error: Numbers
 
 
 class Roles:
@@ -265,7 +265,7 @@ class Roles:
         roles = self.of(layer, head)
         if not roles:
             return ""
-        return f"{roles[0].name} {roles[0].score:.2f} ± {roles[0].error:.2f}"
+        return f"{roles[0].name} {roles[0].score:.2f} ± {roles[0].standard_error:.2f}"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a table of all tested roles of all heads, including those that do not hold.
@@ -283,11 +283,20 @@ class Roles:
         require_pandas()
         import pandas as pd
 
-        columns = ["layer", "head", "role", "holds", "score", "error", "low", "high"]
+        columns = ["layer", "head", "role", "holds", "score", "standard_error", "low", "high"]
         columns += ["baseline", "difference", "p_value", "texts"]
         rows = [
             (
-                *(layer, head, role.name, holds, role.score, role.error, role.low, role.high),
+                *(
+                    layer,
+                    head,
+                    role.name,
+                    holds,
+                    role.score,
+                    role.standard_error,
+                    role.low,
+                    role.high,
+                ),
                 *(role.baseline, role.difference, role.p_value, role.texts),
             )
             for layer, tests in zip(self.layers, self._all, strict=True)
@@ -355,7 +364,7 @@ def _tests(
             role = Role(
                 name=name,
                 score=float(scores.score[head]),
-                error=float(scores.error[head]),
+                standard_error=float(scores.standard_error[head]),
                 low=test.difference - test.half,
                 high=test.difference + test.half,
                 baseline=test.baseline,
@@ -391,7 +400,7 @@ def _strictest_test(evidence: Evidence, head: int, margin: float, level: float) 
     for baseline, difference, error in zip(
         evidence.baseline[:, head].tolist(),
         evidence.difference[:, head].tolist(),
-        evidence.difference_error[:, head].tolist(),
+        evidence.difference_standard_error[:, head].tolist(),
         strict=True,
     ):
         over, texts = difference - margin, int(evidence.texts[head])

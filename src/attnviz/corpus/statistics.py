@@ -107,7 +107,7 @@ class HeadStatistics:
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
     >>> statistics = HeadStatistics()
-    >>> statistics.fold(record)
+    >>> statistics.add(record)
     >>> [layer.round(6).tolist() for layer in statistics.stack().mean("previous token")]
     [[0.4]]
     """
@@ -147,7 +147,7 @@ class HeadStatistics:
     @property
     def texts(self) -> int:
         """Number of texts that were read."""
-        return self._state.num_texts - self.left_out
+        return self._state.num_texts - self.num_skipped
 
     @property
     def tokens(self) -> int:
@@ -155,7 +155,7 @@ class HeadStatistics:
         return self._state.tokens
 
     @property
-    def left_out(self) -> int:
+    def num_skipped(self) -> int:
         """Number of texts that were left out: empty, or too long for the model."""
         return self._state.empty + self._state.too_long
 
@@ -231,7 +231,7 @@ class HeadStatistics:
             If no text was added yet.
         """
         if not self._state.stacks:
-            raise ValueError("the statistics have no texts yet. Add one with fold(record).")
+            raise ValueError("the statistics have no texts yet. Add one with add(record).")
         chosen = self.stack_names[0] if name is None else name
         if chosen not in self._state.stacks:
             names = ", ".join(map(repr, self.stack_names))
@@ -244,7 +244,7 @@ class HeadStatistics:
             self._views[chosen] = cached
         return cached[1]
 
-    def fold(
+    def add(
         self,
         record: AttentionRecord,
         text: int | None = None,
@@ -307,7 +307,7 @@ class HeadStatistics:
         not_shown = [note for note in record.notes if "not shown" in note]
         self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
 
-    def leave_out(self, text: int, why: str) -> None:
+    def skip(self, text: int, why: str) -> None:
         """Count a text that could not be read.
 
         Parameters
@@ -628,7 +628,7 @@ class StackStatistics:
         KeyError
             If the score does not exist.
         """
-        return self._by_layer(self._evidence(score).error)
+        return self._by_layer(self._evidence(score).standard_error)
 
     def baseline(self, score: str) -> list[Numbers] | None:
         """Return the mean baseline of a score: what the same weights would score by chance.
@@ -960,10 +960,10 @@ class StackStatistics:
         return Evidence(
             texts=texts,
             score=mean,
-            error=error,
+            standard_error=error,
             baseline=baselines,
             difference=differences,
-            difference_error=errors,
+            difference_standard_error=errors,
         )
 
     def _has_baseline(self, score: str) -> bool:

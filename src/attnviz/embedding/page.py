@@ -491,7 +491,7 @@ def _too_large(
         saved = format_megabytes(grows[1])
         ways.append(f"leave the lines out with top_keys=0, which saves about {saved} MB")
     if 2 <= fitting < most:
-        ways.append(f"make the corpus with points={fitting:_}")
+        ways.append(f"make the corpus with max_points={fitting:_}")
     if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
         ways.append("choose layers with include_layers=[...]")
     ways.append(f"allow it with max_mb={format_megabytes(size)}")

@@ -30,7 +30,7 @@ def show_embedding_view(
     texts: Any = None,
     *,
     column: str = "text",
-    points: int = _POINTS,
+    max_points: int = _POINTS,
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
@@ -61,9 +61,8 @@ def show_embedding_view(
         are read in random order until there are enough points.
     column : str, default "text"
         Column of the dataset with the text or image.
-    points : int, default 10,000
-        Number of queries and keys per head. This is not the trait `points` of the view, which
-        chooses the points that are drawn.
+    max_points : int, default 10,000
+        Maximum number of queries and keys of a head.
     seed : int, default 0
         Seed of the random order, and of t-SNE and UMAP.
     columns : mapping of str to values, or iterable of str, optional
@@ -121,7 +120,7 @@ def show_embedding_view(
     corpus = _corpus_of(
         model,
         texts,
-        points=points,
+        max_points=max_points,
         seed=seed,
         columns=columns,
         traits=traits,
@@ -144,7 +143,7 @@ def _corpus_of(
     model: Any,
     texts: Any,
     *,
-    points: int,
+    max_points: int,
     seed: int,
     columns: Any,
     traits: Mapping[str, Any],
@@ -163,7 +162,7 @@ def _corpus_of(
     for_models = options if texts is None else {"texts": texts} | options
     if isinstance(model, Corpus):
         more = {"columns": columns} if columns is not None else {}
-        more |= {"points": points} if points != _POINTS else {}
+        more |= {"max_points": max_points} if max_points != _POINTS else {}
         _refuse(for_models | more, "model is a corpus, which contains all that is shown")
         return model
     if isinstance(model, AttentionRecord):
@@ -172,7 +171,7 @@ def _corpus_of(
         )
     if isinstance(model, Sequence) and model and isinstance(model[0], AttentionRecord):
         _refuse(for_models, "model is records, which hold tokens, queries and keys")
-        return Corpus(model, points=points, seed=seed, columns=columns)
+        return Corpus(model, max_points=max_points, seed=seed, columns=columns)
     if isinstance(model, (list, tuple)):
         if not model:
             raise ValueError("model is an empty list; give the records of at least one text")
@@ -193,7 +192,7 @@ def _corpus_of(
         model,
         texts,
         check=lambda first: _check_position(first, traits, include_layers),
-        points=points,
+        max_points=max_points,
         seed=seed,
         columns=columns,
         **options,

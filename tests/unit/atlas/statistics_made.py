@@ -70,7 +70,7 @@ class FixtureStack:
         return self._rows("means", score)
 
     def standard_error(self, score: str) -> Any:
-        return self._rows("errors", score)
+        return self._rows("standard_errors", score)
 
     def baseline(self, score: str) -> Any:
         return self._rows("baselines", score)
@@ -125,7 +125,7 @@ class FixtureStatistics:
         read = fixture()
         told = read["description"]
         self.model, self.texts, self.tokens = told["model"], told["texts"], told["tokens"]
-        self.left_out, self.notes = told["left_out"], told["notes"]
+        self.num_skipped, self.notes = told["num_skipped"], told["notes"]
         self._stack = FixtureStack(read)
         self.stack_names = (self._stack.name,)
 
@@ -166,14 +166,14 @@ def made_statistics(texts: int = 8, **shape: int) -> HeadStatistics:
     """Statistics of some causal records."""
     statistics = HeadStatistics(edges=20)
     for number in range(texts):
-        statistics.fold(causal_record(number, **shape))
+        statistics.add(causal_record(number, **shape))
     return statistics
 
 
 def cross_statistics(texts: int = 6) -> HeadStatistics:
     statistics = HeadStatistics(edges=5)
     for number in range(texts):
-        statistics.fold(cross_record(number))
+        statistics.add(cross_record(number))
     return statistics
 
 

@@ -51,7 +51,7 @@ def many_heads(layers: int, heads: int, texts: int = 40, length: int = 40) -> He
         weights = generator.exponential(size=shape).astype(np.float32)
         weights /= weights.sum(-1, keepdims=True)
         tokens = [f"·{word:x}" for word in generator.integers(0, 30_000, length)]
-        statistics.fold(AttentionRecord.from_weights(list(weights), tokens))
+        statistics.add(AttentionRecord.from_weights(list(weights), tokens))
     return statistics
 
 
@@ -110,7 +110,7 @@ def test_a_table_stands_in_where_nothing_can_be_drawn() -> None:
     before = np.eye(6, k=-1)
     before[0, 0] = 1
     for _ in range(6):
-        statistics.fold(AttentionRecord.from_weights([before[None]], list("abcdef"), model="<m>"))
+        statistics.add(AttentionRecord.from_weights([before[None]], list("abcdef"), model="<m>"))
     table = roles_table(statistics, "self")
     assert "<td>0.0</td><td>previous token</td><td>1.00 ± 0.00</td>" in table
     assert "&lt;m&gt;: roles of heads over 6 texts" in table

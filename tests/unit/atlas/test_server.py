@@ -129,7 +129,7 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     for _ in range(2):
         weights = generator.dirichlet(np.ones(3), size=(96, 96, 3)).astype(np.float32)
-        statistics.fold(AttentionRecord.from_weights(list(weights), ["a", "b", "c"]))
+        statistics.add(AttentionRecord.from_weights(list(weights), ["a", "b", "c"]))
     server = AtlasServer(statistics)
     monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100_000)
     assert server.reply("statistics", {"stack": "self"}).header["parts"] > 1

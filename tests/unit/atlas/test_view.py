@@ -128,7 +128,7 @@ def test_one_call_measures_and_shows() -> None:
         layer=1,
     )
     assert view.statistics.texts == 2
-    assert view.statistics.left_out == 1
+    assert view.statistics.num_skipped == 1
     assert len(view.statistics.stack().sampled(0, 0)) == 3
     assert show_atlas_view(view.statistics).statistics is view.statistics
     record = av.extract(model, MODEL_TEXTS[2], tokenizer=tokenizer)

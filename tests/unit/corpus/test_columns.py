@@ -57,7 +57,7 @@ def test_one_value_a_token_is_its_own(values: Any) -> None:
 
 def test_columns_follow_the_points_that_were_sampled() -> None:
     flat = np.arange(100.0)
-    made = corpus([10] * 10, points=60, columns={"place": flat, "letter": list("abcdefghij")})
+    made = corpus([10] * 10, max_points=60, columns={"place": flat, "letter": list("abcdefghij")})
     points = made.points("self")
     assert len(points.texts) == 3
     column = made.column("self", "place")
@@ -128,6 +128,6 @@ def test_a_column_that_is_not_there_is_named() -> None:
 
 
 def test_of_a_text_that_is_there_in_part_each_token_has_its_own_value() -> None:
-    made = corpus([50], points=12, columns={"place": range(50)})
+    made = corpus([50], max_points=12, columns={"place": range(50)})
     assert not made.points().whole
     assert_array_equal(made.column(None, "place").queries, made.points().query_position)

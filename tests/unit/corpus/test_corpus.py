@@ -44,7 +44,7 @@ def test_vectors_are_those_of_the_records() -> None:
     cross = Corpus([cross_record(2, 5), cross_record(4, 1, seed=3)])
     assert_vectors_are_the_records(cross, "cross")
     assert not cross.same_tokens("cross")
-    some = corpus([30], points=14)
+    some = corpus([30], max_points=14)
     assert not some.points().whole
     assert_vectors_are_the_records(some, "self")
 
@@ -58,7 +58,7 @@ def test_grouped_heads_share_their_keys() -> None:
 
 
 def test_some_heads_and_some_texts_are_copied_alone() -> None:
-    made = corpus([4, 4, 4, 4], points=16, heads=4)
+    made = corpus([4, 4, 4, 4], max_points=16, heads=4)
     assert len(made.points().texts) == 2
     found = made.vectors("self", 1, heads=[2])
     assert found.queries.shape == (1, 8, 8)
@@ -92,9 +92,9 @@ def test_images_are_named_by_their_number() -> None:
     picture = AttentionRecord(
         {"vision": AttentionStack("vision", {0: layer}, grids)}, images=image_record().images
     )
-    made = Corpus([picture, picture], places=[4, 9], texts_in_all=12)
+    made = Corpus([picture, picture], text_indices=[4, 9], total_texts=12)
     assert made.names == ("image 4", "image 9")
-    assert (made.places, made.texts_in_all) == ((4, 9), 12)
+    assert (made.text_indices, made.total_texts) == ((4, 9), 12)
 
 
 def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> None:
@@ -142,9 +142,12 @@ def test_what_is_no_corpus_is_refused(records: Any, error: type[Exception], say:
 @pytest.mark.parametrize(
     ("options", "say"),
     [
-        ({"places": [5]}, "places has 1 entries but there are 2 records"),
-        ({"texts_in_all": "x"}, "texts_in_all='x' must be a whole number"),
-        ({"places": ["a", "b"]}, r"places=\['a', 'b'\] must be a list of whole numbers"),
+        ({"text_indices": [5]}, "text_indices has 1 entries but there are 2 records"),
+        ({"total_texts": "x"}, "total_texts='x' must be a whole number"),
+        (
+            {"text_indices": ["a", "b"]},
+            r"text_indices=\['a', 'b'\] must be a list of whole numbers",
+        ),
     ],
 )
 def test_options_that_are_refused(options: Any, say: str) -> None:
@@ -189,9 +192,9 @@ def test_what_moving_the_keys_changes_is_said(options: dict[str, Any], say: str)
 
 def test_repr_says_how_much_there_is() -> None:
     assert repr(corpus([2, 3])) == "<Corpus of made: 2 texts, 10 points>"
-    some = Corpus([record(3)], texts_in_all=1200)
+    some = Corpus([record(3)], total_texts=1200)
     assert repr(some) == "<Corpus of made: 1 of 1,200 texts, 6 points>"
-    assert repr(corpus([30], points=14)) == "<Corpus of made: 1 text, 14 of 60 points>"
+    assert repr(corpus([30], max_points=14)) == "<Corpus of made: 1 text, 14 of 60 points>"
 
 
 @pytest.mark.parametrize("numbers", [0.5, "01", [True]])

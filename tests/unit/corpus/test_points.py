@@ -16,7 +16,7 @@ def places(points: Points) -> list[tuple[int, int, int, int]]:
 
 
 def test_all_texts_that_fit_are_numbered_text_by_text() -> None:
-    points = sampled_points([3, 1, 2], [3, 1, 2], points=12)
+    points = sampled_points([3, 1, 2], [3, 1, 2], max_points=12)
     assert places(points) == [
         (0, 0, 0, 0),
         (0, 1, 0, 1),
@@ -26,7 +26,7 @@ def test_all_texts_that_fit_are_numbered_text_by_text() -> None:
         (2, 1, 2, 1),
     ]
     assert (len(points), points.num_queries, points.num_keys) == (12, 6, 6)
-    assert (points.in_all, points.whole, points.texts) == (12, True, (0, 1, 2))
+    assert (points.total_points, points.whole, points.texts) == (12, True, (0, 1, 2))
     assert points.queries_of(2) == points.keys_of(2) == slice(4, 6)
     for column in (points.query_text, points.query_position, points.key_text, points.key_position):
         assert column.dtype == np.int32
@@ -38,9 +38,9 @@ def test_all_texts_that_fit_are_numbered_text_by_text() -> None:
     seed=st.integers(0, 3),
 )
 def test_whole_texts_are_taken_while_they_fit(counts: list[int], most: int, seed: int) -> None:
-    points = sampled_points(counts, counts, points=most, seed=seed)
+    points = sampled_points(counts, counts, max_points=most, seed=seed)
     assert 2 <= len(points) <= most
-    assert points.in_all == 2 * sum(counts)
+    assert points.total_points == 2 * sum(counts)
     for text in points.texts:
         of_text = points.query_position[points.query_text == text]
         if points.whole:
@@ -61,11 +61,11 @@ def test_whole_texts_are_taken_while_they_fit(counts: list[int], most: int, seed
 def test_the_order_is_the_seeds() -> None:
     counts = [4] * 50
     one, again, other = (
-        sampled_points(counts, counts, points=80, seed=seed).texts for seed in (1, 1, 2)
+        sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in (1, 1, 2)
     )
     assert one == again != other
     # Each text as likely as any: 100 draws of 10 from 50 leave none out.
-    drawn = [sampled_points(counts, counts, points=80, seed=seed).texts for seed in range(100)]
+    drawn = [sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in range(100)]
     seen = np.bincount(np.concatenate(drawn), minlength=50)
     assert seen.sum() == 1000
     assert seen.min() > 5
@@ -73,8 +73,8 @@ def test_the_order_is_the_seeds() -> None:
 
 
 def test_a_text_that_is_too_long_gives_a_random_part_of_its_tokens() -> None:
-    points = sampled_points([100], [100], points=21)
-    assert (len(points), points.whole, points.in_all) == (20, False, 200)
+    points = sampled_points([100], [100], max_points=21)
+    assert (len(points), points.whole, points.total_points) == (20, False, 200)
     assert_array_equal(points.query_position, points.key_position)
     assert len(set(points.query_position.tolist())) == 10
     # Not the first ten.
@@ -82,30 +82,30 @@ def test_a_text_that_is_too_long_gives_a_random_part_of_its_tokens() -> None:
 
 
 def test_of_other_tokens_each_side_gives_its_share() -> None:
-    points = sampled_points([10], [90], points=50, same_tokens=False)
+    points = sampled_points([10], [90], max_points=50, same_tokens=False)
     assert (points.num_queries, points.num_keys) == (5, 45)
-    lone = sampled_points([1], [900], points=2, same_tokens=False)
+    lone = sampled_points([1], [900], max_points=2, same_tokens=False)
     assert (lone.num_queries, lone.num_keys) == (1, 1)
 
 
 def test_queries_and_keys_of_other_tokens_have_numbers_of_their_own() -> None:
-    points = sampled_points([2, 1], [1, 3], points=100, same_tokens=False)
+    points = sampled_points([2, 1], [1, 3], max_points=100, same_tokens=False)
     assert points.query_text.tolist() == [0, 0, 1]
     assert points.key_text.tolist() == [0, 1, 1, 1]
     assert points.key_position.tolist() == [0, 0, 1, 2]
 
 
 def test_texts_without_tokens_are_passed_over() -> None:
-    assert sampled_points([0, 2], [0, 2], points=4).texts == (1,)
+    assert sampled_points([0, 2], [0, 2], max_points=4).texts == (1,)
     with pytest.raises(ValueError, match="the texts have no tokens"):
-        sampled_points([0], [0], points=4)
+        sampled_points([0], [0], max_points=4)
 
 
 @pytest.mark.parametrize(
     ("points", "error", "words"),
     [
-        (1, ValueError, "points=1 must be at least 2"),
-        (1e4, TypeError, r"points=10000\.0 must be a whole number"),
+        (1, ValueError, "max_points=1 must be at least 2"),
+        (1e4, TypeError, r"max_points=10000\.0 must be a whole number"),
         (None, TypeError, "points=None must be a whole number"),
     ],
 )

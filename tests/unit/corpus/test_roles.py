@@ -46,15 +46,17 @@ def test_corrected_p_values() -> None:
     assert benjamini_hochberg(np.zeros(0)).size == 0
 
 
-def evidence(differences: list[float], *, error: float = 0.01, texts: int = 20) -> Evidence:
+def evidence(
+    differences: list[float], *, standard_error: float = 0.01, texts: int = 20
+) -> Evidence:
     count = len(differences)
     return Evidence(
         texts=np.full(count, texts),
         score=np.array(differences) + 0.1,
-        error=np.full(count, error),
+        standard_error=np.full(count, standard_error),
         baseline=np.full((1, count), 0.1),
         difference=np.array([differences]),
-        difference_error=np.full((1, count), error),
+        difference_standard_error=np.full((1, count), standard_error),
     )
 
 
@@ -67,7 +69,7 @@ def test_roles_are_tested_once_and_again_after_another_text() -> None:
     record = AttentionRecord.from_weights(weights, ["a", "b", "c"])
     statistics = HeadStatistics()
     for _ in range(6):
-        statistics.fold(record)
+        statistics.add(record)
     stack = statistics.stack()
     roles = stack.roles()
     assert statistics.roles() is roles
@@ -77,7 +79,7 @@ def test_roles_are_tested_once_and_again_after_another_text() -> None:
     for number in range(6):
         assert stack.roles(margin=0.2 + number / 10).margin == 0.2 + number / 10
     assert stack.roles().names == roles.names
-    statistics.fold(record)
+    statistics.add(record)
     assert statistics.stack().roles().of(0, 0)[0].texts == 7
     assert roles.of(0, 0)[0].texts == 6
 
@@ -89,10 +91,10 @@ def test_the_baseline_with_the_larger_p_value_counts() -> None:
     found = Evidence(
         texts=np.full(4, 20),
         score=np.full(4, 0.5),
-        error=np.full(4, 0.01),
+        standard_error=np.full(4, 0.01),
         baseline=0.5 - differences,
         difference=differences,
-        difference_error=errors,
+        difference_standard_error=errors,
     )
     roles = roles_of({"induction": found}, 4)
     assert roles.names == [[None, "induction", "induction", None]]
@@ -120,8 +122,8 @@ def test_a_role_needs_its_margin_and_its_certainty() -> None:
     assert roles.label(-1, 1) == ""
     assert roles_of({"induction": evidence([0.5])}, 1, margin=0.6).names == [[None]]
     assert roles_of({"induction": evidence([0.5], texts=4)}, 1).names == [[None]]
-    assert roles_of({"induction": evidence([0.5], error=0.2)}, 1).names == [[None]]
-    assert roles_of({"induction": evidence([0.5, 0.05], error=0.0)}, 2).names == [
+    assert roles_of({"induction": evidence([0.5], standard_error=0.2)}, 1).names == [[None]]
+    assert roles_of({"induction": evidence([0.5, 0.05], standard_error=0.0)}, 2).names == [
         ["induction", None]
     ]
 
@@ -170,7 +172,7 @@ def test_heads_that_are_not_there() -> None:
 )
 def test_wrong_numbers(options: Any, kind: type[Exception], words: str) -> None:
     statistics = HeadStatistics()
-    statistics.fold(AttentionRecord.from_weights([shares(1, 3, 3)], ["a", "b", "c"]))
+    statistics.add(AttentionRecord.from_weights([shares(1, 3, 3)], ["a", "b", "c"]))
     with pytest.raises(kind, match=words):
         statistics.stack().roles(**options)
 
@@ -243,7 +245,7 @@ class TestParses:
             relations = ["root"] * 6
             relations[subject] = "nsubj"
             words = [f" w{number}" for number in range(6)]
-            statistics.fold(
+            statistics.add(
                 AttentionRecord.from_weights([weights], Tokens.of(words)),
                 parse=(heads, relations),
             )
@@ -264,7 +266,7 @@ def test_a_relation_that_stands_at_one_offset_is_no_syntax() -> None:
         weights[0, 5, 5] += 0.95
         words = Tokens.of([f" w{number}" for number in range(6)])
         parse = ([1, -1, -1, 4, -1, -1], ["nsubj", "root", "root", "nsubj", "root", "root"])
-        statistics.fold(AttentionRecord.from_weights([weights], words), parse=parse)
+        statistics.add(AttentionRecord.from_weights([weights], words), parse=parse)
     assert statistics.stack().mean("syntactic: nsubj")[0][0] > 0.9
     assert statistics.stack().roles().names == [["next token"]]
     assert [role.name for role in statistics.stack().roles().of(0, 0)] == ["next token"]

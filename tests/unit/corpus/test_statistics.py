@@ -45,7 +45,7 @@ def record_of(
 def statistics_of(*records: AttentionRecord, **options: Any) -> HeadStatistics:
     statistics = HeadStatistics(**options)
     for record in records:
-        statistics.fold(record)
+        statistics.add(record)
     return statistics
 
 
@@ -80,7 +80,7 @@ class TestByHand:
 
     def test_scores_of_keys(self) -> None:
         statistics, record = self.cross()
-        statistics.fold(record)
+        statistics.add(record)
         found = statistics.stack("cross")
         assert set(found.score_names) == {
             "first token",
@@ -107,7 +107,7 @@ class TestByHand:
 
     def test_offsets_and_classes(self) -> None:
         statistics, record = self.cross()
-        statistics.fold(record)
+        statistics.add(record)
         found = statistics.stack("cross")
         offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
         assert_allclose(offsets.pop("first"), 0.2, atol=FEW)
@@ -380,7 +380,7 @@ def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> N
     whole = HeadStatistics(edges=20, columns=["label"])
     labels = [{"label": f"c{number}"} for number in generator.integers(0, 4, 1000)]
     for text, record in enumerate(records):
-        whole.fold(record, text, columns=labels[text])
+        whole.add(record, text, columns=labels[text])
     whole.save(tmp_path / "whole.safetensors")
     for trial in range(2):
         order = generator.permutation(1000)
@@ -389,7 +389,7 @@ def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> N
         for some in np.split(order, cuts):
             part = HeadStatistics(edges=20, columns=["label"])
             for text in some.tolist():
-                part.fold(records[text], text, columns=labels[text])
+                part.add(records[text], text, columns=labels[text])
             parts.append(part)
         tree = in_a_random_tree(parts, generator).save(tmp_path / "tree")
         assert tree.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
@@ -401,7 +401,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     sizes = []
     statistics = HeadStatistics(edges=5)
     for text in range(2000):
-        statistics.fold(records[text % 100], text)
+        statistics.add(records[text % 100], text)
         if text in (199, 1999):
             statistics.save(tmp_path / "file.safetensors")
             sizes.append((tmp_path / "file.safetensors").stat().st_size)
@@ -415,11 +415,11 @@ class TestAdding:
         with pytest.raises(
             ValueError, match="'made', and the other statistics or the record to 'other'"
         ):
-            base.fold(record_of(shares(1, 8, 8), model="other"))
+            base.add(record_of(shares(1, 8, 8), model="other"))
         with pytest.raises(ValueError, match="stack 'self' has layers 0, 2 with 4 heads, and"):
-            base.fold(record_of(shares(1, 8, 8)))
+            base.add(record_of(shares(1, 8, 8)))
         with pytest.raises(ValueError, match="text=0 was already added"):
-            base.fold(record, 0)
+            base.add(record, 0)
         with pytest.raises(ValueError, match="text=0 was already added"):
             base + statistics_of(record)
         for options, words in (
@@ -454,18 +454,18 @@ class TestAdding:
 
     def test_texts_are_counted_with_those_left_out(self) -> None:
         statistics = statistics_of(causal_record(5))
-        statistics.leave_out(2, "empty")
-        statistics.leave_out(1, "too long")
-        assert (statistics.texts, statistics.left_out, statistics.tokens) == (1, 2, 5)
+        statistics.skip(2, "empty")
+        statistics.skip(1, "too long")
+        assert (statistics.texts, statistics.num_skipped, statistics.tokens) == (1, 2, 5)
         assert statistics.text_numbers == ((0, 3),)
         assert statistics.notes == [
             "1 text is left out: empty.",
             "1 text is left out: too long for the model.",
         ]
         with pytest.raises(ValueError, match="text=2 was already added"):
-            statistics.leave_out(2, "empty")
+            statistics.skip(2, "empty")
         with pytest.raises(ValueError, match='must be "empty" or "too long"'):
-            statistics.leave_out(3, "dull")
+            statistics.skip(3, "dull")
 
 
 class TestBadInput:
@@ -473,20 +473,20 @@ class TestBadInput:
         statistics = HeadStatistics(columns=["pos"])
         record = causal_record(4)
         with pytest.raises(TypeError, match="record must be an AttentionRecord, not str"):
-            statistics.fold("text")  # type: ignore[arg-type]
+            statistics.add("text")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="text=-1 must be"):
-            statistics.fold(record, -1)
+            statistics.add(record, -1)
         with pytest.raises(ValueError, match="'label' is not one of the columns"):
-            statistics.fold(record, columns={"label": "a"})
+            statistics.add(record, columns={"label": "a"})
         with pytest.raises(ValueError, match=r"columns\['pos'\] has 3 values, but the text has 4"):
-            statistics.fold(record, columns={"pos": ["a", "b", "c"]})
+            statistics.add(record, columns={"pos": ["a", "b", "c"]})
         with pytest.raises(
             TypeError, match=r"a class must be a string or a whole number, not 0\.5"
         ):
-            statistics.fold(record, columns={"pos": 0.5})
+            statistics.add(record, columns={"pos": 0.5})
         signed = AttentionRecord.from_weights([-shares(1, 3, 3)], ["a", "b", "c"], signed=True)
         with pytest.raises(ValueError, match="statistics of heads are defined for attention"):
-            statistics.fold(signed)
+            statistics.add(signed)
         assert statistics.texts == 0
         with pytest.raises(ValueError, match="the statistics have no texts yet"):
             statistics.stack()
@@ -562,9 +562,9 @@ def test_columns_are_classes_of_tokens() -> None:
     weights = shares(1, 4, 4)
     statistics = HeadStatistics(columns=["pos", "genre"])
     record = record_of(weights, ["the", "cat", "sat", "down"])
-    statistics.fold(record, columns={"pos": ["DET", "NOUN", "VERB", None], "genre": "tale"})
-    statistics.fold(record, columns={"genre": "news"})
-    statistics.fold(record, columns={"genre": "news"})
+    statistics.add(record, columns={"pos": ["DET", "NOUN", "VERB", None], "genre": "tale"})
+    statistics.add(record, columns={"genre": "news"})
+    statistics.add(record, columns={"genre": "news"})
     found = statistics.stack()
     assert found.class_systems == ("kind", "pos", "genre")
     assert found.classes_of("pos") == ("DET", "NOUN", "VERB")
@@ -584,7 +584,7 @@ def test_parts_add_up_to_a_table(tmp_path: Path) -> None:
     statistics = HeadStatistics()
     for text in (5, 3, 4, 0, 9):
         part = HeadStatistics()
-        part.fold(causal_record(6, text), text)
+        part.add(causal_record(6, text), text)
         statistics += part
     assert statistics.text_numbers == ((0, 1), (3, 6), (9, 10))
     table = statistics.to_pandas()

@@ -25,14 +25,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     statistics = HeadStatistics(columns=["pos"], frequencies={"t0": 3, 5: 2}, edges=4)
     statistics.remarks = ("Made by hand.",)
     for _ in range(3):
-        statistics.fold(given_record(), columns={"pos": ["A", "B", None, "A", "B"]})
+        statistics.add(given_record(), columns={"pos": ["A", "B", None, "A", "B"]})
     cross = AttentionRecord.from_weights(
         cross_attentions=[shares(2, 3, 4)],
         decoder_tokens=["x", "y", "z"],
         encoder_tokens=["a", "b", "c", "d"],
         model="given",
     )
-    statistics.fold(cross)
+    statistics.add(cross)
     path: Path = tmp_path_factory.mktemp("statistics") / "file.safetensors"
     assert statistics.save(path) == path
     return path
@@ -47,7 +47,7 @@ def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
     found.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes()
     # And it can go on.
-    found.fold(given_record(), columns={"pos": "A"})
+    found.add(given_record(), columns={"pos": "A"})
     assert found.texts == 5
     edge = found.stack("cross").strongest(0, 1)[0]
     assert edge.query_token in "xyz"

@@ -153,8 +153,8 @@ def test_a_page_that_is_too_large_says_what_would_fit(top_keys: int) -> None:
     words = str(caught.value)
     assert ("top_keys=0" in words) is (top_keys > 0)
     # Each of the ways out is one.
-    [fewer] = re.findall(r"points=([\d_]+)", words)
-    few = EmbeddingView(Corpus(made.records, points=int(fewer)))
+    [fewer] = re.findall(r"max_points=([\d_]+)", words)
+    few = EmbeddingView(Corpus(made.records, max_points=int(fewer)))
     assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6
     [larger] = re.findall(r"max_mb=(\d+\.?\d*)", words)
     assert view.to_html(max_mb=float(larger), top_keys=top_keys)
@@ -188,7 +188,7 @@ def test_pictures_of_the_texts_with_points_come_along() -> None:
     stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
     one = AttentionRecord({"self": stack}, images=given.images)
     # There is room for one of the two.
-    made = Corpus([one, one], points=2 * len(tokens))
+    made = Corpus([one, one], max_points=2 * len(tokens))
     [image] = embedding_of(EmbeddingView(made).to_html())["images"]
     assert image["text"] == made.points().texts[0]
     server = CorpusServer(made)

@@ -136,7 +136,7 @@ def test_other_masks_and_kinds_of_heads() -> None:
         (corpus([16, 5], layers=1, mask=None), "self", 0),
         (corpus([14, 12], layers=1, heads=6, key_heads=2), "self", 0),
         (Corpus([cross_record(14, 12), cross_record(5, 13, seed=9)]), "cross", 0),
-        (corpus([60], points=40, layers=1), "self", 0),
+        (corpus([60], max_points=40, layers=1), "self", 0),
     ):
         assert_looped(made, stack, layer, Placing())
 

@@ -35,7 +35,7 @@ def looking_back(text: int) -> AttentionRecord:
 def statistics(texts: int = 8) -> HeadStatistics:
     found = HeadStatistics()
     for text in range(texts):
-        found.fold(looking_back(text))
+        found.add(looking_back(text))
     return found
 
 

@@ -52,9 +52,9 @@ export function unitInWords(unit: string): string {
 
 /** "induction 0.98 ± 0.01 (baseline 0.12), 312 texts". */
 export function roleInWords(stack: AtlasStack, role: AtlasRole): string {
-  const { score, error, baseline, texts } = role;
+  const { score, standard_error, baseline, texts } = role;
   const name = stack.roles[role.role]?.name ?? "";
-  return `${name} ${withError(score, error)} (baseline ${signed(baseline, 2)}), ${several(texts, "text")}`;
+  return `${name} ${withError(score, standard_error)} (baseline ${signed(baseline, 2)}), ${several(texts, "text")}`;
 }
 
 /** Below this a p of a normal distribution says no more than that it is small. */
@@ -155,15 +155,15 @@ export function sentenceOf(table: Table, head: HeadIndex): string {
 
 /** What the numbers are, and what is left out. */
 export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
-  const { left_out } = atlas;
+  const { num_skipped } = atlas;
   const kept = (name: EdgeList, all: number): string =>
     stack[name] < all ? `This page has ${stack[name]} of ${all} ${name} edges of each head.` : "";
   return [
     "Numbers are means over texts, ± their standard error.",
     "A role is named where a score exceeds its baseline, paired by text, by more than " +
       `${stack.margin}; p is corrected for all heads and roles (Benjamini-Hochberg, rate ${stack.level}).`,
-    left_out > 0
-      ? `${several(left_out, "text")} ${left_out === 1 ? "was" : "were"} left out, being empty or too long.`
+    num_skipped > 0
+      ? `${several(num_skipped, "text")} ${num_skipped === 1 ? "was" : "were"} left out, being empty or too long.`
       : "",
     kept("sampled", stack.sampled_in_all),
     kept("strongest", stack.strongest_in_all),

@@ -88,7 +88,7 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   const roles = table.roles(head.layer, head.head);
   for (const role of roles) {
     const name = table.stack.roles[role.role]?.name ?? "";
-    const words = `${name} ${withError(role.score, role.error)}: ${evidenceInWords(role)}.`;
+    const words = `${name} ${withError(role.score, role.standard_error)}: ${evidenceInWords(role)}.`;
     for (const line of wrap(words, 0.95 * width, measure)) {
       marks.push(textMark(line, 0, y, palette.ink, 11));
       y += 15;
@@ -178,7 +178,15 @@ export function headsCsv(store: AtlasStore): string {
       head,
       first ? (stack.roles[first.role]?.name ?? "") : "none",
       ...(first
-        ? [first.score, first.error, first.baseline, first.low, first.high, first.p, first.texts]
+        ? [
+            first.score,
+            first.standard_error,
+            first.baseline,
+            first.low,
+            first.high,
+            first.p,
+            first.texts,
+          ]
         : Array.from({ length: 7 }, () => null)),
       ...stack.statistics.flatMap(({ baseline }, i) => {
         const figure = table.figure(i, layer, head);

@@ -208,10 +208,10 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
       numKeys: corpus.numKeys,
       inAll: corpus.inAll,
       texts: textsWithPoints(corpus),
-      textsInAll: corpus.textsInAll,
+      totalTexts: corpus.totalTexts,
       whole: corpus.whole,
       seed: corpus.seed,
-      leftOut: corpus.leftOut,
+      leftOut: corpus.numSkipped,
       stopped: corpus.stopped,
       unit: unitOf(corpus),
     }),
@@ -498,7 +498,7 @@ export interface CorpusFacts {
   inAll: number;
   /** Texts that have points, and that there were. */
   texts: number;
-  textsInAll: number;
+  totalTexts: number;
   /** Whether each of these texts has all of its tokens. */
   whole: boolean;
   seed: number;
@@ -512,19 +512,19 @@ export interface CorpusFacts {
 /** How many points of how many, of which texts, drawn by which seed. */
 export function corpusInWords(input: CorpusFacts): string {
   const count = input.numQueries + input.numKeys;
-  const { texts, textsInAll, unit, leftOut } = input;
+  const { texts, totalTexts, unit, leftOut } = input;
   const others =
     leftOut === 0
       ? ""
       : ` ${several(leftOut, unit)} ${leftOut === 1 ? "is" : "are"} left out: empty or too long.`;
-  const all = count >= input.inAll && texts + leftOut >= textsInAll;
+  const all = count >= input.inAll && texts + leftOut >= totalTexts;
   if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.${others}`;
   const points =
     count < input.inAll
       ? `${counted(count)} of ${several(input.inAll, "point")}`
       : several(count, "point");
   const from =
-    texts < textsInAll ? `${counted(texts)} of ${several(textsInAll, unit)}` : several(texts, unit);
+    texts < totalTexts ? `${counted(texts)} of ${several(totalTexts, unit)}` : several(texts, unit);
   const part = input.whole
     ? texts === 1
       ? ", all of its tokens"
@@ -532,7 +532,7 @@ export function corpusInWords(input: CorpusFacts): string {
     : `, some of ${texts === 1 ? "its" : "their"} tokens`;
   const drawn = (input.stopped ?? true) ? `, drawn at random with seed ${input.seed}` : "";
   const rest =
-    drawn === "" && others === "" && texts < textsInAll ? " The others are left out." : others;
+    drawn === "" && others === "" && texts < totalTexts ? " The others are left out." : others;
   return `${points}: ${from}${part}${drawn}.${rest}`;
 }
 

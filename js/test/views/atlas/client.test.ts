@@ -41,13 +41,13 @@ describe.each([
 
   it("has every head's numbers under the model's own numbers", async () => {
     const table = await tableOf(source, STACK);
-    const { means, errors, baselines, texts, roles } = values.table;
+    const { means, standard_errors, baselines, texts, roles } = values.table;
     STACK.layers.forEach((layer, at) => {
       headsOf(STACK, layer).forEach((head) => {
         STACK.statistics.forEach((_, i) => {
           expect(table.figure(i, layer, head)).toEqual({
             mean: means[i]?.[at]?.[head],
-            error: errors[i]?.[at]?.[head],
+            error: standard_errors[i]?.[at]?.[head],
             baseline: baselines[i]?.[at]?.[head] ?? null,
             texts: texts[i]?.[at]?.[head],
           });

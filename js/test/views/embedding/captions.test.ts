@@ -128,7 +128,7 @@ describe("coverage", () => {
     numKeys: 2000,
     inAll: 120_000,
     texts: 12,
-    textsInAll: 800,
+    totalTexts: 800,
     whole: true,
     seed: 7,
     unit: "text" as const,
@@ -139,16 +139,16 @@ describe("coverage", () => {
     expect(corpusInWords(corpus)).toBe(
       "4,000 of 120,000 points: 12 of 800 texts, all of their tokens, drawn at random with seed 7.",
     );
-    expect(corpusInWords({ ...corpus, texts: 1, textsInAll: 1, whole: false })).toBe(
+    expect(corpusInWords({ ...corpus, texts: 1, totalTexts: 1, whole: false })).toBe(
       "4,000 of 120,000 points: 1 text, some of its tokens, drawn at random with seed 7.",
     );
-    expect(corpusInWords({ ...corpus, inAll: 4000, textsInAll: 12, unit: "image" })).toBe(
+    expect(corpusInWords({ ...corpus, inAll: 4000, totalTexts: 12, unit: "image" })).toBe(
       "All 4,000 points of 12 images.",
     );
   });
 
   it("says that nothing was drawn by chance where the others could not be read", () => {
-    const read = { ...corpus, inAll: 4000, texts: 3, textsInAll: 12, stopped: false };
+    const read = { ...corpus, inAll: 4000, texts: 3, totalTexts: 12, stopped: false };
     expect(corpusInWords({ ...read, leftOut: 9 })).toBe(
       "All 4,000 points of 3 texts. 9 texts are left out: empty or too long.",
     );

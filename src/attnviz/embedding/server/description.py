@@ -95,11 +95,11 @@ class CorpusPoints(TypedDict):
 
     Attributes
     ----------
-    in_all, texts_in_all : int
+    total_points, total_texts : int
         Number of points without sampling, and number of texts with these points.
     whole : bool
         Whether each text that has points has all its tokens.
-    left_out : int
+    num_skipped : int
         Number of texts that could not be read, because they are empty or too long.
     stopped : bool
         Whether texts or tokens are missing because there were enough points.
@@ -117,10 +117,10 @@ class CorpusPoints(TypedDict):
 
     num_queries: int
     num_keys: int
-    in_all: int
-    texts_in_all: int
+    total_points: int
+    total_texts: int
     whole: bool
-    left_out: NotRequired[int]
+    num_skipped: NotRequired[int]
     stopped: NotRequired[bool]
     seed: int
     names: list[str]
@@ -177,11 +177,11 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
     described: dict[str, Any] = {
         "num_queries": points.num_queries,
         "num_keys": points.num_keys,
-        "in_all": int(points.in_all),
-        "texts_in_all": int(corpus.texts_in_all),
+        "total_points": int(points.total_points),
+        "total_texts": int(corpus.total_texts),
         "whole": bool(points.whole),
-        "left_out": int(corpus.left_out),
-        "stopped": corpus.texts_in_all - corpus.left_out > len(chosen) or not points.whole,
+        "num_skipped": int(corpus.num_skipped),
+        "stopped": corpus.total_texts - corpus.num_skipped > len(chosen) or not points.whole,
         "seed": int(corpus.seed),
         "names": list(corpus.names),
         "text_tokens": [

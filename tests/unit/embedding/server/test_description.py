@@ -16,24 +16,24 @@ from unit.records import vectors, words
 
 
 @pytest.mark.parametrize(
-    ("made", "left_out", "stopped"),
+    ("made", "num_skipped", "stopped"),
     [
         (corpus([4, 6]), 0, False),
         # All that could be read is there: nothing was drawn by chance.
-        (Corpus([record(4), record(6)], texts_in_all=5, left_out=3), 3, False),
+        (Corpus([record(4), record(6)], total_texts=5, num_skipped=3), 3, False),
         # Reading ended before the last two.
-        (Corpus([record(4), record(6)], texts_in_all=5, left_out=1), 1, True),
-        (Corpus([record(4), record(6)], texts_in_all=5), 0, True),
+        (Corpus([record(4), record(6)], total_texts=5, num_skipped=1), 1, True),
+        (Corpus([record(4), record(6)], total_texts=5), 0, True),
         # One of two texts that were read fits.
-        (corpus([4, 6], points=12), 0, True),
+        (corpus([4, 6], max_points=12), 0, True),
         # A part of the only one.
-        (corpus([40], points=12), 0, True),
+        (corpus([40], max_points=12), 0, True),
     ],
     ids=["all", "all that fit", "some", "of many", "one of two", "part of one"],
 )
-def test_why_texts_have_no_points_is_told(made: Corpus, left_out: int, stopped: bool) -> None:
+def test_why_texts_have_no_points_is_told(made: Corpus, num_skipped: int, stopped: bool) -> None:
     told = describe_points(made, "self")
-    assert (told["left_out"], told["stopped"]) == (left_out, stopped)
+    assert (told["num_skipped"], told["stopped"]) == (num_skipped, stopped)
 
 
 def test_what_holds_only_of_moved_keys_is_told_apart() -> None:

@@ -150,7 +150,7 @@ def test_what_makes_no_sense_is_refused(name: str, arguments: dict[str, Any], me
 
 
 def test_points_on_the_overview_are_no_more_than_can_be_seen() -> None:
-    made = corpus([60] * 101, points=20_000, layers=1, heads=2, size=4)
+    made = corpus([60] * 101, max_points=20_000, layers=1, heads=2, size=4)
     server = CorpusServer(made)
     count = len(made.points())
     assert count > 10_000
@@ -167,7 +167,7 @@ def test_points_on_the_overview_are_no_more_than_can_be_seen() -> None:
 
 
 def test_large_plots_go_out_in_parts() -> None:
-    made = corpus([500] * 180, points=180_000, layers=1, heads=1, size=2)
+    made = corpus([500] * 180, max_points=180_000, layers=1, heads=1, size=2)
     server = CorpusServer(made)
     reply = whole(server, "projection", PLOT | {"head": 0, "dimensions": 3})
     assert reply.header["parts"] == 2
@@ -203,7 +203,7 @@ def test_lines_are_the_weights_of_the_text() -> None:
 
 
 def test_of_sampled_keys_lines_say_what_they_cover() -> None:
-    made = Corpus([record(50)], points=20)
+    made = Corpus([record(50)], max_points=20)
     points = made.points()
     assert not points.whole
     server = CorpusServer(made)

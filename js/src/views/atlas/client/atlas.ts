@@ -41,10 +41,10 @@ export class Table {
   /** @param statistic index in `stack.statistics`. */
   figure(statistic: number, layer: number, head: number): Figure {
     const at = this.stack.layers.indexOf(layer);
-    const { means, errors, baselines, texts } = this.#answer;
+    const { means, standard_errors, baselines, texts } = this.#answer;
     return {
       mean: means[statistic]?.[at]?.[head] ?? null,
-      error: errors[statistic]?.[at]?.[head] ?? null,
+      error: standard_errors[statistic]?.[at]?.[head] ?? null,
       baseline: baselines[statistic]?.[at]?.[head] ?? null,
       texts: texts[statistic]?.[at]?.[head] ?? 0,
     };

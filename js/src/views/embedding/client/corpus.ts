@@ -34,12 +34,12 @@ export class Corpus {
   readonly count: number;
   /** How many there would be without sampling, and of how many texts the corpus was read. */
   readonly inAll: number;
-  readonly textsInAll: number;
+  readonly totalTexts: number;
   /** Whether each text that has points has all its tokens. */
   readonly whole: boolean;
   readonly seed: number;
   /** How many texts could not be read, being empty or too long. */
-  readonly leftOut: number;
+  readonly numSkipped: number;
   /** Whether texts or tokens are missing because there were points enough; null where not known. */
   readonly stopped: boolean | null;
   /** One for each text. */
@@ -68,11 +68,11 @@ export class Corpus {
     this.numQueries = answer.num_queries;
     this.numKeys = answer.num_keys;
     this.count = answer.num_queries + answer.num_keys;
-    this.inAll = answer.in_all;
-    this.textsInAll = answer.texts_in_all;
+    this.inAll = answer.total_points;
+    this.totalTexts = answer.total_texts;
     this.whole = answer.whole;
     this.seed = answer.seed;
-    this.leftOut = answer.left_out ?? 0;
+    this.numSkipped = answer.num_skipped ?? 0;
     this.stopped = answer.stopped ?? null;
     this.names = answer.names;
     this.textTokens = answer.text_tokens;

@@ -159,8 +159,8 @@ describe("texts of unlike length", () => {
     const corpus = new Corpus("cross", {
       num_queries: 3,
       num_keys: 4,
-      in_all: 7,
-      texts_in_all: 2,
+      total_points: 7,
+      total_texts: 2,
       whole: true,
       seed: 0,
       names: ["a", "b"],
@@ -180,6 +180,6 @@ describe("texts of unlike length", () => {
       [1, 3],
     ]);
     // An answer of before there were these.
-    expect([corpus.leftOut, corpus.stopped]).toEqual([0, null]);
+    expect([corpus.numSkipped, corpus.stopped]).toEqual([0, null]);
   });
 });
