@@ -1,4 +1,4 @@
-/** A pair of texts: whose queries and whose keys are shown. Pure functions. */
+/** Pairs of texts, and which text's queries and keys are shown. All functions are pure. */
 
 import type { Range, TokenList } from "../client/protocol";
 
@@ -6,7 +6,7 @@ export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
 const PAIRS: readonly Pair[] = ["all", "a-a", "a-b", "b-a", "b-b"];
 
-/** What the two texts are called, of those that tokens are of: a pair, or a prompt and its answer. */
+/** Return the names of the two texts: a prompt and its answer, or the sentences A and B. */
 function namesOf(queries: TokenList | undefined): Record<string, string> {
   return queries?.predictions?.length ? { a: "prompt", b: "answer" } : { a: "A", b: "B" };
 }
@@ -16,41 +16,41 @@ function fromTo(pair: Pair, queries: TokenList | undefined): string {
   return pair === "all" ? "all" : `${names[pair[0] as string]} to ${names[pair[2] as string]}`;
 }
 
-/** The choices in words. */
+/** Return the choices with their labels. */
 export function pairChoices(queries: TokenList): [Pair, string][] {
   return PAIRS.map((pair) => [pair, fromTo(pair, queries)]);
 }
 
-/** A pair in words: "sentence A to B", "answer to prompt"; "" for all. */
+/** Describe a pair: "sentence A to B", "answer to prompt", or "" for all. */
 export function pairInWords(pair: Pair, queries?: TokenList): string {
   if (pair === "all") return "";
   return `${queries?.predictions?.length ? "" : "sentence "}${fromTo(pair, queries)}`;
 }
 
-/** Whose keys a pair shows: "sentence B", "the answer"; "" for all. */
+/** Describe the keys of a pair: "sentence B", "the answer", or "" for all. */
 export function keysInWords(pair: Pair, queries?: TokenList): string {
   if (pair === "all") return "";
   const name = namesOf(queries)[pair[2] as string];
   return `${queries?.predictions?.length ? "the" : "sentence"} ${name}`;
 }
 
-/** Both sides of a stack. */
+/** Queries and keys of a stack. */
 interface Sides {
   queries: TokenList;
   keys: TokenList;
 }
 
-/** Whether tokens of both texts of a pair are there, on both sides. */
+/** Return whether both queries and keys have tokens of both texts. */
 export function hasPair({ queries, keys }: Sides): boolean {
   return [queries, keys].every(({ sequence }) => sequence.includes(0) && sequence.includes(1));
 }
 
-/** The pair that is shown: all where the tokens are not of two texts. */
+/** Return the pair to show: "all" unless the tokens belong to two texts. */
 export function pairOf(sides: Sides, pair: Pair): Pair {
   return pair === "all" || hasPair(sides) ? pair : "all";
 }
 
-/** The tokens, from first to last, of the text that `side` of the pair names; all for "all". */
+/** Return the range of the tokens on one side of a pair. "all" gives the whole range. */
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];
   if (pair === "all") return whole;

@@ -1,17 +1,17 @@
 /**
- * All colour scales: of weights, of numbers of points, and of signed numbers; and the weights that
- * they end at. Pure functions. Lightness goes one way only, by equal steps.
+ * Colour scales for weights, for numbers of points and for signed numbers, and the values at which
+ * they end. All functions are pure. Lightness changes monotonically, in equal steps.
  */
 
 import { type Palette, rgbOf, type ThemeName } from "./palette";
 
-/** How colours follow weights. */
+/** Whether the colour position follows the weight or its logarithm. */
 export type ColorScale = "linear" | "log";
 
 /**
- * Weights: from next to the background to what stands out from it most, after "mako" of seaborn
- * (Waskom 2021), whose blue-green hues differ for every kind of sight
- * (js/test/ui/colors/color-scales.test.ts). Only zero has the background itself, so that a masked pair
+ * Colour stops for weights, from just above the background to the strongest contrast, after "mako"
+ * of seaborn (Waskom 2021). Its blue-green hues differ for every type of colour vision
+ * (js/test/ui/colors/color-scales.test.ts). Only zero has the background colour, so a masked pair
  * does not look like a small weight.
  */
 const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
@@ -40,19 +40,20 @@ const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
 };
 
 /**
- * Numbers, from low to high, after matplotlib's "inferno" (van der Walt and Smith 2015), as far as it stands
- * out from the background by 3 to 1: a point is a few pixels wide. Of inferno, plasma,
- * viridis and mako it has the longest way left to every kind of sight.
+ * Colour stops for numbers, from low to high, after matplotlib's "inferno" (van der Walt and Smith
+ * 2015). The map is cut where its contrast with the background falls below 3 to 1, because a point
+ * is only a few pixels wide. After this cut, inferno keeps the longest range for every type of
+ * colour vision, compared with plasma, viridis and mako.
  */
 const NUMBER_STOPS: Record<ThemeName, readonly string[]> = {
   light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
   dark: ["#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"],
 };
 
-/** Colours of a map; a byte says which. */
+/** Number of colours in a colour map. */
 const COLORS = 256;
 
-/** Where a logarithmic scale begins, as a share of its end. */
+/** Lower end of a logarithmic scale, as a share of its upper end. */
 export const LOG_FLOOR = 1e-4;
 
 function linear(value: number): number {
@@ -67,7 +68,10 @@ function gamma(value: number): number {
 
 type Three = [number, number, number];
 
-/** Red, green and blue, 0 to 255, in OKLab (Ottosson 2020), where equal steps look equal. */
+/**
+ * Return the OKLab coordinates (Ottosson 2020) of red, green and blue in 0 to 255. Equal steps in
+ * OKLab look equal.
+ */
 export function oklabOf([red, green, blue]: Three): Three {
   const [r, g, b] = [linear(red), linear(green), linear(blue)];
   const l = Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b);
@@ -91,14 +95,18 @@ function rgbOfOklab([lightness, a, b]: Three): Three {
   ];
 }
 
-/** Red, green and blue of 256 colours from the first stop to the last, by equal steps of lightness. */
+/**
+ * Return the red, green and blue of 256 colours from the first stop to the last, in equal steps of
+ * lightness.
+ */
 function mapOf(stops: readonly string[]): Uint8ClampedArray {
   const points = stops.map((color) => oklabOf(rgbOf(color)));
   const first = (points[0] as Three)[0];
   const last = (points.at(-1) as Three)[0];
   const out = new Uint8ClampedArray(COLORS * 3);
   for (let i = 0; i < COLORS; i++) {
-    // By lightness and not by stop, so that equal steps of weight are equal steps of lightness.
+    // Interpolate by lightness instead of stop index, so equal steps of weight are equal steps of
+    // lightness.
     const wanted = first + ((last - first) * i) / (COLORS - 1);
     const rising = last > first;
     let at = 0;
@@ -117,16 +125,18 @@ function mapOf(stops: readonly string[]): Uint8ClampedArray {
 
 const MAPS: Partial<Record<ThemeName, Uint8ClampedArray>> = {};
 
-/** The colours of a theme, from weak to strong: red, green and blue of 256 of them. */
+/**
+ * Return the weight colours of a theme from weak to strong, as red, green and blue of 256 colours.
+ */
 export function colorMap(theme: ThemeName): Uint8ClampedArray {
   MAPS[theme] ??= mapOf(WEIGHT_STOPS[theme]);
   return MAPS[theme];
 }
 
-/** Colours of the scale of numbers. */
+/** Number of colours of the scale for numbers. */
 export const NUMBER_STEPS = 64;
 
-/** A theme's colours of numbers, from low to high. */
+/** Return the number colours of a theme as "#rrggbb", from low to high. */
 export function numberColors(theme: ThemeName): string[] {
   const map = mapOf(NUMBER_STOPS[theme]);
   return Array.from({ length: NUMBER_STEPS }, (_, i) => {
@@ -138,33 +148,36 @@ export function numberColors(theme: ThemeName): string[] {
   });
 }
 
-/** The hue of a signed number; its opacity says how far it is from zero. */
+/** Return the hue of a signed number. Its opacity shows the absolute value. */
 export function signColor(value: number, palette: SignColors): string {
   return value < 0 ? palette.negative : palette.positive;
 }
 
-/** The two hues of signed numbers, around a zero that is the background. */
+/** Hues of positive and negative numbers. Zero has the background colour. */
 export type SignColors = Pick<Palette, "positive" | "negative">;
 
-/** The colour of a signed number: its hue, and how opaque it is by its share of the scale's end. */
+/**
+ * Return the colour of a signed number. `share` is the number divided by the end of the scale and
+ * sets the opacity.
+ */
 export function signColorAt(share: number, colors: SignColors): [number, number, number, number] {
   return [...rgbOf(signColor(share, colors)), 255 * Math.min(1, Math.abs(share))];
 }
 
-/** The share of a signed scale that a number is at, -1 to 1; null for 0 and for no number. */
+/** Return the position of a number on a signed scale, from -1 to 1, or null for 0 and NaN. */
 export function signedShareOf(value: number, end: number, scale: ColorScale): number | null {
   const share = shareOf(Math.abs(value), end, scale);
   return share === null ? null : value < 0 ? -share : share;
 }
 
-/** The ink of small maps: one colour for weights, two for signed numbers. */
+/** Colour of small maps: one colour for weights, two for signed numbers. */
 export type Ink = string | SignColors;
 
 export function inkColor(ink: Ink, value: number): string {
   return typeof ink === "string" ? ink : signColor(value, ink);
 }
 
-/** How far along its map a weight is, 0 to 1; null for no weight. */
+/** Return the position of a weight on its scale, from 0 to 1, or null if it is 0 or missing. */
 export function shareOf(weight: number, end: number, scale: ColorScale): number | null {
   if (!(weight > 0)) return null;
   const share = Math.min(1, weight / end);
@@ -172,12 +185,12 @@ export function shareOf(weight: number, end: number, scale: ColorScale): number 
   return Math.max(0, 1 - Math.log10(share) / Math.log10(LOG_FLOOR));
 }
 
-/** The weight at a share of the way. */
+/** Return the weight at a position of the scale. */
 export function weightAt(share: number, end: number, scale: ColorScale): number {
   return scale === "linear" ? share * end : end * LOG_FLOOR ** (1 - share);
 }
 
-/** The colour of a share of the way, opaque. */
+/** Return the opaque colour at a position of the scale. */
 export function colorAt(theme: ThemeName, share: number): [number, number, number, number] {
   const map = colorMap(theme);
   const at = 3 * Math.round(share * (COLORS - 1));
@@ -185,9 +198,10 @@ export function colorAt(theme: ThemeName, share: number): [number, number, numbe
 }
 
 /**
- * Pixels of cells: without weight transparent, and where nothing has come yet `unknown`.
+ * Return RGBA pixels for `values`. Cells without weight are transparent. Cells that are not loaded
+ * yet (NaN) have the colour `unknown`.
  *
- * @param signs of signed numbers, which then have opacity in place of lightness.
+ * @param signs colours of signed numbers, which vary in opacity instead of lightness.
  */
 export function pixelsOf(
   values: Float32Array,
@@ -222,7 +236,10 @@ export function pixelsOf(
   return pixels;
 }
 
-/** The round number that a scale ends at: 0.1, 0.2, 0.25, 0.5 or 1 times a power of ten. */
+/**
+ * Return the smallest round number that is at least `value`: 0.1, 0.2, 0.25, 0.5 or 1 times a power
+ * of ten.
+ */
 export function niceMaximum(value: number): number {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -231,18 +248,26 @@ export function niceMaximum(value: number): number {
   return 10 * power;
 }
 
-/** How a scale's end is set: to the largest weight there can be, or to the largest shown. */
+/**
+ * End of a scale: the largest possible weight ("whole"), the largest visible weight ("largest"), or
+ * the one that fits better ("auto").
+ */
 export type Scaling = "auto" | "whole" | "largest";
 
-/** Weights are called small where none shown reaches this share of the maximum. */
+/** "auto" fits the scale if all visible weights are below this share of the maximum. */
 const SMALL_SHARE = 0.4;
 
-/** Of signed numbers a scale is fitted, but no finer: what hardly changes must not look like much. */
+/**
+ * Smallest end of a fitted signed scale, as a share of the maximum, so that tiny changes do not
+ * look large.
+ */
 const FINEST_SHARE = 0.02;
 
 /**
- * The weight that a scale ends at. The maximum of signed numbers is not a number that a reader knows,
- * as 1 is of weights: by itself a scale is fitted to those that are shown.
+ * Return the weight at which the scale ends.
+ *
+ * With "auto", a signed scale is always fitted to the visible numbers, because readers do not know
+ * its maximum as they know 1 for weights.
  */
 export function scaleEnd(
   largest: number,
@@ -252,7 +277,7 @@ export function scaleEnd(
 ): number {
   if (signed && scaling === "auto")
     return Math.min(maximum, niceMaximum(Math.max(largest, FINEST_SHARE * maximum)));
-  // Where all weights are small, nothing would be seen on the whole scale.
+  // If all weights are small, nothing would be visible on the whole scale.
   const small = largest < SMALL_SHARE * maximum;
   const fitted = scaling === "largest" || (scaling === "auto" && small);
   return fitted && largest > 0 ? Math.min(niceMaximum(largest), maximum) : maximum;

@@ -1,34 +1,34 @@
-/** The legend of a colour scale: a ramp, what its ends and its middle mean, and its switch. */
+/** Legend of a colour scale: a ramp, the values at its ends and middle, and an optional switch. */
 
 import type { Signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
 interface ColorLegendProps {
-  /** CSS colours from the left end to the right; without them, the style sheet's ramp. */
+  /** CSS colours from left to right. Default: the ramp of the style sheet. */
   stops?: readonly string[];
-  /** Below the left end, the middle and the right end. */
+  /** Labels below the left end, the middle and the right end. */
   labels: readonly [string, string, string];
-  /** What the colours show, where the labels do not say it. */
+  /** Quantity that the colours show, if the labels do not name it. */
   quantity?: string;
   name?: string;
-  /** What of the scale can be switched. */
+  /** Switch that changes the scale. */
   toggle?: LegendSwitch;
 }
 
-/** A switch of a scale: where it ends, or how it runs. */
+/** Switch for the end of a scale or for its type. */
 interface LegendSwitch {
-  /** What the scale is where it is on. */
+  /** State of the scale when the switch is on. */
   label: string;
-  /** What it is on and off, in words. */
+  /** Tooltip that describes both states. */
   title: string;
   on: boolean;
   onChange: () => void;
 }
 
 /**
- * The switch of where a scale of weights ends.
+ * Return the switch for the end of a weight scale.
  *
- * @param scale as it is now: "auto" may mean either.
+ * @param scale current scale. It decides the state of the switch for "auto".
  */
 export function fitSwitch(
   label: string,
@@ -68,7 +68,7 @@ export function ColorLegend(props: ColorLegendProps) {
   );
   if (!toggle) return <div class={name}>{content}</div>;
   return (
-    // A click on the ramp switches as well.
+    // The label makes the ramp clickable, too.
     <label class={`${name} av-legend-switch`} title={toggle.title}>
       {content}
       <span class="av-legend-choice">

@@ -1,33 +1,36 @@
 /**
- * The colours of chosen heads and of everything else, in both themes.
+ * Colours of chosen heads and of all other elements, in both themes.
  *
- * The eight were searched for: any two, and any one and the neutral ink, are at least 0.085 apart
- * in OKLab to normal sight and to simulated protanopia, deuteranopia and tritanopia, and each
- * stands out from its background by 3 to 1 or more (js/test/ui/colors/palette.test.ts).
+ * The eight head colours come from a search. Any two of them, and each of them and the neutral
+ * colour, are at least 0.085 apart in OKLab for normal vision and for simulated protanopia,
+ * deuteranopia and tritanopia. The contrast of each with its background is at least 3 to 1
+ * (js/test/ui/colors/palette.test.ts).
  */
 
 export type ThemeName = "light" | "dark";
 
-/** The colours of one theme. */
 export interface Palette {
-  /** Given to chosen heads in order of choice. */
+  /** Colours of chosen heads, in order of choice. */
   heads: readonly string[];
-  /** The same hues for text, which has to stand out by 4.5 to 1 (js/test/ui/colors/contrast.test.ts). */
+  /**
+   * The same hues for text, with a contrast of at least 4.5 to 1
+   * (js/test/ui/colors/contrast.test.ts).
+   */
   headTexts: readonly string[];
-  /** Text. */
+  /** Colour of text. */
   ink: string;
-  /** Text that steps back. */
+  /** Colour of less important text. */
   muted: string;
-  /** Rules and borders. */
+  /** Colour of rules and borders. */
   rule: string;
-  /** Lines that belong to no chosen head. */
+  /** Colour of lines that belong to no chosen head. */
   neutral: string;
   background: string;
-  /** Behind what the pointer or the keyboard is on. */
+  /** Background of the element under the pointer or with the keyboard focus. */
   raised: string;
-  /** Behind tokens that a search found. */
+  /** Background of tokens that match a search. */
   found: string;
-  /** Numbers above and below zero, which is the background: the ends of a diverging scale. */
+  /** Ends of the diverging scale for signed numbers. Zero has the background colour. */
   positive: string;
   negative: string;
 }
@@ -79,7 +82,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
 };
 
-/** A theme's colours, with those that a figure was asked to have. */
+/** Return the palette of a theme, with the colours that a figure requests. */
 export function paletteOf(
   theme: ThemeName,
   asked?: { background?: string | undefined; colors?: readonly string[] | undefined },
@@ -94,30 +97,33 @@ export function paletteOf(
   };
 }
 
-/** More colours than these look alike. */
+/** Number of distinguishable head colours. */
 export const MOST_COLOURS = 8;
 
-/** How many heads share a colour: one, or, of more than eight, as many as eight colours need. */
+/** Return the number of heads per colour: 1 for up to `MOST_COLOURS` heads. */
 export function headsPerColor(count: number): number {
   return Math.max(1, Math.ceil(count / MOST_COLOURS));
 }
 
-/** The colour of the `place`-th of `count` chosen heads; neighbours share one where they are many. */
+/**
+ * Return the colour of the chosen head at `place` of `count`. Neighbours share a colour if there
+ * are more heads than colours.
+ */
 export function headColor(palette: Palette, place: number, count: number): string {
   return palette.heads[Math.floor(place / headsPerColor(count))] ?? palette.neutral;
 }
 
-/** The colour of text that names the `place`-th of `count` chosen heads. */
+/** Return the colour of text that names the chosen head at `place` of `count`. */
 export function headTextColor(palette: Palette, place: number, count: number): string {
   return palette.headTexts[Math.floor(place / headsPerColor(count))] ?? palette.neutral;
 }
 
-/** The colour of pins: a warm one, which no weight has. */
+/** Return the colour of pins, a warm colour that no weight has. */
 export function pinColor(palette: Palette): string {
   return palette.heads[0] as string;
 }
 
-/** Red, green and blue, 0 to 255, of "#rrggbb". */
+/** Return red, green and blue of "#rrggbb", each from 0 to 255. */
 export function rgbOf(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1), 16);
   return [value >> 16, (value >> 8) & 255, value & 255];
@@ -131,8 +137,8 @@ function luminance(color: string): number {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-/** Black or white, whichever is read better on a colour. */
+/** Return black or white, depending on which has the higher contrast with a colour. */
 export function inkOn(color: string): string {
-  // At this luminance both have the same contrast.
+  // At this luminance, black and white have the same contrast.
   return luminance(color) > 0.179 ? "#000000" : "#ffffff";
 }

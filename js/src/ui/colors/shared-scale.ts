@@ -1,16 +1,19 @@
-/** One scale for pictures beside each other, so that the same colour is the same number. */
+/** Colour scale that several plots share, so the same colour means the same number. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
-/** What scales of pictures beside each other have in common: where they end. */
+/** End of the scale of several plots. */
 export interface SharedScale {
   scaling: Signal<Scaling>;
-  /** The largest number that any of the pictures shows, of which this one shows `own`. */
+  /** Return the largest number that any plot shows. `own` is the largest number of this plot. */
   largest: (own: ReadonlySignal<number>) => ReadonlySignal<number>;
 }
 
-/** Scales for pictures by their names; a picture that is made anew takes the place of the old. */
+/**
+ * Return a function that registers a plot by name and returns its scale. A plot replaces an earlier
+ * plot of the same name.
+ */
 export function createSharedScale(): (name: string) => SharedScale {
   const scaling = signal<Scaling>("auto");
   const all = signal<Record<string, ReadonlySignal<number>>>({});

@@ -1,13 +1,13 @@
-/** Light or dark: what the trait says, else what the host shows. */
+/** Theme of a view: the trait if it is set, otherwise the theme of the host. */
 
 import { signal as makeSignal, type ReadonlySignal } from "@preact/signals";
 import { renderAtOnce } from "../exports/printing";
 import type { ThemeName } from "./palette";
 
 /**
- * The host's theme: JupyterLab's word first, then VS Code's, Colab's, marimo's, the system's.
+ * Return the theme of the host: JupyterLab, VS Code, Colab, marimo or the system, in this order.
  *
- * @param element any element of the view: marimo mounts widgets in a shadow tree.
+ * @param element any element of the view. marimo mounts widgets in a shadow tree.
  */
 export function hostTheme(element: Element): ThemeName {
   const body = element.ownerDocument.body;
@@ -16,12 +16,12 @@ export function hostTheme(element: Element): ThemeName {
   const kind = body.getAttribute("data-vscode-theme-kind") ?? body.className;
   if (/vscode-(dark|high-contrast(?!-light))/.test(kind)) return "dark";
   if (/vscode-(light|high-contrast-light)/.test(kind)) return "light";
-  // Colab's way.
+  // Colab sets this attribute.
   const named = element.ownerDocument.documentElement.getAttribute("theme");
   if (named !== null) return named === "dark" ? "dark" : "light";
   for (let node: Node | null = element; node; node = parentOf(node)) {
     if (!(node instanceof Element)) continue;
-    // Our own root contains the result, so it must not be read as the question.
+    // The root element of the view has the class that this function decides.
     if (node.classList.contains("attnviz")) continue;
     if (node.classList.contains("dark") || node.classList.contains("dark-theme")) return "dark";
   }
@@ -33,7 +33,7 @@ function parentOf(node: Node): Node | null {
   return node instanceof ShadowRoot ? node.host : node.parentNode;
 }
 
-/** Calls `listener` whenever the host's theme may have changed, until the signal is aborted. */
+/** Call `listener` when the host's theme may have changed, until the signal is aborted. */
 export function watchHostTheme(element: Element, listener: () => void, signal: AbortSignal): void {
   const observer = new MutationObserver(listener);
   const options = {
@@ -57,7 +57,10 @@ export function watchHostTheme(element: Element, listener: () => void, signal: A
   });
 }
 
-/** The theme that a medium needs, whatever the host's or the trait's is; null on a plain screen. */
+/**
+ * Return the theme that a medium needs (print, forced colours), or null on a normal screen. It
+ * overrides the trait and the host.
+ */
 export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | null> {
   const medium = (query: string): MediaQueryList | undefined => globalThis.matchMedia?.(query);
   const [print, forced, dark] = [
@@ -67,9 +70,9 @@ export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | nul
   ];
   let printing = false;
   const read = (): ThemeName | null => {
-    // Paper is white, whether backgrounds are printed or not.
+    // Paper is white, even if backgrounds are printed.
     if (printing || print?.matches) return "light";
-    // The system's colours take the place of the host's and of ours.
+    // With forced colours, the system replaces the colours of the host and of the view.
     if (forced?.matches) return dark?.matches ? "dark" : "light";
     return null;
   };

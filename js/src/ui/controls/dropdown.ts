@@ -1,29 +1,30 @@
-/** A panel below a button that closes when the reader clicks elsewhere or the focus leaves it. */
+/** Panel below a button. It closes when the reader clicks elsewhere or the focus leaves it. */
 
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 /**
- * Whether it is open, and the elements that it belongs to.
+ * Return whether the panel is open, refs for its box and button, and a function that closes it.
  *
- * @param first what gets the focus when it opens.
- * @param within where that is looked for; the whole box by default.
+ * @param first selector of the element that gets the focus on opening.
+ * @param within selector of the element that contains it. Default: the whole box.
  */
 export function useDropdown(first: string, within?: string) {
   const open = useSignal(false);
   const box = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
-  // Before the box is seen: a key that is pressed as soon as it is there meets its first control.
+  // A layout effect runs before the box is painted, so an immediate key press reaches its first
+  // control.
   useLayoutEffect(() => {
     if (!open.value) return;
     const inside = within === undefined ? box.current : box.current?.querySelector(within);
     inside?.querySelector<HTMLElement>(`:is(${first}):not(:disabled)`)?.focus();
     const outside = (event: Event): void => {
-      // In a shadow tree the event's target is its host; the path is not.
+      // In a shadow tree, event.target is the host. The composed path has the inner elements.
       if (box.current && !event.composedPath().includes(box.current)) open.value = false;
     };
     const left = ({ relatedTarget }: FocusEvent): void => {
-      // Without a target the window lost the focus, or the element that had it went away.
+      // Without relatedTarget, the window lost the focus or the focused element was removed.
       if (relatedTarget instanceof Node && !box.current?.contains(relatedTarget))
         open.value = false;
     };

@@ -1,6 +1,6 @@
-/** Fields of forms: a select, a switch, and a slider between two buttons. */
+/** Form fields: a select, a switch, and a slider between two buttons. */
 
-/** A named select of a few values. */
+/** Render a select with a label. */
 export function Choice<T extends string>(props: {
   label: string;
   value: T;
@@ -24,7 +24,7 @@ export function Choice<T extends string>(props: {
   );
 }
 
-/** A named switch. */
+/** Render a checkbox with a label. */
 export function Switch(props: {
   label: string;
   on: boolean;
@@ -44,18 +44,18 @@ export function Switch(props: {
   );
 }
 
-/** A slider between two buttons that step back and on. */
+/** Render a slider between a button for the previous and a button for the next value. */
 export function StepSlider(props: {
   label: string;
-  /** The value in words. */
+  /** Value for screen readers. */
   valueText: string;
-  /** Names of the two buttons. */
+  /** ARIA labels of the two buttons. */
   back: string;
   on: string;
   min?: number;
   max: number;
   value: number;
-  /** How far a button leads. */
+  /** Change per click on a button. */
   step?: number;
   onChange: (value: number) => void;
 }) {

@@ -1,4 +1,4 @@
-/** The heads of a layer as small maps, which are also their switches. */
+/** Strip of the heads of a layer. Each head is a small map and a toggle button. */
 
 import { useEffect, useRef } from "preact/hooks";
 import { type Ink, inkColor } from "../colors/color-scales";
@@ -10,53 +10,58 @@ import { formatNumber, formatWeight } from "../text/captions";
 import type { HeadMaps, HeadOrder } from "../view/record";
 
 export interface HeadStripProps {
-  /** The heads that are offered. */
+  /** Heads to show, in display order. */
   order: HeadOrder;
-  /** Whether one head is chosen, always. */
+  /** Whether exactly one head is chosen at any time. */
   single: boolean;
-  /** In order of choice. */
+  /** Chosen heads, in order of choice. */
   chosen: readonly number[];
-  /** null until they have come. */
+  /** Small maps, or null until they are loaded. */
   maps: HeadMaps | null;
   palette: Palette;
-  /** Whether maps are of signed numbers, whose colours are those of the signs. */
+  /** Whether the maps show signed numbers, which have one colour per sign. */
   signed?: boolean | undefined;
   width: number;
   onToggle: (head: number) => void;
   onAll: () => void;
   onNone: () => void;
-  /** Double click: this head alone, and back. */
+  /** Called on a double click, to choose only this head or to undo that. */
   onSolo: (head: number) => void;
   onHover: (head: number | null) => void;
-  /** Effects of the heads, which are drawn as bars below their maps. */
+  /** Effects of the heads, drawn as bars below the maps. */
   effects?: {
     scale: EffectScale;
     of: (head: number) => number | null;
-    /** Their standard errors, where they are known. */
+    /** Return the standard error of a head's effect, or null if it is unknown. */
     errorOf: (head: number) => number | null;
   } | null;
-  /** The name of what heads are ordered by. */
+  /** Name of the score that orders the heads. */
   orderedBy?: string;
-  /** What heads do over a corpus, which is written below them; whether they are ordered by it. */
+  /** Roles of the heads over a corpus, written below the maps, and whether they order the heads. */
   roles?: { of: (head: number) => HeadRole | null; ordered: boolean } | null;
-  /** Small maps in one row, which scrolls; what chooses all or none stands elsewhere. */
+  /**
+   * Whether small maps stand in one scrolling row. The buttons "all" and "none" are elsewhere then.
+   */
   compact?: boolean;
 }
 
-/** A map as wide as this has room for the name of a role below it. */
+/** Smallest width of a map, in pixels, with room for the name of a role. */
 const LEAST_NAMED = 44;
 
-/** The side of a map in a compact strip. */
+/** Side of a map in a compact strip, in pixels. */
 const COMPACT_SIZE = 26;
 
-/** The side of a map, so that a strip takes few lines. */
+/** Return the side of a map in pixels, so that the strip needs few lines. */
 export function mapSize(count: number, width: number): number {
   const room = Math.max(200, width - 66);
   const oneLine = Math.floor(room / Math.max(1, count)) - 10;
   return Math.max(26, Math.min(54, oneLine));
 }
 
-/** A map's pixels: more ink for more weight, by the root so that weak patterns are seen. */
+/**
+ * Return the RGBA pixels of a map. The opacity is the square root of the weight, so weak patterns
+ * are visible.
+ */
 export function mapPixels(
   matrix: Float32Array,
   maximum: number,
@@ -67,7 +72,7 @@ export function mapPixels(
   for (let i = 0; i < matrix.length; i++) {
     const value = matrix[i] as number;
     const color = value < 0 ? below : above;
-    // One by one: `set` takes longer than all else here.
+    // Assigning single values is faster than `set`, which would dominate the time of this loop.
     for (let part = 0; part < 3; part++) pixels[i * 4 + part] = color[part] as number;
     pixels[i * 4 + 3] = 255 * Math.sqrt(Math.abs(value) / maximum);
   }
@@ -94,18 +99,18 @@ function HeadMap(props: { maps: HeadMaps | null; head: number; ink: Ink; size: n
   );
 }
 
-/** A score in as many digits as fit below a map. */
+/** Format a score with as many digits as fit below a map. */
 export function scoreText(score: number | null): string {
   if (score === null) return "–";
   return Math.abs(score) < 10 ? formatWeight(score) : formatNumber(score);
 }
 
-/** Chosen heads with one more or one fewer. */
+/** Return the chosen heads with `head` added or removed. */
 export function toggleHead(chosen: readonly number[], head: number): number[] {
   return chosen.includes(head) ? chosen.filter((each) => each !== head) : [...chosen, head];
 }
 
-/** Chooses all heads, or none. */
+/** Render the buttons "all" and "none". */
 export function HeadTools(props: {
   heads: readonly number[];
   chosen: readonly number[];
@@ -132,14 +137,14 @@ export function HeadTools(props: {
 
 export function HeadStrip(props: HeadStripProps) {
   const { chosen, palette, order, effects, roles } = props;
-  // A chosen head stays in sight, whatever its score.
+  // Chosen heads stay visible, whatever their scores.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
   const strip = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const [row, first] = [strip.current, strip.current?.querySelector('[aria-pressed="true"]')];
     if (!props.compact || !row || !(first instanceof HTMLElement)) return;
-    // The strip alone, and not the page around it.
+    // scrollIntoView would also scroll the page.
     row.scrollLeft = first.offsetLeft - row.offsetLeft - row.clientWidth / 2;
   }, [props.compact]);
   const onKeyDown = (event: KeyboardEvent): void => {
@@ -148,7 +153,7 @@ export function HeadStrip(props: HeadStripProps) {
     );
     const root = strip.current?.getRootNode() as Document | ShadowRoot;
     const here = buttons.indexOf(root.activeElement as HTMLButtonElement);
-    // Home and End would scroll the page away from the heads.
+    // By default, Home and End scroll the page away from the heads.
     const next = {
       ArrowRight: here + 1,
       ArrowLeft: here - 1,
@@ -168,7 +173,7 @@ export function HeadStrip(props: HeadStripProps) {
           {!props.single && <HeadTools {...props} heads={heads} />}
         </div>
       )}
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside. */}
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside. */}
       <div
         class="av-strip"
         ref={strip}
@@ -185,7 +190,7 @@ export function HeadStrip(props: HeadStripProps) {
             : "";
           const place = chosen.indexOf(head);
           const from = props.maps?.sampled ? ` (map of ${props.maps.sampled.length} queries)` : "";
-          // Of one head's signed numbers colours are those of the signs.
+          // If only one head of signed numbers is chosen, the map has the colours of the signs.
           const own = place >= 0 && !(props.signed && chosen.length === 1);
           const color = own ? headColor(palette, place, chosen.length) : palette.neutral;
           return (

@@ -1,11 +1,11 @@
-/** Steps through the layers: a button for each where they fit, else a slider. */
+/** Control for the layer: one button per layer if they fit, otherwise a slider. */
 
 import { StepSlider } from "./fields";
 
 export interface LayersProps {
   layers: readonly number[];
   layer: number;
-  /** Pixels that the control may take. */
+  /** Available width in pixels. */
   width: number;
   onChange: (layer: number) => void;
 }
@@ -15,7 +15,10 @@ const MOST_BUTTONS = 24;
 
 const LAYER_KEYS: Record<string, number> = { PageUp: -1, "[": -1, PageDown: 1, "]": 1 };
 
-/** The layer that a key leads to, the first or the last at the ends; null for any other key. */
+/**
+ * Return the layer that a key selects, or null for other keys. Beyond the ends, this is the current
+ * layer.
+ */
 export function layerForKey(
   key: string,
   { stack, layer }: { stack: { layers: readonly number[] }; layer: number },

@@ -1,4 +1,4 @@
-/** A button that opens a short list of actions. */
+/** Button that opens a menu of actions or a panel of controls. */
 
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren, Ref } from "preact";
@@ -9,7 +9,7 @@ export interface MenuEntry {
   run: () => void;
 }
 
-/** What opens and closes a dropdown. */
+/** Render the button that opens and closes a dropdown. */
 function DropdownButton(props: {
   label: string;
   button: Ref<HTMLButtonElement>;
@@ -33,7 +33,7 @@ function DropdownButton(props: {
   );
 }
 
-/** Opens by click, Enter or Space; arrows move, Esc closes, and Tab leads on and closes. */
+/** Render a menu. A click, Enter or Space opens it. The arrow keys move, Esc and Tab close it. */
 export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }) {
   const { open, box, button, close } = useDropdown("[role=menuitem]");
 
@@ -48,7 +48,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
     else if (event.key === "ArrowDown") items[(at + 1) % items.length]?.focus();
     else if (event.key === "ArrowUp") items[(at + items.length - 1) % items.length]?.focus();
     else {
-      // The browser goes on from the button.
+      // The browser then moves the focus on from the button.
       if (event.key === "Tab") close();
       return;
     }
@@ -57,7 +57,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
   };
 
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside.
+    // biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside.
     <div class="av-menu" ref={box} onKeyDown={onKeyDown}>
       <DropdownButton label={label} button={button} open={open} popup="menu" />
       {open.value && (
@@ -82,11 +82,14 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
   );
 }
 
-/** A button that opens a box of controls: Esc, a click elsewhere, or the focus going away close it. */
+/**
+ * Render a button that opens a box of controls. Esc, a click elsewhere or a loss of focus closes
+ * it.
+ */
 export function Panel({ label, children }: { label: string; children: ComponentChildren }) {
   const { open, box, button, close } = useDropdown("select, input, button", ".av-panel");
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
+    // biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the controls inside.
     <div
       class="av-panel-place"
       ref={box}

@@ -1,13 +1,16 @@
-/** One effect as a bar around a zero line, and the legends of such bars. */
+/** Effect bars of heads in HTML, and their legends. */
 
 import { ColorLegend } from "../colors/legend";
 import type { Palette } from "../colors/palette";
 import { barShares, type EffectScale, effectsInWords, endText, whiskerShares } from "./effects";
 
-/** Draws nothing without a number; what stands around it says the number. */
+/**
+ * Render an effect as a bar around a zero line. Without a value, only the space of the bar is
+ * rendered.
+ */
 export function EffectBar(props: {
   value: number | null;
-  /** Its standard error, where it is known. */
+  /** Standard error of the effect, if it is known. */
   error?: number | null;
   end: number;
   palette: Palette;
@@ -28,7 +31,7 @@ export function EffectBar(props: {
   );
 }
 
-/** The two sides of a bar, and what they end at. */
+/** Render the legend with the two colours of the bars and the ends of the scale. */
 export function EffectLegend(props: { scale: EffectScale; palette: Palette; where: string }) {
   const { scale, palette, where } = props;
   const end = endText(scale);
@@ -41,7 +44,7 @@ export function EffectLegend(props: { scale: EffectScale; palette: Palette; wher
   );
 }
 
-/** The same in words, behind a row of heads. */
+/** Render the description of the bars after a row of heads. */
 export function EffectNote(props: { scale: EffectScale; compact?: boolean | undefined }) {
   const { scale, compact } = props;
   const words = effectsInWords(scale, "below heads");

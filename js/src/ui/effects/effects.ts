@@ -1,6 +1,6 @@
 /**
- * Effects: numbers of heads, or of keys, that are drawn as bars around a zero line. All of a stack
- * have one scale. Pure functions.
+ * Effects: numbers of heads or of keys that are drawn as bars around a zero line. All bars of a
+ * stack have one scale. All functions are pure.
  */
 
 import type { StackDescription } from "../../client/protocol";
@@ -18,31 +18,31 @@ import {
 } from "../text/captions";
 import { baseName } from "../what-if/changed-run";
 
-/** What bars are of, and what a full one stands for. */
+/** Name, description and scale of the bars of a stack. */
 export interface EffectScale {
-  /** The reader's own name of them. */
+  /** Name that the user chose. */
   name: string;
-  /** What they measure, in words; "" where that is not known. */
+  /** Description of the measured quantity, or "" if it is unknown. */
   note: string;
-  /** The largest size of any, with its standard error. */
+  /** Value of a full bar: the largest absolute value, plus its standard error if there is one. */
   end: number;
   /** Whether standard errors are known. */
   spread?: boolean;
 }
 
-/** Of the heads of a stack, layer by layer. */
+/** Effects of the heads of a stack, by layer. */
 export interface HeadEffects extends EffectScale {
   rows: Scores;
-  /** Their standard errors, where they are known. */
+  /** Standard errors of `rows`, or null if they are unknown. */
   errors: Scores | null;
 }
 
-/** Of the keys of a stack. */
+/** Effects of the keys of a stack. */
 export interface TokenEffects extends EffectScale {
   values: readonly (number | null)[];
 }
 
-/** Where a score stands among others: heads without one come last. */
+/** Return the number by which a score is ordered. Heads without a score come last. */
 export function rankOf(score: number | null, bySize: boolean): number {
   if (score === null) return Number.NEGATIVE_INFINITY;
   return bySize ? Math.abs(score) : score;
@@ -52,7 +52,7 @@ function largestOf(values: readonly (number | null)[]): number {
   return values.reduce<number>((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
 }
 
-/** Scores of heads as they were given. */
+/** Traits with the scores of heads. */
 interface ScoreState {
   order: string;
   scores: Record<string, Record<string, Scores>>;
@@ -60,7 +60,10 @@ interface ScoreState {
   score_errors?: Record<string, Record<string, Scores>>;
 }
 
-/** The scores of a name as effects: those of both signs, and those that say what they measure. */
+/**
+ * Return the scores with this name as effects, or null. Scores are effects if they have both signs
+ * or a description.
+ */
 function effectsNamed(
   name: string,
   stack: StackDescription,
@@ -78,7 +81,9 @@ function effectsNamed(
   return { name, note, rows, errors, end: largestOf(reach), spread: spread.some(Boolean) };
 }
 
-/** The effects that heads are ordered by, or else the first that there are; null without any. */
+/**
+ * Return the effects that order the heads, otherwise the first effects, or null if there are none.
+ */
 export function headEffectsOf(stack: StackDescription, state: ScoreState): HeadEffects | null {
   for (const name of [state.order, ...Object.keys(state.scores)]) {
     const found = effectsNamed(name, stack, state);
@@ -87,7 +92,7 @@ export function headEffectsOf(stack: StackDescription, state: ScoreState): HeadE
   return null;
 }
 
-/** Names of the token scores that a stack has. */
+/** Return the names of the token scores of a stack. */
 export function tokenScoreNames(
   stack: StackDescription,
   scores: Record<string, Record<string, unknown>>,
@@ -96,7 +101,7 @@ export function tokenScoreNames(
   return Object.keys(scores).filter((name) => scores[name]?.[own] !== undefined);
 }
 
-/** The effects of keys that were chosen, or the first that there are; null without any. */
+/** Return the chosen effects of keys, otherwise the first effects, or null if there are none. */
 export function tokenEffectsOf(
   stack: StackDescription,
   state: {
@@ -120,7 +125,7 @@ export function headEffect(
   return rows[stack.layers.indexOf(cell.layer)]?.[cell.head] ?? null;
 }
 
-/** Its standard error; null where it is not known. */
+/** Return the standard error of a head's effect, or null if it is unknown. */
 export function headError(
   { errors }: HeadEffects,
   stack: StackDescription,
@@ -129,12 +134,12 @@ export function headError(
   return errors?.[stack.layers.indexOf(cell.layer)]?.[cell.head] ?? null;
 }
 
-/** How an effect is written: with its sign. */
+/** Return the quantity that sets the number format of effects, with a sign. */
 function quantityOfEffects({ name, end }: EffectScale): Quantity {
   return { name, signed: true, maximum: end };
 }
 
-/** "−14.9", "−14.9 ± 0.2" with a standard error; "none" where there is none. */
+/** Format an effect, for example "−14.9", "−14.9 ± 0.2" with a standard error, or "none". */
 export function effectText(
   scale: EffectScale,
   value: number | null,
@@ -144,24 +149,26 @@ export function effectText(
   return writtenSmall(quantityOfEffects(scale), value) + errorText(error);
 }
 
-/** " ± 0.2", or "". */
+/** Format a standard error, for example " ± 0.2", or "" without one. */
 export function errorText(error: number | null): string {
   return error === null ? "" : ` ± ${plainNumber(Number(error.toPrecision(2)))}`;
 }
 
-/** The same where there is little room: what is nothing beside the others is written as 0. */
+/**
+ * Format an effect for a narrow space. Numbers that are negligible on the scale are written as 0.
+ */
 export function shortEffectText(scale: EffectScale, value: number | null): string {
   if (value === null) return "–";
   const text = written(quantityOfEffects(scale), value);
   return text.includes("<") ? "0" : text;
 }
 
-/** What a full bar stands for: "14.9". */
+/** Format the value of a full bar, for example "14.9". */
 export function endText({ end }: EffectScale): string {
   return plainNumber(end);
 }
 
-/** Of several keys together the effect that is largest in size. */
+/** Return the effect with the largest absolute value among several keys. */
 export function tokenEffect(
   { values }: TokenEffects,
   [start, stop]: readonly [number, number],
@@ -174,7 +181,7 @@ export function tokenEffect(
   return found;
 }
 
-/** What bars of keys are, and of which keys there are none. */
+/** Describe the bars of keys and count the keys without a number. */
 export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): string {
   const none = effects.values.filter((value) => value === null).length;
   const has = none === 1 ? "has" : "have";
@@ -185,7 +192,7 @@ export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): s
   return effectsInWords(effects, "beside keys", standing) + without;
 }
 
-/** What is read out: the effect of the keys that stand out, else the largest. */
+/** Describe the effect of `key`, or the largest effect, for screen readers. */
 export function tokenEffectsSpoken(
   effects: TokenEffects,
   texts: readonly string[],
@@ -201,7 +208,7 @@ export function tokenEffectsSpoken(
   return `${capital(effects.name)}, ${which}${quotedAt(texts, at)}: ${text}.`;
 }
 
-/** What bars are, where their zero is and where they end. */
+/** Describe what the bars show, their direction and the value of a full bar. */
 export function effectsInWords(scale: EffectScale, where: string, standing = false): string {
   const none = scale.end === 0 ? ", all 0" : `; a full bar is ${endText(scale)}`;
   const sides = standing ? "down below 0, up above" : "to the left below 0, to the right above";
@@ -210,13 +217,13 @@ export function effectsInWords(scale: EffectScale, where: string, standing = fal
   return `Bars ${where}: ${scale.name}, ${sides}${none}.${note}`;
 }
 
-/** Which part of its whole length a bar takes: from a share, for a share. */
+/** Return the start and length of a bar, as shares of the full width from −`end` to +`end`. */
 export function barShares(value: number | null, end: number): { from: number; length: number } {
   const share = end > 0 && value !== null ? value / end : 0;
   return { from: 0.5 + Math.min(0, share) / 2, length: Math.abs(share) / 2 };
 }
 
-/** Where a bar with its two sides lies; `standing`: above zero is upwards, not to the right. */
+/** Box of a bar from −`end` to +`end`. If `standing`, positive values point up instead of right. */
 export interface BarBox {
   x: number;
   y: number;
@@ -225,7 +232,7 @@ export interface BarBox {
   standing?: boolean;
 }
 
-/** The marks of one bar and its zero line; none without a number. */
+/** Return the marks of one bar with its zero line and error line, or none without a value. */
 export function effectMarks(
   box: BarBox,
   value: number | null,
@@ -262,7 +269,7 @@ export function effectMarks(
   ];
 }
 
-/** From where to where the thin line of a standard error goes, as shares of a bar's whole length. */
+/** Return the start and end of the error line, as shares of the full width of the bar. */
 export function whiskerShares(
   value: number,
   error: number,
@@ -274,13 +281,13 @@ export function whiskerShares(
 
 const LONGEST_NAME = 20;
 
-/** What the two colours of bars are, for a figure's legend. */
+/** Return the names and colours of the bars for a figure's legend. */
 export function effectColors(
   scale: EffectScale,
   palette: Palette,
 ): { name: string; color: string }[] {
   const end = endText(scale);
-  // A figure's legend does not break its lines; its caption has the whole name.
+  // The legend of a figure does not wrap lines. Its caption has the full name.
   const letters = Array.from(printable(scale.name));
   const name =
     letters.length > LONGEST_NAME
@@ -292,18 +299,18 @@ export function effectColors(
   ];
 }
 
-/** The name of a table's column with scores, which are the reader's own and may be called anything. */
+/** Return the column name for scores whose name the user chose. */
 export function scoreColumn(name: string, of = "score"): string {
   return `${of}: ${name}`;
 }
 
-/** Columns of a table for the effect of a row's keys. */
+/** Return the column names for the effects of a row's keys. */
 export function effectColumns(effects: TokenEffects | null | undefined): string[] {
   if (!effects) return [];
   return [scoreColumn(effects.name, "key score"), ...(effects.note ? ["key_score_measure"] : [])];
 }
 
-/** What stands in them. */
+/** Return the cells of `effectColumns`. */
 export function effectCells(
   effects: TokenEffects | null | undefined,
   keys: readonly [number, number],

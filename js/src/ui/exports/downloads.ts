@@ -1,22 +1,22 @@
-/** Handing files to the reader, and whether the frame that a page stands in allows it. */
+/** Download of files, and whether the frame of the page allows it. */
 
-/** Hands a file to the reader. */
+/** Start the download of a file. */
 export function download(name: string, content: Blob): void {
   const address = URL.createObjectURL(content);
   const link = document.createElement("a");
   link.href = address;
   link.download = name;
   link.click();
-  // Browsers read the file after the click has returned.
+  // Browsers read the file after click() has returned.
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 /**
- * Whether files can be saved from here: false in a frame with a sandbox that lacks
- * `allow-downloads`, null where that cannot be known.
+ * Return whether downloads are allowed: false in a frame whose sandbox lacks `allow-downloads`,
+ * null if that is unknown.
  *
- * A refused download causes no event, and a page of another origin than its frame's host, as every
- * sandbox without `allow-same-origin` makes it, cannot read how it is framed.
+ * A blocked download fires no event. A page from another origin than its parent cannot read the
+ * attributes of its frame. This includes every sandbox without `allow-same-origin`.
  */
 export function downloadsAllowed(from: Window = window): boolean | null {
   for (let each = from; each !== each.parent; each = each.parent) {

@@ -1,4 +1,4 @@
-/** The export menu of every view, and the same files for scripts that drive the page. */
+/** Export menu of every view, and the same exports for scripts that control the page. */
 
 import { useEffect } from "preact/hooks";
 import type { ReplyProgress } from "../../client/protocol";
@@ -15,20 +15,20 @@ import { download, downloadsAllowed } from "./downloads";
 import type { OfferedFile } from "./offered-file";
 import { printPicture } from "./pdf";
 
-/** What a view exports. Both may have to request what is not in sight. */
+/** Exports of a view. Both functions may request data that is not visible. */
 export interface Exports {
-  /** The view's name, in names of files. */
+  /** Name of the view in file names. */
   name: string;
-  /** @throws Error where nothing is drawn yet. */
+  /** @throws Error if nothing is drawn yet. */
   figure: () => Figure | Promise<Figure>;
   csv: () => string | Promise<string>;
-  /** What the table holds, in the menu. */
+  /** Menu entry that names the contents of the table. */
   csvLabel: string;
 }
 
 const LACKS = "this frame does not allow downloads (its sandbox lacks allow-downloads)";
 
-/** Offers a file that may not have arrived. */
+/** Return a file that the reader can save without a download. */
 async function offeredFile(name: string, file: Blob, allowed: false | null): Promise<OfferedFile> {
   const begin = allowed === null ? `If ${name} did not arrive, ${LACKS}` : `No file: ${LACKS}`;
   if (file.type === "image/png") {
@@ -39,7 +39,7 @@ async function offeredFile(name: string, file: Blob, allowed: false | null): Pro
   return { name, words, content: { text: await file.text() } };
 }
 
-/** As data: an address of a blob could not be opened from outside of a sandbox. */
+/** Return a data URL. A blob URL cannot be opened from outside a sandbox. */
 function dataAddress(content: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -49,7 +49,7 @@ function dataAddress(content: Blob): Promise<string> {
   });
 }
 
-/** Puts a view's exporters on its root, and returns the entries of its menu. */
+/** Attach the exporters of a view to its root element and return the entries of its menu. */
 export function useExports<S extends RecordState>(
   context: ViewContext<S>,
   exports: Exports,
@@ -95,7 +95,7 @@ export function useExports<S extends RecordState>(
       run: () => {
         figure()
           .then(({ scene, title }) =>
-            // The dialog offers the title as the file's name.
+            // The print dialog suggests the title as the file name.
             printPicture(toSvg(scene, title), scene, fileName("pdf")),
           )
           .catch(record.fail);
@@ -117,7 +117,7 @@ export function useExports<S extends RecordState>(
   return entries;
 }
 
-/** The page of a view, made while the reader sees how far it is and may give it up. */
+/** Return the page of a view. While it is made, the reader sees the progress and can cancel. */
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<MadeFile> {
   const { source, state, record, root, ended } = context;
   const given = new AbortController();
@@ -125,10 +125,10 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
   ended.addEventListener("abort", end);
   const cancel = (): void => {
     end();
-    // The button is gone, and what has the focus must not be lost.
+    // The button is removed, so move the focus to the menu before it is lost.
     root.querySelector<HTMLElement>("[aria-haspopup=menu]")?.focus();
   };
-  // A second page takes the place of one that is being made.
+  // A new page replaces one that is being made.
   record.job.peek()?.cancel();
   const job = { text: "Making the page …", done: null, cancel };
   record.job.value = job;

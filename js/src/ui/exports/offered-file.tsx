@@ -1,17 +1,20 @@
-/** An exported file that the reader takes by hand where the page's frame may not allow downloads. */
+/**
+ * Exported file that the reader saves without a download, for pages in a frame that may block
+ * downloads.
+ */
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 export interface OfferedFile {
   name: string;
-  /** Why it is offered, and how to take it. */
+  /** Reason and instructions. */
   words: string;
-  /** The file's text, or the address of its picture. */
+  /** Text of the file, or data URL of its picture. */
   content: { text: string } | { picture: string };
 }
 
-/** Before the picture, and over it, so that nothing moves. */
+/** Render the offered file in front of the plot, so the layout does not move. */
 export function OfferedFilePlace({ offered }: { offered: Signal<OfferedFile | null> }) {
   const file = offered.value;
   return (

@@ -1,6 +1,6 @@
-/** A picture as PDF: the browser prints it on a page of its size, and its dialog writes the file. */
+/** Export of a picture as PDF through the print dialog, on a page of the picture's size. */
 
-/** Prints one picture, and nothing of the page or the notebook around it. */
+/** Print one picture without the page or notebook around it. */
 export function printPicture(
   svg: string,
   size: { width: number; height: number },
@@ -9,7 +9,7 @@ export function printPicture(
   const [width, height] = [Math.ceil(size.width), Math.ceil(size.height)];
   const frame = document.createElement("iframe");
   frame.setAttribute("aria-hidden", "true");
-  // In the page, as a frame that is not laid out prints nothing, and out of sight.
+  // The frame must have a layout, or it prints nothing. It is outside the visible area.
   frame.style.cssText = `position: fixed; right: 100%; width: ${width}px; height: ${height}px`;
   document.body.append(frame);
   const [inside, page] = [frame.contentWindow, frame.contentDocument];

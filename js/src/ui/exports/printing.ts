@@ -1,9 +1,9 @@
-/** Canvases on paper. */
+/** Printing of canvases. */
 
 import { options } from "preact";
 
 /**
- * Runs `change` and renders what depends on it before it returns.
+ * Run `change` and render everything that depends on it before returning.
  *
  * Preact renders in microtasks and runs effects after a frame. Firefox runs neither between
  * `beforeprint` and `afterprint`.
@@ -24,10 +24,10 @@ export function renderAtOnce(change: () => void): void {
 }
 
 /**
- * Prints a fresh copy in place of every canvas.
+ * Print a fresh copy of every canvas instead of the canvas.
  *
- * A canvas that is painted anew for the paper's theme is printed as the steps of its painting. The
- * first of them clears it, and some programs that show PDF clear with it all that lies below.
+ * A canvas that was repainted for the theme of the paper is printed as a list of drawing commands.
+ * The first one clears the canvas, and some PDF viewers clear everything below it, too.
  */
 export function printCopies(root: HTMLElement, ended: AbortSignal): void {
   const undo: (() => void)[] = [];

@@ -1,4 +1,4 @@
-/** The frame that all views share: header, connection, controls, plot, captions and keys. */
+/** Frame of all views: header, connection status, controls, plot, captions and help on keys. */
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
@@ -32,31 +32,31 @@ import {
 import { assign } from "../view/state";
 import { baseName } from "../what-if/changed-run";
 
-/** What a bundle is for (`ui/view/define-view.tsx`): on a page nothing is generated. */
+/** Purpose of the bundle (see `ui/view/define-view.tsx`). Pages have no running generations. */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
-  /** The view's name in words, its title where it stands among others. */
+  /** Display name of the view, its title among other views in one frame. */
   name: string;
-  /** The stack, its tokens and the precision, in words. */
+  /** Description of the stack, its tokens and the precision. */
   subtitle: string;
-  /** What is shown, for a screen reader. Follows pins and the keyboard. */
+  /** Description of the plot for screen readers. It follows pins and the keyboard. */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
-  /** Keys and what they do. */
+  /** Keyboard shortcuts and their descriptions. */
   keys: readonly (readonly [string, string])[];
-  /** The view's own controls, in rows. */
+  /** Controls of the view, in rows. */
   options?: ComponentChildren;
-  /** What runs and can be ended: in sight whatever the controls. */
+  /** Running work that can be stopped. It is visible for every `form` of the controls. */
   work?: ComponentChildren;
-  /** Whether several heads can be chosen, one, or none; "none" hides layers and heads. */
+  /** Whether the reader chooses several heads or one. "none" hides layers and heads. */
   choose?: "heads" | "head" | "none";
-  /** What of the view's own state has to change with the stack. */
+  /** Return changes of the view's own state for a new stack. */
   onStack?: (stack: StackDescription) => Partial<S>;
-  /** What of the view's own state brings a query into sight. */
+  /** Return changes of the view's own state that make a query visible. */
   onReveal?: (query: number) => Partial<S>;
-  /** Heads that the pointer is on, in the strip. */
+  /** Called with the head under the pointer in the strip. */
   onHover?: (head: number | null) => void;
   children: ComponentChildren;
   footer: ComponentChildren;
@@ -74,7 +74,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const form = context.controls.value;
   const chooses = props.choose !== "none";
   const body = (
-    // By its key it is the same with other controls above it: a plot keeps what it shows.
+    // The key preserves the plot when the controls above it change.
     <Fragment key="body">
       <Summary text={props.summary} quiet={isGenerating(context.common)} />
       {selection && !context.embedded && <p class="av-printed">{selectionInWords(selection)}</p>}
@@ -156,12 +156,12 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   );
 }
 
-/** A view's keys with those of undo, before the last. */
+/** Insert the shortcuts of undo before the last shortcut of a view. */
 function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
   return [...keys.slice(0, -1), ["Ctrl-Z", "undo; with Shift: redo"], ...keys.slice(-1)];
 }
 
-/** Read out when it changes, and not seen. */
+/** Render text for screen readers only. They read it when it changes. */
 function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean }) {
   return (
     <p class="av-unseen av-summary" aria-live={quiet ? "off" : "polite"}>
@@ -170,10 +170,13 @@ function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean
   );
 }
 
-/** So many heads can be told apart at a glance; Python's default is the same. */
+/**
+ * A view opens with all heads selected if the layer has at most this many. Python uses the same
+ * limit.
+ */
 const HEADS_AT_ONCE = 4;
 
-/** All heads, or none chosen where they are many. */
+/** Return the heads that are chosen by default: all, or none if there are many. */
 function defaultHeads(all: number[]): number[] {
   return all.length <= HEADS_AT_ONCE ? all : [];
 }
@@ -187,7 +190,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     const next = stacks.find((each) => baseName(each) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
-    // Another stack has other tokens: pins would point elsewhere.
+    // Another stack has other tokens, so the pins would refer to different ones.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
     if (selection.chosen.length === selection.allHeads.length)
       moved.heads = defaultHeads(headsOf(next, layer));
@@ -208,7 +211,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
   );
 }
 
-/** Chooses all heads or none, where the strip of heads has no room for it. */
+/** Render the buttons that choose all heads or none, for the compact form. */
 function AllOrNone<S extends RecordState>(props: {
   context: ViewContext<S>;
   selection: Selection;
@@ -272,7 +275,7 @@ function SelectionControls<S extends RecordState>(
         }
       }
       width={context.width.value}
-      // From the state and not from what was rendered: a double click is two clicks.
+      // Read the state instead of the rendered props, because a double click is two clicks.
       onToggle={(head) =>
         assign(state, { heads: single ? [head] : toggleHead(state.heads.peek(), head) })
       }
@@ -314,11 +317,11 @@ function SelectionControls<S extends RecordState>(
   );
 }
 
-/** Of a pair of texts, whose queries and whose keys; nothing where there is no pair. */
+/** Render the choice between the texts of a pair, or nothing without a pair. */
 export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const { pair } = context.common;
   const selection = context.record.selection.value;
-  // Where views stand together, their frame has it once.
+  // If several views share a frame, the frame has this control once.
   if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
     <Choice<Pair>
@@ -330,7 +333,7 @@ export function PairControl<S extends RecordState>({ context }: { context: ViewC
   );
 }
 
-/** By what heads are ordered, and from which score on they are offered. */
+/** Render the choice of the order of heads and of the smallest score. */
 export function OrderControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const state = context.common;
   const selection = context.record.selection.value;
@@ -380,7 +383,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
   );
 }
 
-/** Which numbers of the keys are drawn; nothing where there is one kind, or none. */
+/** Render the choice of the scores drawn as bars of keys, or nothing for fewer than two. */
 export function TokenScoreControl<S extends RecordState>(props: { context: ViewContext<S> }) {
   const { common, embedded, record } = props.context;
   const selection = record.selection.value;
@@ -397,11 +400,11 @@ export function TokenScoreControl<S extends RecordState>(props: { context: ViewC
   );
 }
 
-/** The captions of a plot, and beside them its legends. */
+/** Render the captions of a plot, with its legends beside them. */
 export function Footer(props: {
   sentence: string;
   coverage: string;
-  /** A further line. */
+  /** Additional line. */
   more?: ComponentChildren;
   class?: string;
   /** Legends and scales. */
@@ -420,9 +423,9 @@ export function Footer(props: {
 }
 
 interface FrameProps {
-  /** The model's name. */
+  /** Name of the model. */
   title: string;
-  /** The stack, its tokens and the precision, in words. */
+  /** Description of the stack, its tokens and the precision. */
   subtitle: string;
   notes: readonly string[];
   connection: Connection;
@@ -433,11 +436,11 @@ interface FrameProps {
   onStop: () => void;
   history: History;
   exports: MenuEntry[];
-  /** Keys and what they do. */
+  /** Keyboard shortcuts and their descriptions. */
   keys: readonly (readonly [string, string])[];
   form: ControlsForm;
   controls: ComponentChildren;
-  /** Controls behind a button. */
+  /** Controls that a button opens. */
   more: ComponentChildren;
   children: ComponentChildren;
   footer: ComponentChildren;
@@ -450,7 +453,7 @@ const STANDS: { [connection in Connection & string]?: string } = {
     'again. For readers without a kernel use view.snapshot() or view.save("view.html").',
 };
 
-/** Says what keeps the view from its source until the reader does something. */
+/** Render an error or a lost connection, which remains until the reader acts. */
 function Standing({
   connection,
   error,
@@ -474,8 +477,9 @@ function Standing({
 }
 
 /**
- * Says what the kernel or the browser does meanwhile. It comes and goes by itself, so nothing moves for it: it
- * lies over the title's line, and over no control of the picture, which the reader may need.
+ * Render the current work of the kernel or the browser.
+ *
+ * The message covers the title line, where it moves nothing and hides no control of the plot.
  */
 function Passing({
   connection,
@@ -489,7 +493,7 @@ function Passing({
         <div class="av-standing av-passing">
           {working ? (
             <>
-              {/* Read out once, and not with every percent. */}
+              {/* Screen readers read this once instead of at every percent. */}
               <span class="av-unseen">The kernel computes {connection.doing}.</span>
               <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
               <button type="button" title="Stop what takes long; other parts stay" onClick={onStop}>
@@ -505,7 +509,7 @@ function Passing({
   );
 }
 
-/** What the reader waits for, with a way out. */
+/** Render the progress of a job, with a button that cancels it. */
 function Waiting({ job }: { job: Job }) {
   return (
     <div class="av-standing av-job">
@@ -521,13 +525,13 @@ function Waiting({ job }: { job: Job }) {
   );
 }
 
-/** How far a generation is, in words. */
+/** Describe the progress of a generation. */
 export function generatingInWords({ came, most, problem }: Generating): string {
   if (problem !== undefined) return `The generation failed after ${came} tokens: ${problem}`;
   return `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
 }
 
-/** A generation under way, with the way to its end. */
+/** Render the progress of a generation, with a button that stops it. */
 function Generation({ generating }: { generating: Signal<Generating | null> }) {
   const now = generating.value;
   if (!now) return null;
@@ -543,7 +547,7 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
           {...(now.most !== null && { value: now.came, max: now.most })}
         />
       )}
-      {/* Each number read out would be too much. */}
+      {/* Screen readers do not read every number. */}
       <span aria-hidden={!failed}>{generatingInWords(now)}</span>
       <span class="av-unseen" aria-live="polite">
         {failed ? generatingInWords(now) : "Generating."}
@@ -557,7 +561,10 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
   );
 }
 
-/** Handles "?", and keeps what is typed into a field from the notebook. */
+/**
+ * Return a listener that opens and closes the help with "?". It hides keys typed into fields from
+ * the notebook.
+ */
 function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   return (event) => {
     const typing = (event.composedPath()[0] as Element | undefined)?.matches?.(
@@ -574,8 +581,8 @@ function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
 }
 
 /**
- * Closes the list of keys by Esc, before a plot hears of it and clears its pins. The focus stays
- * where it is: the list never has it. A field and an open menu have their own use for Esc.
+ * Return a listener that closes the help with Esc, before a plot handles Esc and clears its pins.
+ * The focus does not move, as the help never has it. Fields and open menus handle Esc themselves.
  */
 function closesKeys(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   return (event) => {
@@ -588,14 +595,14 @@ function closesKeys(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   };
 }
 
-/** Takes back the last choice, or a choice taken back. */
+/** Render the buttons for undo and redo. */
 function Undo({ history }: { history: History }) {
   const button = (name: string, keys: string, sign: string, can: boolean, run: () => void) => (
     <button
       type="button"
       class="av-plain av-undo"
       aria-label={name}
-      // And not disabled, which would take the keyboard's place away.
+      // A disabled button would lose the keyboard focus.
       aria-disabled={!can}
       title={`${name} (${keys})`}
       onClick={run}
@@ -611,7 +618,7 @@ function Undo({ history }: { history: History }) {
   );
 }
 
-/** Controls that are out of sight, undo, the button for the keys, and the export menu. */
+/** Render the button for hidden controls, undo, the button for the help, and the export menu. */
 function Actions(
   props: Pick<FrameProps, "exports" | "form" | "more"> & {
     helping: Signal<boolean>;
@@ -665,7 +672,7 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
   );
 }
 
-/** A view that stands among others, in one frame with them. */
+/** Render a view that shares a frame with other views. */
 function PaneFrame(
   props: Pick<
     FrameProps,
@@ -695,7 +702,7 @@ function PaneFrame(
 function Frame(props: FrameProps) {
   const helping = useSignal(false);
   const compact = props.form === "compact";
-  // Where it has no room above the picture, it stands below.
+  // The compact form has no space above the plot, so the subtitle follows below it.
   const below = compact ? [props.subtitle] : [];
   const notes = [...below, ...props.notes].map((note) => (
     <p class={`av-note${note === below[0] ? " av-subtitle-below" : ""}`} key={note}>
@@ -703,7 +710,7 @@ function Frame(props: FrameProps) {
     </p>
   ));
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
+    // biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the controls inside.
     <div
       class={`av-frame${compact ? " av-compact" : ""}`}
       onKeyDown={keysOf(helping)}

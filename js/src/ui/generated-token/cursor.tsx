@@ -1,4 +1,6 @@
-/** The generated-token cursor: a slider over the tokens that a model produced, and their candidates. */
+/**
+ * Control for the tokens that a model produced: a slider, and the candidates of the chosen token.
+ */
 
 import { useEffect } from "preact/hooks";
 import type { Candidate, Prediction } from "../../client/protocol";
@@ -9,7 +11,7 @@ import type { ViewContext } from "../view/define-view";
 import { isGenerating, type RecordState } from "../view/record";
 import { assign } from "../view/state";
 
-/** Brings the query into sight that shows a token of the answer. */
+/** Move the window of the view to the query that shows the chosen token. */
 export function useRevealed<S extends RecordState>(
   context: ViewContext<S>,
   reveal: ((query: number) => Partial<S>) | undefined,
@@ -35,7 +37,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
   const count = predictions.length;
   if (!selection || count === 0) return null;
 
-  // 0 stands for none of the tokens, so that the way back to the whole picture is on the slider, too.
+  // Step 0 means no token, so the slider also leads back to the whole picture.
   const step = at === null ? 0 : at + 1;
   const texts = selection.queries.text;
   return (
@@ -96,7 +98,7 @@ function Token({ text }: { text: string }) {
   return <b class="av-generated-token">{printable(text)}</b>;
 }
 
-/** The likeliest tokens, and the one that came, also where it is none of them. */
+/** Render the most likely tokens, and the produced token even if it is not among them. */
 function Candidates({ of }: { of: Prediction }) {
   const { candidates, token } = of;
   const among = candidates.some((each) => each.id === token.id);

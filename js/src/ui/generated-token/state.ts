@@ -1,32 +1,34 @@
 /**
- * Which of the tokens that a model produced a view shows: one position, in three traits.
+ * Cursor of a generated answer: one position, stored in three traits.
  *
- * The same as `attnviz.views.generated_token` in Python, for pages without a kernel; both are held
- * against `tests/fixtures/generated_token.json`.
+ * `attnviz.views.generated_token` is the same code in Python. This file serves pages without a
+ * kernel. `tests/fixtures/generated_token.json` tests both.
  */
 
 import type { Prediction, TokenList } from "../../client/protocol";
 import { formatProbability, quoted } from "../text/captions";
 
-/** Which token is shown, and by which row. */
+/** Chosen token of the answer, and the row that shows it. */
 export interface Cursor {
-  /** The pinned query. */
+  /** Pinned query. */
   token: number | null;
-  /** Which of the tokens that were produced. */
+  /** Index of the token among those that the model produced. */
   prediction: number | null;
-  /** Whether it is shown where it is itself the query. */
+  /**
+   * Whether the row is that of the token itself as query, instead of the query that predicted it.
+   */
   as_query: boolean;
 }
 
-/** The query whose row shows a token that was produced. */
+/** Return the query whose row shows a produced token. */
 export function queryOf(each: Prediction, asQuery: boolean): number {
   return (asQuery ? each.row : null) ?? each.query;
 }
 
 /**
- * Lets the others follow what was set.
+ * Return the cursor with consistent fields. The fields that did not change follow the one that did.
  *
- * Where pin and prediction were both set, and differ, the pin counts.
+ * If token and prediction changed and disagree, the token has priority.
  */
 export function settled(
   predictions: readonly Prediction[],
@@ -48,14 +50,17 @@ export function settled(
   return { ...now, prediction: found < 0 ? null : found };
 }
 
-/** Where the text that the model produced begins among the tokens; null where no other is before it. */
+/** Return the index of the first token of the answer, or null if only special tokens precede it. */
 export function answerStart({ predictions = [], special }: TokenList): number | null {
   const first = predictions[0] ? predictions[0].query + 1 : 0;
   const before = Array.from({ length: first }, (_, index) => index);
   return before.every((index) => special.includes(index)) ? null : first;
 }
 
-/** What a query predicted: `, predicting “street” (0.62),`; "" where it did not. */
+/**
+ * Describe the prediction of a query: `, predicting “street” (0.62),`, or "" if it predicted no
+ * token of the answer.
+ */
 export function predictingInWords(
   selection: { queries: TokenList; asQuery?: boolean },
   query: number,

@@ -1,13 +1,13 @@
-/** Which head stands where in a grid, where cells lie, and which are in sight. Pure functions. */
+/** Grid of heads: order and positions of cells, and the visible part. All functions are pure. */
 
 import type { StackDescription } from "../../client/protocol";
 import { countHeads, headsOf, type Scores } from "../../client/source";
 import { rankOf } from "../effects/effects";
 
-/** Heads that are offered: everywhere, or by layer. */
+/** Heads to show, in all layers or by layer. null shows all. */
 export type IncludeHeads = number[] | Record<string, number[]> | null;
 
-/** One head. */
+/** Number of a head and of its layer. */
 export interface HeadIndex {
   layer: number;
   head: number;
@@ -17,12 +17,12 @@ export function isSameHead(one: HeadIndex | null, other: HeadIndex | null): bool
   return one?.layer === other?.layer && one?.head === other?.head;
 }
 
-/** A cell with the score that it is ordered by. */
+/** Head with the score by which it is ordered. */
 export interface ScoredHead extends HeadIndex {
   score: number | null;
 }
 
-/** The heads of every layer that are offered, in the order of `stack.layers`. */
+/** Return the heads to show in every layer, in the order of `stack.layers`. */
 export function offeredHeads(stack: StackDescription, include: IncludeHeads): number[][] {
   return stack.layers.map((layer) => {
     const all = headsOf(stack, layer);
@@ -32,21 +32,21 @@ export function offeredHeads(stack: StackDescription, include: IncludeHeads): nu
   });
 }
 
-/** Rows of cells; where a layer lacks a head there is null. */
+/** Rows of cells. Cells are null if the layer lacks the head. */
 export interface HeadGrid {
   stack: string;
-  /** Numbers of the heads in the columns; null in a gallery, where columns mean nothing. */
+  /** Numbers of the heads in the columns, or null in a gallery, whose columns have no meaning. */
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
-  /** Heads that are shown, that are offered, and that the stack has. */
+  /** Numbers of heads in the grid, of heads to show, and of heads in the stack. */
   shown: number;
   offered: number;
   all: number;
-  /** The name of the scores that cells are ordered by. */
+  /** Name of the score that orders the cells, or null. */
   score: string | null;
 }
 
-/** Layers downwards, heads to the right, each in the column of its own number. */
+/** Return a grid with one row per layer and one column per head number. */
 export function layerGrid(stack: StackDescription, offered: number[][]): HeadGrid {
   const columns = [...new Set(offered.flat())].sort((a, b) => a - b);
   const rows: HeadGrid["rows"] = [];
@@ -68,8 +68,8 @@ export function layerGrid(stack: StackDescription, offered: number[][]): HeadGri
 }
 
 /**
- * All heads by falling score, or by its size; those without one last, those below the least score
- * not at all.
+ * Order heads by decreasing score, or by decreasing absolute value. Heads without a score come
+ * last. Heads below `least` are dropped.
  */
 export function rankedCells(
   stack: StackDescription,
@@ -83,11 +83,11 @@ export function rankedCells(
   );
   const value = (cell: ScoredHead): number => rankOf(cell.score, bySize);
   const ranked = cells.filter((cell) => least === null || value(cell) >= least);
-  // Equal scores keep the order of the layers: sorting is stable.
+  // The sort is stable, so equal scores keep the order of the layers.
   return ranked.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
 }
 
-/** Ranked cells in rows of `perRow`. */
+/** Return a grid of ranked cells in rows of `perRow`. */
 export function galleryGrid(
   stack: StackDescription,
   offered: number[][],
@@ -112,7 +112,7 @@ export function galleryGrid(
   };
 }
 
-/** Where a cell is: its row and its place in it. */
+/** Row and column of a cell. */
 export interface GridPosition {
   row: number;
   column: number;
@@ -137,7 +137,7 @@ function nearest(row: readonly (HeadIndex | null)[], column: number): number {
   return best;
 }
 
-/** The cell that `rows` and `columns` steps lead to; over gaps, and no further than the last. */
+/** Return the cell after a number of steps. Gaps are skipped, and the ends stop the movement. */
 export function stepCell(
   grid: HeadGrid,
   from: GridPosition,
@@ -164,32 +164,32 @@ export function stepCell(
   return { row, column };
 }
 
-/** Where cells lie, in pixels: labels first, then a cell every `across` and `down`. */
+/** Positions of labels and cells, in pixels. */
 export interface GridCells {
-  /** The side of a cell's picture, and how far its frame goes beyond it on each side. */
+  /** Side of a cell's picture, and the width of its frame on each side. */
   cell: number;
   frame: number;
-  /** From one cell to the next. */
+  /** Distances from one cell to the next. */
   across: number;
   down: number;
-  /** Of the labels on the left and above. */
+  /** Sizes of the row labels and the column labels. */
   left: number;
   top: number;
   columns: number;
-  /** Of all cells with their labels. */
+  /** Size of all cells with their labels. */
   width: number;
   height: number;
 }
 
-/** Cells in the box that they scroll in. */
+/** Positions of cells, with the size of their scroll box. */
 export interface GridLayout extends GridCells {
   boxWidth: number;
   boxHeight: number;
 }
 
 /**
- * Cells in a box of at most `width` and `mostHeight` that they scroll in: once they scroll downwards,
- * the bar takes some of the width that they are laid out in.
+ * Return the layout in a scroll box of at most `width` by `mostHeight`. A vertical scroll bar
+ * reduces the available width.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
@@ -208,26 +208,28 @@ export function inScrollBox<Cells extends GridCells>(
   };
 }
 
-/** What a column's label says: the number alone where there is little room. */
+/** Return the label of a column, which is only the number in a narrow grid. */
 export function columnLabel(head: number, layout: GridLayout): string {
   return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
 }
 
-/** What a row's label says. */
+/** Return the label of a row. */
 export function rowLabel(layer: number | undefined, layout: GridLayout): string {
   if (layout.left > 40) return `layer ${layer}`;
   return layout.left > 30 ? `L${layer}` : String(layer);
 }
 
-/** Every so-manieth row or column has a label where they are as narrow as this. */
+/**
+ * Return the distance between labelled rows or columns, given the distance of two cells in pixels.
+ */
 export function labelledEvery(each: number): number {
   return each >= 14 ? 1 : 5;
 }
 
-/** Columns are drawn, and asked for, so many at once. */
+/** Number of columns per canvas and per request. */
 export const CHUNK = 16;
 
-/** What of the grid is in sight: rows and chunks of columns from a first to before a last. */
+/** Visible part of a grid: ranges of rows and of chunks of columns. */
 export interface Sight {
   rows: [number, number];
   chunks: [number, number];
@@ -251,12 +253,12 @@ export function sightOf(
   };
 }
 
-/** What a scroll bar takes of a box. */
+/** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
-/** Pixels that a cell may lack and still is seen. */
+/** Number of pixels of a cell that may be hidden if it counts as visible. */
 const NEARLY = 3;
 
-/** Rows and columns whose cells are in sight as a whole: the first, and the one after the last. */
+/** Return the ranges of rows and columns whose cells are completely visible. */
 export function wholeInSight(
   layout: GridLayout,
   numRows: number,
@@ -267,7 +269,7 @@ export function wholeInSight(
   const sideways = width + upright > boxWidth ? SCROLLBAR : 0;
   const within = (from: number, room: number, bar: number, each: number, count: number) => {
     const first = Math.max(0, Math.ceil((from - NEARLY) / each));
-    // At the end all is in sight, also where a browser's bars take no room.
+    // The last cells are completely visible, even if the browser overlays its scroll bars.
     const atEnd = from + room >= count * each - NEARLY;
     const last = atEnd ? count : Math.floor((from + room - bar - cell + NEARLY) / each) + 1;
     return [first, Math.max(first, Math.min(count, last))] as [number, number];
@@ -279,9 +281,9 @@ export function wholeInSight(
 }
 
 /**
- * The cell that lies somewhere in a grid; null between cells, and where labels hide them.
+ * Return the head at a point, or null between cells and under the labels.
  *
- * @param x, y pixels from the corner of all cells with their labels, scrolled or not.
+ * @param x, y pixels from the corner of all cells with their labels, including the scrolled part.
  */
 export function cellAt(
   grid: HeadGrid,
@@ -295,7 +297,7 @@ export function cellAt(
   return grid.rows[row]?.[column] ?? null;
 }
 
-/** Cells of a row in a chunk of columns. */
+/** Return the cells of a row in a chunk of columns. */
 export function chunkOf<T>(row: readonly T[], chunk: number): T[] {
   return row.slice(chunk * CHUNK, (chunk + 1) * CHUNK);
 }

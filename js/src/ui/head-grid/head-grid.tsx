@@ -1,4 +1,4 @@
-/** A virtual grid of heads: what of it is in sight stands in the page, painted row by row. */
+/** Virtual grid of heads. Only its visible part is in the document, painted row by row. */
 
 // biome-ignore-all lint/a11y/useSemanticElements: a table cannot leave out what is not in sight.
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus.
@@ -26,31 +26,31 @@ import {
 } from "./grid";
 import type { HeadGridStore } from "./store";
 
-/** How a cell stands in the page; its picture is painted. */
+/** Attributes and content of a cell. Its picture is painted on a canvas. */
 export interface CellLook {
-  /** What is read out. */
+  /** Label for screen readers. */
   label: string;
   selected: boolean;
   style?: string;
   content?: ComponentChildren;
 }
 
-/** The head that was clicked, and the size of its cell then. */
+/** Clicked head, and the size of its cell at that time. */
 interface ClickedHead extends HeadIndex {
   cell: number;
 }
 
 type Cells = readonly (ScoredHead | null)[];
 
-/** How cells are painted: a stretch of a row at once, again when what it is painted from changes. */
+/** Painting of cells. A chunk of a row is painted at once, and again when its sources change. */
 export interface GridPainting {
-  /** What any picture depends on. */
+  /** Signals on which all pictures depend. */
   follows: readonly ReadonlySignal<unknown>[];
-  /** What the picture of some cells is made from, undefined for what is still to come. */
+  /** Return the data that the picture of `cells` depends on, with undefined for missing data. */
   sources: (cells: Cells) => readonly unknown[];
-  /** Paints a stretch of a row; its first cell has its corner at (0, 0). */
+  /** Paint a chunk of a row whose first cell has its corner at (0, 0). */
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
-  /** Called after painting, with whether all that is in sight is painted. */
+  /** Called after painting, with whether all visible cells are painted. */
   onPainted: (complete: boolean) => void;
 }
 
@@ -58,23 +58,25 @@ export interface HeadGridProps {
   store: HeadGridStore;
   box: RefObject<HTMLDivElement | null>;
   label: string;
-  /** Said in the corner where columns have numbers alone. */
+  /** Text of the corner if the columns have only numbers as labels. */
   corner?: string;
   look: (head: ScoredHead, grid: HeadGrid) => CellLook;
-  /** What stands below a cell; `x` is the left edge of its picture. */
+  /** Render content below a cell. `x` is the left edge of its picture. */
   below?: (head: ScoredHead, x: number) => ComponentChildren;
   hint: (head: HeadIndex, grid: HeadGrid) => Pick<Hint, "title" | "rows"> | null;
   painting: GridPainting;
   open: (head: HeadIndex) => void;
-  /** Called with the head that the keyboard moved to. */
+  /** Called with the head that was reached by keyboard. */
   onMove?: (head: HeadIndex) => void;
-  /** Further keys; true where one was used. */
+  /** Handle other keys. Return true if the key was used. */
   onKey?: (key: string, head: HeadIndex | null) => boolean;
-  /** The layer to scroll to while there is no current head. */
+  /** Layer to scroll to if there is no current head. */
   layer?: number | undefined;
-  /** Scrolls to the current head also when this changes. */
+  /** Scroll to the current head again when this value changes. */
   scrollAgain?: string;
-  /** Of thousands of cells only those that stand out are in the page; the others are painted. */
+  /**
+   * Whether only current cells are in the document, for thousands of cells. All cells are painted.
+   */
   sparse?: boolean;
   children?: ComponentChildren;
 }
@@ -89,7 +91,7 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   const active = store.cursor.value ?? store.current.value;
   const clicked = useRef<ClickedHead | null>(null);
   useScrolling(props, clicked);
-  // As text, so that scrolling on changes nothing.
+  // The signal contains text, so it does not change during every scroll.
   const hidden = useComputed(() => {
     const now = store.layout.value;
     if (!now) return "";
@@ -119,7 +121,7 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.metaKey || event.ctrlKey || event.altKey || !handleKey(event.key, props)) return;
     hint.value = null;
-    // A notebook would go to another of its cells.
+    // A notebook would select another cell of the notebook.
     event.preventDefault();
     event.stopPropagation();
   };
@@ -193,7 +195,7 @@ function cellId(id: string, { layer, head }: HeadIndex): string {
   return `${id}-${layer}-${head}`;
 }
 
-/** The head of the cell that an event is of; null where it is of none. */
+/** Return the head of the cell that an event belongs to, or null. */
 export function headOfCell(event: Event, id: string): HeadIndex | null {
   const name = (event.target as Element).closest("[role=gridcell]")?.id;
   const [layer, head] =
@@ -204,7 +206,7 @@ export function headOfCell(event: Event, id: string): HeadIndex | null {
   return layer === undefined || head === undefined ? null : { layer, head };
 }
 
-/** Rows and columns that a key moves by; null where it does not move. */
+/** Return the number of rows and columns that a key moves by, or null for other keys. */
 function stepOf(key: string, layout: GridLayout | null): [number, number] | null {
   const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
   const steps: Record<string, [number, number]> = {
@@ -220,7 +222,7 @@ function stepOf(key: string, layout: GridLayout | null): [number, number] | null
   return steps[key] ?? null;
 }
 
-/** Does what a key asks for; false where it asks for nothing here. */
+/** Handle a key. Return false if the key has no effect. */
 function handleKey(key: string, { store, open, onMove, onKey }: HeadGridProps): boolean {
   const step = stepOf(key, store.layout.peek());
   if (step) {
@@ -237,7 +239,7 @@ function handleKey(key: string, { store, open, onMove, onKey }: HeadGridProps): 
   return onKey?.(key, head) ?? false;
 }
 
-/** Scrolls to the head that the keyboard or another view comes to. */
+/** Scroll to the head that the keyboard or another view selects. */
 function useScrolling(
   { store, box, layer, scrollAgain }: HeadGridProps,
   clicked: RefObject<ClickedHead | null>,
@@ -247,7 +249,7 @@ function useScrolling(
   const cursor = store.cursor.value;
   const current = store.current.value;
   const show = (head: HeadIndex | null, acrossToo: boolean): void => {
-    // What was clicked is in sight, if only in part: it stays under the pointer.
+    // A clicked cell stays under the pointer, even if it is only partly visible.
     if (head && isSameHead(head, clicked.current) && layout?.cell === clicked.current?.cell) return;
     clicked.current = null;
     const at = grid && findCell(grid, head);
@@ -259,14 +261,14 @@ function useScrolling(
   useEffect(() => {
     if (current) show(current, true);
     else if (layer !== undefined && grid?.columns) {
-      // The row of the layer, wherever it begins.
+      // Scroll to the row of the layer, but not sideways.
       const row = grid.rows.find((each) => each.some((cell) => cell?.layer === layer));
       show(row?.find((cell) => cell !== null) ?? null, false);
     }
   }, [current?.layer, current?.head, layer, grid?.stack, grid?.score, scrollAgain]);
 }
 
-/** Scrolls a box until a row is in sight, and its column where that is wanted. */
+/** Scroll a box until a row is visible, and its column if `acrossToo`. */
 function scrollTo(
   box: HTMLElement,
   layout: GridLayout,
@@ -335,7 +337,7 @@ function Row(props: Inner & { row: number }) {
     .map((cell) =>
       props.sparse && !isSameHead(cell, cursor) && !isSameHead(cell, current) ? null : cell,
     );
-  // Without any cell and without its label it is a row of nothing.
+  // A row without cells and without a label has no role.
   const empty = !grid.columns && present.every((cell) => cell === null);
   return (
     <div
@@ -383,7 +385,7 @@ function Row(props: Inner & { row: number }) {
               id={cellId(store.id, cell)}
               role="gridcell"
               class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
-              // Cells beside each other count on from the first.
+              // Adjacent cells continue the index of the first one.
               aria-colindex={i === 0 || !present[i - 1] ? column + offset : undefined}
               aria-label={label}
               aria-selected={selected || undefined}
@@ -403,14 +405,14 @@ function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
   return (cells.length - 1) * across + cell;
 }
 
-/** What is still to come is left out of a picture after so many milliseconds. */
+/** Delay in milliseconds after which a picture is painted without missing data. */
 const LATE_MS = 120;
 
-/** Paints the canvases that lie in the grid, as far as what they show has come. */
+/** Paint the canvases of the grid from the available data. */
 function Painter({ store, box, painting }: HeadGridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, readonly unknown[]>(), []);
-  // Read so that this is rendered, and paints, when one of them changes: after the grid, which
-  // stands above it, has.
+  // Read the signals, so that this component renders again, and paints, after the grid above it has
+  // changed.
   for (const each of [store.grid, store.layout, store.sight, ...painting.follows]) each.value;
 
   const paint = (partly: boolean): boolean => {
@@ -443,7 +445,7 @@ function Painter({ store, box, painting }: HeadGridProps) {
     const complete = paint(false);
     painting.onPainted(complete);
     clearTimeout(waiting.current);
-    // Most of it comes together: a picture is made without the rest only where that is late.
+    // Most data arrives together, so paint an incomplete picture only after a delay.
     if (!complete) waiting.current = setTimeout(() => paint(true), LATE_MS);
   });
   return null;

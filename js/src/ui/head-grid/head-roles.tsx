@@ -1,8 +1,8 @@
 /**
- * The roles of heads, as views of one text name them.
+ * Roles of heads, in views of one text.
  *
- * A role is found over a corpus (`attnviz.head_statistics`) and says nothing of the text that is
- * shown: what is written of it says so.
+ * Roles are found over a corpus (`attnviz.head_statistics`) and do not describe the shown text. The
+ * captions say this.
  */
 
 import type { StackDescription } from "../../client/protocol";
@@ -14,22 +14,25 @@ import { inkOn, MOST_COLOURS, type Palette } from "../colors/palette";
 import { counted } from "../text/captions";
 import type { HeadIndex } from "./grid";
 
-/** What heads are ordered by where those of the same role stand together. */
+/** Name of the order in which heads of the same role are adjacent. */
 export const BY_ROLE = "role";
 
-/** Of a stack, layer by layer and head by head; null where a head has no role. */
+/** Roles of the heads of a stack, by layer and head, or null for heads without a role. */
 export interface NamedHeads {
   names: (string | null)[][];
-  /** With the score: "induction 0.98 ± 0.01". */
+  /** Names with scores: "induction 0.98 ± 0.01". */
   labels: (string | null)[][];
-  /** What heads are ordered by. */
+  /** Numbers by which the heads are ordered. */
   ranks: (number | null)[][];
 }
 
-/** The sign of heads without a role. */
+/** Symbol of heads without a role. */
 export const NO_ROLE = "·";
 
-/** A letter for each name, none twice: its first where that is free, else another of its own. */
+/**
+ * Return a distinct letter for every name: the first free letter of the name, otherwise any free
+ * letter.
+ */
 export function signsOf(names: readonly string[]): string[] {
   const taken = new Set<string>();
   return names.map((name) => {
@@ -40,7 +43,7 @@ export function signsOf(names: readonly string[]): string[] {
   });
 }
 
-/** A role as a letter on a colour, and how many heads have it. */
+/** Role as a letter on a coloured background, with its number of heads. */
 export interface RoleSign {
   name: string;
   sign: string;
@@ -48,7 +51,7 @@ export interface RoleSign {
   count: number;
 }
 
-/** Roles that any head has, that of the fewest heads first; of equally many in the order given. */
+/** Return the roles that heads have, by increasing number of heads. Ties keep their order. */
 export function signedRoles<Kind extends { name: string; count: number }>(
   kinds: readonly Kind[],
   palette: Palette,
@@ -58,12 +61,12 @@ export function signedRoles<Kind extends { name: string; count: number }>(
   return there.map((kind, place) => ({
     ...kind,
     sign: signs[place] ?? "?",
-    // The letters tell more than eight apart.
+    // More than eight roles differ only by their letters.
     color: place < MOST_COLOURS ? (palette.heads[place] ?? palette.neutral) : palette.neutral,
   }));
 }
 
-/** The same of the heads of a view of one text. */
+/** Return the role letters for a view of one text. */
 export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSign[] {
   const kinds = new Map<string, { name: string; count: number; rank: number }>();
   roles?.names.forEach((heads, at) => {
@@ -79,7 +82,7 @@ export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSi
   );
 }
 
-/** The letter on its colour. */
+/** Render a letter on its background. */
 export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
   return (
     <span
@@ -92,7 +95,7 @@ export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
   );
 }
 
-/** The meaning of the letters below heads. */
+/** Render the legend of the letters below heads. */
 export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   return (
     <p class="av-role-legend">
@@ -105,7 +108,7 @@ export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   );
 }
 
-/** The letter on its colour in a figure, its middle at (x, y). */
+/** Return the marks of a letter in a figure, centred at (x, y). */
 export function roleMarks(
   { sign, color }: Pick<RoleSign, "sign" | "color">,
   [x, y]: [number, number],
@@ -118,7 +121,7 @@ export function roleMarks(
   ];
 }
 
-/** Roles with their letters, in rows that fit. */
+/** Return the legend of roles in a figure, wrapped to `width`. */
 export function roleBox(signs: readonly RoleSign[], palette: Palette, width: number): Box {
   const marks: Mark[] = [];
   const side = 14;
@@ -142,7 +145,7 @@ export interface HeadRole {
   label: string;
 }
 
-/** The role of a head; null where it has none. */
+/** Return the role of a head, or null. */
 export function roleOf(
   roles: NamedHeads | null | undefined,
   stack: Pick<StackDescription, "layers">,
@@ -153,15 +156,15 @@ export function roleOf(
   return name ? { name, label: roles?.labels[at]?.[head] ?? name } : null;
 }
 
-/** "1.0 induction 0.98 ± 0.01" */
+/** Return a label like "1.0 induction 0.98 ± 0.01". */
 export function labelOf({ layer, head }: HeadIndex, role: HeadRole): string {
   return `${layer}.${head} ${role.label}`;
 }
 
-/** Heads of a role that a caption names. */
+/** Maximum number of heads per role in a caption. */
 const MOST_NAMED = 4;
 
-/** Which heads have which role, in a sentence; "" where no roles are given. */
+/** Describe which heads have which role, or return "" without roles. */
 export function rolesInWords(roles: NamedHeads | null, stack: StackDescription): string {
   if (!roles) return "";
   const heads = new Map<string, { rank: number; of: string[] }>();
@@ -187,19 +190,19 @@ export function rolesInWords(roles: NamedHeads | null, stack: StackDescription):
   return `${count} of ${all} ${has} a role, found over a corpus and not in what is shown (layer.head): ${named.join("; ")}.`;
 }
 
-/** Pixels of a letter of a role's name. */
+/** Approximate width of a letter in a role's name, in pixels. */
 const LETTER = 5.2;
 
-/** The beginning of a role's name, as far as it fits below a picture. */
+/** Return a role's name, shortened to `width` pixels. */
 export function fittedName(name: string, width: number): string {
   const most = Math.floor(width / LETTER);
   return name.length <= most ? name : `${name.slice(0, Math.max(1, most - 1))}…`;
 }
 
-/** Roles that a line below the heads names in full. */
+/** Maximum number of roles in the line below the heads. */
 const MOST_IN_LINE = 8;
 
-/** The roles of some heads with their scores, below the heads of a layer. */
+/** Render the roles of `heads` with their scores, below the heads of a layer. */
 export function RoleLine(props: {
   layer: number;
   heads: readonly number[];

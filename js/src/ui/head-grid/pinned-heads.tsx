@@ -1,14 +1,14 @@
-/** The heads that give most weight from the pinned query to the pinned key, in one sentence. */
+/** Sentence with the heads that give the most weight from the pinned query to the pinned key. */
 
 import { headName, quantityOf, quotedAt, written } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign } from "../view/state";
 
-/** As many heads are named. */
+/** Maximum number of named heads. */
 const MAX_NAMED = 4;
 
-/** Heads of all layers by falling size of their scores, as many as are named. */
+/** Return the heads of all layers with the largest absolute scores, at most `MAX_NAMED`. */
 export function strongestHeads(
   layers: readonly number[],
   scores: readonly (readonly (number | null)[])[],
@@ -20,7 +20,10 @@ export function strongestHeads(
   return heads.filter(({ score }) => score !== 0).slice(0, MAX_NAMED);
 }
 
-/** Each head is a button that shows it. Nothing unless a query and a key are pinned. */
+/**
+ * Render the sentence, with a button per head that shows it. Render nothing unless a query and a
+ * key are pinned.
+ */
 export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) {
   const { record, state } = context;
   const selection = record.selection.value;

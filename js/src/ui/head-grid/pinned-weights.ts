@@ -1,12 +1,12 @@
-/** The weight that every head gives to the pinned tokens: heads can be ordered by it. */
+/** Weights of all heads at the pinned tokens, by which heads can be ordered. */
 
 import type { Range, StackDescription } from "../../client/protocol";
 import type { Scores, Source } from "../../client/source";
 
-/** The name of this order of heads. */
+/** Name of this order. */
 export const BY_PIN = "pinned";
 
-/** The pinned query, and the pinned key if there is one. */
+/** Pinned query, and pinned key or null. */
 export interface Pin {
   query: number;
   key: number | null;
@@ -16,14 +16,14 @@ export function isSamePin(a: Pin | null, b: Pin | null): boolean {
   return a?.query === b?.query && a?.key === b?.key;
 }
 
-/** The words of a caption for an order of heads. */
+/** Return the name of an order of heads in a caption. */
 export function orderLabel(order: string): string {
   return order === BY_PIN ? "weight of the pinned tokens" : order;
 }
 
 /**
- * The weight of every head of a stack from the pinned query to the pinned key, layer by layer.
- * Without a pinned key, the largest weight of the query.
+ * Return the weight of every head of a stack from the pinned query to the pinned key, by layer.
+ * Without a pinned key, use the largest weight of the query.
  */
 export async function pinnedWeights(
   source: Source,
@@ -44,7 +44,7 @@ export async function pinnedWeights(
   );
 }
 
-/** The number that is largest in size, with its sign. */
+/** Return the number with the largest absolute value. */
 function largest(row: Float32Array): number {
   return row.reduce((most, each) => (Math.abs(each) > Math.abs(most) ? each : most), 0);
 }

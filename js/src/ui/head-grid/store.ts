@@ -1,4 +1,4 @@
-/** The live state of a grid of heads: what of it is in sight, and where the keyboard is. */
+/** State of a grid of heads: its visible part and the keyboard cursor. */
 
 import { computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import {
@@ -18,13 +18,13 @@ export function createHeadGrid(options: {
   grid: ReadonlySignal<HeadGrid | null>;
   layout: ReadonlySignal<GridLayout | null>;
   current: ReadonlySignal<HeadIndex | null>;
-  /** Whether the current head stands out, so that the first key already moves on from it. */
+  /** Return whether the current head is highlighted. The first arrow key then moves the cursor. */
   isOpen?: () => boolean;
 }) {
   const { grid, layout, current, isOpen = () => false } = options;
   const scroll = signal({ x: 0, y: 0 });
   const cursor = signal<HeadIndex | null>(null);
-  // As text, so that scrolling within a row changes nothing.
+  // The signal contains text, so it does not change while scrolling within a row.
   const sightText = computed(() =>
     layout.value && grid.value
       ? JSON.stringify(sightOf(layout.value, grid.value.rows.length, scroll.value))
@@ -39,23 +39,26 @@ export function createHeadGrid(options: {
     return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
   };
   return {
-    /** The start of the names that its cells have in the page. */
+    /** Prefix of the cells' element ids. */
     id: `av-grid-${instances++}`,
     grid,
     layout,
     sight: computed<Sight | null>(() => JSON.parse(sightText.value)),
     scroll,
-    /** The head that the view is at, and the one that the keyboard is at. */
+    /** Head that the view shows, and head of the keyboard cursor. */
     current,
     cursor,
-    /** Where the cursor is or would begin: at the current head, or the first. */
+    /**
+     * Return the position of the cursor or, without one, its start: the current head or the first
+     * cell.
+     */
     position,
-    /** Moves the cursor; null where there is no head. */
+    /** Move the cursor and return its head, or null without cells. */
     move: (rows: number, columns: number): HeadIndex | null => {
       const now = grid.peek();
       const from = position();
       if (!now || !from) return null;
-      // The first press only shows where the keyboard is.
+      // The first key press only shows the cursor.
       const fresh = cursor.peek() === null && !untracked(isOpen);
       const to = fresh ? from : stepCell(now, from, rows, columns);
       const cell = now.rows[to.row]?.[to.column];

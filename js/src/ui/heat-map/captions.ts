@@ -1,4 +1,4 @@
-/** The captions of a heat map. Pure functions. */
+/** Captions of a heat map. All functions are pure. */
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import type { Range } from "../../client/protocol";
@@ -31,7 +31,7 @@ import type { Line } from "./marks";
 import type { Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
 
-/** "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
+/** Describe the heads: "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
 export function whatInWords({
   heads,
   chosen,
@@ -43,7 +43,7 @@ export function whatInWords({
     : `mean of ${headsInWords(chosen)}`;
 }
 
-/** The stack, its tokens, which heads and the precision. */
+/** Return the subtitle: the stack, its tokens and the precision. */
 export function subtitleOf(viewport: Viewport, error: number | null): string {
   const same = viewport.stack.key_tokens === null;
   const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
@@ -51,14 +51,17 @@ export function subtitleOf(viewport: Viewport, error: number | null): string {
   return [stackName(baseName(viewport.stack)), tokens, ...exact].join(" · ");
 }
 
-/** A cell of the grid and its weight. */
+/** Cell of the grid, with its weight. */
 interface Strong {
   row: number;
   column: number;
   weight: number;
 }
 
-/** The strongest cells, the strongest first: of signed numbers those of the largest sizes. */
+/**
+ * Return the cells with the largest weights in decreasing order. Signed numbers count by their
+ * absolute values.
+ */
 export function strongestCells(
   grid: Grid,
   most: number,
@@ -80,7 +83,7 @@ export function strongestCells(
   return cells;
 }
 
-/** “it”, or "queries 8 to 15". */
+/** Describe a row or column of cells: “it”, or "queries 8 to 15". */
 export function cellInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
   const axis = side === "query" ? viewport.rows : viewport.columns;
   const { text } = side === "query" ? viewport.queries : viewport.keys;
@@ -89,7 +92,7 @@ export function cellInWords(viewport: Viewport, side: "query" | "key", cell: num
   return rangeInWords([start, stop], side, side === "query" ? "queries" : "keys");
 }
 
-/** "mean of 4 × 4 weights", or "" where a cell is one weight. */
+/** Describe pooling: "mean of 4 × 4 weights", or "" if a cell is one weight. */
 export function pooledInWords(viewport: Viewport, row: number, column: number): string {
   const [top, bottom] = tokensOf(viewport.rows, row);
   const [left, right] = tokensOf(viewport.columns, column);
@@ -100,7 +103,7 @@ export function pooledInWords(viewport: Viewport, row: number, column: number): 
   return `${how} of ${high} × ${wide} ${pluralOf(quantityOf(stack))}`;
 }
 
-/** The strongest of a pinned line, as place in its window and weight. */
+/** Return the largest value of a pinned line, with its token index. */
 function strongestOf(line: Line): { index: number; weight: number } | null {
   let best: { index: number; weight: number } | null = null;
   line.values.forEach((weight, i) => {
@@ -110,21 +113,24 @@ function strongestOf(line: Line): { index: number; weight: number } | null {
   return best;
 }
 
-/** What captions are made from. */
+/** Input of the captions. */
 export interface CaptionInput {
   viewport: Viewport;
   grid: Grid;
-  /** Pins as they are asked for. */
+  /** Requested pins. */
   token: number | null;
   key: number | null;
-  /** Weights of what is pinned. */
+  /** Weights of the pinned query and of the pinned key. */
   row: Line | null;
   column: Line | null;
-  /** Effects of the keys, which have bars. */
+  /** Effects of the keys, drawn as bars. */
   effects?: TokenEffects | null;
 }
 
-/** From so many keys on nearly all weights are less than a hundredth. */
+/**
+ * From this many keys on, nearly all weights are below 0.01, so they are written with two
+ * significant digits.
+ */
 const MANY_KEYS = 1000;
 
 function weightInWords({ stack, keys }: Viewport, weight: number): string {
@@ -138,12 +144,15 @@ function whereOf(viewport: Viewport): string {
   return `Layer ${viewport.layer}, ${whatInWords(viewport)}${pair === "" ? "" : `, ${pair}`}.`;
 }
 
-/** The sentence beside a picture of the same heads as lines: its headline of one head is not repeated. */
+/**
+ * Return the sentence for a heat map beside a line plot of the same heads. For one head it does not
+ * repeat the sentence of the line plot.
+ */
 export function sentenceBesideLines(input: CaptionInput): string {
   return input.viewport.chosen.length === 1 ? whereOf(input.viewport) : sentence(input);
 }
 
-/** Strong weights of a picture come from cells; a pooled cell says what it is. */
+/** Describe a cell with a large weight, and its pooling. */
 function strongInWords(input: CaptionInput, cell: Strong): string {
   const { viewport } = input;
   const from = cellInWords(viewport, "query", cell.row);
@@ -152,7 +161,7 @@ function strongInWords(input: CaptionInput, cell: Strong): string {
   return `${from} to ${to}, ${what === "" ? "" : `${what.split(" ")[0]} `}${weightInWords(viewport, cell.weight)}`;
 }
 
-/** The one sentence: where we are, and what stands out. */
+/** Return the main sentence: the selection and the largest weight. */
 export function sentence(input: CaptionInput): string {
   const { viewport, row, column } = input;
   const where = whereOf(viewport);
@@ -203,7 +212,10 @@ export function sentence(input: CaptionInput): string {
     : `${where} ${inSight}: ${strongInWords(input, best)}.`;
 }
 
-/** Where the strongest cell is between tokens that heads rest on: the strongest between others. */
+/**
+ * Return the strongest cell between other tokens if the strongest one is between resting tokens,
+ * else null.
+ */
 function besideResting(
   { viewport, grid }: CaptionInput,
   best: Strong,
@@ -219,7 +231,7 @@ function besideResting(
 
 const MOST_IN_SUMMARY = 5;
 
-/** Stack, layer, heads, pins and the five strongest weights, in one breath. */
+/** Describe the stack, layer, heads, pins and the five largest weights for screen readers. */
 export function summary(input: CaptionInput): string {
   const { viewport, row, column, grid } = input;
   const query = (index: number): string => quotedAt(viewport.queries.text, index);
@@ -256,10 +268,13 @@ export function summary(input: CaptionInput): string {
   ].join(" ");
 }
 
-/** What the weights in sight sum to, for a query on average; null where that is not known. */
+/**
+ * Return the mean sum of the visible weights per query, or null if it is unknown or the rows are
+ * complete.
+ */
 export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   const { rows, columns } = viewport;
-  // The sum of a row that does not sum to one is unknown until all of the row is loaded.
+  // A row that does not sum to 1 has an unknown sum until it is completely loaded.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
   if (grid.missing > 0 || grid.every !== undefined) return null;
   const numKeys = viewport.keys.text.length;
@@ -275,7 +290,7 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   return Math.min(1, sum / (rows.window[1] - rows.window[0]));
 }
 
-/** Queries whose whole row is in sight and holds no weight. */
+/** Count the queries whose row is completely visible and has no weight. */
 export function emptyQueries(viewport: Viewport, grid: Grid): number {
   const { columns, rows } = viewport;
   if (rows.level > 0 || grid.missing > 0 || grid.every !== undefined) return 0;
@@ -295,24 +310,24 @@ function windowInWords(name: string, window: Range, count: number): string {
   return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${which} of ${count}`;
 }
 
-/** The share of the maximum below which numbers are sent as nothing (`client/codec.ts`). */
+/** Return the share of the maximum below which numbers are encoded as 0 (`client/codec.ts`). */
 function smallest({ signed }: Pick<Viewport["stack"], "signed">): number {
   return (0.5 / (signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
 }
 
-/** What a cell that is drawn as nothing holds: the codec cannot tell the smallest weights from 0. */
+/** Describe the possible values of a blank cell. The codec rounds the smallest weights to 0. */
 export function nothingInWords(
   grid: Pick<Grid, "error" | "maximum" | "largest">,
   stack: Pick<Viewport["stack"], "signed" | "embedded"> = {},
 ): string {
   if (grid.error === 0) return "0";
-  // Of signed numbers a page may leave out all but the strongest.
+  // Pages with signed numbers may contain only the largest absolute values.
   const left = stack.signed && stack.embedded?.form === "strongest";
   const least = left ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
   return `less than ${plainNumber(roundedUp(least))}${stack.signed ? " in size" : ""}`;
 }
 
-/** The second sentence: what is in sight, what a cell is and what colours leave out. */
+/** Return the second sentence: what is visible, what a cell is, and what the colours leave out. */
 export function coverage(
   input: CaptionInput,
   look: { scale: ColorScale; end: number; live: boolean },
@@ -332,7 +347,7 @@ export function coverage(
     const queries = windowInWords("queries", rows.window, numQueries);
     const keys = windowInWords("keys", columns.window, numKeys);
     const sum = sumInSight(viewport, grid);
-    // Not a share: rows with a sink, and masked ones, sum to less than one.
+    // This is not a share, because rows with a sink and masked rows sum to less than 1.
     const weight =
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     const text = `${queries}, ${keys} in sight${weight}.`;
@@ -397,7 +412,7 @@ export function coverage(
     parts.push(tokenEffectsInWords(input.effects, true));
     if (columns.level > 0) parts.push("Of several keys the bar is of the largest in size.");
   }
-  // Of a live picture the line below all captions says it.
+  // In a live view, the line below all captions names the changed run.
   if (!look.live) parts.push(changedInWords(viewport.stack));
   return parts.filter((part) => part !== "").join(" ");
 }

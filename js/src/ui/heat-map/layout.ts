@@ -1,4 +1,4 @@
-/** Positions of a heat map's cells, labels and bars. Pure functions. */
+/** Positions of a heat map's cells, labels and bars. All functions are pure. */
 
 import type { Range, TokenList } from "../../client/protocol";
 import { PRINT_TEXT } from "../../draw/figure-request";
@@ -17,17 +17,17 @@ import {
   viewportOf,
 } from "./viewport";
 
-/** How labels of keys stand above their columns. */
+/** Direction of the labels above the columns: horizontal, diagonal or vertical. */
 type Slope = "level" | "slanted" | "upright";
 
-/** A side's labels. */
+/** Labels of one side. */
 export interface Labels {
-  /** Whether every token has its label; otherwise some have their positions. */
+  /** Whether every token has a label. Otherwise some tokens have their indices. */
   tokens: boolean;
   size: number;
-  /** Pixels that a label may take along its text. */
+  /** Maximum length of a label, in pixels. */
   limit: number;
-  /** The longer side of a patch's picture; 0 where no token is a patch. */
+  /** Longer side of a patch's picture in pixels, or 0 without patches. */
   patchSize: number;
 }
 
@@ -35,21 +35,21 @@ export interface Layout {
   viewport: Viewport;
   width: number;
   height: number;
-  /** The cells' upper left corner and size. */
+  /** Upper left corner and size of the cells. */
   left: number;
   top: number;
   cellsWidth: number;
   cellsHeight: number;
   queryLabels: Labels;
   keyLabels: Labels & { slope: Slope };
-  /** Pixels that bars take below and on the right; 0 without bars. */
+  /** Space for bars below and on the right, in pixels, or 0 without bars. */
   barsBelow: number;
   barsBeside: number;
-  /** Pixels between labels of keys and the cells, for bars of effects; none without them. */
+  /** Space for bars of effects between key labels and cells, in pixels. Absent without effects. */
   effects?: number;
-  /** Pixels that labels take above the cells, of those kept for the largest there can be. */
+  /** Space that the labels above the cells use now. `top` reserves the largest possible space. */
   above: number;
-  /** What cells had room for. */
+  /** Space available for the cells. */
   room: Room;
 }
 
@@ -59,47 +59,47 @@ export interface LayoutInput {
   width: number;
   mostHeight: number;
   ratio: number;
-  /** Whether the bars of a pinned query, below, and of a pinned key, beside, are drawn. */
+  /** Whether the bars of a pinned query (below) and of a pinned key (beside) are drawn. */
   below: boolean;
   beside: boolean;
   /** Whether keys have bars of effects. */
   effects?: boolean;
-  /** How wide patches are to their height; null where a side has none. */
+  /** Ratios of width to height of the patches, or null if a side has no patches. */
   shapes?: Record<"query" | "key", PatchShape | null>;
-  /** For a figure of a stated width, whose texts have one size. */
+  /** Whether the layout is for a figure of fixed width, in which all text has one size. */
   printed?: boolean;
   measure: Measure;
 }
 
-/** A token has its label where its row or column is so thick. */
+/** Smallest thickness of a row or column with a token label, in pixels. */
 export const LEAST_LABEL_STEP = 9;
 const LARGEST_LABEL = 13;
 const SMALLEST_LABEL = 8.5;
-/** From here on labels of keys lean, which reads better than upright. */
+/** Smallest column width for diagonal labels, which are easier to read than vertical ones. */
 const SLANTED_STEP = 17;
 const SLANT = Math.SQRT1_2;
 export const AXIS_NAME = 22;
 export const GAP = 8;
-/** Room for numbers of positions. */
+/** Space for token indices. */
 const NUMBERS_LEFT = 60;
 const NUMBERS_TOP = 18;
-/** Bars of effects between labels of keys and the cells. */
+/** Space for bars of effects between key labels and cells. */
 const EFFECTS = 44;
 const BARS = 62;
 const BARS_WIDTH = 120;
-/** From this width on there is room for bars beside the cells. */
+/** Smallest width of the plot with space for bars beside the cells. */
 const WITH_BARS_BESIDE = 720;
-/** Below cells: the axis of the bars beside them, and their title. */
+/** Space below the cells for the axis and the title of the bars beside them. */
 const TITLE = AXIS_HEIGHT + 20;
 const LEAST_CELLS = 120;
 const LEAST_LEFT = 48;
 const MOST_LEAN = 60;
 const LARGEST_PATCH = 32;
-/** Of a text with no room for labels as a whole less is kept for those of its parts. */
+/** Maximum label length, in pixels, if labels are visible only after zooming in. */
 const PART_LABEL = 64;
 const BELOW = 6;
 
-/** The steps at which labels are highest, of their slope: those between are between. */
+/** Step sizes at which the labels of each direction are longest. */
 const LABEL_STEPS = [LEAST_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, LARGEST_CELL];
 
 function sizeOf(step: number): number {
@@ -107,7 +107,10 @@ function sizeOf(step: number): number {
 }
 
 const widths = new WeakMap<TokenList, Map<string, number>>();
-/** Tokens that are measured at most: of a long text those of most characters. */
+/**
+ * Maximum number of measured tokens. In longer texts, the tokens with
+ * the most characters are measured.
+ */
 const MEASURED = 2000;
 
 function longestOf(texts: readonly string[]): readonly number[] {
@@ -117,7 +120,10 @@ function longestOf(texts: readonly string[]): readonly number[] {
   return all.sort((a, b) => (lengths[b] as number) - (lengths[a] as number)).slice(0, MEASURED);
 }
 
-/** The widest label of a side, kept: it must not change while the matrix is panned. */
+/**
+ * Return the width of the widest label of a side. The result is cached and does not change while
+ * panning.
+ */
 function widest(
   tokens: TokenList,
   size: number,
@@ -145,16 +151,16 @@ export function labelOf(text: string, labels: Labels, measure: Measure, bold = f
   return fitLabel(text, labels.limit, fontOf({ size: labels.size, font: "token", bold }), measure);
 }
 
-/** The steps of a token at which it has a label, and its size there. */
+/** Return the label size at a step size, or null if labels do not fit. */
 function labelSizeAt(step: number): number | null {
   return step >= LEAST_LABEL_STEP ? sizeOf(step) : null;
 }
 
 /**
- * Places everything.
+ * Compute the layout.
  *
- * Where the cells begin, and how much the whole takes, depends on the place and the width alone:
- * neither zooming nor a pin moves what the pointer is on, or what stands below.
+ * The position of the cells and the total size depend only on the selection and the width. Zooming
+ * and pinning therefore do not move what is under the pointer or below the plot.
  */
 export function layOut(input: LayoutInput): Layout {
   const { selection, state, width, measure, ratio, shapes } = input;
@@ -167,7 +173,7 @@ export function layOut(input: LayoutInput): Layout {
   const labelSize = (step: number): number | null =>
     printed ? (step > PRINT_TEXT ? PRINT_TEXT : null) : labelSizeAt(step);
   const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
-  /** The sizes of everything with room for labels, or without. */
+  /** Return all sizes, with or without space for token labels. */
   const sized = (labelled: boolean) => {
     const queryWidth = widest(selection.queries, largest, limit, measure, shapes?.query);
     const left = GAP + Math.ceil(labelled ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT);
@@ -186,7 +192,7 @@ export function layOut(input: LayoutInput): Layout {
     return { left, right, room, viewport, steps, sizes };
   };
   const roomy = sized(true);
-  // A figure has no other parts to keep room for.
+  // A figure cannot be zoomed, so it needs no space for other parts.
   const without = printed && roomy.sizes.rows === null && roomy.sizes.columns === null;
   const { left, right, room, viewport, steps, sizes } = without ? sized(false) : roomy;
   const whole = viewportOf(
@@ -202,9 +208,9 @@ export function layOut(input: LayoutInput): Layout {
     shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PATCH, each - 2)) : 0;
   const wholeStep = tokenStep(whole, "columns");
   const keyLimit = !printed && labelSize(wholeStep) === null ? Math.min(limit, PART_LABEL) : limit;
-  // Leaning over a patch's picture a text would hide it.
+  // A diagonal label over a patch's picture would hide it.
   const leans = !narrow && !shapes?.key;
-  // Upright ones are cut to what leaning ones take.
+  // Vertical labels are shortened to the height of diagonal ones.
   const mostText = leans && !printed ? keyLimit * SLANT : keyLimit;
   const aboveFor = (step: number): { slope: Slope; limit: number; above: number } => {
     const size = without ? null : labelSize(step);
@@ -222,7 +228,7 @@ export function layOut(input: LayoutInput): Layout {
     };
   };
   const { slope, limit: textLimit, above } = aboveFor(steps.columns);
-  // Where its tokens can be zoomed to, the room that their labels take at any step of it.
+  // If zooming can reveal token labels, reserve the largest space that they need at any step.
   const zooms = Math.max(whole.rows.cell, whole.columns.cell) < LARGEST_CELL;
   const mostAbove = zooms
     ? Math.max(
@@ -236,7 +242,7 @@ export function layOut(input: LayoutInput): Layout {
   const [cellsWidth, cellsHeight] = [viewport.columns, viewport.rows].map(
     ({ cells, cell }) => cells * cell,
   ) as [number, number];
-  // In the middle, unless that leaves too little for the bars on the right.
+  // Centre the cells, unless that leaves too little space for the bars on the right.
   const spare = width - left - Math.max(wholeWidth, cellsWidth);
   const before = Math.max(0, Math.min(spare / 2, spare - right));
   const layout: Layout = {
@@ -269,7 +275,7 @@ export function layOut(input: LayoutInput): Layout {
   return printed ? withoutSpareRoom(layout) : layout;
 }
 
-/** The same without the room that is kept for what is not there: for print. */
+/** Return a layout for print without the reserved space. */
 export function withoutSpareRoom(layout: Layout): Layout {
   const { cellsHeight, barsBelow, barsBeside } = layout;
   const top = AXIS_NAME + layout.above;
@@ -277,19 +283,19 @@ export function withoutSpareRoom(layout: Layout): Layout {
   return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }
 
-/** Pixels of a token along a side. */
+/** Return the size of a token along a side, in pixels. */
 export function tokenStep(viewport: Viewport, side: "rows" | "columns"): number {
   const axis = viewport[side];
   return axis.cell / 2 ** axis.level;
 }
 
-/** The middle of a token, along the picture. */
+/** Return the position of the centre of a token along a side. */
 export function middleOf(layout: Layout, side: "rows" | "columns", token: number): number {
   const start = side === "rows" ? layout.top : layout.left;
   return start + (token - layout.viewport[side].window[0] + 0.5) * tokenStep(layout.viewport, side);
 }
 
-/** Positions at which numbers stand, at least `apart` pixels from each other. */
+/** Return the token indices to label, at least `apart` pixels apart. */
 export function ticks(window: Range, step: number, apart: number): number[] {
   const least = apart / step;
   const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
@@ -299,7 +305,7 @@ export function ticks(window: Range, step: number, apart: number): number[] {
   return out;
 }
 
-/** The cell under a point, by its place in the grid; one of the two where it is on a label. */
+/** Return the row and column at a point, only one of them on a label or a bar, or null. */
 export function cellAt(
   layout: Layout,
   x: number,
@@ -315,7 +321,7 @@ export function cellAt(
     return { row, column: null };
   }
   if (column !== null && y < top && y > top - layout.above - 4) return { row: null, column };
-  // Bars belong to the column or the row that they stand in.
+  // Bars belong to their column or row.
   if (column !== null && layout.barsBelow > 0 && y >= top + cellsHeight)
     return { row: null, column };
   if (row !== null && layout.barsBeside > 0 && x >= left + cellsWidth) return { row, column: null };

@@ -1,4 +1,4 @@
-/** The colour scale of weights as a legend, on the page and in print. */
+/** Legend of the colour scale of weights, in HTML and in figures. */
 
 import { type Box, RAMP_WIDTH, rampMarks, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
@@ -15,17 +15,17 @@ import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/capti
 import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
-/** How weights are coloured: linearly or not, up to which weight, and whether some are larger. */
+/** Colour scale: its type, its end, and whether larger weights exist. */
 interface WeightScale {
   theme: ThemeName;
   scale: ColorScale;
   end: number;
   beyond?: boolean;
-  /** The colours of signed numbers. */
+  /** Colours of signed numbers. */
   signs?: SignColors | undefined;
 }
 
-/** The weights at the ends and in the middle of a scale. */
+/** Return the labels for the ends and the middle of a scale. */
 export function scaleLabels({
   scale,
   end,
@@ -46,7 +46,9 @@ export function scaleLabels({
   ];
 }
 
-/** CSS colours of weights, from the smallest to the largest; of signed numbers from minus to plus. */
+/**
+ * Return CSS colours from the smallest to the largest weight, or from negative to positive numbers.
+ */
 export function weightStops(theme: ThemeName, steps = 13, signs?: SignColors): string[] {
   if (signs) return [signs.negative, "transparent", signs.positive];
   return Array.from({ length: steps }, (_, i) => {
@@ -55,7 +57,7 @@ export function weightStops(theme: ThemeName, steps = 13, signs?: SignColors): s
   });
 }
 
-/** The legend in print. */
+/** Return the legend of a figure. */
 export function scaleBox(weights: WeightScale & { palette: Palette }, quantity = "weight"): Box {
   const { palette, theme, signs } = weights;
   const aligned = ["start", "middle", "end"] as const;
@@ -77,20 +79,20 @@ export function scaleBox(weights: WeightScale & { palette: Palette }, quantity =
   };
 }
 
-/** What colours of a heat map show: "weight", or "less ← difference → more". */
+/** Describe the quantity of a heat map: "weight", or "less ← difference → more". */
 export function quantityInWords({ layout }: HeatMap): string {
   const quantity = quantityOf(layout.viewport.stack);
   return quantity.signed ? signsInWords(quantity) : quantity.name;
 }
 
-/** Whether colours end at the largest weight in sight. */
+/** Return the switch for the end of the scale. */
 export function scaleSwitch(store: HeatMapStore, { end, grid, layout }: HeatMap) {
   const { name } = quantityOf(layout.viewport.stack);
   const scale = { end, maximum: grid.maximum };
   return fitSwitch("scale to the largest in sight", store.scaling, scale, name);
 }
 
-/** The legend, whose switch sets the end of the scale. */
+/** Render the legend with its switch. */
 export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
   return (
     <ColorLegend

@@ -1,4 +1,4 @@
-/** The marks of a heat map: cells, labels, bars of pinned lines, and what is pointed at. */
+/** Marks of a heat map: cells, labels, bars of pinned lines, and highlights. */
 
 import type { Range, TokenList } from "../../client/protocol";
 import { pooled as pooledOf } from "../../client/signs";
@@ -36,19 +36,19 @@ import {
 import type { Grid } from "./tiles";
 import { type Axis, cellOf, tokensOf } from "./viewport";
 
-/** A row, a column or a cell of the grid. */
+/** Row, column or cell of the grid. */
 export interface CellAt {
   row: number | null;
   column: number | null;
 }
 
-/** A query, a key or both. */
+/** Query, key or both. */
 export interface TokensAt {
   query: number | null;
   key: number | null;
 }
 
-/** The weights of a pinned query to the keys in sight, or of a pinned key to the queries. */
+/** Weights of a pinned query on the visible keys, or of the visible queries on a pinned key. */
 export interface Line {
   token: number;
   window: Range;
@@ -56,19 +56,19 @@ export interface Line {
   error: number;
 }
 
-/** All that a heat map shows; its marks follow from it alone. */
+/** Content of a heat map, which determines its marks completely. */
 export interface HeatMap {
   layout: Layout;
   palette: Palette;
   theme: ThemeName;
   grid: Grid;
   scale: ColorScale;
-  /** The weight that the scale ends at, and whether there are larger ones. */
+  /** End of the scale, and whether larger weights exist. */
   end: number;
   beyond: boolean;
   queries: TokenList;
   keys: TokenList;
-  /** Of which tokens may be patches. */
+  /** Images whose patches may be tokens. */
   images: Images;
   token: number | null;
   key: number | null;
@@ -76,24 +76,24 @@ export interface HeatMap {
   column: Line | null;
   hovered: CellAt | null;
   cursor: TokensAt | null;
-  /** Effects of the keys, which have bars. */
+  /** Effects of the keys, drawn as bars. */
   effects?: TokenEffects | null;
-  /** Whether a token matches what is searched for; null without a search. */
+  /** Function that tests whether a token matches the search, or null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
 
-/** Cells that hold a number. */
+/** Smallest cell width with space for a number, in pixels. */
 const NUMBER_CELL = 30;
 const NUMBER_SIZE = 10;
-/** Smaller cells hold no minus sign. */
+/** Smallest cell with space for a minus sign, in pixels. */
 const LEAST_SIGN_CELL = 9;
-/** Numbers are written from this weight on. */
+/** Smallest weight that is written into its cell. */
 const LEAST_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
 const TICKS_APART_ACROSS = 44;
 const TICKS_APART_DOWN = 26;
 
-/** What does not follow the pointer: the cells and what is written into them. */
+/** Return the marks that do not depend on the pointer: the cells, their numbers and borders. */
 export function backMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette, grid, theme, end, scale } = heatMap;
   const { left, top, cellsWidth, cellsHeight } = layout;
@@ -114,17 +114,20 @@ export function backMarks(heatMap: HeatMap): Mark[] {
   ];
 }
 
-/** The colours of signed numbers; undefined where the map is of weights. */
+/** Return the colours of signed numbers, or undefined for weights. */
 export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
   return layout.viewport.stack.signed ? palette : undefined;
 }
 
-/** The colour of pins' names. Among signed numbers a warm one would look like one below zero. */
+/**
+ * Return the colour of pinned names. Among signed numbers, the pin colour would look like a
+ * negative number.
+ */
 function pinTextOf(heatMap: HeatMap): string {
   return signsOf(heatMap) ? heatMap.palette.ink : (heatMap.palette.headTexts[0] as string);
 }
 
-/** A colour that is not opaque as it looks on another. */
+/** Return a transparent colour blended with a background. */
 function over(
   [red, green, blue, opacity]: readonly [number, number, number, number],
   ground: string,
@@ -135,10 +138,12 @@ function over(
   ) as [number, number, number];
 }
 
-/** Fainter cells have no sign of their own. */
+/** Smallest share of the scale at which a negative cell gets a minus sign. */
 const LEAST_SIGNED = 0.2;
 
-/** Weights in their cells, where there is room; where there is less, the signs of negative numbers. */
+/**
+ * Return the numbers in their cells. Smaller cells have only the minus signs of negative numbers.
+ */
 function numberMarks(heatMap: HeatMap): Mark[] {
   const { layout, grid, theme, end, scale, palette } = heatMap;
   const { rows, columns, stack } = layout.viewport;
@@ -177,7 +182,7 @@ function numberMarks(heatMap: HeatMap): Mark[] {
   return marks;
 }
 
-/** Where tokens of one text end and those of the other begin. */
+/** Return the indices at which the tokens of another text start. */
 export function borders(tokens: TokenList, window: Range): number[] {
   const out: number[] = [];
   let before: number | null = null;
@@ -207,7 +212,9 @@ function borderMarks(heatMap: HeatMap): Mark[] {
 
 const NAME_SIZE = 11;
 
-/** The name of the text that the model produced, where no query looks ahead and cells are blank. */
+/**
+ * Return the label "answer" at the start of the produced text, in blank cells above the diagonal.
+ */
 function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
   const { left, top, cellsWidth, viewport } = layout;
   const { rows, columns } = viewport;
@@ -218,12 +225,12 @@ function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
   const across = middleOf(layout, "rows", query) - tokenStep(viewport, "rows") / 2;
   const down = middleOf(layout, "columns", key) - tokenStep(viewport, "columns") / 2;
   const inside = (at: number, window: Range): boolean => at > window[0] && at < window[1];
-  // Only where cells ahead leave the room for it.
+  // Only if the blank cells are wide enough.
   if (left + cellsWidth - down < 64) return marks;
   if (inside(key, columns.window) && inside(key, rows.window)) {
     marks.push({ ...name, size: NAME_SIZE, x: down + 6, y: top + NAME_SIZE });
   }
-  // In a thinner row the outline of a pin would run through it.
+  // In a thinner row, the outline of a pin would cross the text.
   const room = tokenStep(viewport, "rows") >= NAME_SIZE + 4;
   if (room && inside(query, rows.window) && inside(query, columns.window)) {
     const x = left + cellsWidth - 6;
@@ -232,7 +239,7 @@ function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
   return marks;
 }
 
-/** The row and the column that stand out: under the pointer, or where the keyboard is. */
+/** Return the highlighted row and column, under the pointer or at the keyboard cursor. */
 export function focusOf(heatMap: HeatMap): CellAt | null {
   const { hovered, cursor, layout } = heatMap;
   const { rows, columns } = layout.viewport;
@@ -242,7 +249,7 @@ export function focusOf(heatMap: HeatMap): CellAt | null {
   return { row: cellOf(rows, cursor.query), column: cellOf(columns, cursor.key) };
 }
 
-/** What lies on top: labels, pins, and what is pointed at. */
+/** Return the marks in front: labels, pins and highlights. */
 export function frontMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette, token, key } = heatMap;
   const { rows, columns } = layout.viewport;
@@ -302,7 +309,7 @@ function lookOf(heatMap: HeatMap, special: Set<number>, index: number): Look {
   return { fill: special.has(index) ? heatMap.palette.muted : heatMap.palette.ink, bold: false };
 }
 
-/** What a highlighted row or column is called: its token, or the positions of its tokens. */
+/** Return the name of a highlighted row or column: its token, or the indices of its tokens. */
 function nameOf(axis: Axis, cell: number, tokens: TokenList, labels: Labels): string {
   const [start, stop] = tokensOf(axis, cell);
   if (stop - start > 1) return `${start}–${stop - 1}`;
@@ -398,7 +405,7 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
   const { columns } = layout.viewport;
   const labels = layout.keyLabels;
   const special = new Set(keys.special);
-  // Bars of effects stand between labels and cells.
+  // Bars of effects are between labels and cells.
   const top = labelsEnd(layout);
   const y = top - GAP + 2;
   const marks: Mark[] = [];
@@ -435,7 +442,7 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
     const text = nameOf(columns, cell, keys, { ...labels, size: 12, limit: 110 });
     const width = measureText(text, fontOf({ size: 12, font: "token", bold: true }));
     const half = width / 2;
-    // Clear of the name of the other axis.
+    // Avoid overlapping the name of the other axis.
     const x = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, xOf(cell)));
     return { cell, text, x, half };
   });
@@ -489,14 +496,17 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
   return marks;
 }
 
-/** Where labels of keys end: above the cells, or above the bars of effects. */
+/** Return the lower end of the key labels, above the cells or the bars of effects. */
 function labelsEnd({ top, effects = 0 }: Layout): number {
   return top - effects;
 }
 
 const EFFECT_SIZE = 11;
 
-/** Bars of effects above the columns of their keys; of several keys the largest in size. */
+/**
+ * Return the bars of effects above the columns. A column of several keys has the largest absolute
+ * effect.
+ */
 function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   const room = layout.effects ?? 0;
   if (!effects || room === 0) return [];
@@ -529,10 +539,10 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
 const LONGEST_BELOW = 30;
 const LONGEST_BESIDE = 62;
 const BAR_NUMBER_SIZE = 10.5;
-/** From the middle of "<0.01" to the middle of the next. */
+/** Smallest distance between the centres of two numbers, in pixels. */
 const NUMBERS_APART = 34;
 
-/** A line's weights, pooled as the cells are. */
+/** Pool the weights of a line like the cells. */
 function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
   const each = 2 ** axis.level;
   return Array.from({ length: axis.cells }, (_, cell) => {
@@ -542,7 +552,7 @@ function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
   });
 }
 
-/** The bars that have their number: the longest first, none too near to another. */
+/** Return the indices of the bars that get a number: the longest first, with a minimum distance. */
 function numbered(values: readonly number[], step: number, apart: number): number[] {
   const chosen: number[] = [];
   const sizes = values.map(Math.abs);
@@ -564,23 +574,23 @@ function number(
   return { kind: "text", text, x, y, fill, size: BAR_NUMBER_SIZE, font: "text", align };
 }
 
-/** Numbers that are only said to be small step back. */
+/** Numbers that are only marked as small have the muted colour. */
 function inkOf(weight: number, least: number, palette: Palette): string {
   return Math.abs(weight) < least ? palette.muted : palette.ink;
 }
 
-/** Smaller numbers are not worth a place of their own: signed ones may be of any size. */
+/** Return the smallest number that is written. Signed numbers have no fixed magnitude. */
 function leastNumber(heatMap: HeatMap, most: number): number {
   return signsOf(heatMap) ? most / 100 : LEAST_NUMBER;
 }
 
-/** The number of a thin first column reaches so far to the left of it. */
+/** Width of a number to the left of a thin first column. */
 const BEFORE_FIRST_NUMBER = 16;
-/** Room for numbers on both sides of a line that bars leave both ways. */
+/** Space for numbers on both sides of the zero line of signed bars. */
 const NUMBER_HIGH = 13;
 const NUMBER_WIDE = 34;
 
-/** The number that a full bar stands for. */
+/** Return the value of a full bar. */
 function endOf({ layout }: HeatMap): number {
   const { stack, keys } = layout.viewport;
   return barEnd(stack.maximum, keys.text.length);
@@ -596,7 +606,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const start = layout.top + layout.cellsHeight + GAP;
   const least = leastNumber(heatMap, most);
   const stroke = signs ? palette.muted : palette.rule;
-  // Numbers above zero stand above the line, those below it below.
+  // Positive bars extend up from the line, negative ones down.
   const y = signs ? start + NUMBER_HIGH + LONGEST_BELOW / 3 : start;
   const longest = signs ? LONGEST_BELOW / 3 : LONGEST_BELOW;
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
@@ -657,7 +667,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
     { kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke },
     ...axisMarks({ x, y: y1 + 4, reach: longest, signs: signs && "both" }, most, palette),
   ];
-  /** To one side of the line alone. */
+  /** Length on one side of the line only. */
   const lengthOf = (i: number, sign: number): number =>
     barLength(Math.max(0, sign * (values[i] ?? 0)), most, longest);
   values.forEach((value, i) => {
@@ -678,7 +688,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   });
   const reach = axis.cell < BAR_NUMBER_SIZE ? Math.ceil(BAR_NUMBER_SIZE / 2 / axis.cell) : 0;
   for (const i of numbered(values, axis.cell, 12)) {
-    // Clear of the bars of its neighbours where rows are lower than a number.
+    // If rows are lower than a number, avoid the bars of neighbouring rows.
     const value = values[i] as number;
     const side = Math.sign(value);
     if (isTiny(quantity, value)) continue;
@@ -708,9 +718,9 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
 
 type Side = "query" | "key";
 
-/** The picture of a patch that stands out beside rows too low for labels. */
+/** Size of the highlighted patch beside rows that are too low for labels, in pixels. */
 const LIFTED = 24;
-/** A strip of patches beside cells that are too small for labels. */
+/** Thickness of the strip of patches beside cells that are too small for labels, in pixels. */
 const STRIP = 5;
 
 function labelsOf(layout: Layout, side: Side) {
@@ -718,9 +728,9 @@ function labelsOf(layout: Layout, side: Side) {
 }
 
 /**
- * A patch's picture as a label, `size` along its longer side; nothing for a token of text.
+ * Return a patch's picture as a label whose longer side is `size`, or null for a text token.
  *
- * @param frame the colour of what stands out; null for what does not.
+ * @param frame colour of the frame of a highlighted patch, or null.
  */
 function patchLabel(
   heatMap: HeatMap,
@@ -749,12 +759,12 @@ function patchLabel(
   return marks;
 }
 
-/** A larger one, for what stands out where labels have no room. */
+/** Return a larger picture for a highlighted patch without space for labels. */
 function liftedPatch(heatMap: HeatMap, side: Side, token: number, frame: string) {
   return patchLabel(heatMap, side, token, frame, LIFTED);
 }
 
-/** Patches as a strip along the cells, where labels have no room. */
+/** Return the patches as a strip along the cells, if labels do not fit. */
 function stripMarks(heatMap: HeatMap, side: Side): Mark[] {
   const { layout, images } = heatMap;
   const across = side === "key";

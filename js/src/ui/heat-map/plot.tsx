@@ -1,4 +1,4 @@
-/** The heat map on two canvases, with pointer, keyboard and tooltip. */
+/** Heat map on two canvases, with pointer, keyboard and tooltip. */
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -30,11 +30,11 @@ interface PlotProps {
   store: HeatMapStore;
 }
 
-/** A drag begins after so many pixels; before, it is a click. */
+/** Distance in pixels at which a press becomes a drag instead of a click. */
 const DRAG = 4;
-/** Wheel and pinch add up to this before a step is made. */
+/** Sum of wheel or trackpad deltas that makes one zoom step. */
 const WHEEL_STEP = 40;
-/** Two fingers that go apart by this factor make a step. */
+/** Ratio of finger distances that makes one zoom step. */
 const PINCH_STEP = 1.2;
 
 function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
@@ -45,17 +45,17 @@ function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number):
   return `${side === "query" ? "queries" : "keys"} ${start}–${stop - 1}`;
 }
 
-/** An exact weight. */
+/** Format an exact weight. */
 function formatExact(weight: number, quantity: Quantity): string {
   return Math.abs(weight) < 5e-4 ? writtenSmall(quantity, weight) : written(quantity, weight, 5);
 }
 
-/** The error of a weight: an exported page embeds them rounded, or spread evenly. */
+/** Format the error of a weight. Exported pages have rounded or evenly spread weights. */
 function within(error: number): string {
   return error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
 }
 
-/** The tooltip of the cell or the label under the pointer. */
+/** Return the tooltip of the cell or label under the pointer. */
 export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
   const { viewport } = heatMap.layout;
   if (at.row === null || at.column === null) {
@@ -129,17 +129,17 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const zoomAt = (event: Pick<MouseEvent, "clientX" | "clientY">, nearer: boolean): void => {
     const layout = store.heatMap.peek()?.layout;
     if (!layout) return;
-    // A wheel's place is rounded to whole pixels; the cell under the pointer is not.
+    // Wheel events have whole pixels. Prefer the more precise position of the pointer.
     const place = pointIn(plot.current, event);
     const rest = pointer.peek();
     const scrolled = plot.current?.scrollLeft ?? 0;
     const near = rest && Math.hypot(rest.x + scrolled - place.x, rest.y - place.y) < 1.5;
     const { x, y } = near ? { x: rest.x + scrolled, y: rest.y } : place;
-    // Cells begin where they did also in what is asked for and not yet drawn.
+    // The cells start at the same position in a requested layout that is not drawn yet.
     store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
 
-  // What is under a pointer at rest changes with what is in sight.
+  // If the visible part changes, so does the cell under a resting pointer.
   useSignalEffect(() => {
     const layout = store.base.value?.layout;
     const where = pointer.peek();
@@ -150,7 +150,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     if (!cell) pointer.value = null;
   });
 
-  // Not passive: a pinch would otherwise zoom the whole page. A plain wheel scrolls the notebook.
+  // The listener is not passive, because a pinch would zoom the page. A wheel without Ctrl scrolls
+  // the notebook.
   useEffect(() => {
     const element = plot.current;
     if (!element) return;
@@ -187,7 +188,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     drag.current = null;
     const viewport = store.viewport.peek();
     if (!viewport || event.button !== 0) return;
-    // A finger that moves nothing scrolls the page.
+    // A finger that cannot pan scrolls the page.
     if (event.pointerType === "touch" && !(event.isPrimary && isMovable())) return;
     const { x, y } = pointIn(plot.current, event);
     drag.current = {
@@ -229,7 +230,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     pointer.value = cell && { x: position.x - (plot.current?.scrollLeft ?? 0), y: position.y };
   };
 
-  // After a drag no click follows from a finger, as it does from a mouse.
+  // No click follows a drag with a finger, as it does with a mouse.
   const onTouchEnd = (): void => {
     if (drag.current?.moved) drag.current = null;
   };
@@ -239,7 +240,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     pointer.value = null;
   };
 
-  /** Pins what a cell stands for, or takes the pins away where they already are. */
+  /** Pin the tokens of a cell, or remove the pins if they are already there. */
   const pin = (cell: CellAt): void => {
     const viewport = store.heatMap.peek()?.layout.viewport;
     if (!viewport) return;
@@ -286,7 +287,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
       const cell = Math.floor(from / each) * each + by * each;
       return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
     };
-    // The first press only shows where the keyboard is: at what is pinned, or at the corner.
+    // The first key press only shows the cursor, at the pins or in the corner.
     const query = here
       ? step(viewport.rows, here.query, down)
       : (viewport.token ?? viewport.rows.window[0]);
@@ -369,7 +370,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
 
   const hint = useComputed<Hint | null>(() => {
     const [where, heatMap] = [pointer.value, store.heatMap.value];
-    // Not of what was hovered: the cells may have changed under a pointer at rest.
+    // Use the current cell instead of the hovered one, as the cells may have changed under a
+    // resting pointer.
     const across = (where?.x ?? 0) + (plot.current?.scrollLeft ?? 0);
     const cell = where && heatMap && cellAt(heatMap.layout, across, where.y);
     if (!cell) return null;

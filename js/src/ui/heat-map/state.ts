@@ -1,15 +1,15 @@
-/** A heat map's traits and their defaults. */
+/** Traits of a heat map, and their defaults. */
 
 import type { Pooled, Range } from "../../client/protocol";
 import type { ColorScale } from "../colors/color-scales";
 import { RECORD_DEFAULTS, type RecordState } from "../view/record";
 
-/** The traits of a heat map; the names are Python's. */
+/** Traits of a heat map, with their names in Python. */
 export interface HeatMapState extends RecordState {
   color_scale: ColorScale;
-  /** What a cell shows of its weights, where it stands for several. */
+  /** Value of a cell that covers several weights: their mean or maximum. */
   pooled: Pooled;
-  /** Queries and keys in sight; null for all. */
+  /** Visible queries and keys, or null for all. */
   query_window: Range | null;
   key_window: Range | null;
 }

@@ -1,4 +1,4 @@
-/** The live state of a heat map, as signals: from its traits to what is drawn. */
+/** State of a heat map as signals, from its traits to the drawn scene. */
 
 import { computed, signal } from "@preact/signals";
 import type { Range, TileRequest } from "../../client/protocol";
@@ -47,18 +47,21 @@ import {
   zoomed,
 } from "./viewport";
 
-/** Steps of a pixel that cells end at in a figure of a stated width. */
+/** Steps per pixel at which cells may end in a figure of fixed width. */
 const PRINT_RATIO = 16;
-/** The heat map is no higher than this. */
+/** Maximum height of the heat map, in pixels. */
 const MOST_HEIGHT = 640;
 const MOST_HEIGHT_EMBEDDED = 520;
-/** Below and beside the cells bars may need weights of so many keys and heads, and not of more. */
+/**
+ * Maximum number of weights requested for the bars of a pinned line, and number up to which the
+ * complete line is requested.
+ */
 const MOST_LINE_VALUES = 1_000_000;
 const WHOLE_LINE_VALUES = 50_000;
 
-/** The mean over heads of a piece. */
+/** Return the mean over heads. */
 function meanOf(matrices: readonly Float32Array[]): Float32Array {
-  // As the kernel does, so that it is the same number.
+  // Sum in float64 like the kernel, so that the result is the same.
   const sums = new Float64Array(matrices[0]?.length ?? 0);
   for (const matrix of matrices) {
     for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (matrix[i] as number);
@@ -66,10 +69,10 @@ function meanOf(matrices: readonly Float32Array[]): Float32Array {
   return Float32Array.from(sums, (sum) => sum / matrices.length);
 }
 
-/** The share of the cells with weight that a scale of means reaches. */
+/** Share of the non-zero cells that the scale of means covers. */
 const REACHED = 0.995;
 
-/** The weight that so many of the cells with weight do not exceed. */
+/** Return the absolute value at the quantile `REACHED` of the non-zero cells. */
 function quantile(values: Float32Array): number {
   const sorted = values
     .map(Math.abs)
@@ -78,7 +81,7 @@ function quantile(values: Float32Array): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * REACHED))] ?? 0;
 }
 
-/** What a pinned token's line is asked for. */
+/** Request for the weights of a pinned token. */
 interface LineQuestion {
   stack: string;
   layer: number;
@@ -104,7 +107,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const search = signal("");
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
   const tiles = new Tiles(source);
-  // Counts tiles that have come, so that what is drawn of them follows.
+  // Number of arrivals of tiles. Signals that read it are updated when tiles arrive.
   const arrivals = signal(0);
 
   const printed = isPrinted(context.figure);
@@ -126,7 +129,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       },
       width: context.width.value,
       mostHeight: context.embedded ? MOST_HEIGHT_EMBEDDED : MOST_HEIGHT,
-      // In print cells need not end at whole pixels.
+      // In print, cells need not end at whole pixels.
       ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
       printed,
       below: selection.token !== null,
@@ -137,7 +140,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
   const viewport = computed(() => layout.value?.viewport ?? null);
 
-  // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
+  // A page has no kernel to share with other requests, so only visible tiles are requested.
   const tilesIn = (now: Viewport): TileRequest[] =>
     source.transport.live ? wantedTiles(now) : tilesOf(now);
   const wanted = computed(() => viewport.value && tilesIn(viewport.value));
@@ -147,7 +150,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     }),
   );
 
-  // Until something of what is asked for has come, what was drawn stays.
+  // The old picture stays until the first tiles of the new one arrive.
   let last: { layout: Layout; grid: Grid } | null = null;
   const shown = computed(() => {
     arrivals.value;
@@ -169,11 +172,12 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const now = viewport.value;
       const token = side === "query" ? now?.token : now?.key;
       if (!now || token === null || token === undefined) return null;
-      // A key's weights take all that its queries' rows sum up to, which is known in the end.
+      // The weights on a key need the normalizers of all visible queries, which are known only at
+      // the finest level.
       if (!lineable(now, side)) return null;
       const axis = side === "query" ? now.columns : now.rows;
       const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
-      // Whole where that is little, so that panning asks for nothing.
+      // Request the complete line if it is small, so that panning needs no request.
       const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
       if (valuesOf(window) > MOST_LINE_VALUES) return null;
@@ -194,10 +198,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return Math.abs(largestOf(values));
   });
 
-  /** Of signed numbers, unless it is that of pictures beside each other. */
+  /** Whether the scale fits signed numbers. A scale shared between plots does not. */
   const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
 
-  // Means of many weights, and signed numbers, are small but for a few, which would leave all others
+  // Means of many weights and signed numbers have a few large values, which would make all others
   // pale.
   const own = computed(() => {
     const now = shown.value;
@@ -235,7 +239,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     };
   });
 
-  // Of another stack the pins say nothing here.
+  // The pins belong to another stack until the new one is drawn.
   const pinned = computed<HeatMap | null>(() => {
     const now = base.value;
     if (!now) return null;
@@ -254,7 +258,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     () => pinned.value && { ...pinned.value, hovered: hovered.value, cursor: cursor.value },
   );
 
-  // Does not follow the pointer: the cells are coloured anew only when they change.
+  // The cells do not follow the pointer, so they are coloured again only when they change.
   const back = computed<Mark[]>(() => (base.value ? backMarks(base.value) : []));
 
   const scene = computed(() => {
@@ -299,7 +303,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
 
   const middle = (window: readonly [number, number]): number => (window[0] + window[1]) / 2;
-  /** Windows that have a token of a side in sight; none where it is. */
+  /** Return the windows that make a token visible, or none if it is visible. */
   const windowsAt = (side: "query" | "key", token: number): Partial<HeatMapState> => {
     const now = viewport.peek();
     if (!now || isWhole(now)) return {};
@@ -308,7 +312,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       if (token >= window[0] && token < window[1]) return null;
       return movedBy(axis, window, token - Math.floor(middle(window)));
     };
-    // Of the same tokens both sides are moved to it, so that its own row and column are seen.
+    // If queries and keys are the same tokens, move both windows, so that its row and its column
+    // are visible.
     const both = now.stack.key_tokens === null;
     const query_window = side === "query" || both ? around(now.rows) : null;
     const key_window = side === "key" || both ? around(now.columns) : null;
@@ -316,23 +321,23 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   };
 
   return {
-    /** The plan that the state asks for. */
+    /** Viewport for the current state. */
     viewport,
-    /** The picture without pins and pointer; the previous one until tiles of the next have come. */
+    /** Heat map without pins and pointer. The previous one remains until new tiles arrive. */
     base,
-    /** The same with pins and pointer. */
+    /** Heat map with pins and pointer. */
     heatMap,
     scene,
     captionInput,
-    /** The text for a screen reader; the pointer does not change it. */
+    /** Summary for screen readers, independent of the pointer. */
     summary: computed(() => (captionInput.value ? summary(captionInput.value) : "")),
-    /** Whether what is drawn is what the state asks for, as fine as it should be. */
+    /** Whether the drawn heat map matches the state at full resolution. */
     current,
     hovered,
     cursor,
     search,
     scaling,
-    /** A step nearer or farther; around a point, which stays where it is, or else the middle. */
+    /** Zoom in or out by one step around a point, which stays in place. Default: the centre. */
     zoom: (nearer: boolean, around?: Point) => {
       const now = layout.peek();
       if (!now) return;
@@ -340,14 +345,14 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const windows = zoomed(now.viewport, now.room, nearer, point);
       if (windows) assign(state, windows);
     },
-    /** Whether nothing is to be seen from nearer. */
+    /** Whether the largest zoom is reached. */
     nearest: computed(() => {
       const now = layout.value;
       return !now || zoomed(now.viewport, now.room, true, { right: 0, down: 0 }) === null;
     }),
-    /** Everything in sight. */
+    /** Show all tokens. */
     fit: () => assign(state, { query_window: null, key_window: null }),
-    /** Moves what is in sight by whole tokens. */
+    /** Move the windows by whole tokens. */
     pan: (queries: number, keys: number) => {
       const now = viewport.peek();
       if (!now) return;
@@ -357,7 +362,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       });
     },
     windowsAt,
-    /** Moves a token into sight, and the keyboard to it. */
+    /** Make a token visible and move the keyboard cursor to it. */
     show: (side: "query" | "key", token: number) => {
       const now = viewport.peek();
       if (!now) return;
@@ -368,21 +373,24 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
         key: side === "key" || both ? token : null,
       };
     },
-    /** The picture of an export, without the pointer. */
+    /** Return the heat map for an export, without the pointer. */
     forExport: () => pinned.peek(),
   };
 }
 
 export type HeatMapStore = ReturnType<typeof createHeatMapStore>;
 
-/** The one token that a cell stands for; null where it stands for several. */
+/** Return the only token of a cell, or null if it has several. */
 function onlyToken(axis: Axis, cell: number | null): number | null {
   if (cell === null) return null;
   const [start, stop] = tokensOf(axis, cell);
   return stop - start === 1 ? start : null;
 }
 
-/** One heat-map: of the head, or of the mean of several, as the matrix is. */
+/**
+ * Create the image panel of a heat map. It has one heat map, of the head or of the mean of several
+ * heads.
+ */
 export function createHeatMapImage(
   context: ViewContext<HeatMapState>,
   store: HeatMapStore,

@@ -1,4 +1,4 @@
-/** Which tiles a viewport needs, their loading, and the grid of cells that is drawn from those loaded. */
+/** Tiles of a viewport, their loading, and the grid of cells made from them. */
 
 import { TILE } from "../../client/page/tiles";
 import type { Pooled, TileRequest } from "../../client/protocol";
@@ -8,16 +8,16 @@ import type { Source, WeightBlock } from "../../client/source";
 import type { Selection } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
 
-/** Where tiles are finer along one side than its cells, at most by so many levels. */
+/** Maximum number of levels by which tiles may be finer than the coarser side of a cell. */
 const MOST_FINER = 3;
 
-/** The level of the tiles that a viewport is drawn from: the finer of its sides, within reason. */
+/** Return the tile level of a viewport: the finer of its sides, limited by `MOST_FINER`. */
 export function tileLevel(viewport: Viewport): number {
   const [rows, columns] = [viewport.rows.level, viewport.columns.level];
   return Math.max(Math.min(rows, columns), Math.max(rows, columns) - MOST_FINER);
 }
 
-/** What all tiles of a picture have in common. */
+/** Fields that all tiles of a picture share. */
 type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled">;
 
 export function tileSetOf(viewport: Viewport): TileSet {
@@ -25,7 +25,7 @@ export function tileSetOf(viewport: Viewport): TileSet {
   return { stack: stack.name, layer, heads, pooled };
 }
 
-/** The tiles that are in sight at a level. */
+/** Return the visible tiles of a level. */
 export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRequest[] {
   const set = tileSetOf(viewport);
   const span = TILE * 2 ** level;
@@ -40,19 +40,22 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
   );
 }
 
-/** From so many pairs of query and key on, a whole matrix of vectors is made from some queries. */
+/**
+ * Number of pairs of query and key above which complete matrices are estimated from a sample of
+ * queries.
+ */
 const LARGE = 1 << 24;
 
-/** Whether the kernel needs more than a moment for all pairs. */
+/** Return whether computing all pairs takes the kernel more than a moment. */
 export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
   return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
 }
 
 /**
- * The tiles in sight, the nearest to the middle first.
+ * Return the visible tiles, nearest to the centre first.
  *
- * Of a large matrix one of everything comes before them: wherever the reader goes next, something
- * is in hand to be seen until what is there has come.
+ * For a large matrix, a tile of the whole matrix comes first. It fills any part that the reader
+ * visits until finer tiles arrive.
  */
 export function wantedTiles(viewport: Viewport): TileRequest[] {
   const tiles = tilesOf(viewport);
@@ -68,37 +71,40 @@ export function wantedTiles(viewport: Viewport): TileRequest[] {
   return [whole, ...tiles];
 }
 
-/** Cells of what is in sight. */
+/** Cells of the visible part. */
 export interface Grid {
   rows: number;
   columns: number;
-  /** Row-major; NaN where no tile of any level has come yet. */
+  /** Values in row-major order, with NaN for cells without a tile of any level. */
   values: Float32Array;
-  /** The largest weight there can be. */
+  /** Largest possible weight. */
   maximum: number;
   error: number;
-  /** Cells that show nothing yet, and whether all that are shown are as fine as they should be. */
+  /** Number of cells without a value, and whether all values have the requested resolution. */
   missing: number;
   fine: boolean;
-  /** The largest of the weights that codes are relative to, where that is less than `maximum`. */
+  /** Reference of the encoding if it is less than `maximum`: the largest weight of the tiles. */
   largest?: number;
-  /** One query in so many stands for all, where not all were gone through. */
+  /** Sampling interval: one query in `every` was used. Absent if all were used. */
   every?: number;
 }
 
 const CACHE_BYTES = 64_000_000;
-/** Requests under way at once: the next while one is answered, and room for others' questions. */
+/**
+ * Number of simultaneous requests. The next one is ready while one is answered, and other requests
+ * are not blocked.
+ */
 const AT_ONCE = 2;
-/** Milliseconds in which tiles are drawn together. */
+/** Delay in milliseconds that collects tiles for one redraw. */
 const TOGETHER = 30;
-/** No text that fits into a machine needs more. */
+/** Coarsest level, enough for any text that fits in memory. */
 const COARSEST = 24;
 
 function keyOf(set: TileSet, level: number, row: number, column: number): string {
   return JSON.stringify([set.stack, set.layer, set.heads, set.pooled, level, row, column]);
 }
 
-/** Tiles that have come. */
+/** Cache of loaded tiles. */
 export class Tiles {
   readonly #source: Source;
   readonly #cached = new Recent<WeightBlock>(CACHE_BYTES);
@@ -108,13 +114,13 @@ export class Tiles {
     this.#source = source;
   }
 
-  /** Asks for tiles, and says when some have come. */
+  /** Load tiles and call `onArrival` when tiles have arrived. */
   async load(
     requests: readonly TileRequest[],
     signal: AbortSignal,
     onArrival: () => void,
   ): Promise<void> {
-    // Several that come at once are drawn at once.
+    // Tiles that arrive together are drawn together.
     let timer: ReturnType<typeof setTimeout> | undefined;
     let failed = false;
     const queue = requests.filter((each) => !this.get(each, each.level, each.row, each.column));
@@ -145,7 +151,7 @@ export class Tiles {
     return this.#cached.get(keyOf(set, level, row, column));
   }
 
-  /** The finest tile in hand that has a weight, from `level` on. */
+  /** Return the finest cached tile with a value for the pair, from `level` on, and its level. */
   covering(set: TileSet, level: number, query: number, key: number): [WeightBlock, number] | null {
     for (let at = level; at <= Math.min(COARSEST, this.#coarsest); at++) {
       const span = TILE * 2 ** at;
@@ -156,14 +162,14 @@ export class Tiles {
   }
 }
 
-/** Where cells of `each` tokens begin, as tokens, with the end as the last entry. */
+/** Return the first token of every cell of `each` tokens, and the end of the window. */
 function starts(window: readonly [number, number], each: number): number[] {
   const out: number[] = [];
   for (let at = window[0]; at < window[1]; at += each) out.push(at);
   return [...out, window[1]];
 }
 
-/** What is drawn of a viewport with the tiles in hand. */
+/** Return the grid of a viewport from the cached tiles. */
 export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
   const base = tileLevel(viewport);
   const set = tileSetOf(viewport);
@@ -180,7 +186,7 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     fine: true,
   };
   const large = isLarge(viewport);
-  // Block by block of cells that one tile of the finest level holds.
+  // Process blocks of cells that lie in one tile of the finest level.
   const span = TILE * 2 ** base;
   const [down, across] = [blocks(rowStarts, span), blocks(columnStarts, span)];
   for (const [top, bottom] of down) {
@@ -205,7 +211,7 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
   return grid;
 }
 
-/** Runs of cells, as [first, stop), none of which reaches into the next tile. */
+/** Return ranges of cells that do not cross a tile border. */
 function blocks(cellStarts: readonly number[], span: number): [number, number][] {
   const out: [number, number][] = [];
   const count = cellStarts.length - 1;
@@ -220,7 +226,7 @@ function blocks(cellStarts: readonly number[], span: number): [number, number][]
   return out;
 }
 
-/** Pools a tile's cells into those of a part of the grid. */
+/** Pool the cells of a tile into a part of the grid. */
 function fill(
   grid: Grid,
   at: { top: number; bottom: number; left: number; right: number },
@@ -235,7 +241,7 @@ function fill(
   const span = TILE * each;
   const firstRow = Math.floor((rowStarts[at.top] as number) / span) * span;
   const firstColumn = Math.floor((columnStarts[at.left] as number) / span) * span;
-  // Mostly a cell of the grid is one of the tile: whole rows are copied.
+  // Usually a cell of the grid equals a cell of the tile, so whole rows are copied.
   const same = (starts: readonly number[]): boolean => starts.length < 2 || stepOf(starts) === each;
   if (same(rowStarts) && same(columnStarts)) {
     const left = ((columnStarts[at.left] as number) - firstColumn) / each;
@@ -251,7 +257,7 @@ function fill(
     for (let column = at.left; column < at.right; column++) {
       const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
       let [above, below] = [0, 0];
-      // Tokens of a cell may be several cells of the tile, or a part of one.
+      // The tokens of a cell may cover several cells of the tile, or a part of one.
       for (let y = top; y < bottom; y = nextStart(y, each, bottom)) {
         const high = nextStart(y, each, bottom) - y;
         const inRow = Math.floor((y - firstRow) / each) * piece.columns;
@@ -269,7 +275,7 @@ function fill(
   }
 }
 
-/** Tokens of a cell; where there is one cell alone, those that it holds. */
+/** Return the number of tokens per cell. */
 function stepOf(starts: readonly number[]): number {
   return (starts[1] as number) - (starts[0] as number);
 }

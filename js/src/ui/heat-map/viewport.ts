@@ -1,51 +1,58 @@
-/** Which part of a matrix is in sight, and how many weights a cell stands for. Pure functions. */
+/** Visible part of a matrix, and the number of weights per cell. All functions are pure. */
 
 import type { Pooled, Range } from "../../client/protocol";
 import { type Pair, pairOf, pairRange } from "../pairs";
 import type { Selection } from "../view/record";
 import type { HeatMapState } from "./state";
 
-/** Pixels that the cells may take. */
+/** Space for the cells, in pixels. */
 export interface Room {
   width: number;
   height: number;
 }
 
-/** Queries or keys in sight, and how they are drawn. */
+/** Visible queries or keys, and their cells. */
 export interface Axis {
-  /** All that can be seen, of this side of the pair that is chosen. */
+  /** Range of tokens on this side of the chosen pair. */
   extent: Range;
-  /** What is in sight: whole cells, so a little more than was asked for where they are pooled. */
+  /** Visible tokens. Pooled cells are always whole, so this may exceed the requested window. */
   window: Range;
-  /** A cell stands for 2^level tokens. */
+  /** Each cell covers 2^level tokens. */
   level: number;
   cells: number;
-  /** Pixels of a cell; where they are not whole, a pixel shows the mean of the cells under it. */
+  /**
+   * Size of a cell in pixels. If it is fractional, a pixel shows the mean of the cells below it.
+   */
   cell: number;
 }
 
-/** A place, and what of it is in sight. */
+/** Selection with its visible part. */
 export interface Viewport extends Selection {
   pair: Pair;
   rows: Axis;
   columns: Axis;
   pooled: Pooled;
-  /** Pixels of the screen to one of the page. */
+  /** Device pixels per CSS pixel. */
   ratio: number;
-  /** Whether cells of the whole stand for several weights each. */
+  /** Whether cells cover several weights when the whole matrix is visible. */
   poolsWhole: boolean;
 }
 
-/** A cell is never larger than this. */
+/** Maximum size of a cell, in pixels. */
 export const LARGEST_CELL = 40;
-/** A matrix of few queries or few keys is drawn at least so thick, if cells allow it. */
+/**
+ * Minimum thickness of a matrix with few queries or keys, in pixels, if `LARGEST_THIN_CELL` allows
+ * it.
+ */
 const LEAST_THICK = 168;
 const LARGEST_THIN_CELL = 28;
 
-/** Pixels that a cell may have, largest step last; below one, several tokens share a pixel. */
+/**
+ * Zoom steps, in pixels per token. Smaller steps, with several tokens per pixel, are powers of 2.
+ */
 const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, LARGEST_CELL];
 
-/** The part of a range that lies in another; the whole where none does. */
+/** Return the part of a window inside an extent, or the whole extent if they do not overlap. */
 export function within(window: Range | null, extent: Range): Range {
   if (!window) return extent;
   const start = Math.max(extent[0], Math.floor(window[0]));
@@ -53,16 +60,21 @@ export function within(window: Range | null, extent: Range): Range {
   return start < stop ? [start, stop] : extent;
 }
 
-/** The level at which a cell has a pixel or more. */
+/** Return the smallest level at which a cell has at least one pixel. */
 function levelOf(tokenPixels: number): number {
   return tokenPixels >= 1 ? 0 : Math.ceil(-Math.log2(tokenPixels) - 1e-9);
 }
 
-/** Cells this small are whole pixels where that takes little from the picture. */
+/**
+ * Below this size, in pixels, cells are rounded down to whole device pixels if the picture keeps
+ * the share `LITTLE`.
+ */
 const SMALL_CELL = 4;
 const LITTLE = 0.95;
 
-/** Pixels of a cell: a picture of cells of nearly a pixel each would beat with the screen's. */
+/**
+ * Return the size of a cell. Cells of fractional size near one pixel would cause moiré patterns.
+ */
 function sharp(pixels: number, ratio: number): number {
   const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
   return pixels < SMALL_CELL && whole >= LITTLE * pixels ? whole : Math.max(1, pixels);
@@ -81,11 +93,11 @@ function axisOf(
     const each = 2 ** level;
     const first = Math.floor(asked[0] / each);
     const cells = Math.ceil(asked[1] / each) - first;
-    // Whole cells may be one more than what was asked for had room for.
+    // Aligning to whole cells may add one cell more than fits.
     if (cells <= room || cells === 1) {
       const pixels = Math.min(room, tokenPixels * (asked[1] - asked[0]));
       const cell = sharp(pixels / cells, ratio);
-      // What its cells stand for, which at the border of two texts may be tokens of both.
+      // At the border of two texts, a cell may cover tokens of both.
       const window: Range = [first * each, Math.min(count, (first + cells) * each)];
       return { extent, window, level, cells, cell };
     }
@@ -93,13 +105,13 @@ function axisOf(
   }
 }
 
-/** What of the state a viewport depends on. */
+/** Part of the state that determines the viewport. */
 export type ViewportState = Pick<HeatMapState, "query_window" | "key_window" | "pair" | "pooled">;
 
 /**
- * What of a place is in sight.
+ * Return the visible part of a selection.
  *
- * @param ratio pixels of the screen to one of the page.
+ * @param ratio device pixels per CSS pixel.
  */
 export function viewportOf(
   selection: Selection,
@@ -125,23 +137,26 @@ export function viewportOf(
   };
 }
 
-/** Pixels that a query and a key may take. */
+/** Return the height of a query and the width of a key, in pixels. */
 function tokenPixels(numRows: number, numColumns: number, room: Room): [number, number] {
   const square = Math.min(room.width / numColumns, room.height / numRows, LARGEST_CELL);
-  // Twenty queries to a thousand keys would be a thread: there cells are not square.
+  // Twenty queries by a thousand keys would be a thin line, so cells are not square there.
   const thick = (count: number, most: number): number =>
     Math.max(square, Math.min(LEAST_THICK / count, LARGEST_THIN_CELL, most / count));
   return [thick(numRows, room.height), thick(numColumns, room.width)];
 }
 
-/** Pixels that everything takes, and any part of it that is zoomed to: the picture does not grow. */
+/** Return the size of the picture of all tokens. Zooming does not enlarge it. */
 export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, room: Room): Room {
   const [numRows, numColumns] = [sizeOf(rows.extent), sizeOf(columns.extent)];
   const [high, wide] = tokenPixels(numRows, numColumns, room);
   return { width: wide * numColumns, height: high * numRows };
 }
 
-/** The room for a place and its parts: what the whole fills, in cells that may be whole pixels. */
+/**
+ * Return the space for a selection and its parts. It is the size of the whole, whose cells may be
+ * rounded to whole pixels.
+ */
 export function roomOf(selection: Selection, state: ViewportState, most: Room, ratio = 1): Room {
   const everything = { ...state, query_window: null, key_window: null };
   const { rows, columns } = viewportOf(selection, everything, most, ratio);
@@ -157,72 +172,74 @@ function sizeOf([start, stop]: Range): number {
   return stop - start;
 }
 
-/** Whether a cell stands for more than one weight. */
+/** Return whether a cell covers more than one weight. */
 export function isPooled(viewport: Viewport): boolean {
   return viewport.rows.level > 0 || viewport.columns.level > 0;
 }
 
-/** Whether all there is to see is in sight. */
+/** Return whether all tokens are visible. */
 export function isWhole(viewport: Viewport): boolean {
   return [viewport.rows, viewport.columns].every(
     ({ window, extent }) => window[0] <= extent[0] && window[1] >= extent[1],
   );
 }
 
-/** The tokens that a cell stands for. */
+/** Return the tokens of a cell. */
 export function tokensOf(axis: Axis, cell: number): Range {
   const each = 2 ** axis.level;
   const start = axis.window[0] + cell * each;
   return [start, Math.min(axis.window[1], start + each)];
 }
 
-/** The cell that a token is in; null where it is out of sight. */
+/** Return the cell of a token, or null if it is not visible. */
 export function cellOf(axis: Axis, token: number | null): number | null {
   if (token === null || token < axis.window[0] || token >= axis.window[1]) return null;
   return Math.floor((token - axis.window[0]) / 2 ** axis.level);
 }
 
-/** Where tokens, which may lie between two, are from the corner of the cells. */
+/**
+ * Return the distance of a token from the corner of the cells. Fractions are between two tokens.
+ */
 export function pixelOf(axis: Axis, token: number): number {
   return ((token - axis.window[0]) / 2 ** axis.level) * axis.cell;
 }
 
 /**
- * A window of the size of `next`, in which the same token lies under a pixel as in `now`.
+ * Return a window of the size of `next` that has the same token below `pixel` as `now`.
  *
- * @param next an axis of the size and the level that the window is to have, wherever it begins.
+ * @param next axis with the size and level of the result. Its start is ignored.
  */
 export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const { extent } = now;
   const each = 2 ** next.level;
   const size = Math.min(Math.ceil(sizeOf(next.window) / each) * each, sizeOf(extent));
-  // By whole cells, as the pointer finds them: between two cells nothing is rounded twice.
+  // Use whole cells, like the hit test of the pointer, to avoid rounding twice.
   const under = (axis: Axis, cells: number): number =>
     Math.max(0, Math.min(cells - 1, Math.floor(pixel / axis.cell)));
   const [cell, nextCell] = [under(now, now.cells), under(next, Math.ceil(size / each))];
   const inCell = Math.max(0, Math.min(0.999, pixel / now.cell - cell));
   const token = now.window[0] + cell * 2 ** now.level + Math.floor(inCell * 2 ** now.level);
   const start = (Math.floor(token / each) - nextCell) * each;
-  // Whole cells, also at the end of a text, where the last may stand for fewer tokens.
+  // Align to whole cells. The last cell of a text may cover fewer tokens.
   const last = Math.ceil((extent[1] - size) / each) * each;
   const first = Math.max(extent[0], Math.min(last, start));
   return [first, Math.min(extent[1], first + size)];
 }
 
-/** A window moved by whole tokens, inside its extent. */
+/** Return a window moved by whole tokens within its extent. */
 export function movedBy(axis: Pick<Axis, "extent">, window: Range, by: number): Range {
   const size = window[1] - window[0];
   const start = Math.max(axis.extent[0], Math.min(axis.extent[1] - size, window[0] + by));
   return [start, start + size];
 }
 
-/** A point in pixels from the corner of the cells. */
+/** Point in pixels from the corner of the cells. */
 export interface Point {
   right: number;
   down: number;
 }
 
-/** Windows one step nearer or farther, around a point; null where there is none. */
+/** Return the windows after one zoom step around a point, or null if there is no further step. */
 export function zoomed(
   viewport: Viewport,
   room: Room,
@@ -247,7 +264,7 @@ export function zoomed(
       : (-byRows > slack(rows) || -byColumns > slack(columns)) && byRows <= 0 && byColumns <= 0;
     if (!changes) continue;
     if (nextRows === allRows && nextColumns === allColumns) break;
-    // How large cells are depends on the counts alone; then where they begin is settled.
+    // The size of the cells depends only on the counts. The start follows afterwards.
     const each = Math.max(1, Math.round(1 / step));
     const some = ({ extent }: Axis, count: number): Range => {
       const start = Math.floor(extent[0] / each) * each;
@@ -263,7 +280,7 @@ export function zoomed(
   return nearer || isWhole(viewport) ? null : { query_window: null, key_window: null };
 }
 
-/** Queries and keys that fill a stage, at so many pixels a token. */
+/** Return the numbers of queries and keys that fill a stage at `step` pixels per token. */
 function counts(
   stage: Room,
   room: Room,
@@ -272,13 +289,14 @@ function counts(
   allColumns: number,
 ): [number, number] {
   const fits = (side: number, pixels: number): number => {
-    // Of the largest cells one more, rather than a rest without any.
+    // At the largest cells, round up to avoid an empty rest.
     const count =
       pixels < LARGEST_CELL ? Math.floor(side / pixels + 1e-6) : Math.ceil(side / pixels - 1e-6);
-    // Whole cells of as many tokens as share a pixel.
+    // Use whole cells, each with the tokens that share a pixel.
     return pixels < 1 ? Math.floor(side) * Math.round(1 / pixels) : Math.max(1, count);
   };
-  // Along the side that fills its room the cells do; along the other there are as many as fit.
+  // Along the side that fills its space, cells fill it exactly. Along the other, fit as many as
+  // possible.
   const high = room.height / allRows <= room.width / allColumns;
   const [side, other] = high ? [stage.height, stage.width] : [stage.width, stage.height];
   const along = fits(side, step);

@@ -1,4 +1,4 @@
-/** The captions of weights over an image. Pure functions. */
+/** Captions for weights over an image. All functions are pure. */
 
 import type { PatchGrid, TokenList } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
@@ -15,14 +15,14 @@ import {
 } from "../text/captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** What captions are made from. */
+/** Input of the captions. */
 export interface HeatCaptionInput {
   question: HeatQuestion;
-  /** The grid that the values lie on: of keys, or of queries where they are weights to a key. */
+  /** Grid of the values: of keys, or of queries if they are weights on a key. */
   grid: PatchGrid;
   queries: TokenList;
   keys: TokenList;
-  /** What the numbers are; weights where it is left out. */
+  /** Quantity of the values. Default: weights. */
   quantity?: Quantity;
 }
 
@@ -30,15 +30,17 @@ function sum(values: Float32Array): number {
   return values.reduce((total, value) => total + value, 0);
 }
 
-/** Shares below this are not worth a name. */
+/** Smallest share that is mentioned. */
 const LEAST_NAMED = 0.01;
 
-/** "the image", or "image 1" where there are several. */
+/** Return "the image", or "image 1" if there are several. */
 function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
   return grids.some((each) => each.image !== grid.image) ? `image ${grid.image}` : "the image";
 }
 
-/** Where a row of weights lies: "61% on the image, 30% on “[CLS]”, 9% elsewhere". */
+/**
+ * Describe the distribution of a row of weights: "61% on the image, 30% on “[CLS]”, 9% elsewhere".
+ */
 export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): string {
   const total = sum(heat.values);
   if (total === 0) return "no weight at all";
@@ -69,7 +71,7 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
   return parts.join(", ");
 }
 
-/** The strongest patch of a heat-map. */
+/** Describe the patch with the largest value of a heat map. */
 function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
   const { grid, queries, keys, question, quantity } = input;
   const values = onGrid(heat, grid);
@@ -82,7 +84,7 @@ function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
   return `${quoted(text[grid.start + best] ?? "")}, ${number}`;
 }
 
-/** What the heat-maps are. */
+/** Return the heading of the heat maps. */
 export function headingOf({ question, grid, queries, keys, quantity }: HeatCaptionInput): string {
   const { side, token } = question;
   const numbers = capital(pluralOf(quantity ?? { name: "weight" }));
@@ -95,17 +97,17 @@ export function headingOf({ question, grid, queries, keys, quantity }: HeatCapti
   return `Attention received: the mean over all ${queries.text.length} queries`;
 }
 
-/** The caption below one heat map. */
+/** Return the caption of one heat map. */
 export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
   const { quantity } = input;
   if (quantity?.signed) return `Largest ${quantity.name}: ${strongestInWords(heat, input)}.`;
   if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
-  // Maxima over heads are of no one row, and sum to no whole.
+  // Maxima over heads do not sum to 1, so they have no shares.
   const shares = heat.series.how === "max" ? "" : `${sharesInWords(heat, input)}. `;
   return `${shares}Most on ${strongestInWords(heat, input)}.`;
 }
 
-/** All of it, for a screen reader. */
+/** Describe all heat maps for screen readers. */
 export function heatsInWords(heats: readonly Heat[], input: HeatCaptionInput): string {
   const each = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, input)}`);
   return `${headingOf(input)}. ${each.join(" ")}`;

@@ -1,4 +1,4 @@
-/** Weights over an image as marks. Pure functions. */
+/** Marks of the weights over an image. All functions are pure. */
 
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
@@ -12,30 +12,30 @@ import { aroundZero, plainNumber, signsInWords } from "../text/captions";
 import { type HeatCaptionInput, headingOf, heatInWords } from "./captions";
 import { type Heat, onGrid } from "./state";
 
-/** All that a panel shows; its marks follow from it alone. */
+/** Content of a panel, which determines its marks completely. */
 export interface PanelContent {
   width: number;
   palette: Palette;
   image: RecordImage;
-  /** The grid that values lie on. */
+  /** Grid of the values. */
   grid: PatchGrid;
-  /** Empty where nothing is asked for: the image alone. */
+  /** Heat maps, or empty to show only the image. */
   heats: readonly Heat[];
   captionInput: HeatCaptionInput | null;
-  /** The heading where there is no caption. */
+  /** Heading without captions. */
   heading?: string;
-  /** The weight that is drawn strongest. */
+  /** Weight with the strongest colour. */
   end: number;
-  /** Patches that stand out, by their index in the grid: the token's own, the other pin. */
+  /** Highlighted patches, by index in the grid: that of the token and that of the other pin. */
   own: number | null;
   other: number | null;
-  /** Under the pointer or the keyboard. */
+  /** Patch under the pointer or the keyboard cursor. */
   hovered: number | null;
-  /** Below all: what must be known, and what a click does. */
+  /** Notes below the image: limitations, and the effect of a click. */
   notes: readonly string[];
 }
 
-/** A place of an image in the panel. */
+/** Box of an image in the panel. */
 interface Tile {
   x: number;
   y: number;
@@ -43,7 +43,7 @@ interface Tile {
   height: number;
 }
 
-/** Of full opacity, so that the picture is seen below the largest weight. */
+/** Opacity of the largest weight, below which the image is still visible. */
 export const HEAT_OPACITY = 0.82;
 const HIGHEST = 300;
 const GAP = 14;
@@ -57,7 +57,7 @@ function lines(text: string, width: number, size: number): string[] {
     : wrap(text, width, (part) => measureText(part, fontOf({ size, font: "text" })));
 }
 
-/** Pixels of weights: one colour, or one for each sign, more opaque for more weight. */
+/** Return RGBA pixels of weights, in one colour or one per sign. The opacity follows the weight. */
 export function heatPixels(
   values: Float32Array,
   end: number,
@@ -72,7 +72,7 @@ export function heatPixels(
   return pixels;
 }
 
-/** The frame of a patch: seen on every ground. */
+/** Return the frame of a patch, with an outline that is visible on every background. */
 function frameMarks(
   content: PanelContent,
   tile: Tile,
@@ -123,12 +123,12 @@ function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[]
   return marks;
 }
 
-/** The marks of a panel, and the positions of its images. */
+/** Marks of a panel, and the boxes of its images. */
 export interface Panel extends Box {
   tiles: Tile[];
 }
 
-/** Everything, from the heading to the scale. */
+/** Return the marks of a panel from the heading to the scale. */
 export function panelMarks(content: PanelContent): Panel {
   const { palette, heats, captionInput, image, width } = content;
   const marks: Mark[] = [];
@@ -206,7 +206,7 @@ export function panelMarks(content: PanelContent): Panel {
   return { width, height: Math.ceil(y), marks, tiles };
 }
 
-/** The patch under a point, by its index in the grid. */
+/** Return the patch at a point by its index in the grid, or null. */
 export function patchUnder(
   { tiles }: Panel,
   grid: PatchGrid,

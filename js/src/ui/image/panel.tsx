@@ -1,4 +1,4 @@
-/** The image that a model saw, with the weights of what is chosen laid over it. */
+/** Panel with the model's input image and the weights of the selection over it. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -19,7 +19,7 @@ interface PanelProps<S extends RecordState> {
   panel: ImagePanel;
 }
 
-/** What the keys do on the image, for the list of a view that has one. */
+/** Insert the shortcuts of the image into the help of a view, if the view shows an image. */
 export function withImageKeys<S extends RecordState>(
   keys: readonly (readonly [string, string])[],
   { image }: ViewContext<S>,
@@ -33,7 +33,7 @@ export function withImageKeys<S extends RecordState>(
     : keys;
 }
 
-/** A view's picture, and beside or below it the image with weights. */
+/** Render the plot of a view, with the image and its weights beside or below it. */
 export function WithImage<S extends RecordState>(
   props: PanelProps<S> & { children: ComponentChildren },
 ) {
@@ -47,7 +47,7 @@ export function WithImage<S extends RecordState>(
   );
 }
 
-/** The panel, with pointer, keyboard and tooltip. */
+/** Render the panel with pointer, keyboard and tooltip. */
 function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const plot = useRef<HTMLDivElement>(null);
   const where = useSignal<{ x: number; y: number } | null>(null);
@@ -105,7 +105,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     };
     const by = step[event.key];
     if (by) {
-      // The first press only shows where the keyboard is.
+      // The first key press only shows the cursor.
       const from = now?.patch ?? panel.content.peek()?.own ?? 0;
       const move = (place: number, change: number, count: number): number =>
         Math.max(0, Math.min(count - 1, place + (now ? change : 0)));

@@ -1,4 +1,4 @@
-/** A record's images, and which weights lie over one: what is asked for, and the loading of it. */
+/** Images of a record, and the weights over one of them: the request and its loading. */
 
 import type { ReadonlySignal, Signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
@@ -8,15 +8,15 @@ import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
 import type { Selection } from "../view/record";
 
-/** The record's images by their number; null for those that are not asked for, or on their way. */
+/** Images of the record by number, or null if they were not requested or are loading. */
 export type Images = readonly (RecordImage | null)[];
 
-/** Images, and how a picture shares its width with the panel that lays weights over them. */
+/** Images, and the widths of the plot and the image panel. */
 export interface ImageRoom {
   images: ReadonlySignal<Images>;
-  /** Whether all images of the tokens at this place are there. */
+  /** Whether all images of the selected tokens are loaded. */
   ready: ReadonlySignal<boolean>;
-  /** Whether keys are patches of an image, over which weights can lie. */
+  /** Whether the keys are patches of an image, so that the panel is shown. */
   shown: ReadonlySignal<boolean>;
   beside: ReadonlySignal<boolean>;
   plotWidth: ReadonlySignal<number>;
@@ -25,25 +25,25 @@ export interface ImageRoom {
   drawn: Signal<boolean>;
 }
 
-/** What has a heat-map of its own: a head, or several together. */
+/** One head or several combined heads, with one heat map. */
 export interface HeatSeries {
   name: string;
   color: string;
-  /** The same for text, which needs more contrast. */
+  /** Variant of `color` with more contrast, for text. */
   textColor: string;
   heads: number[];
   how: "mean" | "max";
 }
 
-/** The token whose weights lie over the image. */
+/** Tokens whose weights are shown over the image. */
 export interface Focus {
   query: number | null;
   key: number | null;
 }
 
 /**
- * What is asked for: the weights of a query to all keys, or of all queries to a key; of no token,
- * what the keys receive in the mean over all queries.
+ * Requested values: the weights of a query on all keys, or of all queries on a key. Without a
+ * token, the mean over all queries.
  */
 export interface HeatQuestion {
   stack: string;
@@ -55,18 +55,18 @@ export interface HeatQuestion {
   series: HeatSeries[];
 }
 
-/** One heat-map: the weights of all tokens, not of patches alone. */
+/** Values of one heat map for all tokens, including those that are not patches. */
 export interface Heat {
   series: HeatSeries;
   values: Float32Array;
 }
 
-/** The mean over queries is asked for where it takes no more weights than this. */
+/** Maximum number of weights from which the mean over queries is computed. */
 const MOST_VALUES = 4_000_000;
-/** More heat-maps would be too small to read: there is their mean. */
+/** Maximum number of heat maps. More would be too small, so their mean is shown. */
 const MOST_MAPS = 16;
 
-/** The grid of queries that are the same patches as a grid of keys; null where there is none. */
+/** Return the grid of queries with the same patches as a grid of keys, or null. */
 export function queryGridOf(
   selection: Pick<Selection, "queries">,
   grid: PatchGrid,
@@ -74,11 +74,11 @@ export function queryGridOf(
   const same = (other: PatchGrid): boolean =>
     other.image === grid.image && other.rows === grid.rows && other.columns === grid.columns;
   const grids = selection.queries.grids ?? [];
-  // Of the same tokens it is the very same grid, though an image may be there twice.
+  // If queries and keys are the same tokens, prefer the same grid. An image may occur twice.
   return grids.find((each) => same(each) && each.start === grid.start) ?? grids.find(same) ?? null;
 }
 
-/** As many heat-maps as can be read. */
+/** Return `series`, or a single mean if there are too many. */
 export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   const first = series[0];
   if (!first || series.length <= MOST_MAPS) return [...series];
@@ -86,7 +86,7 @@ export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   return [{ ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" }];
 }
 
-/** What to ask for at a place; null where it would be too much. */
+/** Return the request for a selection, or null if it would need too many weights. */
 export function heatQuestion(
   selection: Selection,
   grid: PatchGrid,
@@ -104,7 +104,7 @@ export function heatQuestion(
     : { ...of, side: null, token: 0 };
 }
 
-/** The mean over the rows of a matrix. */
+/** Return the mean over the rows of a matrix. */
 function meanRow(matrix: Float32Array, columns: number): Float32Array {
   const sums = new Float64Array(columns);
   for (let i = 0; i < matrix.length; i++)
@@ -112,7 +112,7 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
   return Float32Array.from(sums, (sum) => (sum * columns) / matrix.length);
 }
 
-/** The mean over heads, or the largest in size. */
+/** Return the mean over heads, or the value with the largest absolute value. */
 function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
   return Float32Array.from(rows[0] ?? [], (_, i) => {
     const values = rows.map((row) => row[i] as number);
@@ -122,7 +122,7 @@ function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
   });
 }
 
-/** Loads heat-maps. */
+/** Load the values of heat maps. */
 export async function loadHeat(
   source: Source,
   asked: HeatQuestion,
@@ -155,7 +155,7 @@ export async function loadHeat(
   }));
 }
 
-/** The part of a heat-map that lies on a grid. */
+/** Return the part of a heat map on a grid. */
 export function onGrid(heat: Heat, grid: PatchGrid): Float32Array {
   return heat.values.subarray(grid.start, gridEnd(grid));
 }

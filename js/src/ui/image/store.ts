@@ -1,4 +1,7 @@
-/** Images beside a picture, live as signals: their pixels, the width they take, the weights over one. */
+/**
+ * Signals for images beside a plot: their pixels, the width of the panel, and the weights over one
+ * image.
+ */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { PatchGrid, TokenList } from "../../client/protocol";
@@ -27,7 +30,7 @@ import {
   queryGridOf,
 } from "./state";
 
-/** From this width on the panel stands beside the picture. */
+/** Smallest width, in pixels, at which the panel is beside the plot. */
 const BESIDE = 760;
 const BETWEEN = 28;
 const SHARE = 0.34;
@@ -86,9 +89,9 @@ function createImageRoom<S extends RecordState>(
 }
 
 /**
- * The same context for a picture that shares its room with a panel.
+ * Return a context whose plot shares the width with an image panel.
  *
- * @param withPanel whether it may have one, where there is an image.
+ * @param withPanel whether the panel is shown if there is an image.
  */
 export function sharingRoom<S extends RecordState>(
   context: ViewContext<S>,
@@ -98,33 +101,33 @@ export function sharingRoom<S extends RecordState>(
   return { ...context, width: image.plotWidth, image };
 }
 
-/** Whether images are there, and the panel that shows them is drawn. */
+/** Return whether the images are loaded and their panel is drawn. */
 export function imagesDrawn({ image }: Pick<ViewContext<RecordState>, "image">): boolean {
   return !image || (image.ready.value && (!image.shown.value || image.drawn.value));
 }
 
-/** A patch under the pointer, by its index in the grid. */
+/** Patch under the pointer, by index in the grid. */
 export interface HoveredPatch {
   patch: number;
-  /** The heat-map that the pointer is in. */
+  /** Index of the heat map under the pointer. */
   tile: number;
 }
 
-/** The tokens of the patch under the pointer. */
+/** Tokens of the patch under the pointer, and the index of the heat map. */
 export interface Pointed extends Focus {
   tile: number;
 }
 
-/** What a panel takes from its view, and what it calls there. */
+/** Input of the panel from its view, and callbacks. */
 interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
-  /** What stands out in the view, apart from what the panel itself points at. */
+  /** Highlighted tokens of the view, without those that the panel highlights. */
   focus: ReadonlySignal<Focus>;
-  /** Lights what is pointed at. */
+  /** Highlight tokens in the view. */
   point: (pointed: Pointed | null) => void;
-  /** Brings a token that is chosen into sight. */
+  /** Make a chosen token visible. */
   reveal: (side: "query" | "key", token: number) => void;
-  /** A note on the numbers; "" for none. */
+  /** Note on the values, or "". */
   note?: ReadonlySignal<string>;
 }
 
@@ -134,9 +137,9 @@ export function createImagePanel<S extends RecordState>(
 ) {
   const { record, common: state, image: room } = context;
   const hovered = signal<HoveredPatch | null>(null);
-  /** Whether the scale ends at the largest weight that there can be, not at the largest shown. */
+  /** Whether the scale ends at the largest possible weight instead of the largest visible one. */
   const wholeScale = signal(false);
-  /** The number of the grid that is shown, where there are several. */
+  /** Index of the grid that the reader chose, or null. */
   const picked = signal<number | null>(null);
   const selection = computed(() => (room?.shown.value ? record.selection.value : null));
   const grids = computed(() => selection.value?.keys.grids ?? []);
@@ -152,7 +155,7 @@ export function createImagePanel<S extends RecordState>(
   });
   const keyGrid = computed(() => grids.value[shownGrid.value] ?? null);
 
-  // What the panel itself points at must not change what it shows under the pointer.
+  // Pointing at the panel must not change the weights under the pointer.
   const focus = computed<Focus>(() =>
     hovered.value
       ? { query: selection.value?.token ?? null, key: selection.value?.key ?? null }
@@ -173,7 +176,7 @@ export function createImagePanel<S extends RecordState>(
     if (!room || !now || !grid || !image) return null;
     const asked = question.value;
     const had = answered.value;
-    // Of another stack or layer the last answer says nothing here.
+    // The last answer may belong to another stack or layer.
     const fits = asked && had?.question.stack === asked.stack && had.question.layer === asked.layer;
     const heats: readonly Heat[] = fits ? had.answer : [];
     const queryGrid = queryGridOf(now, grid);
@@ -198,7 +201,7 @@ export function createImagePanel<S extends RecordState>(
       grid: lies,
       heats,
       captionInput,
-      // To the largest weight itself: a rounder end would leave the heat-map paler.
+      // Use the largest weight itself, as a round number would make the heat map paler.
       end: (wholeScale.value ? now.stack.maximum : largest) || 1,
       own: of?.side === "key" ? own(key, grid) : own(query, queryGrid),
       other: of?.side === "key" ? null : own(key, grid),
@@ -222,7 +225,7 @@ export function createImagePanel<S extends RecordState>(
   );
   const drawn = computed(() => content.value && panelMarks(content.value));
 
-  /** The tokens that a patch stands for. */
+  /** Return the tokens that a patch belongs to. */
   const tokensAt = (patch: number): Focus => {
     const now = base.peek();
     const [of, grid] = [now?.captionInput?.question, keyGrid.peek()];
@@ -234,19 +237,19 @@ export function createImagePanel<S extends RecordState>(
   return {
     content,
     drawn,
-    /** The text for a screen reader; "" where there is no panel. */
+    /** Caption for screen readers, or "" without a panel. */
     caption: computed(() => {
       const now = base.value;
       return now?.captionInput ? heatsInWords(now.heats, now.captionInput) : "";
     }),
-    /** Whether what is drawn is what is asked for. */
+    /** Whether the drawn values are the requested ones. */
     current: computed(() => {
       const asked = question.value;
       const answers = asked === null || same(answered.value?.question, asked);
       return selection.value === null || (base.value !== null && answers);
     }),
     hovered,
-    /** Points at a patch, here and in the view. */
+    /** Highlight a patch in the panel and its token in the view. */
     point: (to: HoveredPatch | null) => {
       if (same(hovered.peek(), to)) return;
       hovered.value = to;
@@ -266,7 +269,7 @@ export function createImagePanel<S extends RecordState>(
       if (!pinned) options.reveal(queryGrid ? "query" : "key", token);
       assign(state, { [field]: pinned ? null : token });
     },
-    /** The panel for an export; null where there is none. */
+    /** Return the panel for an export, or null. */
     forExport: (): Box | null => {
       const now = base.peek();
       return now && panelMarks({ ...now, hovered: null, notes: [options.note?.peek() ?? ""] });
@@ -276,7 +279,7 @@ export function createImagePanel<S extends RecordState>(
 
 export type ImagePanel = ReturnType<typeof createImagePanel>;
 
-/** A picture and its panel as one, for print: side by side, or one below the other. */
+/** Combine a plot and its panel for an export, side by side or one below the other. */
 export function withPanel<P extends Pick<Scene, "width" | "height" | "back" | "front">>(
   picture: P,
   box: Box | null,

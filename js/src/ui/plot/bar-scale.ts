@@ -1,47 +1,58 @@
-/** The one scale that all bars of a text's numbers have: its end, its axis, and longer bars. Pure functions. */
+/**
+ * Common scale of all bars for a text's numbers: its end, its axis, and the mark of longer bars.
+ * All functions are pure.
+ */
 
 import type { Mark } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
 import { roundedUp } from "../exports/csv";
 import { plainNumber } from "../text/captions";
 
-/** Keys up to which bars end at the largest number that there can be. */
+/** Up to this many keys, bars end at the largest possible number. */
 const MANY_KEYS = 100;
 const LABEL_SIZE = 10;
-/** The height that an axis takes below lying bars. */
+/** Height of the axis below horizontal bars, in pixels. */
 export const AXIS_HEIGHT = 16;
-/** On a shorter axis there is no room for "0" beside its end. */
+/** Shortest axis, in pixels, with room for "0" beside the number at its end. */
 const LEAST_WITH_ZERO = { lying: 22, standing: 12 };
-/** On a shorter axis the numbers of its two ends would touch. */
+/** Shortest axis, in pixels, on which the centred numbers of its two ends do not touch. */
 const LEAST_CENTRED = 17;
 
 /**
- * The number that a full bar stands for. It depends on the text alone, so that bars of all layers, heads and
- * tokens compare. A query's weight is shared among its keys: of many keys a bar ends at a hundred
- * times a uniform share, and the few that would be longer are broken. Ends are rounded up to one digit.
+ * Return the value of a full bar. It depends only on the text, so bars of all layers, heads and
+ * tokens can be compared.
  *
- * @param maximum the largest number of the stack: 1 for weights.
+ * The weights of a query sum to 1. With many keys, a bar therefore ends at 100 times the uniform
+ * weight, and longer bars have a break. Ends are rounded up to one digit.
+ *
+ * @param maximum the largest number of the stack, 1 for weights.
  */
 export function barEnd(maximum: number, numKeys: number): number {
   return roundedUp(maximum * Math.min(1, MANY_KEYS / Math.max(1, numKeys))) || 1;
 }
 
-/** The pixels of a bar, of which a full one has `full`. What is not zero is seen. */
+/**
+ * Return the length of a bar in pixels. A full bar has `full`. Values other than 0 are always
+ * visible.
+ */
 export function barLength(value: number, end: number, full: number): number {
   return value === 0 ? 0 : Math.min(full, Math.max(0.75, (Math.abs(value) / end) * full));
 }
 
-/** A bar from a zero line: `length` goes right, or down where it stands; a negative one the other way. */
+/**
+ * Bar that starts at a zero line. A positive `length` extends to the right, or down if it is
+ * `standing`.
+ */
 interface Bar {
   zero: number;
   length: number;
-  /** Across: where it begins, and how thick it is. */
+  /** Start and thickness across the bar. */
   from: number;
   thick: number;
   standing?: boolean;
 }
 
-/** The gap in a bar that would be longer than the scale; nothing for others. */
+/** Return the break in a bar that exceeds the scale, or no marks for other bars. */
 export function breakMarks(bar: Bar, value: number, end: number, palette: Palette): Mark[] {
   if (Math.abs(value) <= end * 1.0001) return [];
   const { from, thick, standing } = bar;
@@ -53,18 +64,18 @@ export function breakMarks(bar: Bar, value: number, end: number, palette: Palett
     : [{ ...gap, x0: at + 2, y0: near, x1: at - 2, y1: far }];
 }
 
-/** Where an axis of bars lies: its zero, and how far it goes from there, with a sign as bars have it. */
+/** Zero and signed length of the axis of bars. */
 interface Axis {
   x: number;
   y: number;
   reach: number;
-  /** Its bars stand, and its numbers are left of it. */
+  /** Whether the bars are vertical. The numbers are then left of the axis. */
   standing?: boolean;
-  /** Bars go both ways from zero, or are hollow below it. */
+  /** Whether bars extend in both directions from zero, or are hollow for negative values. */
   signs?: "both" | "hollow" | undefined;
 }
 
-/** The axis of bars, with the numbers at its ends. */
+/** Return the marks of an axis with the numbers at its ends. */
 export function axisMarks(axis: Axis, end: number, palette: Palette): Mark[] {
   const { x, y, reach, standing = false, signs } = axis;
   const both = signs === "both";

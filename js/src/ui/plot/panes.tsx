@@ -1,4 +1,4 @@
-/** Views that stand in one frame: each in a pane with a root, a width and exports of its own. */
+/** Panes: views that share a frame. Each has its own root, width and exports. */
 
 import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
@@ -9,20 +9,20 @@ import { type Scene, translate } from "../../draw/marks";
 import { type AttnvizElement, markDrawn, type ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 
-/** Between the figures of panes. */
+/** Gap between the figures of panes, in pixels. */
 export const PANE_GAP = 20;
 
 export interface PaneProps<S extends RecordState> {
   context: ViewContext<S>;
   name: string;
   view: ComponentType<{ context: ViewContext<S> }>;
-  /** What is asked of its figure. */
+  /** Settings of the exported figure. */
   figure: FigureRequest | undefined;
   onDrawn: (name: string, place: string | null) => void;
   onRoot: (name: string, root: AttnvizElement) => void;
 }
 
-/** One view in the frame of all. */
+/** Render one view of a shared frame. */
 export function Pane<S extends RecordState>(props: PaneProps<S>) {
   const { context, name, view: View, figure, onDrawn, onRoot } = props;
   const root = useRef<HTMLDivElement>(null);
@@ -36,8 +36,8 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
       const inner = entries[0]?.contentRect.width ?? 0;
       const now = Math.floor(inner);
       if (now <= 0 || stated !== null || now === width.peek()) return;
-      // Not in this frame: the view that it draws may change the size of the panes around it, which
-      // the browser has told already.
+      // Wait for the next frame. Drawing may resize other panes whose resize events were already
+      // delivered.
       requestAnimationFrame(() => {
         width.value = now;
       });
@@ -65,7 +65,7 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
   );
 }
 
-/** Figures in columns, as the panes stand. */
+/** Arrange figures in columns, like the panes. */
 export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   let left = 0;
   let height = 0;
@@ -73,7 +73,7 @@ export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   for (const column of columns) {
     let top = 0;
     for (const scene of column) {
-      // What lies behind may be dimmed as one in its own figure only.
+      // The opacity of the back marks applies only within their own figure.
       const back = scene.back.map((mark) => dimmed(mark, scene.backOpacity));
       front.push(...translate([...back, ...scene.front], left, top));
       top += scene.height + PANE_GAP;

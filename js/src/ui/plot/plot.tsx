@@ -1,4 +1,4 @@
-/** A scene on two canvases, its tooltip, and the mark that it is drawn. */
+/** Plot of a scene on two canvases, with its tooltip and the mark that it is drawn. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
@@ -6,7 +6,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { paintMarks, prepare } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
 
-/** The tooltip beside the pointer. */
+/** Tooltip beside the pointer. */
 export interface Hint {
   x: number;
   y: number;
@@ -16,11 +16,11 @@ export interface Hint {
 
 export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
-  /** "view:stack:layer" of what the scene shows, null while something newer is on its way. */
+  /** "view:stack:layer" of the scene, or null while newer data is loading. */
   place: ReadonlySignal<string | null>;
-  /** Called with the place after the last draw call. */
+  /** Called with `place` after the last draw call. */
   onDrawn: (place: string | null) => void;
-  /** What kind of picture it is, read out before its name. */
+  /** Type of the plot, which screen readers announce before its label. */
   kind: string;
   label: string;
   plot: Ref<HTMLDivElement>;
@@ -30,7 +30,7 @@ export interface ScenePlotProps {
   children?: ComponentChildren;
 }
 
-/** Where in a plot the pointer is, also where the plot is scrolled. */
+/** Return the position of the pointer in a plot, including its scroll offset. */
 export function pointIn(
   plot: HTMLElement | null,
   event: Pick<MouseEvent, "clientX" | "clientY">,
@@ -40,38 +40,40 @@ export function pointIn(
   return { x, y: event.clientY - (box?.top ?? 0) };
 }
 
-/** A picture that takes the keyboard. */
+/** Render a plot that can have the keyboard focus. */
 export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);
   const frontCanvas = useRef<HTMLCanvasElement>(null);
 
-  // Before the browser paints the controls around it: where the numbers are at hand, all is one picture.
+  // A layout effect runs before the browser paints the new controls, so plot and controls change
+  // together if the data is available.
   useLayoutEffect(() => {
     const [back, front] = [backCanvas.current, frontCanvas.current];
     if (!back || !front) return undefined;
     let painted: Mark[] | null = null;
     let shown: Scene | null = null;
     let size = "";
-    // One effect, so that the sign of being drawn is set after the last call that draws.
+    // A single effect sets the mark after the last draw call.
     return effect(() => {
       const scene = props.scene.value;
       const place = props.place.value;
       if (place === null) props.onDrawn(null);
       if (!scene) return;
-      // What is asked for is on its way: what is there stays.
+      // Newer data is loading. The current picture stays.
       if (scene === shown) {
         props.onDrawn(place);
         return;
       }
       shown = scene;
-      // The pointer changes only what stands out; what lies behind is painted anew when it changes.
+      // The pointer changes only the front marks. The back canvas is repainted only if its marks
+      // change.
       const wanted = `${scene.width} ${scene.height}`;
       if (painted !== scene.back || size !== wanted) {
         const context = prepare(back, scene.width, scene.height);
         if (context) paintMarks(context, scene.back);
         painted = scene.back;
         size = wanted;
-        // A finger scrolls sideways what is wider than its place.
+        // A finger can scroll a plot sideways that is wider than its element.
         const place = back.parentElement as HTMLElement;
         place.style.touchAction = scene.width > place.clientWidth ? "pan-x pan-y" : "";
       }
@@ -103,9 +105,9 @@ export function ScenePlot(props: ScenePlotProps) {
   );
 }
 
-/** A small box beside the pointer. */
+/** Render a tooltip. */
 export function HintBox({ hint, width }: { hint: Hint; width: number }) {
-  // On the side of the pointer where there is room.
+  // Place the tooltip on the side with more room.
   const right = hint.x > width / 2;
   const across = right
     ? { right: `${Math.max(0, width - hint.x + 14)}px` }

@@ -1,28 +1,33 @@
-/** Fingers on a picture: two zoom it, and one moves it if there is more than is in sight. */
+/**
+ * Touch gestures on a plot: two fingers zoom, one finger pans if the plot is larger than its
+ * window.
+ */
 
 import { useRef } from "preact/hooks";
 
-/** A point of the window. */
+/** Position in the browser window. */
 type Point = Pick<MouseEvent, "clientX" | "clientY">;
 
 export interface Fingers {
-  /** Whether one finger moves the picture. If not, it scrolls the page. */
+  /** Return whether one finger pans the plot. Otherwise it scrolls the page. */
   moves: () => boolean;
-  /** Called with the factor by which two fingers went apart, and the point between them. */
+  /** Called with the ratio of the distances between two fingers, and their midpoint. */
   zoom: (factor: number, around: Point) => void;
 }
 
 /**
- * Returns listeners that call `zoom`, and that keep the browser from scrolling and zooming the page
- * under the fingers that the picture takes. The picture follows one finger by its pointer events, as
- * long as there are not `several`: after a second finger came the first moves nothing.
+ * Return touch listeners that call `zoom` and prevent the browser from scrolling and zooming the
+ * page.
+ *
+ * Panning with one finger uses pointer events while `several` is false. After a second finger
+ * touches, the first one no longer pans.
  */
 export function useFingers({ moves, zoom }: Fingers) {
   const apart = useRef(0);
   const several = useRef(false);
   const onTouchMove = (event: TouchEvent): void => {
     const [one, other] = event.targetTouches;
-    // Not cancelable once the page scrolls: then the fingers are the page's.
+    // The event is not cancelable once the page scrolls. The gesture then belongs to the page.
     if (!one || !event.cancelable || !(other || moves())) return;
     event.preventDefault();
     if (!other) return;
@@ -35,7 +40,7 @@ export function useFingers({ moves, zoom }: Fingers) {
   const onTouchStart = (event: TouchEvent): void => {
     apart.current = 0;
     several.current = event.targetTouches.length > 1;
-    // One finger may be a tap.
+    // A single finger may be a tap.
     if (several.current) onTouchMove(event);
   };
   return { several, onTouchStart, onTouchMove };

@@ -1,4 +1,4 @@
-/** Numbers, tokens and stacks in words, the same in every view. */
+/** Text for numbers, tokens and stacks, common to all views. */
 
 import type {
   EmbeddedShare,
@@ -11,11 +11,11 @@ import { withoutNumber } from "../../client/record-number";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
-/** How far an answer is: "strongest keys, 34%, about 40 s left". */
+/** Describe the progress of a reply: "strongest keys, 34%, about 40 s left". */
 export function laterInWords({ doing, progress, seconds_left: left }: ReplyProgress): string {
   const parts = [doing, `${Math.floor(100 * progress)}%`];
   if (left !== null) {
-    // No more exact than it is.
+    // The estimate is not more precise than this.
     const seconds = left > 20 ? 10 * Math.ceil(left / 10) : Math.ceil(left);
     parts.push(
       seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(left / 60)} min left`,
@@ -24,16 +24,16 @@ export function laterInWords({ doing, progress, seconds_left: left }: ReplyProgr
   return parts.join(", ");
 }
 
-/** A token between quotation marks, short enough for a sentence. */
+/** Return a token in quotation marks, shortened for a sentence. */
 export function quoted(text: string): string {
   const characters = Array.from(printable(text));
   return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
 }
 
-// Counted once: sentences follow the pointer, over texts of any length.
+// Cache of `repeatedIn`. Captions follow the pointer, and texts may be long.
 const repeated = new WeakMap<readonly string[], Set<string>>();
 
-/** Texts that several tokens have. */
+/** Return the texts that occur more than once. */
 function repeatedIn(texts: readonly string[]): Set<string> {
   let known = repeated.get(texts);
   if (!known) {
@@ -48,21 +48,23 @@ function repeatedIn(texts: readonly string[]): Set<string> {
   return known;
 }
 
-/** A token between quotation marks, with its place where others read the same. */
+/** Return a token in quotation marks, with its index if the same text occurs elsewhere. */
 export function quotedAt(texts: readonly string[], index: number): string {
   const text = texts[index] ?? "";
   return repeatedIn(texts).has(text) ? `${quoted(text)} (${index})` : quoted(text);
 }
 
-/** Tokens that heads rest on where nothing fits: special ones, and the first of a text. */
+/**
+ * Tokens that heads attend to when no other key fits: special tokens and the first token of a text.
+ */
 export interface RestingTokens {
   isQuery: (query: number) => boolean;
   isKey: (key: number) => boolean;
-  /** "special tokens" */
+  /** Description of the tokens, like "special tokens". */
   words: string;
 }
 
-/** Those of a stack's tokens, of which queries and keys may be two texts. */
+/** Return the resting tokens of a stack. `oneText` is false if queries and keys are two texts. */
 export function restingTokens(
   queries: TokenList,
   keys: TokenList,
@@ -80,7 +82,7 @@ export function restingTokens(
   };
 }
 
-/** Where in a record a view is, for a medium without controls: stack, layer, heads and pins. */
+/** Describe stack, layer, heads and pins, for media without controls. */
 export function selectionInWords(selection: {
   stack: { name: string };
   layer: number;
@@ -106,7 +108,7 @@ export function selectionInWords(selection: {
   ].join(" · ");
 }
 
-/** A weight with two decimals, or one that says that it is smaller; a sign where it is not known. */
+/** Format a weight with `decimals` decimals. Smaller weights are "<0.01", missing ones "…". */
 export function formatWeight(weight: number, decimals = 2): string {
   if (Number.isNaN(weight)) return "…";
   const least = 10 ** -decimals;
@@ -114,25 +116,25 @@ export function formatWeight(weight: number, decimals = 2): string {
   return withMinus(weight.toFixed(decimals));
 }
 
-/** A number as JavaScript writes it, with the sign that print has for minus. */
+/** Replace the hyphen of a number by a minus sign. */
 export function withMinus(number: string): string {
   return number.replace("-", "−");
 }
 
-/** A weight with two digits, however small: "0.13", "0.0004", "1.3e−6". */
+/** Format a weight with two significant digits: "0.13", "0.0004", "1.3e−6". */
 export function formatSmall(weight: number): string {
   const short = Number(weight.toPrecision(2));
   if (short >= 0.01) return formatWeight(weight);
   return short < 1e-4 ? formatNumber(short) : plainNumber(short);
 }
 
-/** What the numbers of a stack are called, and how they are written. */
+/** Name and number format of the numbers of a stack. */
 export interface Quantity {
-  /** "weight", "difference", ... */
+  /** Name in the singular, like "weight" or "difference". */
   name: string;
-  /** Whether they have signs: those are not shares of one, and are drawn around zero. */
+  /** Whether the numbers have signs. Signed numbers are not shares and are drawn around zero. */
   signed: boolean;
-  /** The largest size. */
+  /** Largest absolute value. */
   maximum: number;
 }
 
@@ -144,24 +146,24 @@ export function quantityOf({
   return { name: measure, signed, maximum };
 }
 
-/** "weights", "differences", "entropies". */
+/** Return the plural of the quantity: "weights", "differences", "entropies". */
 export function pluralOf({ name }: Pick<Quantity, "name">): string {
   if (/[^aeiou]y$/i.test(name)) return `${name.slice(0, -1)}ies`;
   return name.endsWith("s") ? name : `${name}s`;
 }
 
-/** "+" or "−", nothing before 0. */
+/** Return "+" or "−", or "" for 0. */
 function signOf(value: number): string {
   return value < 0 ? "−" : value > 0 ? "+" : "";
 }
 
-/** Decimals, of which larger numbers have fewer, and smaller ones more. */
+/** Return the number of decimals. It decreases with the magnitude of the quantity. */
 function decimalsFor({ maximum }: Quantity, decimals: number): number {
   const power = maximum > 0 ? Math.floor(Math.log10(maximum)) : 0;
   return Math.max(0, Math.min(12, decimals - (power < 0 ? power + 1 : power)));
 }
 
-/** A number of a quantity: a weight as `formatWeight` writes it, another with its sign. */
+/** Format a number of a quantity: a weight like `formatWeight`, other numbers with a sign. */
 export function written(quantity: Quantity, value: number, decimals = 2): string {
   if (!quantity.signed) return formatWeight(value, decimals);
   const size = formatWeight(Math.abs(value), decimalsFor(quantity, decimals));
@@ -169,14 +171,14 @@ export function written(quantity: Quantity, value: number, decimals = 2): string
 }
 
 /**
- * Whether a signed number is too small to be written beside a bar or into a cell: "−<0.01" is long,
- * and says no more than that there is little.
+ * Whether a signed number is too small for a bar or a cell. "−<0.01" is long and has little
+ * information.
  */
 export function isTiny(quantity: Quantity, value: number): boolean {
   return quantity.signed && written(quantity, value).includes("<");
 }
 
-/** The same with two digits, however small. */
+/** Format a number with two significant digits, however small it is. */
 export function writtenSmall(quantity: Quantity, value: number): string {
   if (!quantity.signed) return formatSmall(value);
   const size = Math.abs(value);
@@ -186,33 +188,33 @@ export function writtenSmall(quantity: Quantity, value: number): string {
     : written(quantity, value);
 }
 
-/** A number that was written, with its sign in words: "−0.30 (less)". */
+/** Append the sign of a difference as a word: "−0.30 (less)". */
 export function withWay({ name, signed }: Quantity, value: number, number: string): string {
   if (!signed || name !== "difference" || !value) return number;
   return `${number} (${value < 0 ? "less" : "more"})`;
 }
 
-/** What the two colours of signed numbers mean: "less" and "more", or their signs. */
+/** Return the meaning of the two colours of signed numbers: "less" and "more", or the signs. */
 export function waysOf({ name }: Pick<Quantity, "name">): readonly [string, string] {
   return name === "difference" ? ["less", "more"] : ["negative", "positive"];
 }
 
-/** What a scale around zero shows: "less ← difference → more". */
+/** Describe a scale around zero: "less ← difference → more". */
 export function signsInWords({ name }: Pick<Quantity, "name">, shown = name): string {
   const [less, more] = waysOf({ name });
   return `${less} ← ${shown} → ${more}`;
 }
 
-/** The ends and the middle of a scale around zero. */
+/** Return the labels for the ends and the middle of a scale around zero. */
 export function aroundZero(end: string): [string, string, string] {
   return [`−${end}`, "0", `+${end}`];
 }
 
-/** "0.0001", never "1e-4". */
+/** Format a number without an exponent: "0.0001" instead of "1e-4". */
 export function plainNumber(value: number): string {
   const short = Number(value.toPrecision(3));
   const text = String(short);
-  // The first number that Intl writes takes as long as a picture.
+  // The first call of Intl takes as long as drawing a picture, so avoid it if possible.
   if (/^-?[\d.]+$/.test(text)) return text;
   return short.toLocaleString("en-US", {
     maximumFractionDigits: 12,
@@ -220,33 +222,36 @@ export function plainNumber(value: number): string {
   });
 }
 
-/** A probability with two decimals; never 1 nor 0 where it is not quite so. */
+/** Format a probability with two decimals. It is shown as 1 or 0 only if it is exact. */
 export function formatProbability(probability: number): string {
   return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);
 }
 
-/** A share that may be off by so much at most: "41.7% ± 0.5%", or "42%" where it is as good as exact. */
+/** Format a share and its maximum error: "41.7% ± 0.5%", or "42%" if the error is negligible. */
 export function shareWithin(share: number, error: number): string {
   if (error < 0.0005) return formatShare(share);
-  // With what rounding to a digit adds.
+  // Add the error of rounding to a digit.
   const off = Math.min(1, error + 0.0005);
   return `${(100 * share).toFixed(1)}% ± ${(Math.ceil(1000 * off - 1e-9) / 10).toFixed(1)}%`;
 }
 
-/** A share in per cent; never 100% nor 0% where that is not quite so. */
+/** Format a share in percent. 100% and 0% are shown only if they are nearly exact. */
 export function formatShare(share: number): string {
   if (share > 0 && share < 0.005) return "<1%";
   if (share < 1 && share > 0.9949 && share < 0.9999) return ">99%";
   return `${Math.round(share * 100)}%`;
 }
 
-/** What a share of an exported page is of. */
+/** Return the total of which an exported page contains a share. */
 function wholeOf(stack?: Pick<StackDescription, "signed" | "measure">): string {
   const name = stack?.measure ?? "weight";
   return stack?.signed ? `all ${pluralOf({ name })} by size` : `the ${name}`;
 }
 
-/** "exact to 0.004", or "exact" for weights as they are; of a page also how much it contains. */
+/**
+ * Describe the precision: "exact to 0.004" or "exact". If a page has only the strongest keys, add
+ * their share.
+ */
 export function precision(
   error: number,
   stack?: Pick<StackDescription, "embedded" | "signed" | "measure">,
@@ -258,12 +263,12 @@ export function precision(
     : exact;
 }
 
-/** Rounded down, so that no more is promised than there is. */
+/** Format the share of an exported page, rounded down so that it is never overstated. */
 function shareOf({ covered }: EmbeddedShare): string {
   return `${(Math.floor(covered * 1000) / 10).toFixed(1)}%`;
 }
 
-/** What an exported page says where it does not contain every weight; null where it does. */
+/** Describe which weights an exported page contains, or null if it contains all. */
 export function embeddedInWords(
   embedded: EmbeddedShare,
   stack?: Pick<StackDescription, "signed" | "measure">,
@@ -282,12 +287,12 @@ export function embeddedInWords(
   );
 }
 
-/** "layer 5, head 8"; where there is little room a head is "5.8". */
+/** Return the name of a head: "layer 5, head 8". Narrow labels use "5.8" instead. */
 export function headName({ layer, head }: { layer: number; head: number }): string {
   return `layer ${layer}, head ${head}`;
 }
 
-/** "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
+/** List heads: "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
 export function headsInWords(heads: readonly number[], most = 12): string {
   if (heads.length === 1) return `head ${heads[0]}`;
   const more = heads.length - most;
@@ -302,18 +307,18 @@ const STACK_NAMES: Record<string, string> = {
   vision: "vision self-attention",
 };
 
-/** The name of a stack in words. */
+/** Return the display name of a stack. */
 export function stackName(name: string): string {
   const [of = "", ...more] = withoutNumber(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 
-/** "query 3", or "queries 8 to 15" for the range from 8 to before 16. */
+/** Describe a range: "query 3", or "queries 8 to 15" for the range [8, 16). */
 export function rangeInWords([start, stop]: Range, one: string, many: string): string {
   return stop - start <= 1 ? `${one} ${start}` : `${many} ${start} to ${stop - 1}`;
 }
 
-/** "Query 3, “it”." in a summary; `predicting` ends with a comma. */
+/** Describe a pin in a summary: "Query 3, “it”." A non-empty `predicting` ends with a comma. */
 export function pinInWords(
   side: "Query" | "Key",
   texts: readonly string[],
@@ -323,12 +328,12 @@ export function pinInWords(
   return `${side} ${index}, ${quoted(texts[index] ?? "")}${predicting.slice(0, -1)}.`;
 }
 
-/** How many there are of something: "131,072". Places in a text are written without the commas. */
+/** Format a count: "131,072". Token indices have no commas. */
 export function counted(count: number): string {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** The tokens of a stack in words: "16 tokens", or "12 queries, 20 keys". */
+/** Count the tokens of a stack: "16 tokens", or "12 queries, 20 keys". */
 export function tokensInWords(numQueries: number, numKeys: number, same: boolean): string {
   const count = (number: number, one: string, many: string): string =>
     `${counted(number)} ${number === 1 ? one : many}`;
@@ -337,12 +342,12 @@ export function tokensInWords(numQueries: number, numKeys: number, same: boolean
     : `${count(numQueries, "query", "queries")}, ${count(numKeys, "key", "keys")}`;
 }
 
-/** How many there are of something, in its number: "1 text", "1,200 texts". */
+/** Format a count with its noun: "1 text", "1,200 texts". */
 export function several(count: number, one: string, many = `${one}s`): string {
   return `${counted(count)} ${count === 1 ? one : many}`;
 }
 
-/** A coordinate or any other number of a plot with three digits: "−1.25", "0.00314", "12,300". */
+/** Format a number of a plot with three significant digits: "−1.25", "0.00314", "12,300". */
 export function formatNumber(value: number): string {
   if (!Number.isFinite(value)) return "unknown";
   const size = Math.abs(value);
@@ -356,7 +361,7 @@ export function formatNumber(value: number): string {
   return `${value < 0 && short !== 0 ? "−" : ""}${text}`;
 }
 
-/** With a large first letter. */
+/** Return the text with its first letter in upper case. */
 export function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -1,37 +1,37 @@
-/** Tokens as labels: white space is made visible, and long texts are cut. */
+/** Token labels: white space is made visible, and long texts are shortened. */
 
 import { printable } from "../../draw/marks";
 
-/** The width of a text in a CSS font. */
+/** Return the width of a text in a CSS font. */
 export type Measure = (text: string, font: string) => number;
 
-/** A label that may have been cut. */
+/** Label, which may be shortened. */
 export interface Label {
   text: string;
   cut: boolean;
   width: number;
-  /** Of the picture that stands in the text's place. */
+  /** Height of the picture that replaces the text. */
   height?: number;
 }
 
-/** The signs of a text as a reader sees them. */
+/** Return the grapheme clusters of a text. */
 export function graphemes(text: string): string[] {
-  // Firefox before 125: a letter with its accents, and signs that are joined.
+  // Firefox before 125 has no Segmenter: match a letter with its accents, and joined characters.
   if (!Intl.Segmenter) return text.match(/\P{M}(?:\p{M}|\u200d\P{M}?)*|\p{M}+/gsu) ?? [];
-  // A flag or a letter with its accents must not be cut in two.
+  // A flag or a letter with accents must not be split.
   return Array.from(
     new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text),
     (each) => each.segment,
   );
 }
 
-/** White space and blanks that would leave no trace, as signs. */
+/** Return a text in which white space is visible. */
 function visible(text: string): string {
   const shown = printable(text).replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\r/g, "␍");
   return shown.trim() === "" ? "␣".repeat(Math.max(1, shown.length)) : shown;
 }
 
-/** A text that is no wider than `limit`, cut in its middle where it was. */
+/** Return a label of at most `limit` width. Longer texts are shortened in the middle. */
 export function fitLabel(text: string, limit: number, font: string, measure: Measure): Label {
   const shown = visible(text);
   const width = measure(shown, font);
@@ -40,7 +40,7 @@ export function fitLabel(text: string, limit: number, font: string, measure: Mea
   let low = 1;
   let high = parts.length;
   const cutTo = (count: number): string => {
-    // The beginning of a word says more than its end.
+    // The start of a word has more information than its end.
     const tail = Math.floor(count / 3);
     return `${parts.slice(0, count - tail).join("")}…${tail ? parts.slice(-tail).join("") : ""}`;
   };

@@ -1,26 +1,28 @@
-/** A text as running tokens: which are in sight, how they stand, how strongly they are shaded. */
+/**
+ * Text as a sequence of tokens: the visible window, the spaces between tokens, and their shading.
+ */
 
 import { graphemes } from "./labels";
 
-/** A token of a running text. */
+/** Token of a running text. */
 export interface RunningToken {
-  /** Its place in its text. */
+  /** Index of the token in its text. */
   position: number;
   text: string;
   special: boolean;
-  /** What it is called where it is a patch of an image, of which only a sign is seen. */
+  /** Name of the token. For an image patch, `text` is only a symbol. */
   name: string;
-  /** Whether white space goes before it. */
+  /** Whether white space precedes the token. */
   gap: boolean;
   ends: boolean;
-  /** Tokens that are not points, between the one before and this. */
+  /** Number of omitted tokens between the previous token and this one. */
   missing: number;
 }
 
-/** Longer tokens are cut: one may be a whole line of characters. */
+/** Maximum length of a token in graphemes. One token may be a whole line of characters. */
 const MOST_SIGNS = 60;
 
-/** In a running text an image's patches are signs: their names would drown the words. */
+/** Symbol of an image patch. Names of patches would dominate the words. */
 const PATCH = "▪";
 
 function cut(text: string): string {
@@ -29,16 +31,16 @@ function cut(text: string): string {
   return signs.length <= MOST_SIGNS ? text : `${signs.slice(0, MOST_SIGNS - 1).join("")}…`;
 }
 
-/** Whether a space before a word is a part of its token, written as a dot; else it is left out. */
+/** Whether a leading space is part of a token, shown as "·". Otherwise spaces are left out. */
 export function isDotted(vocabulary: readonly string[]): boolean {
   return vocabulary.some((entry) => entry.startsWith("·"));
 }
 
 /**
- * Tokens of a text, in order, with what stands between them.
+ * Return the tokens of a text with the spaces and gaps between them.
  *
- * @param names as they are shown in lists.
- * @param first the position before the first that there might be, so that what is missing is counted.
+ * @param tokens names as shown in lists.
+ * @param first smallest possible position, from which omitted tokens are counted.
  */
 export function runningText(
   tokens: readonly { name: string; position: number; special: boolean; patch?: boolean }[],
@@ -68,29 +70,31 @@ export function runningText(
   });
 }
 
-/** So many tokens are in sight at once: each is a button. */
+/** Maximum number of visible tokens. Each token is a button. */
 export const MOST_TOKENS = 600;
 
-/** The part of a long text that is in sight, with a token near its middle. */
+/** Return the visible range of a long text, with the token `around` near its middle. */
 export function windowOf(count: number, around: number, most = MOST_TOKENS): [number, number] {
   if (count <= most) return [0, count];
   const start = Math.max(0, Math.min(count - most, around - Math.floor(most / 2)));
   return [start, start + most];
 }
 
-/** Below this opacity text stays readable in VS Code's dark theme, whose ink is the palest. */
+/**
+ * Largest opacity at which text stays readable in VS Code's dark theme, which has the palest text.
+ */
 const DARKEST_SHADE = 0.4;
 
-/** Opacity of a shade below text. */
+/** Return the opacity of a token's background. */
 export function shadeOf(weight: number, end: number): number {
   if (!(weight > 0) || !(end > 0)) return 0;
   return DARKEST_SHADE * Math.min(1, weight / end);
 }
 
-/** Pixels that tokens of one line may stand apart, which have different heights. */
+/** Largest difference of `top`, in pixels, between tokens of one line. */
 const SAME_LINE = 6;
 
-/** The token above or below another, by where they stand; itself where there is none. */
+/** Return the index of the token above or below another, or the same index if there is none. */
 export function acrossLines(
   boxes: readonly { left: number; right: number; top: number }[],
   from: number,

@@ -1,4 +1,4 @@
-/** Finding tokens by their text or their number, and the box to do so. */
+/** Search for tokens by text or number, and its input field. */
 
 import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -7,22 +7,25 @@ import { counted } from "./captions";
 
 type Side = "query" | "key";
 
-/** Tokens that were found, ascending. */
+/** Tokens that match, in ascending order. */
 export interface Matches {
   side: Side;
   indices: number[];
 }
 
-/** Signs that a token begins a word or goes on with one, as tokens are shown. */
+/** Markers in displayed tokens that a word starts or continues. */
 const JOINTS = /^(##| )+| +$/g;
 
-/** Whether a token holds what was typed, or is it where that stands in quotes; null without a text. */
+/**
+ * Return a function that tests whether a token contains the search text, or equals it if that is in
+ * quotes. Return null for an empty search.
+ */
 export function tokenMatcher(
   wanted: string,
   matchCase = false,
 ): ((token: string) => boolean) | null {
   if (wanted === "") return null;
-  // Spaces are shown as a dot in the middle, which few keyboards have.
+  // Tokens show spaces as "·", which few keyboards have.
   const fold = (text: string): string =>
     (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
   const whole = /^"(.+)"$/.exec(wanted)?.[1];
@@ -34,7 +37,7 @@ export function tokenMatcher(
   return (token) => fold(token).replace(JOINTS, "") === word;
 }
 
-/** The tokens in a range that match, or the one of a number: "#65536". */
+/** Return the indices of the matching tokens in a range. "#65536" finds a token by number. */
 function find({ text }: TokenList, [start, stop]: Range, wanted: string): number[] {
   const number = /^#(\d+)$/.exec(wanted);
   const matches = tokenMatcher(wanted);
@@ -46,7 +49,10 @@ function find({ text }: TokenList, [start, stop]: Range, wanted: string): number
   );
 }
 
-/** Tokens that match, queries, or keys where no query does; null without a text. */
+/**
+ * Return the matching queries, or the matching keys if no query matches. Return null for an empty
+ * search.
+ */
 export function findTokens(
   tokens: { queries: TokenList; keys: TokenList },
   wanted: string,
@@ -62,7 +68,7 @@ export function findTokens(
     : { side: "key", indices: find(tokens.keys, within.keys, wanted) };
 }
 
-/** The position among matches of the next one from a token on, or of the one before it. */
+/** Return the position in `indices` of the next match from a token on, or of the previous match. */
 export function nextMatch(indices: readonly number[], from: number, by: number): number {
   const after = indices.findIndex((index) => (by > 0 ? index >= from : index > from));
   const next = after < 0 ? indices.length : after;
@@ -70,7 +76,7 @@ export function nextMatch(indices: readonly number[], from: number, by: number):
   return length === 0 ? -1 : by > 0 ? next % length : (next - 1 + length) % length;
 }
 
-/** The box to type into, with what stands beside it. */
+/** Render the input field of the search. */
 export function SearchField(props: {
   class?: string;
   title: string;
@@ -95,14 +101,14 @@ export function SearchField(props: {
   );
 }
 
-/** Finds tokens and goes from one to the next. */
+/** Render the search with buttons for the previous and the next match. */
 export function TokenSearch(props: {
   search: Signal<string>;
   matches: Matches | null;
-  /** The first query or key in sight: the search begins there. */
+  /** Return the first visible query or key, where the search starts. */
   from: (side: Side) => number;
   show: (side: Side, index: number) => void;
-  /** Is told that the search was given up. */
+  /** Called when the reader clears the search with Esc. */
   onClear: () => void;
 }) {
   const { search } = props;

@@ -1,4 +1,4 @@
-/** A page's address: its fragment says what is shown. */
+/** URL fragment of a page, which stores what is shown. */
 
 import { effect } from "@preact/signals";
 import {
@@ -11,7 +11,7 @@ import {
   writeHash,
 } from "./state";
 
-/** Sets signals from the page's address, and writes their changes to it until the abort signal. */
+/** Set signals from the URL fragment, and write their changes to it until `ended` is aborted. */
 export function bindAddress<S extends object>(
   signals: Signals<S>,
   fields: HashFields<S>,
@@ -19,7 +19,7 @@ export function bindAddress<S extends object>(
 ): void {
   const opened = valuesOf(signals);
   assign(signals, readHash<S>(location.hash, fields));
-  // A page that was only opened keeps the address that it was opened with.
+  // The first run must not change the address with which the page was opened.
   let written: string | null = null;
   const stop = effect(() => {
     const hash = `#${writeHash(follow(signals), fields, opened)}`;
@@ -27,7 +27,7 @@ export function bindAddress<S extends object>(
       try {
         history.replaceState(history.state, "", hash);
       } catch {
-        // A page inside an iframe's srcdoc has no address of its own to keep state in.
+        // A page in an iframe's srcdoc has no URL that can store state.
       }
     }
     written = hash;

@@ -1,7 +1,8 @@
 /**
- * What every view shares: a root in the page, the theme, the width, the transport.
+ * Definition of views: root element, theme, width, connection and state.
  *
- * A view is one file that gives `defineView` its name, its state's defaults and a component.
+ * A view is one file that passes its name, the defaults of its state and a component to
+ * `defineView`.
  */
 
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
@@ -35,43 +36,48 @@ import {
   type TraitModel,
 } from "./state";
 
-/** What a view has at hand. */
+/** Services and state of an open view. */
 export interface ViewContext<S extends RecordState> {
   root: AttnvizElement;
   source: Source;
   state: Signals<S>;
-  /** The same signals, as far as every view has them. */
+  /** Signals of `state` with the type that all views share. */
   common: Signals<RecordState>;
   palette: ReadonlySignal<Palette>;
   theme: ReadonlySignal<ThemeName>;
   record: RecordStore;
-  /** Pixels that the host gives to the view's content. */
+  /** Width of the view's content, in pixels. */
   width: ReadonlySignal<number>;
-  /** What the script that opened the page asks of its figure; undefined for a person's view. */
+  /** Figure settings from the script that opened the page, or undefined for a reader. */
   figure?: FigureRequest | undefined;
-  /** Which controls are in sight. */
+  /** Form of the controls. */
   controls: ReadonlySignal<ControlsForm>;
-  /** Whether the view stands among others in one frame, which has layers, heads and title. */
+  /**
+   * Whether the view shares a frame with others. That frame then has the title, layers and heads.
+   */
   embedded: boolean;
-  /** What it is called there; its own name where it is left out. */
+  /** Title in the shared frame. Default: the name of the view. */
   paneTitle?: ReadonlySignal<string>;
-  /** The scale that it has in common with others there. */
+  /** Scale that the views of a frame share. */
   scale?: SharedScale;
-  /** Whether it shows the image itself where it is embedded: no other view there does. */
+  /** Whether an embedded view draws the image because no other view does. */
   ownImage?: boolean;
-  /** The images that tokens are patches of, where a view draws them. */
+  /** State of the image panel, in views that draw images. */
   image?: ImageRoom;
-  /** The reader's last choices, to be taken back. */
+  /** Choices of the reader, for undo. */
   history: History;
-  /** An exported file that the reader can take by hand. */
+  /** Exported file that the reader can save without a download. */
   offered: Signal<OfferedFile | null>;
-  /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
+  /**
+   * Set the description of what is drawn on the root, after the last draw call, or null while
+   * drawing.
+   */
   setDrawn: (place: string | null) => void;
-  /** Aborted when the view goes away. */
+  /** Aborted when the view is removed. */
   ended: AbortSignal;
 }
 
-/** What a view puts on its root for exporters. */
+/** Export functions that a view attaches to its root. */
 export interface Exporter {
   figure(): Promise<Figure>;
   svg(): Promise<string>;
@@ -87,9 +93,9 @@ export interface ViewDefinition<S extends RecordState> {
   hash: HashFields<S>;
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
-  /** What answers on an exported page whose data are not one record's. */
+  /** Create the transport of an exported page whose data is not a single record. */
   pageTransport?: ((data: PageData) => Transport) | undefined;
-  /** What is said of that, as views know records. */
+  /** Convert the reply about such data to a description of a record. */
   described?: ((answer: unknown) => Description) | undefined;
 }
 
@@ -100,43 +106,45 @@ interface Props {
   signal?: AbortSignal;
 }
 
-/** An anywidget definition: its own object for each widget. */
+/** anywidget definition. Each widget has its own object. */
 interface Widget {
   initialize(props: Props): () => void;
   render(props: Props & { el: HTMLElement }): () => void;
 }
 
 /**
- * What a bundle is for: the build makes one for each, and leaves out of it what the other needs.
- * Tests have both in one.
+ * Purpose of the bundle. The build makes one bundle for each and drops the code of the other. Tests
+ * have both in one.
  */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** Left and right of a view's content, as frame.css has it. */
+/** Horizontal padding of the root in pixels, as in frame.css. */
 const PADDING = 48;
-/** A page in a lower frame takes compact controls by itself, so that its picture is in sight. */
+/**
+ * Below this height in pixels, a page's frame gets compact controls, so that the plot is visible.
+ */
 const LOW_FRAME = 600;
-/** The same on a phone. */
+/** Below this width in pixels, a page gets compact controls. */
 const NARROW_FRAME = 480;
 
-/** Sets or takes away the sign of being drawn, which tests and benchmarks wait for. */
+/** Set or remove the attribute that marks a finished drawing. Tests and benchmarks wait for it. */
 export function markDrawn(root: HTMLElement, place: string | null): void {
   if (place === null) root.removeAttribute("data-attnviz-drawn");
   else root.setAttribute("data-attnviz-drawn", place);
 }
 
 /**
- * Keeps a notebook from taking the view's keys for its own shortcuts.
+ * Prevent a notebook from handling the view's keys as its own shortcuts.
  *
- * Notebook 7 listens before anything in the page hears of a key, so that it cannot be stopped from
- * inside. Lumino, which both it and JupyterLab are made of, passes over an element with this mark,
- * looking at the one that has the focus first.
+ * Notebook 7 handles keys in the capture phase of the window, so a listener inside the page cannot
+ * stop them. Lumino, on which Notebook 7 and JupyterLab are based, ignores keys if the focused
+ * element has this attribute.
  */
 function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   const listener = (event: KeyboardEvent): void => {
     const focused = event.composedPath()[0];
     if (!(focused instanceof Element) || !root.contains(focused)) return;
-    // What is pressed with Ctrl or Meta, and Shift-Enter, stays the notebook's; but not its undo.
+    // Keys with Ctrl or Meta and Shift-Enter belong to the notebook, except for undo and redo.
     const host =
       ((event.ctrlKey || event.metaKey) && historyKey(event) === null) ||
       (event.shiftKey && event.key === "Enter");
@@ -146,8 +154,8 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
 }
 
 /**
- * Whether a page's window or frame is low, or as narrow as a phone; of a notebook's page a view takes
- * as much as it needs.
+ * Return whether a page's window or frame is low or as narrow as a phone. It is always false in a
+ * notebook, where a view can be as high as it needs.
  */
 function smallFrame(live: boolean, ended: AbortSignal): ReadonlySignal<boolean> {
   const small = signal(false);
@@ -181,7 +189,7 @@ function open<S extends RecordState>(
   });
   const stopTheme = theme.subscribe((value) => {
     root.setAttribute("data-theme", value);
-    // A theme that was asked for against the host's cannot use the host's colours.
+    // If the theme differs from the host's, the host's colours do not fit.
     root.toggleAttribute("data-own-colours", value !== host.peek());
   });
   const small = smallFrame(source.transport.live, ended);
@@ -191,18 +199,19 @@ function open<S extends RecordState>(
     return small.value ? "compact" : "full";
   });
   const stopControls = controls.subscribe((form) => root.setAttribute("data-controls", form));
-  // What is left within the root's padding, so that the first picture need not be drawn twice.
+  // The width within the padding of the root. With this initial value, the first picture is not
+  // drawn twice.
   const figure = figureRequest();
   const stated = pictureWidth(figure);
   const width = signal(stated ?? (root.clientWidth > PADDING ? root.clientWidth - PADDING : 800));
   const observer = new ResizeObserver((entries) => {
     const inner = entries[0]?.contentRect.width ?? 0;
-    // A hidden tab has no width; what was drawn for the last one stays.
+    // A hidden tab has no width. Keep the last width and picture.
     if (inner > 0 && stated === null) width.value = Math.floor(inner);
   });
   observer.observe(root);
   printCopies(root, ended);
-  // What is printed is made to fit by it.
+  // The print style sheet scales the view with this width.
   const stopWidth = width.subscribe((value) => root.style.setProperty("--av-width", `${value}px`));
   const common = state as unknown as Signals<RecordState>;
   const drawn = signal<string | null>(null);
@@ -252,7 +261,7 @@ function open<S extends RecordState>(
   });
 }
 
-/** What asks a kernel; not in a page's bundle. */
+/** Return a source that sends requests to a kernel. The bundle of pages excludes this code. */
 function fromKernel(
   model: MessageModel,
   ended: AbortSignal,
@@ -263,7 +272,7 @@ function fromKernel(
     : new Source(new KernelChannel(model, ended), undefined, described);
 }
 
-/** What reads a page's data; not in a widget's bundle. */
+/** Return a source that reads the data of a page. The bundle of widgets excludes this code. */
 function fromPage(
   data: PageData,
   { pageTransport, described }: Pick<ViewDefinition<RecordState>, "pageTransport" | "described">,
@@ -281,7 +290,7 @@ function noSource(): never {
   throw new Error("A widget and an exported page take bundles of their own.");
 }
 
-/** A signal that ends with `outer`, and the function that ends it before. */
+/** Return a signal that aborts with `outer`, and a function that aborts it earlier. */
 function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
   const controller = new AbortController();
   outer?.addEventListener("abort", () => controller.abort(), { once: true });
@@ -289,16 +298,16 @@ function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
   return [controller.signal, () => controller.abort()];
 }
 
-/** The two ways into a view: as a widget, and as an exported page. */
+/** Return the two entry points of a view: the widget and the exported page. */
 export function defineView<S extends RecordState>(
   definition: ViewDefinition<S>,
 ): {
   widget: () => Widget;
-  /** Shows a page's data in an element until what it returns is called. */
+  /** Show the data of a page in an element. Return a function that removes the view. */
   openPage: (root: HTMLElement, data: PageData) => () => void;
 } {
   const widget = (): Widget => {
-    // One table of requests and one store of weights for all outputs that show this widget.
+    // All outputs that show this widget share one table of requests and one cache of weights.
     let shared: Source | null = null;
     return {
       initialize({ model, signal: outer }) {

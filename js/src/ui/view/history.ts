@@ -1,9 +1,9 @@
-/** Undo and redo: snapshots of a view's state, one for each choice of the reader. */
+/** Undo and redo: one snapshot of the view's state per choice of the reader. */
 
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { same } from "./state";
 
-/** The values of a view's state, by name. */
+/** Values of a view's state, by name. */
 type Snapshot = Readonly<Record<string, unknown>>;
 
 export interface History {
@@ -11,17 +11,17 @@ export interface History {
   canRedo: ReadonlySignal<boolean>;
   undo: () => void;
   redo: () => void;
-  /** Says that the reader acts: the next change is the reader's choice. */
+  /** Report that the reader acts. The next change is then the reader's choice. */
   act: () => void;
-  /** Says that Python or a linked view changes the state next. */
+  /** Report that Python or a linked view causes the next change. */
   outside: () => void;
-  /** Drops all steps, which another record may not have a place for. */
+  /** Drop all steps, which may not fit another record. */
   clear: () => void;
 }
 
-/** Maximum number of choices that can be taken back. */
+/** Maximum number of steps that can be undone. */
 const MAX_STEPS = 100;
-/** Acts that follow each other within this time, in milliseconds, make one choice. */
+/** Actions within this many milliseconds of the previous one belong to the same choice. */
 const PAUSE = 300;
 
 /** Traits that the reader does not choose. */
@@ -41,7 +41,7 @@ const NOT_KEPT = [
   "_generating",
 ];
 
-/** Whether two snapshots have the same values. A value that is the same object is not read. */
+/** Return whether two snapshots have equal values. Identical objects are not compared in depth. */
 function sameValues(a: Snapshot, b: Snapshot): boolean {
   return Object.keys(a).every((name) => same(a[name], b[name]));
 }
@@ -59,7 +59,7 @@ export function createHistory(
     present: now.peek(),
     future: [],
   });
-  // The choice that the reader makes, and the one that the present snapshot is of.
+  // Current choice of the reader, and the choice that the present snapshot belongs to.
   let choice: object | null = null;
   let recorded: object | null = null;
   let lastAct = Number.NEGATIVE_INFINITY;
@@ -67,7 +67,7 @@ export function createHistory(
   const stop = now.subscribe((next) => {
     const { past, present, future } = steps.peek();
     if (sameValues(present, next)) return;
-    // A change from outside, while the view opens or after undo, is not a separate step.
+    // A change from outside, during opening or after undo is not a separate step.
     if (choice === null || choice === recorded) steps.value = { past, present: next, future };
     else steps.value = { past: [...past, present].slice(-MAX_STEPS), present: next, future: [] };
     recorded = choice;
@@ -121,19 +121,19 @@ function isTextField(target: EventTarget | undefined): boolean {
   );
 }
 
-/** What a key asks of the history; null for all other keys. */
+/** Return the history command of a key, or null for other keys. */
 export function historyKey(event: KeyboardEvent): "undo" | "redo" | null {
   if (!(event.ctrlKey || event.metaKey) || event.altKey) return null;
-  // A keyboard that writes no Latin letters has its Z in the same place.
+  // On keyboards without Latin letters, use the physical position of Z.
   const isZ = /^[a-z]$/i.test(event.key) ? /z/i.test(event.key) : event.code === "KeyZ";
   if (!isZ) return null;
   return event.shiftKey ? "redo" : "undo";
 }
 
 /**
- * Listens for what the reader does in a view, and for Ctrl-Z.
+ * Listen for the reader's actions in a view and for Ctrl-Z.
  *
- * @param wholePage whether keys are the view's also where no element of it has the focus.
+ * @param wholePage whether the view handles keys even if no element of it has the focus.
  */
 export function followReader(
   root: HTMLElement,
@@ -148,7 +148,8 @@ export function followReader(
   const onKey = (event: KeyboardEvent): void => {
     const asked = historyKey(event);
     if (asked && !isTextField(event.composedPath()[0])) {
-      // Also if there is nothing to undo: the host's undo would be another.
+      // Prevent the default even if there is nothing to undo, because the host has a different
+      // undo.
       event.preventDefault();
       event.stopPropagation();
       history[asked]();
@@ -161,7 +162,7 @@ export function followReader(
   target.addEventListener("keydown", onKey as EventListener, options);
 }
 
-/** Gives the keyboard to the picture if the element that had it went away with the step. */
+/** Move the focus to the plot if the step removed the focused element. */
 function keepFocus(root: HTMLElement): void {
   const tree = root.getRootNode() as Document | ShadowRoot;
   if (!root.contains(tree.activeElement)) return;

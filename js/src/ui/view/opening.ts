@@ -1,22 +1,24 @@
-/** Where a view opens whose position was not given: at the head with the most distinct pattern. */
+/**
+ * Initial head of a view: the one with the most distinct pattern, unless the user chose a position.
+ */
 
 import { withoutNumber } from "../../client/record-number";
 import { formatWeight, headName, quoted } from "../text/captions";
 
-/** The head with the most distinct pattern (`attnviz/analysis/distinct.py`). */
+/** Head with the most distinct pattern (`attnviz/analysis/distinct.py`). */
 export interface Opening {
   stack: string;
   layer: number;
   head: number;
   pattern: string;
   score: number;
-  /** The score that uniform attention would have. */
+  /** Score of uniform attention. */
   baseline: number;
-  /** Number of sampled queries behind both scores, or null if computed from all queries. */
+  /** Number of sampled queries behind both scores, or null if all queries were used. */
   num_queries: number | null;
 }
 
-/** Why a view opened where it is; "" where it was told to, or is elsewhere by now. */
+/** Explain why a view opened at this head, or return "" if the user chose it or has moved on. */
 export function openingInWords(
   opening: Opening | null,
   at: { stack: { name: string }; layer: number; chosen: readonly number[] },

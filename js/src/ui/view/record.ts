@@ -1,7 +1,4 @@
-/**
- * What every view shows of a record: its state, the place that it is at, and what is asked for
- * at that place.
- */
+/** Record of a view: its traits, the current selection, and the data requested for it. */
 
 import {
   batch,
@@ -35,66 +32,69 @@ import {
 import type { Opening } from "./opening";
 import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
 
-/** A generation that goes on, or has failed. */
+/** Generation that is running or has failed. */
 export interface Generating {
-  /** Tokens that have come, and that may come; null where only the whole length is bounded. */
+  /** Number of produced tokens, and their maximum, or null if only the total length is limited. */
   came: number;
   most: number | null;
-  /** The error that ended it. */
+  /** Error that ended the generation. */
   problem?: string;
 }
 
-/** Whether more tokens may come. */
+/** Return whether the generation may produce more tokens. */
 export function isGenerating(state: Signals<RecordState>): boolean {
   const now = state._generating.value;
   return now !== null && now.problem === undefined;
 }
 
-/** The traits that every view has; the names are Python's. */
+/** Traits of every view, with their names in Python. */
 export interface RecordState extends ChangedRunState {
   stack: string;
-  /** The model's own number. */
+  /** Number of the layer in the model. */
   layer: number;
-  /** In order of choice; empty for all together. */
+  /** Chosen heads in order of choice. Empty means all heads together. */
   heads: number[];
   /**
-   * Which of the tokens that the model produced is shown, and whether by the row where it is
-   * itself the query. Before the pin, which they move: linked views hear of them in this order.
+   * Whether the chosen token of the answer is shown by its own row as a query, and its index. These
+   * come before the pin, which they move, so that linked views receive them in this order.
    */
   as_query: boolean;
   prediction: number | null;
-  /** The pinned query and the pinned key. */
+  /** Pinned query and pinned key. */
   token: number | null;
   key: number | null;
-  /** Of a pair of texts, whose queries and whose keys. */
+  /** Texts of a pair whose queries and keys are shown. */
   pair: Pair;
-  /** "number", "pinned", or the name of the scores that heads are ordered by. */
+  /** "number", "pinned", or the name of the scores that order the heads. */
   order: string;
-  /** Heads with a lower score, or one that is smaller in size, are not offered. */
+  /** Heads with a lower score, or a lower absolute value of an effect, are hidden. */
   least_score: number | null;
-  /** Scores that were given: by name, then by stack. */
+  /** Scores of heads, by name, then by stack. */
   scores: Record<string, Record<string, Scores>>;
-  /** What they measure, in words, by name. */
+  /** Descriptions of the scores, by name. */
   score_notes: Record<string, string>;
-  /** What heads do over a corpus, by stack. */
+  /** Roles of heads over a corpus, by stack. */
   roles: Record<string, NamedHeads>;
-  /** Their standard errors: by name, then by stack. */
+  /** Standard errors of `scores`, by name, then by stack. */
   score_errors: Record<string, Record<string, Scores>>;
-  /** Numbers of the keys: by name, then by stack; and what they measure. */
+  /** Scores of keys, by name, then by stack, and their descriptions by name. */
   token_scores: Record<string, Record<string, (number | null)[]>>;
   token_score_notes: Record<string, string>;
-  /** Which of them is drawn: the first where it is null. */
+  /** Name of the token scores to draw, or null for the first. */
   token_score: string | null;
   theme: "auto" | ThemeName;
-  /** Which controls are in sight; "auto" is "full", and "compact" in a small frame. */
+  /** Form of the controls. "auto" is "compact" in a small frame and "full" otherwise. */
   controls: "auto" | ControlsForm;
-  /** How far a generation is whose text is shown; null where there is none, and to end it. */
+  /** Progress of the running generation, or null if there is none. Setting null stops it. */
   _generating: Generating | null;
-  /** Where the view opened, and why there; null where that was given. Never set here. */
+  /** Initial head and its reason, or null if the user chose it. Only Python sets it. */
   opening: Opening | null;
 }
 
-/** All in rows; layer and heads in one row and the rest behind a button; none. */
+/**
+ * Form of the controls: all of them in rows, one row with layer and heads and a button for the
+ * others, or none.
+ */
 export type ControlsForm = "full" | "compact" | "none";
 
 export const RECORD_DEFAULTS: RecordState = {
@@ -122,7 +122,7 @@ export const RECORD_DEFAULTS: RecordState = {
   ...CHANGED_RUN_DEFAULTS,
 };
 
-/** What a page's URL keeps. */
+/** Fields in the URL fragment of a page. */
 export const RECORD_HASH: HashFields<RecordState> = {
   stack: (text) => text,
   layer: readIndex,
@@ -135,20 +135,20 @@ export const RECORD_HASH: HashFields<RecordState> = {
   shown_run: readShownRun,
 };
 
-/** Where in a record a view is, made whole: every part of it is there in the record. */
+/** Current stack, layer, heads and pins. All of them exist in the record. */
 export interface Selection {
   stack: StackDescription;
   queries: TokenList;
   keys: TokenList;
   layer: number;
-  /** Numbers of all heads of the layer, and of the chosen ones among them. */
+  /** All heads of the layer, and the chosen ones, by number. */
   allHeads: number[];
   chosen: number[];
-  /** Heads that are shown: the chosen, or all where none is. */
+  /** Heads that are shown: the chosen heads, or all if none is chosen. */
   heads: number[];
   token: number | null;
   key: number | null;
-  /** Whether tokens that the model produced are shown where they are queries themselves. */
+  /** Whether tokens of the answer are shown by their own rows as queries. */
   asQuery?: boolean;
 }
 
@@ -156,7 +156,9 @@ function within(index: number | null, count: number): number | null {
   return index !== null && index >= 0 && index < count ? index : null;
 }
 
-/** What a state means for a record; what the record does not have falls back to what it has. */
+/**
+ * Return the selection for a state. Values that the record does not have are replaced by defaults.
+ */
 export function selectionOf(
   description: Description,
   state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
@@ -186,16 +188,16 @@ export function selectionOf(
   };
 }
 
-/** Heads in the order in which they are offered, with the scores that they are ordered by. */
+/** Heads in display order, with the scores that order them. */
 export interface HeadOrder {
   heads: number[];
-  /** As many as `heads`; null where they are ordered by their number. */
+  /** Scores of `heads`, or null if they are ordered by number. */
   scores: (number | null)[] | null;
 }
 
 /**
- * Heads by falling score, or by its size; those without one last, those below the least score not
- * at all.
+ * Order heads by decreasing score, or by decreasing absolute value. Heads without a score come
+ * last. Heads below `least` are dropped.
  */
 export function orderHeads(
   heads: readonly number[],
@@ -210,31 +212,34 @@ export function orderHeads(
   return { heads: kept, scores: kept.map((head) => scores[head] ?? null) };
 }
 
-/** A question and what was answered. */
+/** Question and its answer. */
 export interface Answer<Q, A> {
   question: Q;
   answer: A;
 }
 
-/** Maps of some heads, in their order. */
+/** Maps of heads, in the order of `heads`. */
 export interface HeadMaps extends WeightBlock {
   heads: number[];
 }
 
-/** Work that a kernel does for the reader, who waits for it. */
+/** Work of the kernel that the reader waits for. */
 export interface Job {
-  /** What is done, how far it is and how long it takes, in words. */
+  /** Description of the work, its progress and the remaining time. */
   text: string;
-  /** Share that is done, 0 to 1; null where that is not known. */
+  /** Finished share, from 0 to 1, or null if it is unknown. */
   done: number | null;
   cancel: () => void;
 }
 
-/** Maps in the strip have at most this many cells a side. */
+/** Maximum number of cells per side of a map in the strip. */
 const MAP_SIZE = 32;
-/** What takes a picture longer keeps nothing else waiting. */
+/** Other requests wait for the first picture for at most this many milliseconds. */
 const PICTURED_WITHIN_MS = 1_000;
-/** Weights that maps asked for together are made from: a few tenths of a second of computing. */
+/**
+ * Maximum number of weights per request for maps, which the kernel computes in a few tenths of a
+ * second.
+ */
 const WEIGHTS_AT_ONCE = 1 << 25;
 
 export function createRecordStore(
@@ -245,7 +250,7 @@ export function createRecordStore(
   takeUp: (record: number) => void = () => {},
 ) {
   const connection = signal<Connection>("ready");
-  // Each question's own, so that an answer to one does not hide that another has none.
+  // Errors by question, so that the answer to one question does not hide the failure of another.
   const failures = signal<ReadonlyMap<object, string>>(new Map());
   const error = computed(() => [...failures.value.values()][0] ?? null);
   const general = {};
@@ -254,7 +259,7 @@ export function createRecordStore(
   ended.addEventListener("abort", () => {
     for (const stop of stops) stop();
   });
-  /** Runs an effect until the view ends. */
+  /** Run an effect until the view ends. */
   const live = (run: () => (() => void) | undefined): void => {
     stops.push(effect(run));
   };
@@ -267,29 +272,31 @@ export function createRecordStore(
     const left = [...failures.peek()].filter(([each]) => !of.includes(each));
     if (left.length < failures.peek().size) failures.value = new Map(left);
   };
-  /** Shows an error, unless it only says that a request was aborted. */
+  /** Show an error, unless it is only an aborted request. */
   const fail = (reason: unknown): void => failed(general, reason);
   source.transport.watch((value) => {
     connection.value = value;
   }, ended);
 
   /**
-   * Asks when the question changes, and again on "Try again". The last answer stays until the
-   * next has come; null asks nothing.
+   * Return a signal with the latest answer.
+   *
+   * `ask` runs when the question changes and after "Try again". The old answer remains until the
+   * new one arrives. A null question is not asked.
    */
   const answer = <Q, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ): Signal<Answer<Q, A> | null> => {
     const given = signal<Answer<Q, A> | null>(null);
-    // By its text, so that an equal question is not asked again.
+    // Compare questions as text, so that an equal question is not asked again.
     const text = computed(() => JSON.stringify(question.value));
     live(() => {
       attempt.value;
       text.value;
       const asked = untracked(() => question.value);
       if (asked === null) {
-        // Nothing is asked, so nothing is wrong with the answer.
+        // Without a question, an earlier error is obsolete.
         forget(given);
         return undefined;
       }
@@ -302,7 +309,7 @@ export function createRecordStore(
           });
         })
         .catch((reason: unknown) => {
-          // What went wrong with a question that was given up says nothing of the next one.
+          // The error of an aborted question does not concern the next one.
           if (!controller.signal.aborted) failed(given, reason);
         });
       return () => controller.abort();
@@ -311,15 +318,15 @@ export function createRecordStore(
   };
 
   /**
-   * Waits until the picture is drawn: what is not in the picture comes after it. It is awaited no
-   * longer than a moment. A stored widget never gets it.
+   * Wait until the picture is drawn, but at most a moment, so that other data is requested after
+   * it. Never resolves in a stored widget.
    */
   const pictured = async (over: AbortSignal): Promise<void> => {
     if (source.transport.detached) await new Promise(() => {});
-    // Whatever follows the same change has then heard of it.
+    // Let all effects of the same change run first.
     await new Promise((resolve) => setTimeout(resolve));
     if (drawn.peek() === null && !over.aborted) await drawnOrLate(over);
-    // A page computes where it paints.
+    // A page computes on the thread that paints.
     if (!source.transport.live) await idle();
   };
   const drawnOrLate = (over: AbortSignal): Promise<void> =>
@@ -340,7 +347,7 @@ export function createRecordStore(
   const described = answer(version, (_, signal) => source.describe(signal));
   const number = signal(0);
   const whole = signal<Description | null>(null);
-  // A record and what belongs to it take their places in one step.
+  // A record and the traits that belong to it change in one step.
   live(() => {
     const now = described.value;
     if (now === null) return undefined;
@@ -389,8 +396,8 @@ export function createRecordStore(
   };
   live(() => {
     for (const each of [selection, state.token, state.prediction, state.as_query]) each.value;
-    // After all listeners of the change: where traits are linked one by one, the other view has to
-    // hear of the switch before it hears of the query that the switch moved.
+    // Run after all listeners of the change. If traits are linked one by one, the other view must
+    // receive the switch before the query that the switch moves.
     queueMicrotask(settleCursor);
     return undefined;
   });
@@ -400,13 +407,14 @@ export function createRecordStore(
     if (!here) return null;
     const { stack, layer, allHeads, queries, keys } = here;
     const longest = Math.max(queries.text.length, keys.text.length);
-    // Of a long text a few heads at once, so that the kernel has a turn for other questions.
+    // For long texts, request a few heads at a time, so that the kernel can handle other requests
+    // in between.
     const together = Math.max(1, Math.floor(WEIGHTS_AT_ONCE / (MAP_SIZE * longest)));
     return { stack: stack.name, layer, heads: allHeads, together };
   });
   const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
     const size = MAP_SIZE;
-    // A kernel answers in turn: what the view is of, first.
+    // A kernel handles one request at a time. The picture has priority.
     await pictured(signal);
     if (heads.length <= together)
       return { heads, ...(await source.maps({ ...where, size }, signal)) };
@@ -449,7 +457,7 @@ export function createRecordStore(
   const scores = computed(() => {
     const wanted = ordered.value;
     const had = scored.value;
-    // The scores of another stack, of another name or of other pinned tokens say nothing here.
+    // Scores of another stack, name or pin do not apply.
     const fits =
       had?.question.stack.name === wanted?.stack.name &&
       had?.question.name === wanted?.name &&
@@ -497,32 +505,34 @@ export function createRecordStore(
 
   return {
     description,
-    /** The number of the record that is described. */
+    /** Number of the described record. */
     number,
-    /** The answer to changes of the attention, and the run whose weights are drawn. */
+    /** Effects of changed attention, and the run whose weights are drawn. */
     changedRun,
     connection,
-    /** The problem in words. */
+    /** Message of the current error, or null. */
     error,
     selection,
-    /** Small maps of all heads of the layer; requested once `wantMaps` is called. */
+    /** Small maps of all heads of the layer, requested after the first call of `wantMaps`. */
     maps: computed(() => maps.value?.answer ?? null),
     wantMaps: () => {
       mapsWanted.value = true;
     },
-    /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
+    /** Scores of the stack's heads by layer, or null if heads are ordered by number. */
     scores,
-    /** Weights of all heads from the pinned query to the pinned key; null unless both are pinned. */
+    /**
+     * Weights of all heads from the pinned query to the pinned key, or null unless both are pinned.
+     */
     pinnedScores,
-    /** Effects of the stack's heads, which are drawn as bars; null where none are given. */
+    /** Effects of the stack's heads, drawn as bars, or null if there are none. */
     headEffects,
-    /** The roles of the stack's heads over a corpus; null if they are not known. */
+    /** Roles of the stack's heads over a corpus, or null if they are unknown. */
     roles,
     roleOf: (head: { layer: number; head: number }): HeadRole | null => {
       const stack = selection.value?.stack;
       return stack ? roleOf(roles.value, stack, head) : null;
     },
-    /** Whether heads of the same role stand together. */
+    /** Whether heads of the same role are adjacent. */
     byRole,
     tokenEffects: computed(() => {
       const here = selection.value;
@@ -535,23 +545,23 @@ export function createRecordStore(
         })
       );
     }),
-    /** The layer's heads as they are offered. */
+    /** Heads of the layer in display order. */
     order,
     live,
     fail,
     answer,
     pictured,
-    /** The work that the reader waits for. */
+    /** Work that the reader waits for. */
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();
       source.transport.retry();
       attempt.value += 1;
     },
-    /** Gives up what the kernel computes for a while already. */
+    /** Cancel what the kernel has been computing for some time. */
     stop: () => source.transport.stop?.(),
   };
 }
 
-/** A record as a view sees it. */
+/** Record as a view uses it. */
 export type RecordStore = ReturnType<typeof createRecordStore>;

@@ -1,15 +1,15 @@
 /**
- * A view's state as signals, kept in step with a widget's traits or with a page's URL.
+ * State of a view as signals, synchronized with the traits of a widget or the URL of a page.
  *
- * Names are the traits' names in Python, so that one word means one thing on both sides.
+ * Fields have the names of the traits in Python.
  */
 
 import { batch, effect, type Signal, signal } from "@preact/signals";
 
-/** One signal for each field. */
+/** One signal per field. */
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
 
-/** The part of anywidget's model that holds traits. */
+/** Part of anywidget's model with the traits. */
 export interface TraitModel {
   get(name: string): unknown;
   set(name: string, value: unknown): void;
@@ -23,24 +23,27 @@ export function makeSignals<S extends object>(values: S): Signals<S> {
   return Object.fromEntries(entries) as Signals<S>;
 }
 
-/** Whether two values say the same; arrays by their elements. */
+/** Return whether two values are equal. Arrays and objects are compared by content. */
 export function same(a: unknown, b: unknown): boolean {
   return Object.is(a, b) || JSON.stringify(a) === JSON.stringify(b);
 }
 
-/** The values of all signals, without following them. */
+/** Return the values of all signals without subscribing to them. */
 export function valuesOf<S extends object>(signals: Signals<S>): S {
   const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
   return Object.fromEntries(entries.map(([name, each]) => [name, each.peek()])) as S;
 }
 
-/** The values of all signals, followed: an effect that reads them runs again when one changes. */
+/**
+ * Return the values of all signals and subscribe to them: an effect that calls this runs again
+ * after a change.
+ */
 export function follow<S extends object>(signals: Signals<S>): S {
   const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
   return Object.fromEntries(entries.map(([name, each]) => [name, each.value])) as S;
 }
 
-/** Sets the fields that are given, all at once. */
+/** Set several fields in one batch. Equal values are not set. */
 export function assign<S extends object>(signals: Signals<S>, values: Partial<S>): void {
   batch(() => {
     for (const name of Object.keys(values) as (keyof S)[]) {
@@ -52,12 +55,12 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
 }
 
 /**
- * Keeps signals and traits in step, both ways, until the abort signal.
+ * Synchronize signals and traits in both directions until `ended` is aborted.
  *
- * @param onOutside called before a change that did not come from this view.
- * @param isBehind whether the traits are those of another record than the one that is drawn: what
- *   changes outside then waits.
- * @returns takes what waited.
+ * @param onOutside called before a change that this view did not cause.
+ * @param isBehind whether the traits belong to a newer record than the drawn one. Changes from
+ * outside then wait.
+ * @returns a function that applies the waiting changes.
  */
 export function bindModel<S extends object>(
   model: TraitModel,
@@ -69,9 +72,12 @@ export function bindModel<S extends object>(
   const names = Object.keys(signals) as (keyof S & string)[];
   const stops: (() => void)[] = [];
   let writing = false;
-  // The view shows these in place of the values that wait.
+  // Values that the view showed when changes began to wait, by trait.
   const waiting = new Map<string, unknown>();
-  /** Values of the model that the view has not, without those that the model lacks. */
+  /**
+   * Return the values of the model that differ from the view, except for traits that the model
+   * lacks.
+   */
   const news = (): Partial<S> =>
     Object.fromEntries(
       names
@@ -84,8 +90,8 @@ export function bindModel<S extends object>(
   };
   take();
   for (const name of names) {
-    // All that changed in one message is taken at once: else what is still to be taken would be
-    // written back.
+    // Apply all changes of one message at once. Otherwise the effect would write back old values of
+    // the others.
     const listener = (): void => {
       if (writing) return;
       const changed = news();
@@ -109,7 +115,7 @@ export function bindModel<S extends object>(
       const before = model.get(name);
       if (before === undefined || same(before, value)) continue;
       if (waiting.has(name) && same(waiting.get(name), value)) continue;
-      // A choice that the reader made meanwhile counts.
+      // A choice of the reader has priority over a waiting change.
       waiting.delete(name);
       model.set(name, value);
       changed = true;
@@ -119,7 +125,7 @@ export function bindModel<S extends object>(
     try {
       model.save_changes();
     } catch {
-      // The kernel is gone; the view goes on with what it has, and says so when it asks for more.
+      // The kernel is gone. The view continues with its data and reports this at the next request.
     }
   });
   ended.addEventListener("abort", () => {
@@ -130,34 +136,37 @@ export function bindModel<S extends object>(
 }
 
 /**
- * Which fields a URL fragment contains, and how each is read; a reader gives undefined for nonsense.
- * A value that is `off` is left out where the page opened with it.
+ * Parsers for the fields of a URL fragment. They return undefined for invalid text. A field equal
+ * to `off` is omitted if the page opened with that value.
  */
 export type HashFields<S extends object> = {
   [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };
 };
 
-/** A whole number that is not negative. */
+/** Parse a non-negative integer. */
 export function readIndex(text: string): number | undefined {
   return /^\d{1,9}$/.test(text) ? Number(text) : undefined;
 }
 
-/** Whole numbers with commas between; none for an empty text. */
+/** Parse integers separated by commas. Empty text gives an empty list. */
 export function readIndices(text: string): number[] | undefined {
   if (text === "") return [];
   const values = text.split(",").map(readIndex);
   return values.every((value) => value !== undefined) ? [...new Set(values)] : undefined;
 }
 
-/** An entry of a list: of one with fields their values, in their order. */
+/** Return the text of a list entry. The values of an object are joined in order. */
 function partText(value: unknown): string {
   if (value === null || typeof value !== "object") return String(value);
   const texts = Object.values(value).map((each) => encodeURIComponent(each ?? ""));
-  // What parts them may stand in a text.
+  // Escape the separator inside values.
   return texts.map((each) => each.replaceAll(".", "%2E")).join(".");
 }
 
-/** The fields as a URL fragment without its "#"; what is null, or off and was off, is left out. */
+/**
+ * Return the fields as a URL fragment without "#". Null values, and fields that are off and were
+ * off initially, are omitted.
+ */
 export function writeHash<S extends object>(
   values: S,
   fields: HashFields<S>,
@@ -176,7 +185,7 @@ export function writeHash<S extends object>(
   return parts.join("&");
 }
 
-/** What a URL fragment says; fields that it does not name, or names wrongly, are absent. */
+/** Return the fields in a URL fragment. Missing and invalid fields are omitted. */
 export function readHash<S extends object>(hash: string, fields: HashFields<S>): Partial<S> {
   const values: Partial<S> = {};
   const parameters = new URLSearchParams(hash.replace(/^#/, ""));

@@ -1,6 +1,6 @@
 /**
- * The run of a model whose attention was changed: what was answered, and its weights in place of
- * those of the unchanged run.
+ * Run of the model with changed attention: its answers, and its weights, which can replace those of
+ * the unchanged run.
  */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
@@ -20,36 +20,39 @@ import type { Source } from "../../client/source";
 import type { Reply } from "../../client/transport";
 import { assign, type Signals, same } from "../view/state";
 
-/** Whose weights are drawn. */
+/** Run whose weights are shown. */
 export type ShownRun = "before" | "after" | "difference";
 
-/** What changes did, as a page carries it. */
+/** Outcome of changes, as stored in a page. */
 export interface CarriedOutcome {
   changes: RequestedChange[];
   described: string[];
   sentence: string;
 }
 
-/** A token or a class, by its number or its text. */
+/** Token or class, by number or text. */
 type AnswerToken = number | string;
 
-/** A function of the model's output, by its name and a number; the kernel has the function. */
+/** Function of the model's output, by name and number. The kernel has the function. */
 interface AnswerFunction {
   function: string;
   id: number;
 }
 
-/** The traits; the names are Python's. Below them what a page carries, which live the kernel has. */
+/**
+ * Traits, with their names in Python. The last three are data of a page. A live view requests this
+ * data from the kernel.
+ */
 export interface ChangedRunState {
-  /** Whether the view has a model that can run again. Never set here. */
+  /** Whether the view has a model that can run again. Only Python sets it. */
   runs_model: boolean;
-  /** What is measured: a token, one against another, or a function; null is the default. */
+  /** Measured answer: a token, a difference of tokens, or a function. null is the default. */
   answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
   changes: RequestedChange[];
   shown_run: ShownRun;
   outcomes: CarriedOutcome[];
   known_edges: (EdgeRequest & EdgeHeader)[];
-  /** The names of the stacks of a changed run, by those of the unchanged one. */
+  /** Names of the stacks of a changed run, by the name of the unchanged stack. */
   changed_run: {
     changes: RequestedChange[];
     stacks: Record<string, { after: string; difference: string }>;
@@ -68,7 +71,7 @@ export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
 
 const KINDS: readonly RequestedChange["kind"][] = ["knockout", "ablate", "hide"];
 
-/** Changes in a page's address; undefined for nonsense. */
+/** Parse changes in a URL fragment, or return undefined for invalid text. */
 export const readChanges = Object.assign(
   (text: string): RequestedChange[] | undefined => {
     if (text === "") return [];
@@ -108,7 +111,7 @@ export const readShownRun = Object.assign(
   { off: "before" as const },
 );
 
-/** What is known of the changes and the answer that were asked for. */
+/** Latest result for the current changes and answer. */
 export interface Known {
   changes: RequestedChange[];
   measured: AnswerToken[] | null;
@@ -116,53 +119,56 @@ export interface Known {
   problem: string | null;
 }
 
-/** Whether a function is measured. */
+/** Return whether the answer is a function. */
 export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerFunction {
   return answer !== null && typeof answer === "object" && !Array.isArray(answer);
 }
 
-/** The trait `answer` as a request has it; null is the function that the kernel has. */
+/** Convert the trait `answer` to the form of a request. null means the function of the kernel. */
 export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | null {
   if (isFunction(answer)) return null;
   if (answer === null) return [];
   return Array.isArray(answer) ? answer : [answer];
 }
 
-/** Of each stack, by its name, those of the changed run. */
+/** Stacks of the changed run, by the name of the unchanged stack. */
 type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
 
 export interface ChangedRun {
-  /** Whether the reader wants answers: the panel is open. */
+  /** Whether the panel is open, so that answers are requested. */
   wanted: Signal<boolean>;
   known: ReadonlySignal<Known | null>;
-  /** Measures another answer. Resolves to what is wrong with it, and null if it is measured. */
+  /** Measure another answer. Resolves to an error message, or to null after success. */
   measure: (answer: string) => Promise<string | null>;
-  /** How many answers have come. */
+  /** Number of received answers. */
   answers: ReadonlySignal<number>;
-  /** What is drawn: the unchanged run, until another comes. */
+  /** Run that is drawn. It is "before" until the changed run has arrived. */
   shown: ReadonlySignal<ShownRun>;
-  /** Whether there is, or can be, a changed run to draw. */
+  /** Whether a changed run exists or can be computed. */
   drawable: ReadonlySignal<boolean>;
-  /** Why its weights cannot be drawn. */
+  /** Reason why the weights of the changed run are not available. */
   problem: ReadonlySignal<string | null>;
-  /** The description with the stacks that are shown. */
+  /** Description of the record with the stacks of the shown run. */
   description: ReadonlySignal<Description | null>;
   retry: () => void;
 }
 
-/** What a bundle is for (`ui/define-view.tsx`): a page has no kernel that could run a model. */
+/**
+ * Purpose of the bundle (see `ui/view/define-view.tsx`). A page has no kernel that could run a
+ * model.
+ */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 interface ShownStack extends StackDescription {
   of?: string;
 }
 
-/** The name of the stack of the unchanged run that a stack shows, changed or not. */
+/** Return the name of the unchanged stack that a stack is a version of. */
 export function baseName(stack: StackDescription): string {
   return (stack as ShownStack).of ?? withoutNumber(stack.name);
 }
 
-/** What a picture of a changed run says of itself; "" of the unchanged one. */
+/** Describe the changes of a stack's run, or return "" for the unchanged run. */
 export function changedInWords({ name }: Pick<StackDescription, "name">): string {
   const plain = withoutNumber(name);
   const [, words] = / · ((?:after|difference after): .*)$/s.exec(plain) ?? [];
@@ -171,7 +177,7 @@ export function changedInWords({ name }: Pick<StackDescription, "name">): string
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}${dot}`;
 }
 
-/** A stack of a changed run, with the tokens of the one that it is of. */
+/** Return a stack of a changed run with the tokens of the unchanged stack. */
 function withTokens(
   stack: StackDescription,
   numbers: StackNumbers,
@@ -207,7 +213,7 @@ export function createChangedRun(
     signal?: AbortSignal,
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: Reply): OutcomeHeader => header as OutcomeHeader;
-    // The question does not say which function it is, so that no answer to it is kept.
+    // The request does not identify the function, so its reply must not be cached.
     if (measured === null)
       return source.transport.request("intervene", { changes }, signal).then(read);
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
@@ -215,7 +221,7 @@ export function createChangedRun(
   };
 
   if (source.transport.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
-    // Answers about another record say nothing of this one.
+    // Answers about another record do not apply.
     live(() => {
       number.value;
       known.value = null;
@@ -243,7 +249,7 @@ export function createChangedRun(
       );
       return () => ended.abort();
     });
-    // After the answer, which runs the model.
+    // Request the weights after the answer, because that request runs the model.
     const draws = computed(() => {
       const now = known.value;
       const changes = state.changes.value;
@@ -280,7 +286,7 @@ export function createChangedRun(
     });
   }
 
-  /** The changed run: that of these changes, and until it comes the one before it. */
+  /** Changed run for the current changes, or the previous one until it arrives. */
   const run = computed<{ changes: RequestedChange[]; stacks: Stacks } | null>(() => {
     const carried = state.changed_run.value;
     const changes = state.changes.value;

@@ -1,4 +1,7 @@
-/** What is known of the pinned query and key, always in one order: weight, norm, effect, noise. */
+/**
+ * Numbers of the pinned query and key, in a fixed order: weight, share of the value norm, effect
+ * and noise.
+ */
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -18,15 +21,15 @@ import type { RecordState, Selection } from "../view/record";
 import { same } from "../view/state";
 import { baseName, changedInWords } from "./changed-run";
 
-/** What is known, of which pair. */
+/** Available numbers for one edge. */
 interface Found {
   edge: EdgeRequest;
-  /** Of the unchanged run, written; null where it could not be had. */
+  /** Formatted weight in the unchanged run, or null if it is not loaded. */
   weight: string | null;
   header: EdgeHeader | null;
 }
 
-/** The pinned pair in the one head that is shown; null where there is none. */
+/** Return the pinned edge in the shown head, or null unless exactly one head is shown. */
 function edgeAt(selection: Selection): EdgeRequest | null {
   const { layer, heads, token, key } = selection;
   const [head, ...others] = heads;
@@ -35,9 +38,9 @@ function edgeAt(selection: Selection): EdgeRequest | null {
 }
 
 /**
- * The numbers that are known beside the weight, and what to do for the rest.
+ * Describe the numbers after the weight, or how to get them.
  *
- * @param named what the panel says is measured, which is not said again.
+ * @param named the measured answer that the panel already shows.
  */
 export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
   const asks = "press “What if this edge were cut?”";
@@ -66,8 +69,10 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
 }
 
 /**
- * Which run is shown, the heads and the line of the pinned pair, below all captions: what comes and
- * goes moves nothing. A page has the line if it carries answers.
+ * Render the shown run, the strongest heads and the line of the pinned edge.
+ *
+ * They follow all captions, so that they move nothing when they appear. A page has the line only if
+ * it contains answers.
  */
 export function PinnedEdge<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const common = context as unknown as ViewContext<RecordState>;
@@ -165,7 +170,10 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
 }
 
 const WEIGHT = { name: "weight", signed: false, maximum: 1 };
-/** From so many keys on nearly all weights are less than a hundredth. */
+/**
+ * From this many keys on, nearly all weights are below 0.01, so they are written with two
+ * significant digits.
+ */
 const MANY_KEYS = 1000;
 
 function pick({ stack, layer, head, query, key }: EdgeRequest): EdgeRequest {

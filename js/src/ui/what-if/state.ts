@@ -1,4 +1,4 @@
-/** Changes of the attention that a reader makes, and their words. */
+/** Changes of the attention that a reader can make, and their descriptions. */
 
 import type { RequestedChange } from "../../client/protocol";
 import { quoted } from "../text/captions";
@@ -6,23 +6,23 @@ import type { Selection } from "../view/record";
 import { same } from "../view/state";
 import { baseName } from "./changed-run";
 
-/** Where an edge is cut. */
+/** Heads in which an edge is cut. */
 export type Reach = "head" | "layer" | "all";
 
-/** What can be changed where a view is; each is null where it cannot. */
+/** Possible changes at the current selection. Each field is null if its change is not possible. */
 export interface Offered {
   edge: ((reach: Reach, renormalize: boolean) => RequestedChange) | null;
-  /** Of an edge, the narrowest first. */
+  /** Scopes for cutting an edge, the narrowest first. */
   reaches: Reach[];
   head: RequestedChange | null;
   token: RequestedChange | null;
 }
 
-/** What the pins and the chosen heads offer. */
+/** Return the possible changes for the pins and the chosen heads. */
 export function offeredAt(selection: Selection): Offered {
   const { layer, token, key, heads } = selection;
   const head = heads.length === 1 ? (heads[0] as number) : null;
-  // In the order in which Python writes them: both sides compare them as JSON.
+  // Use the order of fields in Python, because both sides compare changes as JSON.
   const change = (
     kind: RequestedChange["kind"],
     where: Partial<Pick<RequestedChange, "layer" | "head" | "query" | "key">>,
@@ -55,7 +55,7 @@ export function offeredAt(selection: Selection): Offered {
   };
 }
 
-/** The changes with one more; a cut takes the place of the other cut of the same edge. */
+/** Add a change. A cut replaces the other kind of cut of the same edge. */
 export function withChange(
   changes: readonly RequestedChange[],
   one: RequestedChange,
@@ -64,12 +64,12 @@ export function withChange(
   return [...changes.filter((each) => !same(edge(each), edge(one))), one];
 }
 
-/** Why the heads that are shown have the same weights as before; "" if they may differ. */
+/** Explain why the shown heads have unchanged weights, or return "" if they may differ. */
 export function whyUnchanged(changes: readonly RequestedChange[], selection: Selection): string {
   const { layer, heads } = selection;
   const { layers } = selection.stack;
   const own = baseName(selection.stack);
-  // The order in which layers of several stacks run is not known here.
+  // The order in which layers of different stacks run is unknown.
   if (changes.length === 0 || changes.some(({ stack }) => stack !== own)) return "";
   const isHere = (change: RequestedChange): boolean =>
     (change.layer === null || change.layer === layer) &&
@@ -87,7 +87,7 @@ export function whyUnchanged(changes: readonly RequestedChange[], selection: Sel
   return `${why}: they are the same as before, and their difference is 0. ${where}`;
 }
 
-/** A change in few words. */
+/** Describe a change briefly. */
 export function changeInWords(change: RequestedChange, selection: Selection): string {
   const { kind, layer, head, query, key } = change;
   const here = change.stack === baseName(selection.stack);

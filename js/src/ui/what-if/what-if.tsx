@@ -1,4 +1,4 @@
-/** What the model would answer if its attention were another: changes, the answer, and caveats. */
+/** Panel for interventions: changes of the attention, the model's answer, and a caveat. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
@@ -15,12 +15,15 @@ export const CAVEAT =
   "One way of leaving it out. The model never saw this state in training; other heads may make up " +
   "for it: an effect of zero proves nothing.";
 
-/** What a bundle is for (`ui/define-view.tsx`): a page has no kernel that could run a model. */
+/**
+ * Purpose of the bundle (see `ui/view/define-view.tsx`). A page has no kernel that could run a
+ * model.
+ */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 const SUMMARY = "What if the attention were changed?";
 
-/** Live: what can be changed here. On a page: what was tried, if anything was. */
+/** Render the possible changes in a live view, or the stored outcomes in a page. */
 export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const selection = context.record.selection.value;
   const form = context.controls.value;
@@ -38,7 +41,7 @@ const RUNS: readonly (readonly [ShownRun, string])[] = [
   ["difference", "difference"],
 ];
 
-/** Whose weights the picture shows. */
+/** Render the choice of the run whose weights are shown. */
 function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   const { changedRun } = context.record;
   const wanted = context.state.shown_run.value;
@@ -70,7 +73,7 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   );
 }
 
-/** The outcomes that a page carries; one of them is in its address. */
+/** Render the outcomes in a page. The URL stores the chosen one. */
 function Tried({ context }: { context: ViewContext<RecordState> }) {
   const { state, record } = context;
   const outcomes = state.outcomes.value;
@@ -111,11 +114,11 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   const box = useRef<HTMLDetailsElement>(null);
   const opened = useSignal(changes.length > 0);
   const open = opened.value;
-  // Changes come from Python, too.
+  // Python can also set changes.
   useEffect(() => {
     if (changes.length > 0) opened.value = true;
   }, [JSON.stringify(changes)]);
-  // The browser opens and closes it, too: after each drawing it is what is drawn.
+  // The browser also opens and closes the element, so set its state after every render.
   useLayoutEffect(() => {
     if (box.current) box.current.open = open;
   });
@@ -130,7 +133,7 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   const last = known.value;
   const fits = last && same(last.changes, changes) && same(last.measured, measured);
   const now = fits ? last : null;
-  // Without the unchanged run nothing can be tried.
+  // Without the unchanged run, no change can be tried.
   const problem = now?.problem ?? null;
   const answers = last?.outcome !== null || problem === null || changes.length > 0;
   return (
@@ -144,7 +147,7 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
     >
       <summary>{SUMMARY}</summary>
       {open && (
-        // What can be pressed comes first: answers are of different lengths, and move nothing above.
+        // Buttons come first, because answers vary in length and must not move them.
         <>
           {answers && <Offers state={state} selection={selection} />}
           {last?.outcome && <MeasuredAnswer context={context} outcome={last.outcome} />}
@@ -167,14 +170,17 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
 
 const DEFAULT_ANSWER = "likeliest before minus likeliest other after";
 
-/** Which answer is measured: one of the likeliest, or one that the reader types. */
+/**
+ * Render the choice of the measured answer: one of the most likely tokens, or text typed by the
+ * reader.
+ */
 function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: OutcomeHeader }) {
   const { context, outcome } = props;
   const { state } = context;
   const typing = useSignal(false);
   const problem = useSignal("");
   const field = useRef<HTMLInputElement>(null);
-  // Before the reader's next key.
+  // Set the focus before the reader presses the next key.
   useLayoutEffect(() => {
     if (typing.value) field.current?.focus();
   }, [typing.value]);
@@ -234,7 +240,7 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   );
 }
 
-/** The changes that are made together, each with a button that takes it back. */
+/** Render the active changes, each with a button that removes it. */
 function Chips({
   context,
   selection,
@@ -248,7 +254,7 @@ function Chips({
   const remove = (at: number): void => {
     const box = list.current?.closest<HTMLElement>(".av-what-if");
     assign(state, { changes: changes.filter((_, i) => i !== at) });
-    // The button is gone, and what has the focus must not be lost.
+    // The button is removed, so move the focus before it is lost.
     requestAnimationFrame(() => box?.querySelector<HTMLElement>("summary")?.focus());
   };
   return (
@@ -279,7 +285,7 @@ const REACHES: Record<Reach, string> = {
   all: "in all layers",
 };
 
-/** What can be changed at the pins and the chosen head. */
+/** Render buttons for the possible changes at the pins and the chosen head. */
 function Offers({ state, selection }: { state: Signals<RecordState>; selection: Selection }) {
   const wanted = useSignal<Reach>("head");
   const before = useSignal(true);
