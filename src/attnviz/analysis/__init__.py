@@ -1,18 +1,18 @@
-"""What heads do, measured: arrays or records in, arrays out.
+"""Measures of what attention heads do. They take arrays or records and return arrays.
 
 >>> import attnviz as av
 >>> av.analysis.head_scores(record, "previous token")                    # doctest: +SKIP
 
-``docs/analysis.md`` has the formulas, their sources, and what uniform attention would score.
+``docs/analysis.md`` has the formulas, their sources, and the scores of uniform attention.
 
 `attnviz.analysis.patterns`
-    How much weight a head gives to the previous token, the same token, what followed it, ...
+    The weight that a head gives to the previous token, the same token, the token after it, ...
 `attnviz.analysis.heads`
-    The same for every head of a record, or of one of its stacks.
+    The same measures for every head of a record or of a stack.
 `attnviz.embedding.placement`
-    Queries and keys of a corpus placed together, and their principal components.
+    Joint positions of the queries and keys of a corpus, and their principal components.
 `attnviz.embedding.trust`
-    How far the places on such a plot say what attends to what.
+    How well distances on such a plot predict attention.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 import lazy_loader
 
-# The names are in `__init__.pyi`. Those of the embedding come from a package that imports this one:
-# they load when they are used.
+# `__init__.pyi` lists the names. The names of the embedding load on first use, because that package
+# imports this one.
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 

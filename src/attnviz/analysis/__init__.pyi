@@ -1,6 +1,6 @@
-"""The public names of attnviz.analysis, and the modules that they are loaded from.
+"""Public names of `attnviz.analysis` and the modules that define them.
 
-`attnviz/analysis/__init__.py` reads this file: a public name stands here, and nowhere else.
+`attnviz/analysis/__init__.py` reads this file. A public name is listed only here.
 """
 
 from . import heads as heads

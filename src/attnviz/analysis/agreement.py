@@ -1,4 +1,4 @@
-"""How far two rankings agree, and how much of a row of weights says nothing."""
+"""Agreement of two rankings, and the weight that can move without changing the output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["MovableWeight", "kendall_tau", "movable_weight"]
 
-# Less than this of a weight is rounding of the programme that moves it.
+# Smaller shares are rounding errors of the linear program.
 _ROUNDING = 1e-9
 
 
@@ -25,30 +25,31 @@ def _scipy(needed: str) -> None:
 
 
 def kendall_tau(a: Any, b: Any) -> float:
-    """Kendall's tau-b of two lists of numbers: how far they agree in which is larger.
+    """Compute Kendall's tau-b, the agreement of two rankings.
 
     Parameters
     ----------
     a, b : array_like
-        As many numbers each; pairs in which one is NaN are left out.
+        Two lists with the same number of values. Pairs with a NaN are excluded.
 
     Returns
     -------
     float
-        1 where they order everything alike, -1 where they are opposite, NaN where one of them is
-        the same everywhere. Ties count as in Kendall (1945).
+        1 for the same order, -1 for the opposite order, NaN if all values of a list are equal.
+        Ties count as in Kendall (1945).
 
     Raises
     ------
     ImportError
         If scipy is not installed.
     ValueError
-        If they are not as many, or fewer than two are left.
+        If the lengths differ, or if fewer than two pairs are left.
 
     Notes
     -----
-    Attention and leave-one-out are compared so by Jain and Wallace (2019, arXiv 1902.10186). Two
-    kinds of leave-one-out do not agree fully either: state their tau beside it, as the ceiling.
+    Jain and Wallace (2019, arXiv 1902.10186) compare attention with leave-one-out effects in this
+    way. Two ways of removing tokens do not agree completely either. Report their tau as the upper
+    limit.
 
     Examples
     --------
@@ -68,14 +69,14 @@ def kendall_tau(a: Any, b: Any) -> float:
 
 
 class MovableWeight(NamedTuple):
-    """How much of a row of weights could lie elsewhere.
+    """Other weights of a row that give the same output.
 
     Attributes
     ----------
     share : float
-        Weight that is moved, 0 to 1: half the sum of the differences.
+        Share of the weight that moves, from 0 to 1: half the sum of the absolute differences.
     weights : ndarray of float64
-        (keys,): other weights with the same output.
+        (keys,): the other weights.
 
     Examples
     --------
@@ -88,23 +89,23 @@ class MovableWeight(NamedTuple):
 
 
 def movable_weight(weights: Any, values: Any) -> MovableWeight:
-    """Find other weights of a row that give the same output, with as little overlap as can be.
+    """Find weights with the same output that overlap as little as possible with a row of weights.
 
-    A linear programme: b >= 0 with the sum of the weights a and b V = a V, that makes a . b least.
-    Where there are more keys than dimensions of a value, much of a row can lie elsewhere and
-    nothing changes: then the picture of the row says less than it seems.
+    A linear program minimizes a . b for the weights a over all b >= 0 that have the same sum as a
+    and satisfy b V = a V. If there are more keys than value dimensions, much of the weight can move
+    without changing the output. The row then says little about what the head reads.
 
     Parameters
     ----------
     weights : array_like
         (keys,), not negative.
     values : array_like
-        (keys, value_dim): the values that the head reads.
+        (keys, value_dim): the values of the keys.
 
     Returns
     -------
     MovableWeight
-        A lower bound: other weights may overlap less.
+        The share is a lower bound: other weights may overlap less.
 
     Raises
     ------
@@ -132,7 +133,7 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
         raise ValueError(
             f"weights={short_repr(weights)}: some numbers are negative, NaN or infinite"
         )
-    # One size for all rows of the programme.
+    # The solver needs rows of similar magnitude.
     scale = max(float(np.abs(read).max()), np.finfo(np.float64).tiny)
     equal = np.vstack([read.T / scale, np.ones(len(row))])
     found = linprog(row, A_eq=equal, b_eq=equal @ row, bounds=(0, None), method="highs")

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DistinctHead", "distinct_head"]
 
-# Weights that are looked at in a few tenths of a second: of 64 queries of 144 heads, 1,800 keys.
+# Weights that are computed in a few tenths of a second: 64 queries of 144 heads, 1,800 keys.
 _MOST_WEIGHTS = 1 << 24
-# Queries that the heads are compared by.
+# Number of queries on which heads are compared.
 _QUERIES = 64
-# Many heads of any model rest on the first token, whatever the text.
+# Many heads of any model attend to the first token of any text.
 _NOT_TELLING = frozenset({"first token"})
-# A pattern that few queries can show is not what a picture of the head shows, and may be chance.
+# With fewer queries, a high score may be chance, and the picture of the head does not show it.
 _LEAST_QUERIES = 8
 _LEAST_SHARE_OF_QUERIES = 0.25
-# Less than this above uniform attention is not a pattern that is seen at a glance.
+# A smaller quotient is not visible as a pattern at a glance.
 _LEAST_DISTINCT = 0.5
 
 
@@ -47,13 +47,13 @@ class DistinctHead:
     Attributes
     ----------
     layer, head : int
-        The model's own numbers.
+        Layer and head, as the model numbers them.
     pattern : str
         One of `attnviz.analysis.PATTERNS`.
     score : float
-        Its score, as `head_scores` gives it: the share of the weight on the pattern's pairs.
+        The score that `head_scores` returns: the share of the weight on the pattern's pairs.
     baseline : float
-        What uniform attention would score, as `uniform_scores` gives it.
+        The score of uniform attention, as `uniform_scores` returns it.
     num_queries : int or None
         Number of sampled queries from which `score` and `baseline` are estimated. None if they
         come from all queries.
@@ -79,8 +79,8 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
-        The heads; of a record those of its first stack. Nothing is run again: their weights are
-        computed from the record.
+        Stack with the heads, or a record, whose first stack is used. The weights are computed from
+        the record, without running the model.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     See Also
     --------
     head_scores : the scores of all heads.
-    uniform_scores : what uniform attention would score.
+    uniform_scores : the scores of uniform attention.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
-    """The numbers of the chosen head, from as many queries as views score heads by."""
+    """Return the chosen head with scores from as many queries as views use."""
     from attnviz.record.rows import num_scored_queries
 
     num_queries = num_scored_queries(stack)
@@ -164,9 +164,9 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     return DistinctHead(layer, head, pattern, score, baseline, num_queries)
 
 
-# Queries, and for each pattern the places of its pairs among them: rows and keys.
+# Query positions, and for each pattern its pairs in these rows.
 _Block = tuple[NDArray[np.int64], list[PairPlaces]]
-# What a mask says of all patterns, by block, heads and flags.
+# Results of `_of_mask` by block, number of heads and flags.
 _Known = dict[tuple[int, int, bytes], NDArray[np.float64]]
 
 
@@ -186,9 +186,9 @@ def _measured(
     blocks: Sequence[_Block],
     known: _Known,
 ) -> NDArray[np.float64]:
-    """For each head and pattern the score, that of uniform attention, and how many queries show it.
+    """Return score, baseline and number of queries for each head and pattern: (heads, patterns, 3).
 
-    `known` keeps what masks say for further layers, whose masks are mostly the same.
+    `known` caches results of masks. Most layers have the same masks.
     """
     totals = np.zeros((len(heads), len(blocks[0][1]), 3))
     for block, (rows, patterns) in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""The names of `attnviz.embedding.placement`, under the path that notebooks import them from."""
+"""Alias of `attnviz.embedding.placement`, the path from which notebooks import its names."""
 
 from attnviz.embedding.placement import (
     Placed,

@@ -1,8 +1,8 @@
-"""A pattern's score for every head of a stack, and the entropy of their attention.
+"""Pattern scores and entropy of every head of a stack.
 
-The weights of a record are computed when asked for: a few rows of one head at a time are held, so
-that a long text needs no more memory than a short one. It does need time, a thousand heads of
-32,768 tokens hours: ``max_queries=64`` estimates the same from 64 queries of each head.
+The weights of a record are computed on request, a few rows of one head at a time. So a long text
+needs no more memory than a short one, but a thousand heads of 32,768 tokens take hours.
+``max_queries=64`` estimates the scores from 64 queries of each head.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ __all__ = [
 
 Scores = NDArray[np.float64]
 
-# Rows of weights with all their keys (8 MiB of float32), held at once.
+# Largest number of weights to compute at once (8 MiB of float32).
 _ENTRIES = 1 << 21
-# A head with fewer weights takes as long as one with so many.
+# Smaller heads take as long as a head with this many weights.
 _HEAD = 1 << 13
-# Pairs of a block whose places are kept for further layers.
+# Largest number of pairs of a block that are cached for further layers.
 _PLACES_KEPT = 1 << 16
 _FOR_ANY_STACK = ("first token",)
 _WITH_REPETITIONS = ("same token", "induction")
 
 
 def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
-    """Patterns that heads of a stack can show.
+    """Return the patterns that heads of a stack can show.
 
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
-        Of any model; of a record its first stack.
+        Stack, or a record, whose first stack is used.
 
     Returns
     -------
     tuple of str
-        Some of `PATTERNS`, in their order. Where queries and keys are different tokens (cross
-        attention) only those of the keys alone; no ``"next token"`` where no query may look ahead,
-        and ``"same token"`` and ``"induction"`` only where a token stands twice. None of a stack of
-        signed numbers, such as differences.
+        Subset of `PATTERNS`, in their order. Cross attention, whose queries and keys are different
+        tokens, only has patterns of keys. ``"next token"`` is missing in causal attention.
+        ``"same token"`` and ``"induction"`` need a token that occurs twice. Empty for signed
+        numbers, such as differences.
 
     Raises
     ------
     TypeError
-        If `stack` is neither.
+        If `stack` is neither a stack nor a record.
 
     Examples
     --------
@@ -93,21 +93,22 @@ def head_scores(
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
-        The heads; of a record those of its first stack. Tokens are compared by their ids, by their
-        texts where those are not known.
+        Stack with the heads, or a record, whose first stack is used. Tokens are compared by their
+        ids, or by their texts if ids are unknown.
     pattern : str
         One of `PATTERNS`.
     max_queries : int, optional
-        Measure so many queries of each head, from all over the text
-        (`attnviz.record.rows.sample_queries`), instead of all: an estimate, which takes a
-        thousandth of the time where there are a thousand times as many.
+        Largest number of queries to measure per head, spread over the text
+        (`attnviz.record.rows.sample_queries`). The scores are then estimates. All queries are
+        measured by default.
 
     Returns
     -------
     list of ndarray of float64
-        One a layer, in the order of ``stack.layers``, each (heads,): the share of the weight that
-        falls on the pattern's pairs, over the queries that can show it, from 0 to 1. NaN where no
-        query can: no token repeats, the mask hides all the pairs, there is one token.
+        One array per layer, in the order of ``stack.layers``, each (heads,). A score is the share
+        of the weight on the pattern's pairs, from 0 to 1, over the queries that can show the
+        pattern. NaN if no query can: no token repeats, the mask excludes all pairs, or there is one
+        token.
 
     Raises
     ------
@@ -121,12 +122,13 @@ def head_scores(
 
     See Also
     --------
-    uniform_scores : what uniform attention would score, to compare with.
-    attnviz.analysis.patterns : the measures, for weights that are there as arrays.
+    uniform_scores : the scores of uniform attention, for comparison.
+    attnviz.analysis.patterns : the same measures for arrays of weights.
 
     Notes
     -----
-    The masses that `attnviz.analysis.patterns` defines, with ``allowed`` from the model's mask.
+    Scores are the masses that `attnviz.analysis.patterns` defines, with ``allowed`` from the mask
+    of the model.
 
     Examples
     --------
@@ -143,19 +145,19 @@ def head_scores(
 def all_head_scores(
     stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
 ) -> dict[str, list[Scores]]:
-    """Measure all patterns of a stack, computing its weights once.
+    """Measure all patterns of a stack. Its weights are computed once.
 
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
-        The heads; of a record those of its first stack.
+        Stack with the heads, or a record, whose first stack is used.
     max_queries : int, optional
         As for `head_scores`.
 
     Returns
     -------
     dict of str to list of ndarray
-        For each of `patterns_of` the stack what `head_scores` gives.
+        The result of `head_scores` for each pattern of `patterns_of`.
 
     Raises
     ------
@@ -181,29 +183,29 @@ def head_entropy(
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
-        The heads; of a record those of its first stack.
+        Stack with the heads, or a record, whose first stack is used.
     max_queries : int, optional
         As for `head_scores`.
 
     Returns
     -------
     list of ndarray of float64
-        One a layer, in the order of ``stack.layers``, each (heads,), in nats: 0 where every query
-        attends to one key, log(number of keys) if all attend uniformly to all. NaN if no query
-        attends to anything.
+        One array per layer, in the order of ``stack.layers``, each (heads,), in nats. The entropy
+        is 0 if every query attends to one key, and log(number of keys) for uniform attention to all
+        keys. NaN if no query attends to any key.
 
     Raises
     ------
     TypeError
         If `stack` is neither a stack nor a record.
     ValueError
-        If the numbers of `stack` are signed.
+        If `stack` has signed numbers.
 
     Notes
     -----
     The mean over queries of -sum_j w_j log w_j: Clark et al. 2019 (arXiv 1906.04341), section 3.3.
-    Each row is divided by its sum first, so that an attention sink's share, which does not belong
-    to a key, and weights that do not sum to 1 leave a distribution; a row of zeros is left out.
+    Each row is first divided by its sum, because rows with an attention sink do not sum to 1. Rows
+    of zeros are excluded.
 
     Examples
     --------
@@ -226,7 +228,7 @@ def head_entropy(
                 logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
                 total -= float((weights * logarithms).sum())
                 count += len(weights)
-            # Not below zero: one key's share may be a little more than 1 when rounded.
+            # Rounding can make the weight of one key larger than 1, and the entropy negative.
             entropies[head] = max(0.0, total / count) if count else np.nan
         measured.append(entropies)
     return measured
@@ -235,12 +237,12 @@ def head_entropy(
 def uniform_scores(
     stack: AttentionStack | AttentionRecord, pattern: str, *, max_queries: int | None = None
 ) -> list[Scores]:
-    """Measure what uniform attention would score: the baseline of `head_scores` and `head_entropy`.
+    """Measure the scores of uniform attention, the baseline of `head_scores` and `head_entropy`.
 
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
-        Whose tokens and masks; of a record those of its first stack.
+        Stack with the tokens and masks, or a record, whose first stack is used.
     pattern : str
         One of `PATTERNS`, or ``"entropy"``.
     max_queries : int, optional
@@ -249,8 +251,8 @@ def uniform_scores(
     Returns
     -------
     list of ndarray of float64
-        As `head_scores` gives them, of heads whose queries attend uniformly to all keys that the
-        model's mask allows. A head that scores less attends less to the pattern than chance would.
+        Scores as `head_scores` returns them, for heads that attend uniformly to all keys that the
+        mask allows.
 
     Raises
     ------
@@ -259,8 +261,8 @@ def uniform_scores(
 
     Notes
     -----
-    The scores of W[i, j] = 1 / (number of keys that query i may attend to) for each of these j.
-    What an attention sink takes is not counted.
+    The weights are W[i, j] = 1 / (number of keys that query i may attend to) for each of these keys
+    j. Attention sinks are ignored.
 
     Examples
     --------
@@ -298,7 +300,7 @@ def uniform_scores(
 def head_scores_in_steps(
     stack: AttentionStack, pattern: str, max_queries: int | None = None
 ) -> Steps[list[Scores]]:
-    """`head_scores`, some weights at a time."""
+    """Compute `head_scores` in steps."""
     _check_pattern(stack, pattern)
     return (yield from _measured(stack, [pattern], max_queries))[pattern]
 
@@ -306,7 +308,7 @@ def head_scores_in_steps(
 def all_scores_in_steps(
     stack: AttentionStack, max_queries: int | None = None
 ) -> Steps[dict[str, list[Scores]]]:
-    """`all_head_scores`, some weights at a time."""
+    """Compute `all_head_scores` in steps."""
     _need_weights(stack, "scores of patterns")
     return (yield from _measured(stack, patterns_of(stack), max_queries))
 
@@ -321,14 +323,14 @@ def scores_of_heads(
     pace: Pace | None = None,
     known: dict[int, list[PairPlaces]] | None = None,
 ) -> Steps[Scores]:
-    """Measure some patterns of some heads of a layer, some weights at a time.
+    """Measure `patterns` of `heads` of a layer in steps.
 
-    `known` keeps where the patterns' pairs are, by the first row of a block, for further layers.
+    `known` caches the pairs of the patterns by the first row of a block, for further layers.
 
     Returns
     -------
     ndarray of float64, (patterns, heads)
-        As `head_scores` gives them.
+        Scores as `head_scores` returns them.
     """
     for pattern in patterns:
         _check_pattern(stack, pattern)
@@ -340,7 +342,7 @@ def scores_of_heads(
     for rows in row_blocks(stack, max_queries):
         if max_queries is not None:
             blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
-            # Of heads that read the same keys, rows are held together.
+            # Heads with the same keys are computed together.
             together = max(1, _ENTRIES // num_keys)
             for start in range(0, len(heads), together):
                 some = slice(start, start + together)
@@ -370,7 +372,10 @@ def _add_sampled(
     blocks: Sequence[NDArray[np.bool_]],
     into: tuple[Scores, NDArray[np.int64]],
 ) -> None:
-    """Add weight on each pattern's pairs, looking at no other keys of a row; and rows with one."""
+    """Add the weight on each pattern's pairs, and the number of rows with an allowed pair.
+
+    No other keys of a row are computed.
+    """
     mass, counts = into
     for number, pairs in enumerate(blocks):
         for at in np.flatnonzero(pairs.any(axis=1)).tolist():
@@ -382,8 +387,8 @@ def _add_sampled(
 
 
 def stack_of(given: object) -> AttentionStack:
-    """A stack, or the first of a record; TypeError for anything else, with what to give."""
-    # torch comes with a record, and not with measures of arrays.
+    """Return a stack, or the first stack of a record. Raise TypeError for anything else."""
+    # Measures of arrays do not need torch, which this module imports.
     from attnviz.record.record import AttentionRecord, AttentionStack
 
     if isinstance(given, AttentionStack):
@@ -403,7 +408,7 @@ def stack_of(given: object) -> AttentionStack:
 
 
 def _need_weights(stack: AttentionStack, what: str) -> None:
-    # torch comes with a record, and not with measures of arrays.
+    # Measures of arrays do not need torch, which this module imports.
     from attnviz.record.stack import check_weights
 
     check_weights(stack, what)
@@ -449,15 +454,17 @@ def _pace(stack: AttentionStack, num_heads: int, max_queries: int | None) -> Pac
 def _weights(
     stack: AttentionStack, layer: int, head: int, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Weights of some queries and what their mask lets through, (rows, keys)."""
-    # torch comes with a record, and not with measures of arrays.
+    """Return the weights of `rows` and the pairs that the mask allows, both (rows, keys)."""
     return stack.attention(layer).weights_of_rows(head, rows)
 
 
 def weights_of_some(
     stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.bool_]]]:
-    """Go through heads, as many at once as are held: which, weights, and what masks let through."""
+    """Yield groups of heads with their weights and allowed pairs.
+
+    A group has as many heads as fit in memory.
+    """
     attention = stack.attention(layer)
     together = max(1, _ENTRIES // max(_HEAD, len(rows) * attention.num_keys))
     for start in range(0, len(heads), together):
@@ -466,7 +473,10 @@ def weights_of_some(
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
-    """Go through so many queries, or all, in blocks whose weights are held at once."""
+    """Yield query positions in blocks, at most `max_queries` in total, or all if it is None.
+
+    The weights of a block fit in memory.
+    """
     from attnviz.record.rows import sample_queries
 
     num_queries = len(stack.query_tokens)
@@ -479,8 +489,8 @@ def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArr
 
 
 def one_text(stack: AttentionStack) -> bool:
-    """Whether queries and keys are the same tokens."""
-    # By identity: what is copied in cross attention would be equal, and is another text.
+    """Return whether queries and keys are the same tokens."""
+    # Compared by identity: in cross attention, equal tokens can be two texts.
     return stack.key_tokens is stack.query_tokens
 
 

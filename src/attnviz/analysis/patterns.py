@@ -4,13 +4,13 @@ For weights A (rows are queries i, columns are keys j) and a set D of pairs,
 
     mass(A, D) = sum of A[i, j] over (i, j) in D / number of queries with an allowed key in D
 
-A head that gives all its weight to D wherever it can has mass 1. The measure is the mean attention
-of Clark et al. 2019 (arXiv 1906.04341, section 3), taken over those queries alone for which the
-pattern exists: divided by all queries, the previous token, which the first query lacks, could never
-reach 1. That denominator is reconstructed here, not taken from the paper.
+A head whose queries give all their weight to D, if they can, has mass 1. The measure is the mean
+attention of Clark et al. 2019 (arXiv 1906.04341, section 3), but over the queries for which the
+pattern exists. A mean over all queries could never reach 1 for the previous token, because the
+first query has none. The paper does not state this denominator.
 
-One definition of each set of pairs, `pairs_of`, serves weights that are there as a whole and those
-of a record, which are computed a few rows at a time (`attnviz.analysis.heads`).
+`pairs_of` defines each set of pairs once. The functions of this module use it for complete arrays,
+and `attnviz.analysis.heads` uses it for a few rows at a time.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Tokens = Sequence[Hashable] | NDArray[Any]
 Pairs = NDArray[np.bool_]
 Places = NDArray[np.int64]
 _Value = TypeVar("_Value", np.float32, np.bool_)
-# From queries (rows, 1), keys (1, keys), the code of each token.
+# Returns flags (rows, keys) from queries (rows, 1), keys (1, keys) and a code for each token.
 _Definition = Callable[[Places, Places, Places], Pairs]
 
 
 def _induction(query: Places, key: Places, codes: Places) -> Pairs:
-    # No token stands before the first, which so follows none: it has a code of its own.
+    # The first token has no previous token. Its code differs from all others.
     before = np.concatenate([[-1], codes[:-1]])
     pairs: Pairs = (before[key] == codes[query]) & (key <= query)
     return pairs
@@ -65,7 +65,7 @@ _DEFINITIONS: dict[str, _Definition] = {
 }
 
 PATTERNS = tuple(_DEFINITIONS)
-"""Names of the patterns that weights and tokens alone define, as they are shown."""
+"""Names of the patterns that are defined by weights and tokens alone."""
 
 
 def pairs_of(
@@ -74,10 +74,10 @@ def pairs_of(
     num_keys: int,
     codes: NDArray[np.int64] | None = None,
 ) -> Pairs:
-    """Pairs of query and key that make one of `PATTERNS`, bool, (rows, keys).
+    """Return the query-key pairs of one of `PATTERNS`, bool, (rows, keys).
 
-    `rows` are start and stop of a slice, or the numbers of queries; `codes`, which the patterns of
-    tokens need, are (keys,), not negative, as `codes_of` gives them.
+    `rows` is a slice with start and stop, or an array of query positions. Patterns of tokens need
+    `codes`, (keys,), as `codes_of` returns them.
 
     >>> pairs_of("previous token", slice(1, 3), 3)
     array([[ True, False, False],
@@ -90,16 +90,16 @@ def pairs_of(
 
 @dataclass(frozen=True)
 class PairPlaces:
-    """Where the pairs of a pattern stand in blocks of weights, (rows, keys), row by row.
+    """Positions of the pairs of a pattern in blocks of weights, (rows, keys), in row order.
 
-    Most patterns have one pair a row: weights elsewhere are not looked at.
+    Most patterns have one pair per row, so that few weights of a block are read.
 
     Attributes
     ----------
     rows, places : ndarray of int64, (pairs,)
-        The row of each, and where it stands in a flattened block.
+        Row of each pair, and its index into a flattened block.
     firsts : ndarray of int64
-        The first pair of each row that has any.
+        Index of the first pair of each row that has a pair.
 
     Examples
     --------
@@ -114,22 +114,25 @@ class PairPlaces:
 
     @classmethod
     def of(cls, pairs: Pairs) -> PairPlaces:
-        """Those of some flags, (rows, keys)."""
+        """Return the pairs that are True in an array of flags, (rows, keys)."""
         places = np.flatnonzero(pairs)
         rows = places // pairs.shape[1]
         return cls(rows, places, np.flatnonzero(np.diff(rows, prepend=-1)))
 
     def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
-        """The pairs' values of some heads, (heads, rows, keys): (heads, pairs)."""
+        """Return the values of the pairs, (heads, pairs), for a block (heads, rows, keys)."""
         return np.take(block.reshape(len(block), -1), self.places, axis=1)
 
     def sums_of(self, block: NDArray[np.float32]) -> Scores:
-        """What the pairs have together, (heads,)."""
+        """Return the sums over all pairs, (heads,)."""
         sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
         return sums
 
     def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
-        """What allowed pairs have together where each has its row's number: both (heads, ...)."""
+        """Return the sums over allowed pairs of the number of their row, (heads,).
+
+        `numbers` is (heads, rows), and `allowed` is (heads, rows, keys).
+        """
         of_rows = numbers[:, self.rows]
         sums: Scores = of_rows.sum(axis=1)
         if not allowed.all():
@@ -137,7 +140,7 @@ class PairPlaces:
         return sums
 
     def count_rows(self, allowed: Pairs) -> Places:
-        """How many rows have a pair that is allowed, (heads, rows, keys): (heads,)."""
+        """Return the number of rows with a pair in `allowed`, (heads, rows, keys): (heads,)."""
         if not len(self.firsts) or allowed.all():
             return np.full(len(allowed), len(self.firsts))
         some = np.logical_or.reduceat(self.values_of(allowed), self.firsts, axis=1)
@@ -148,7 +151,7 @@ class PairPlaces:
 def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDArray[np.int64]:
     """Number the distinct ids or texts from 0 in the order in which they first occur, (tokens,).
 
-    TypeError if `tokens` is one text or a batch, ValueError if they are not `num_tokens`.
+    Raise TypeError if `tokens` is a string or a batch, ValueError unless there are `num_tokens`.
 
     >>> codes_of(["a", "b", "a"], 3).tolist()
     [0, 1, 0]
@@ -172,7 +175,7 @@ def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDAr
 
 
 def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
-    # By name, as records bring torch along.
+    # Compared by name, because importing the records imports torch.
     if type(weights).__name__ in ("AttentionRecord", "AttentionStack"):
         raise TypeError(
             f"weights must be an array; got {weights!r}. Measure every head of it with "
@@ -216,7 +219,7 @@ def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]]
 
 
 def _pairs(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Read which pairs are meant, one row a query."""
+    """Return flags of query-key pairs, broadcast to one row per query."""
     array = np.asarray(given)
     if array.dtype != bool:
         raise TypeError(
@@ -254,17 +257,15 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
         True on the chosen pairs. One row for all queries chooses keys: delimiters, punctuation,
         the patches of an object.
     allowed : array_like of bool, shapes as for `mask`, optional
-        The pairs that the model's own mask lets through. When left out, every key counts as allowed
-        for every query. That changes nothing for patterns that look back, such as `previous_token`,
-        but give it for causal models where `mask` chooses keys after their query (``np.tri(n,
-        dtype=bool)``), and for sliding windows: a query that cannot see its pair is then not
-        counted.
+        Pairs that the mask of the model allows. By default all pairs are allowed. Pass it if
+        `mask` includes pairs that the model excludes: keys after the query of a causal model
+        (``np.tri(n, dtype=bool)``), or keys outside a sliding window. Queries without an allowed
+        pair are not counted.
 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1 for rows that sum to at most 1. NaN where no query has an allowed key in `mask`,
-        as there is nothing to measure then.
+        From 0 to 1 for rows that sum to at most 1. NaN if no query has an allowed pair in `mask`.
 
     Raises
     ------
@@ -275,7 +276,8 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
 
     Notes
     -----
-    sum(A o D) / number of queries with an allowed key in D: see the module's text for its source.
+    sum(A o D) / number of queries with an allowed key in D. The docstring of the module has the
+    source.
 
     Examples
     --------
@@ -308,7 +310,7 @@ def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> S
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1; NaN for a single token.
+        From 0 to 1. NaN for a single token.
 
     Raises
     ------
@@ -337,12 +339,12 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     weights : array_like of float, (..., n, n)
         Attention weights after the softmax.
     allowed : array_like of bool, optional
-        As in `mass_on`; with a causal mask the result is NaN, without one it is 0 there.
+        As in `mass_on`. Without it, the result is 0 for causal models, and with it, NaN.
 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1; NaN for a single token.
+        From 0 to 1. NaN for a single token.
 
     Raises
     ------
@@ -396,7 +398,7 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
 
 def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
-    """Measure how much the queries attend to the first key, itself among them.
+    """Measure how much the queries attend to the first key. The first query counts, too.
 
     Parameters
     ----------
@@ -417,8 +419,8 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
 
     Notes
     -----
-    The mass on j = 0. Why so many heads do this: Xiao et al. 2024 (arXiv 2309.17453), "attention
-    sinks".
+    The mass on j = 0. Xiao et al. 2024 (arXiv 2309.17453, "attention sinks") explain why many heads
+    attend to the first key.
 
     Examples
     --------
@@ -444,7 +446,7 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1, over the queries whose token stood before; NaN where no token repeats.
+        From 0 to 1, over the queries whose token occurred before. NaN if no token repeats.
 
     Raises
     ------
@@ -468,21 +470,21 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
 
 
 def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
-    """Measure how much the queries attend to what followed their token when it stood before.
+    """Measure how much the queries attend to the tokens after earlier occurrences of their token.
 
     Parameters
     ----------
     weights : array_like of float, (..., n, n)
         Attention weights after the softmax.
     tokens : sequence of int or str, (n,)
-        Ids or texts of the tokens: any text will do.
+        Ids or texts of the tokens of any text.
     allowed : array_like of bool, optional
         As in `mass_on`.
 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1, over the queries whose token stood before; NaN where no token repeats.
+        From 0 to 1, over the queries whose token occurred before. NaN if no token repeats.
 
     Raises
     ------
@@ -491,7 +493,7 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
     See Also
     --------
-    repeated_induction : the test on random tokens, which copying by meaning cannot pass.
+    repeated_induction : the measure on random tokens, which heads that copy by meaning fail.
 
     Notes
     -----
@@ -510,15 +512,15 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
 
 def repeated_induction(weights: ArrayLike, length: int) -> Scores:
-    """Measure induction as it is defined: on random tokens that are repeated once.
+    """Measure induction by its definition: on random tokens that are repeated once.
 
     Parameters
     ----------
     weights : array_like of float, (..., 2 * length, 2 * length)
-        A model's weights on `length` random tokens, repeated once. Draw them without replacement:
-        where a token occurs twice in one half, even a perfect head divides its weight.
+        Weights of a model on `length` random tokens that are repeated once. Draw the tokens without
+        replacement: if a token occurs twice in one half, even a perfect head divides its weight.
     length : int
-        Tokens of one half.
+        Number of tokens of one half.
 
     Returns
     -------
@@ -528,7 +530,7 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
     Raises
     ------
     ValueError
-        If the weights are not those of twice `length` tokens, or NaN, infinite or negative.
+        If there are not twice `length` tokens, or if weights are NaN, infinite or negative.
 
     Notes
     -----
@@ -549,5 +551,5 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
             f"length={length} for weights of {number} tokens"
         )
     on_diagonal = np.diagonal(array, offset=1 - length, axis1=-2, axis2=-1)
-    # The diagonal begins one query before the second half.
+    # The diagonal starts one query before the second half.
     return np.asarray(on_diagonal[..., -length:].mean(axis=-1, dtype=np.float64))

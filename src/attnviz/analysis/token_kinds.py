@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "is_punctuation", "kinds_of", "words_of"]
 
-#: The kinds, in the order of the codes that `kinds_of` gives.
+#: Kinds of tokens. `kinds_of` returns indices into this tuple.
 KINDS = (
     "special",
     "patch",
@@ -27,13 +27,13 @@ KINDS = (
     "other",
 )
 _CODES = {name: code for code, name in enumerate(KINDS)}
-# What shows a space, and what WordPiece marks the inside of a word with.
+# Sign for a space in display texts, and prefix of WordPiece tokens inside a word.
 _SPACE = "·"
 _CONTINUES = "##"
 
 
 def is_punctuation(entry: str) -> bool:
-    """Whether a token is punctuation and nothing else.
+    """Return whether a token consists only of punctuation.
 
     Examples
     --------
@@ -60,11 +60,11 @@ def _kind_of_text(entry: str) -> str:
 
 
 def words_of(tokens: Tokens) -> NDArray[np.int64]:
-    """The number of each token's word, -1 where it is in none or words are not known, (tokens,).
+    """Return the index of each token's word, (tokens,), or -1 if the token has no known word.
 
-    The numbers are those of `Tokens.words`; where they are not known, the texts tell.
+    The indices are those of `Tokens.words`. If they are missing, they are derived from the texts.
     """
-    # torch comes with a record, and not with measures of arrays.
+    # Measures of arrays do not need torch, which this module imports.
     from attnviz.record.words import find_words
 
     words = tokens.words
@@ -76,11 +76,12 @@ def words_of(tokens: Tokens) -> NDArray[np.int64]:
 
 
 def kinds_of(tokens: Tokens) -> NDArray[np.int8]:
-    """The kind of each token as a place in `KINDS`, (tokens,).
+    """Return the kind of each token as an index into `KINDS`, (tokens,).
 
-    A token has the first kind that fits: ``special`` and ``patch`` (of an image) say what it is;
-    ``punctuation`` and ``number`` have no letters; ``continuation`` continues the word of the token
-    before it; ``capitalised`` and ``word`` begin with a capital letter, or hold letters.
+    A token has the first kind that fits. ``special`` and ``patch`` (of an image) come from the
+    tokenizer or processor. ``punctuation`` and ``number`` have no letters. A ``continuation``
+    continues the word of the previous token. ``capitalised`` tokens start with a capital letter,
+    and a ``word`` contains letters.
 
     Examples
     --------

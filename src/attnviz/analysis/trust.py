@@ -1,4 +1,4 @@
-"""The names of `attnviz.embedding.trust`, under the path that notebooks import them from."""
+"""Alias of `attnviz.embedding.trust`, the path from which notebooks import its names."""
 
 from attnviz.embedding.trust import HeadTrust, measure_trust
 

@@ -1,4 +1,4 @@
-"""Two texts, two models or two checkpoints side by side, and what differs between them."""
+"""Comparison of two texts, models or checkpoints: their alignment and their differences."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The public names of attnviz.comparison besides those of attnviz itself."""
+"""Public names of `attnviz.comparison` that `attnviz` itself does not export."""
 
 from .alignment import Alignment as Alignment
 

@@ -1,4 +1,4 @@
-"""A record on the units that it has in common with another."""
+"""Layers of a record on the units that it shares with another record."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from attnviz.record.words import MergedWeights
 __all__ = ["aligned_layers"]
 
 Positions = NDArray[np.int64]
-#: How many tokens each unit has, int64, (units,).
+#: Number of tokens of each unit, int64, (units,).
 Units = Positions
 
 
 def aligned_layers(stack: AttentionStack, queries: Units, keys: Units) -> dict[int, LayerAttention]:
-    """The layers of a stack on common units; of each unit, how many tokens it has.
+    """Return the layers of a stack on common units.
 
-    Keys of a unit are summed and its queries averaged, as where words are merged. Where no unit has
-    several tokens, queries and keys stay known: the missing ones are inserted, and masked. A layer
-    whose tokens are units already is given back as it is.
+    `queries` and `keys` are the numbers of tokens of each unit. Keys of a unit are summed, and its
+    queries are averaged, as for merged words. If no unit has several tokens, the result still has
+    queries and keys: missing units are inserted and masked. A layer whose tokens are the units is
+    returned unchanged.
     """
     insert = Insertion(np.flatnonzero(queries), np.flatnonzero(keys), len(queries), len(keys))
     return {
@@ -43,13 +44,13 @@ def _aligned(
 
 def _merged(attention: LayerAttention, rows: Positions, columns: Positions) -> MergedWeights:
     if isinstance(attention, MergedWeights):
-        # Of words the tokens are summed and averaged, and not the words once more.
+        # Merge the tokens, and not the words: a mean of means would weight the tokens unequally.
         rows, columns = attention.query_starts[rows], attention.key_starts[columns]
         attention = attention.base
     return MergedWeights(attention, rows, columns)
 
 
 def _starts(lengths: Units) -> Positions:
-    """The first token of each unit that has tokens."""
+    """Return the first token of each unit that has tokens."""
     starts: Positions = (np.cumsum(lengths) - lengths)[lengths > 0]
     return starts

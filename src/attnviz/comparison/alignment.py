@@ -1,14 +1,14 @@
-"""Which tokens of one text belong to which of another: the units that both have in common.
+"""Alignment of two texts: their common units.
 
-A unit is some neighbouring tokens of the first text (a) and some of the second (b). There are four
+A unit consists of neighbouring tokens of the first text (a) and of the second (b). There are four
 kinds:
 
 * the same token in both;
-* one token in place of another (``he`` and ``she``), where the texts differ;
-* several tokens that spell the same piece of text, where the tokenizers differ;
-* a token that one text has and the other has not: the unit is empty on the other side.
+* one token in place of another (``he`` and ``she``), if the texts differ;
+* several tokens that spell the same piece of text, if the tokenizers differ;
+* a token that only one text has: the unit is empty on the other side.
 
-Every token of both texts is in one unit, in order. Nothing is dropped.
+Every token of both texts is in exactly one unit, in order.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Alignment", "align_tokens", "common_tokens", "on_common_units"]
 
 Positions = NDArray[np.int64]
 
-# Where the search for the fewest changes begins; it doubles until it has found them.
+# First limit of the edit distance. It doubles until the distance is found.
 _FEW_CHANGES = 32
 
-# Signs that stand for white space in a token's display text; `visible` writes them.
+# Signs for white space in display texts, written by `visible`.
 _SPACES = str.maketrans("", "", "·⏎⇥∅")
 
 
@@ -44,13 +44,13 @@ class Alignment:
     a, b : Tokens
         The two lists.
     a_ends, b_ends : ndarray
-        int64, (units,): where each unit's tokens end in each list; they begin where those of the
-        unit before end. A unit is empty in a list where two ends are equal.
+        int64, (units,): the end of each unit's tokens in each list. A unit starts at the end of the
+        previous unit. A unit is empty in a list if the two ends are equal.
 
     Raises
     ------
     ValueError
-        If the units leave tokens out.
+        If the units do not contain all tokens.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Alignment:
     b_ends: Positions
 
     def __post_init__(self) -> None:
-        """Refuse units that leave tokens out."""
+        """Raise ValueError if units do not contain all tokens."""
         for name, ends, tokens in (("a", self.a_ends, self.a), ("b", self.b_ends, self.b)):
             ascending = len(ends) and not (np.diff(ends, prepend=0) < 0).any()
             if not ascending or ends[-1] != len(tokens):
@@ -81,32 +81,32 @@ class Alignment:
 
     @cached_property
     def a_lengths(self) -> Positions:
-        """How many tokens of a each unit has, int64, (units,)."""
+        """Number of tokens of a in each unit, int64, (units,)."""
         return np.diff(self.a_ends, prepend=0)
 
     @cached_property
     def b_lengths(self) -> Positions:
-        """How many tokens of b each unit has, int64, (units,)."""
+        """Number of tokens of b in each unit, int64, (units,)."""
         return np.diff(self.b_ends, prepend=0)
 
     @property
     def only_a(self) -> NDArray[np.bool_]:
-        """Which units have no token of b, bool, (units,)."""
+        """Whether each unit has no token of b, bool, (units,)."""
         return np.equal(self.b_lengths, 0)
 
     @property
     def only_b(self) -> NDArray[np.bool_]:
-        """Which units have no token of a, bool, (units,)."""
+        """Whether each unit has no token of a, bool, (units,)."""
         return np.equal(self.a_lengths, 0)
 
     @cached_property
     def same(self) -> NDArray[np.bool_]:
-        """Which units are the same text in both lists, bool, (units,)."""
+        """Whether each unit has the same text in both lists, bool, (units,)."""
         return np.array([_spelled(a) == _spelled(b) for a, b in self._pairs()], np.bool_)
 
     @property
     def replaced(self) -> NDArray[np.bool_]:
-        """Which units are in both lists, with another text in each, bool, (units,)."""
+        """Whether each unit is in both lists with different texts, bool, (units,)."""
         return ~(self.only_a | self.only_b | self.same)
 
     @cached_property
@@ -116,12 +116,12 @@ class Alignment:
 
     @cached_property
     def text(self) -> tuple[str, ...]:
-        """A label for each unit: ``it``, ``he→she``, ``−very`` only in a, ``+very`` only in b."""
+        """Label of each unit: ``it``, ``he→she``, ``−very`` (only in a), ``+very`` (only in b)."""
         labels = []
         for (a, b), same in zip(self._pairs(), self.same, strict=True):
             before, after = _label(a), _label(b)
             if not a and not b:
-                # A unit that only a third text has.
+                # Units that only a third text has are empty.
                 labels.append("")
             elif not b:
                 labels.append(f"−{before}")
@@ -132,7 +132,7 @@ class Alignment:
         return tuple(labels)
 
     def own_text(self, of: int) -> tuple[str, ...]:
-        """Say what one of the two lists has in each unit.
+        """Return the text of each unit in one of the two lists.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Alignment:
         Returns
         -------
         tuple of str
-            One text a unit; empty where the list has nothing there.
+            One text per unit, or an empty string if the list has no token in the unit.
         """
         return tuple(_label(pair[of]) for pair in self._pairs())
 
@@ -153,17 +153,17 @@ class Alignment:
             a_start, b_start = a_end, b_end
 
     def describe(self, names: tuple[str, str] = ("a", "b")) -> str:
-        """Say in one sentence what is not the same in both.
+        """Describe the differences of the two lists in one sentence.
 
         Parameters
         ----------
         names : pair of str
-            What the two lists are called.
+            Names of the two lists.
 
         Returns
         -------
         str
-            Empty where everything is the same.
+            Empty if there are no differences.
 
         Examples
         --------
@@ -192,7 +192,7 @@ class Alignment:
 
 
 def _label(parts: Sequence[str]) -> str:
-    """Some tokens as one text."""
+    """Return the text of several tokens."""
     return "".join([*parts[:1], *map(_inside, parts[1:])])
 
 
@@ -207,14 +207,15 @@ def _tokens(count: int, of: str = "") -> str:
 def align_tokens(a: Tokens, b: Tokens) -> Alignment:
     """Align two token lists.
 
-    The same text under two tokenizers is aligned by its characters: units end wherever a token ends
-    in both. Two texts are aligned by the fewest changes that lead from one to the other, where a
-    change is a token that is inserted, deleted or replaced (Levenshtein 1966).
+    The same text under two tokenizers is aligned by its characters: a unit ends where a token of
+    both lists ends. Different texts are aligned by their edit distance, the minimum number of
+    inserted, deleted and replaced tokens (Levenshtein 1966).
 
     Parameters
     ----------
     a, b : Tokens
-        The two lists. Tokens are compared by their display texts, special ones with special ones.
+        The two lists. Tokens are compared by their display texts. Special tokens only match special
+        tokens.
 
     Returns
     -------
@@ -246,9 +247,9 @@ def _codes(tokens: Tokens, part: slice = slice(None)) -> list[tuple[str, bool]]:
 def _by_changes(
     a: Sequence[object], b: Sequence[object], at: tuple[int, int] = (0, 0)
 ) -> list[tuple[int, int]]:
-    """Ends of units by the fewest changes; both lists begin at `at`."""
+    """Return the ends of units with the minimum edit distance. Both lists start at `at`."""
     ends = []
-    # With the hint a long text takes time by how much differs, and not by its length squared.
+    # With the hint, the time depends on the number of differences instead of the squared length.
     for change in Levenshtein.opcodes(a, b, score_hint=_FEW_CHANGES):
         count = max(change.src_end - change.src_start, change.dest_end - change.dest_start)
         ends += [
@@ -262,7 +263,7 @@ def _by_changes(
 
 
 def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
-    """Ends of units where both lists spell the same text; None where they do not."""
+    """Return the ends of units if both lists spell the same text, or None."""
     a_runs, b_runs = _runs(a), _runs(b)
     texts = [[run for run in runs if not run[0]] for runs in (a_runs, b_runs)]
     if len(texts[0]) != len(texts[1]) or not texts[0]:
@@ -276,7 +277,7 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
     ends: list[tuple[int, int]] = []
     at = (0, 0)
     for number, ((_, part_a), (_, part_b)) in enumerate(zip(*texts, strict=True)):
-        # Special tokens between two texts, or before the first.
+        # Special tokens before this text.
         ends += _by_changes(
             _codes(a, slice(at[0], part_a.start)), _codes(b, slice(at[1], part_b.start)), at
         )
@@ -295,7 +296,7 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
 
 
 def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
-    """Neighbours that are all special, or all not."""
+    """Return runs of special tokens and of other tokens, with whether they are special."""
     runs: list[tuple[bool, slice]] = []
     start = 0
     for place in range(1, len(tokens) + 1):
@@ -306,18 +307,18 @@ def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
 
 
 def _spelled(parts: Sequence[str]) -> str:
-    """The letters of some tokens: no white space, signs of subwords, accents or capitals."""
+    """Return the letters of tokens, without white space, subword signs, accents and case."""
     text = "".join(map(_inside, parts)).translate(_SPACES)
     letters = unicodedata.normalize("NFKD", text)
     return "".join(each for each in letters if not unicodedata.combining(each)).casefold()
 
 
 def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
-    """Several texts aligned with the same one, on units that are common to all of them.
+    """Return alignments of several texts with the same text (a) on common units.
 
-    The first list (a) of all is the same one. A unit ends where units end in every alignment.
-    Between two tokens of a, the tokens that one text has more stand beside those of the others. An
-    alignment may have units that are empty on both sides: those that only a third text has.
+    A unit ends where the units of all alignments end. Tokens that several texts insert between the
+    same two tokens of a share units. An alignment can have units that are empty on both sides,
+    which only a third text has.
 
     >>> a = Tokens.of(["he", " sat"])
     >>> others = [["he", " sat", " down"], ["she", " sat"]]
@@ -331,13 +332,13 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
     common = ends[0]
     for other in ends[1:]:
         common = np.intersect1d(common, other)
-    # For each text: where its tokens end that belong to a's, and where those that come after.
+    # For each text, the end of the tokens that belong to those of a, and the ends of later tokens.
     units: list[tuple[int, ...]] = []
     before = 0
     for position in (0, *common.tolist()):
         inserted = []
         for each in alignments:
-            # Units at this end of a: the one that ends here, then those that only b has.
+            # Units at this end of a: the unit that ends here, then units of b alone.
             start, stop = np.searchsorted(each.a_ends, [position, position + 1])
             own = start + int(position > 0 and start < stop and each.a_lengths[start] > 0)
             inserted.append((each.b_ends[own - 1] if own else 0, each.b_ends[own:stop]))
@@ -363,14 +364,17 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
 
 
 def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
-    """The units of alignments with the same text, as tokens; that text's where all are the same."""
+    """Return the units of alignments with the same text as tokens.
+
+    If all alignments are identical, these are the tokens of that text.
+    """
     first = alignments[0]
     if all(each.identical for each in alignments):
         return replace(first.a, predictions=())
     special, sequence, labels = [], [], []
     texts = [each.text for each in alignments]
     for unit in range(len(first)):
-        # The first text that has it.
+        # The first text with this unit.
         has = next((each for each in alignments if not each.only_b[unit]), None)
         side = "a" if has is not None else "b"
         if has is None:
@@ -388,7 +392,7 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
 
 
 def _shared_label(labels: Sequence[str], alignments: Sequence[Alignment], unit: int) -> str:
-    """One label of a unit: where several texts differ from the first, what they have there."""
+    """Return one label of a unit, with all texts that differ from the first text."""
     changed = [
         label
         for label, each in zip(labels, alignments, strict=True)

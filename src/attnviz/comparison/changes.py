@@ -1,4 +1,4 @@
-"""The pairs of query and key whose weight changed most."""
+"""Query-key pairs with the largest changes of their weights."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from attnviz.utils.progress import Progress, Steps
 
 __all__ = ["Change", "largest_changes"]
 
-#: Layer, head, query, key, the weight before and after, and their difference.
+#: Layer, head, query, key, the weights before and after, and their difference.
 Change = tuple[int, int, int, int, float, float, float]
 
 
 def largest_changes(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], top_k: int
 ) -> Steps[list[Change]]:
-    """The largest differences of all heads, largest first; of equal ones the first."""
-    # By size, then from the first: the smallest of the heap goes first.
+    """Return the `top_k` largest differences of all heads, in descending order.
+
+    The first of equal differences is preferred.
+    """
+    # A heap: the smallest difference is dropped first, and among equal ones the last position.
     best: list[tuple[float, tuple[int, ...], Change]] = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
     done, total = 0, sum(map(len, heads.values()))
@@ -32,7 +35,7 @@ def largest_changes(
             for some in rows_at_once(rows, len(a.key_tokens)):
                 one = weights_of(a.attention(layer), head, some)
                 two = weights_of(b.attention(layer), head, some)
-                # Differences of two numbers of float32 have no more digits than these.
+                # float32 is precise enough to select the largest differences.
                 change = two - one
                 least = best[0][0] if len(best) == top_k else 0.0
                 for row, key in _largest(np.abs(change), top_k, least):
@@ -57,7 +60,10 @@ def largest_changes(
 
 
 def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[tuple[int, int]]:
-    """Where the largest values above 0 are, of `least` and more; all that equal the last."""
+    """Yield the positions of the `count` largest positive values that are at least `least`.
+
+    All values that equal the last one are included.
+    """
     flat = change.ravel()
     places = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))
     if len(places) > count:

@@ -1,4 +1,4 @@
-"""Records on the units that they have in common, and what a reader must know about that."""
+"""Records on their common units, and notes on what they do not share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Common", "Sides", "align_records", "common_heads"]
 
 @dataclass(frozen=True)
 class Sides:
-    """How queries and keys of a stack belong together; one object where they are one text."""
+    """Alignments of the queries and the keys of a stack, one object if they are one text."""
 
     queries: Alignment
     keys: Alignment
@@ -34,11 +34,11 @@ class Common:
     Attributes
     ----------
     records : tuple of AttentionRecord
-        All with the same stacks, layers, rows and columns.
+        Records with the same stacks, layers, rows and columns.
     sides : mapping of str to tuple of Sides
-        By stack, how each record but the first belongs to the first.
+        Alignments of each further record with the first one, by stack.
     notes : tuple of str
-        What is not the same in all.
+        Sentences on what the records do not share.
     """
 
     records: tuple[AttentionRecord, ...]
@@ -49,16 +49,16 @@ class Common:
 def align_records(
     records: Sequence[AttentionRecord], names: Sequence[str], said: Sequence[str] = ()
 ) -> Common:
-    """Put two or more records on common units, each aligned with the first.
+    """Align two or more records with the first one, on common units.
 
-    `said` are notes that come first. ValueError where the records have nothing in common, or hold
-    different kinds of numbers.
+    `said` are notes that come first. Raise ValueError if the records share no stack, layer or
+    token, or have different kinds of numbers.
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(said)
     sides: dict[str, tuple[Sides, ...]] = {}
     made: list[dict[str, AttentionStack]] = [{} for _ in records]
-    # Queries and keys that are one text stay one text.
+    # With the cache, queries and keys of one text get the same alignment.
     aligned = cache(align_tokens)
     for name in common:
         stacks = [record.stacks[name] for record in records]
@@ -112,7 +112,10 @@ def align_records(
 
 
 def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> list[str]:
-    """Names of the stacks that all records have, of one kind of numbers; ValueError if none."""
+    """Return the names of the stacks that all records have. Raise ValueError if there are none.
+
+    The stacks must have the same kind of numbers.
+    """
     common = [name for name in records[0].stacks if all(name in each.stacks for each in records)]
     if not common:
         having = (
@@ -142,7 +145,7 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
 
 
 def common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> range:
-    """Numbers of the heads of a layer that both have."""
+    """Return the numbers of the heads that a layer has in both stacks."""
     return range(min(a.num_heads(layer), b.num_heads(layer)))
 
 
@@ -179,7 +182,7 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 
 
 def _have_same(alignment: Alignment) -> bool:
-    """Whether any text that does not belong to a special token is in both, as a token or a unit."""
+    """Return whether the texts share a token or a unit that is not special."""
     one, other = (
         {text for text, special in zip(side.text, side.special, strict=True) if not special}
         for side in (alignment.a, alignment.b)
@@ -196,7 +199,7 @@ def _kind(tokens: Tokens) -> str:
 
 
 def _lengths(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
-    """How many tokens of the first text, or of another, each unit has."""
+    """Return the number of tokens of a text in each unit. Text 0 is the first one."""
     return alignments[0].a_lengths if number == 0 else alignments[number - 1].b_lengths
 
 

@@ -1,4 +1,4 @@
-"""`compare`: records, or models and inputs that become records."""
+"""The function `compare`: compares records, or models and inputs."""
 
 from __future__ import annotations
 
@@ -38,37 +38,36 @@ def compare(
     Parameters
     ----------
     a, b, c : object
-        ``compare(record_a, record_b)``: two records. ``compare(model, text_a, text_b)``: one model
-        reads two texts (or whatever inputs it takes). ``compare((model_a, model_b), text)``: two
-        models read one text. ``compare([model_0, ..., model_k], text)`` or a list of records:
-        several, such as checkpoints; the first is what the others are compared with. Records of the
-        same input may stand beside models.
+        ``compare(record_a, record_b)`` compares two records. ``compare(model, text_a, text_b)``
+        compares two inputs of one model. ``compare((model_a, model_b), text)`` compares two models
+        on one input. ``compare([model_0, ..., model_k], text)`` compares several models, such as
+        checkpoints, with the first one. A list may also contain records of the same input.
 
-        A model may be a hub id or a folder, or a function that gives one, and a list may be a
-        generator: then one model at a time is in memory.
+        A model can be a hub id, a folder, or a function that returns a model. A list can be a
+        generator. Then only one model at a time is in memory.
     names : sequence of str, optional
-        What they are called, for example ``("base", "tuned")``; ``a`` and ``b`` when left out, and
-        of more than two the names of their folders, or numbers from 0.
+        Names of the members, for example ``("base", "tuned")``. By default ``a`` and ``b``, and for
+        more than two members the names of their folders or numbers from 0.
     words : bool, default False
-        Whether tokens are merged into words before they are aligned. Give it where both the texts
+        Whether tokens are merged into words before they are aligned. Pass True if both the texts
         and the tokenizers differ.
     **options
-        Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `target`, ...); a list with
-        one for each model for `tokenizer` and `processor` where models differ in them. Records that
-        are spooled get the folders ``0``, ``1``, ... inside `spool`.
+        Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `target`, ...). `tokenizer`
+        and `processor` can be lists with one entry per model. Spooled records get the folders
+        ``0``, ``1``, ... inside `spool`.
 
     Returns
     -------
     Comparison
-        The records on their common units, and what differs between them.
+        The records on their common units, with their differences.
 
     Raises
     ------
     TypeError
-        If the arguments are none of these forms; says which.
+        If the arguments have none of these forms.
     ValueError
-        If there are fewer than two, names do not fit, or the records have no stack, layer, head or
-        token in common, or hold different kinds of numbers.
+        If there are fewer than two members, if `names` does not fit, or if the records share no
+        stack, layer, head or token, or have different kinds of numbers.
 
     Examples
     --------
@@ -118,7 +117,7 @@ def _records(
     a: Any, b: Any, c: Any, options: dict[str, Any], names: Sequence[str] | None
 ) -> _Given:
     if c is not None and hasattr(b, "parameters"):
-        # Two models and a text, one after the other.
+        # Two models and an input as separate arguments.
         a, b, c = [a, b], c, None
     several = isinstance(a, (tuple, list, Iterator))
     if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
@@ -156,7 +155,7 @@ def _records(
 
 
 def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) -> _Given:
-    """Records of several models over one input; each model is let go before the next comes."""
+    """Return records of several models on one input. Each model is released before the next one."""
     records: list[AttentionRecord] = []
     names: list[str | None] = []
     models: list[Any] = []
@@ -192,12 +191,12 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
 
 
 def _is_factory(member: Any) -> bool:
-    """Return whether `member` is a function that makes a model."""
+    """Return whether `member` is a function that returns a model."""
     return inspect.isroutine(member) or isinstance(member, functools.partial)
 
 
 def _name_of(member: Any) -> str | None:
-    """The last part of a hub id or folder."""
+    """Return the last part of a hub id or folder, or None for other members."""
     return PurePath(member).name if isinstance(member, (str, os.PathLike)) else None
 
 
@@ -215,9 +214,9 @@ def _check_count(count: int, names: Sequence[str] | None) -> None:
 
 
 def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]:
-    """Say which models have the parameters of the first: they cannot differ from it.
+    """Return notes on models that share their parameters with the first one.
 
-    PEFT puts adapters into the model that it is given, so that the "base" model has them too.
+    PEFT puts adapters into the given model, so that the "base" model has them, too.
     """
     if not models or not hasattr(models[0], "parameters"):
         return []
@@ -262,7 +261,7 @@ def _extracted(
 
 @contextmanager
 def _folder_of(spool: Any) -> Iterator[None]:
-    """Make the folder that holds those of all records; take it back where nothing came of it."""
+    """Create the folder of all spools, and remove it if an error leaves it empty."""
     place = Path(spool) if isinstance(spool, (str, os.PathLike)) else None
     made = place is not None and place.parent.is_dir() and not place.exists()
     if place is not None and made:
@@ -271,14 +270,14 @@ def _folder_of(spool: Any) -> Iterator[None]:
         yield
     except BaseException:
         if place is not None and made:
-            # What was written stays.
+            # A folder with records is kept.
             with suppress(OSError):
                 place.rmdir()
         raise
 
 
 def _spooled(options: dict[str, Any], number: int) -> dict[str, Any]:
-    """The options with a folder for each record inside the one of `spool`."""
+    """Return the options with a folder for this record inside the folder `spool`."""
     folder = options.get("spool")
     if not isinstance(folder, (str, os.PathLike)):
         return options
@@ -286,7 +285,7 @@ def _spooled(options: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _of_one(name: str, values: Any, number: int | None) -> Any:
-    """A model's own of several tokenizers, or the one of all."""
+    """Return the value for one model of a list, or the value for all models."""
     if not isinstance(values, (tuple, list)):
         return values
     if number is None:

@@ -1,4 +1,4 @@
-"""Records on their common units, and numbers for what differs between them."""
+"""The class `Comparison`: records on their common units, and their differences in numbers."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ __all__ = ["Comparison"]
 
 Distances = NDArray[np.float64]
 
-# Whole distances of so many heads of 4,096 tokens are computed before a view is shown: seconds.
+# Largest number of heads of 4,096 tokens whose exact distances a view computes: seconds.
 _HEADS_AT_ONCE = 16
 
 
 class Comparison:
     """Records on the units that they have in common.
 
-    `attnviz.compare` makes one. The usual two are `a` and `b`. Of more, as the checkpoints of a
-    model are, the first is what the others are compared with: `distance`, `to_pandas` and
-    `difference` say how the last differs from the first, and `pair` gives any other.
+    `attnviz.compare` returns it. The two members are `a` and `b`. If there are more, such as
+    checkpoints of a model, the others are compared with the first one: `distance`, `to_pandas` and
+    `difference` compare the last member with the first, and `pair` selects another member.
 
     Attributes
     ----------
     members : tuple of AttentionRecord
-        The records with the same rows and columns, so that every view can show any of them. Where
-        texts differ a token is labelled ``he→she``; ``−very`` is only in the first, ``+very`` only
-        in another, and has no weight in those that lack it. Where tokenizers differ, tokens are
-        merged to the finest units that all have: their keys are summed, their queries averaged.
+        The records on common units: all have the same rows and columns, and every view can show
+        them. A replaced token is labelled ``he→she``. ``−very`` is only in the first text and
+        ``+very`` only in another. A record has no weight on tokens that it lacks. If the tokenizers
+        differ, tokens are merged into the smallest common units. Their keys are summed and their
+        queries averaged.
     a, b : AttentionRecord
         The first and the last of `members`.
     names : tuple of str
-        What they are called.
+        Names of the members.
     notes : tuple of str
-        What a reader must know: tokens without a counterpart, layers and heads that only one has.
+        Sentences on tokens without a counterpart, and on layers and heads that only one member has.
 
     Examples
     --------
@@ -83,31 +84,31 @@ class Comparison:
 
     @property
     def a(self) -> AttentionRecord:
-        """The first member, which the others are compared with."""
+        """First member, the reference of all comparisons."""
         return self.members[0]
 
     @property
     def b(self) -> AttentionRecord:
-        """The last member."""
+        """Last member."""
         return self.members[-1]
 
     def pair(self, member: int | str) -> Comparison:
-        """The comparison of the first member with one of the others, on the same units.
+        """Return the comparison of the first member with another one, on the same units.
 
         Parameters
         ----------
         member : int or str
-            Its place among `members`, negative from the end, or its name.
+            Index into `members`, negative from the end, or name of the member.
 
         Returns
         -------
         Comparison
-            With two members.
+            Comparison with two members.
 
         Raises
         ------
         IndexError, KeyError
-            If no member has this name, or it is the first.
+            If there is no such member, or if it is the first one.
 
         Examples
         --------
@@ -136,17 +137,17 @@ class Comparison:
         )
 
     def alignment(self, stack: str | None = None) -> tuple[Alignment, Alignment]:
-        """How tokens of the last member belong to those of the first.
+        """Return the alignment of the last member's tokens with those of the first.
 
         Parameters
         ----------
         stack : str, optional
-            The first when left out.
+            Name of the stack, the first one by default.
 
         Returns
         -------
         tuple of Alignment
-            Of the queries and of the keys.
+            Alignments of the queries and of the keys.
 
         Raises
         ------
@@ -166,27 +167,27 @@ class Comparison:
         measure: Measure = "total variation",
         max_queries: int | None = None,
     ) -> list[Distances]:
-        """How far the attention of every head lies apart, of the first member and the last.
+        """Return the distance between the first and the last member for every head.
 
         Parameters
         ----------
         stack : str, optional
-            The first when left out.
+            Name of the stack, the first one by default.
         measure : {"total variation", "Jensen-Shannon"}
-            Half the sum of the differences over the keys: the share of a query's weight that moved,
-            0 to 1. Or the Jensen-Shannon divergence in bits, 0 to 1 (Lin 1991, as in Clark et al.
-            2019, arXiv 1906.04341).
+            Half the sum of the absolute differences over the keys, which is the share of a query's
+            weight that moved, from 0 to 1. Or the Jensen-Shannon divergence in bits, from 0 to 1
+            (Lin 1991, as in Clark et al. 2019, arXiv 1906.04341).
         max_queries : int, optional
-            Compare so many queries of each head, from all over the text, instead of all: an
-            estimate. Its standard error is at most half of one over the square root of their
-            number, 0.063 for 64.
+            Largest number of queries to compare per head, spread over the text. The result is then
+            an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``, 0.063 for 64
+            queries. All queries are compared by default.
 
         Returns
         -------
         list of ndarray of float64
-            One a layer, in the order of ``comparison.a.stack(stack).layers``, each (heads,): the
-            mean over the queries that both have. NaN where nothing can be compared, and for heads
-            that only `a` has. `ModelView` and `HeadView` take it as ``scores=``.
+            One array per layer, in the order of ``comparison.a.stack(stack).layers``, each
+            (heads,): the mean over the common queries. NaN if no query can be compared, and for
+            heads that only `a` has. `ModelView` and `HeadView` accept it as ``scores=``.
 
         Raises
         ------
@@ -195,7 +196,7 @@ class Comparison:
 
         See Also
         --------
-        Comparison.rounding : how much of it rounding alone may be.
+        Comparison.rounding : the distance that rounding alone can cause.
 
         Examples
         --------
@@ -214,24 +215,24 @@ class Comparison:
         return [values.copy() for values in self._computed[key]]
 
     def rounding(self, stack: str | None = None) -> list[Distances]:
-        """How far rounding alone may move every head: a smaller distance says nothing.
+        """Estimate the distance that rounding alone can cause. Smaller distances mean nothing.
 
         Parameters
         ----------
         stack : str, optional
-            The first when left out.
+            Name of the stack, the first one by default.
 
         Returns
         -------
         list of ndarray of float64
-            As `distance`, in total variation. NaN where queries and keys are not known.
+            Total variation, with the shape of `distance`. NaN if queries and keys are unknown.
 
         Notes
         -----
-        An estimate: queries and keys get random errors of the size that rounding to the coarser
-        dtype of the two models leaves, growing with the square root of the layer. Measured on two
-        trained models against their copies in half precision, the distances were 0.05 to 0.9 times
-        this (``docs/compare.md``).
+        Queries and keys get random errors with the size of rounding errors of the less precise
+        dtype of the two models. The errors grow with the square root of the layer. The distances of
+        two trained models from their copies in half precision were 0.05 to 0.9 times the estimate
+        (``docs/compare.md``).
 
         Examples
         --------
@@ -264,23 +265,24 @@ class Comparison:
     def to_pandas(
         self, stack: str | None = None, *, top_k: int = 100, max_queries: int | None = None
     ) -> pd.DataFrame:
-        """The pairs of query and key whose weight changed most.
+        """Return the query-key pairs with the largest changes of their weights.
 
         Parameters
         ----------
         stack : str, optional
-            The first when left out.
+            Name of the stack, the first one by default.
         top_k : int, default 100
-            How many pairs.
+            Number of pairs.
         max_queries : int, optional
-            Look at so many queries, as in `distance`, instead of all.
+            Largest number of queries to compare, as in `distance`.
 
         Returns
         -------
         pandas.DataFrame
-            The largest change first, with the columns ``layer``, ``head``, ``query``,
-            ``query_token``, ``key``, ``key_token``, ``a``, ``b`` (the weights) and ``difference``
-            (b - a). Only queries that both have; a key that one has not has no weight there.
+            Pairs in descending order of their change, with the columns ``layer``, ``head``,
+            ``query``, ``query_token``, ``key``, ``key_token``, ``a``, ``b`` (the weights) and
+            ``difference`` (b - a). Only common queries are compared. A record has no weight on keys
+            that it lacks.
 
         Raises
         ------
@@ -316,11 +318,10 @@ class Comparison:
 
     @property
     def difference(self) -> AttentionRecord:
-        """What the last member has more than the first: a record of signed numbers, b - a.
+        """Record of the signed differences b - a of the last member and the first.
 
-        Every view takes it. Blocks are computed when they are asked for. A query that only one of
-        the two has is all zero, and nothing in its row is allowed; a key that one has not has no
-        weight there.
+        Every view can show it. Blocks are computed on request. The row of a query that only one of
+        the two has is masked and zero. A record has no weight on keys that it lacks.
 
         Examples
         --------
@@ -335,14 +336,14 @@ class Comparison:
         return self._record(stacks, self._title(-1), self.a.images)
 
     def record(self) -> AttentionRecord:
-        """All members and what differs, as stacks of one record.
+        """Return a record whose stacks are all members and their differences.
 
         Returns
         -------
         AttentionRecord
-            For each stack ``"self"`` of the members: ``"self: a"`` and ``"self: b"`` (with their
-            `names`) with their own tokens, and ``"self: b − a"`` with the signed differences.
-            Nothing is copied.
+            For each stack, such as ``"self"``, of the members: ``"self: a"`` and ``"self: b"``,
+            with their `names` and their own tokens, and ``"self: b − a"`` with the signed
+            differences. Nothing is copied.
 
         Examples
         --------
@@ -386,19 +387,18 @@ class Comparison:
         return self._record(stacks, self._title(*range(1, len(self.members))), images)
 
     def describe(self) -> dict[str, Any]:
-        """What a view of this comparison is told beside `record`: names, stacks and distances.
+        """Return the names, stacks and distances that a view needs in addition to `record`.
 
-        Of a long text distances are estimated from 64 queries of each head, which ``"sampled"``
-        says.
+        For a long text, distances are estimated from 64 queries of each head.
 
         Returns
         -------
         dict
-            Fit for JSON. ``names``; and ``stacks``, by name, each with ``members`` and
+            Values for JSON: ``names``, and ``stacks`` by name. Each stack has ``members`` and
             ``differences`` (names of the stacks of `record`), ``distances`` and ``rounding`` (by
-            layer and head, None where a number is not known), and ``sampled`` (how many queries,
-            None for all). Entry i of each list is member i; the first has None where it would be
-            compared with itself.
+            layer and head, None for unknown numbers), and ``sampled`` (the number of sampled
+            queries, None for all). Entry i of each list belongs to member i. The first entry is
+            None if it would compare the first member with itself.
 
         Examples
         --------
@@ -425,7 +425,7 @@ class Comparison:
         return {"names": list(self.names), "stacks": stacks}
 
     def _sampled(self, name: str) -> int | None:
-        """How many queries a view's distances are made from; None for all."""
+        """Return the number of sampled queries for the distances of a view, or None for all."""
         layers, heads = [], 0
         for member in self.members:
             stack = member.stack(name)
@@ -457,7 +457,7 @@ class Comparison:
         )
 
     def _title(self, *members: int) -> str:
-        """Names of the models, once where they are one."""
+        """Return the name of the model, or of the models, with the names of the members."""
         models = list(dict.fromkeys(each.model for each in self._given))
         names = " and ".join(f"{self.names[member]} − {self.names[0]}" for member in members[-1:])
         if len(members) > 1:
@@ -487,13 +487,16 @@ class Comparison:
 
 
 def _own_tokens(tokens: Tokens, units: Alignment, of: int) -> Tokens:
-    """Common units with the text of one list, where it has them: "he" in place of "he→she"."""
+    """Return common units with the texts of one list: "he" instead of "he→she"."""
     own = zip(units.own_text(of), tokens.text, strict=True)
     return replace(tokens, text=tuple(text or label for text, label in own))
 
 
 def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
-    """Tokens whose patches are of images that stand behind others; one object for each given."""
+    """Return a function that moves the patches of tokens behind `first` images.
+
+    The function returns the same object for the same tokens.
+    """
     known: dict[int, Tokens] = {}
 
     def moved(tokens: Tokens) -> Tokens:
@@ -508,7 +511,7 @@ def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
 
 
 def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
-    """Numbers that JSON has."""
+    """Return the numbers as lists for JSON, with None for NaN and infinity."""
     return [[float(each) if math.isfinite(each) else None for each in layer] for layer in values]
 
 

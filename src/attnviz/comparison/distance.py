@@ -1,4 +1,4 @@
-"""How far the attention of two heads lies apart, and how far rounding alone would move it."""
+"""Distance of the attention of two heads, and the distance that rounding alone causes."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ Measure = Literal["total variation", "Jensen-Shannon"]
 Numbers = NDArray[np.float64]
 Weights = NDArray[np.float32] | Numbers
 
-# Weights of one group of queries: a megabyte of each attention. Of long texts 16 queries, so that
-# keys are not read for each alone.
+# Number of weights of a group of queries: 1 MiB of each attention. Long texts get at least 16
+# queries, so that keys are read less often.
 _CACHED = 1 << 18
 _FEWEST_ROWS = 16
-# Up to so many queries for one that is asked for, all between the first and the last are computed.
+# If a block has at most this many rows per requested query, the whole block is computed.
 _NEIGHBOURS = 1.5
 
-# Relative error that one rounding leaves in a query or key vector, in units of half the dtype's
-# epsilon. Products are summed in float32, so that float32 itself loses more of its digits.
+# Relative error of a query or key vector due to one rounding, in units of half the dtype's epsilon.
+# Products are summed in float32, so that float32 loses more of its digits.
 _ROUNDINGS = {torch.float16: 1.0, torch.bfloat16: 1.0, torch.float32: 8.0, torch.float64: 8.0}
-# Distances of rounded copies were up to 2.3 times those of one such error (docs/compare.md).
+# Measured distances of rounded copies were up to 2.3 times the estimate (docs/compare.md).
 _SAFETY = 2.5
 
 
 def total_variation(a: Weights, b: Weights) -> Numbers:
-    """Half the sum of all differences, (rows,): the share of the weight that moved.
+    """Return half the sum of the absolute differences, (rows,): the share of the weight that moved.
 
-    What a row has less than 1, an attention sink's share, counts as one more key.
+    The weight that a row lacks to 1, for example that of an attention sink, counts as another key.
 
     >>> total_variation(np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.0, 0.25]]))
     array([0.5])
     """
-    # Of neighbouring numbers, in pairs: float32 has digits enough, and takes half the time.
+    # NumPy sums float32 in pairs, which is precise enough and takes half the time of float64.
     sink_difference = a.sum(axis=1)
     sink_difference -= b.sum(axis=1)
     difference = b - a
@@ -58,7 +58,7 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
 
 
 def jensen_shannon(a: Weights, b: Weights) -> Numbers:
-    """Jensen-Shannon divergence in bits, (rows,), from 0 to 1 (Lin 1991).
+    """Return the Jensen-Shannon divergence in bits, (rows,), from 0 to 1 (Lin 1991).
 
     >>> jensen_shannon(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
     array([1.])
@@ -89,10 +89,10 @@ def head_distance(
     queries: NDArray[np.int64],
     measure: Measure = "total variation",
 ) -> float:
-    """Mean distance of two heads over some queries, ascending; NaN where none can be compared.
+    """Return the mean distance of two heads over ascending `queries`.
 
-    A query counts that may attend to something in both. Some rows at a time: nothing as large as
-    queries times keys is held.
+    Queries count if they may attend to a key in both heads. The result is NaN if there are none.
+    Rows are computed in groups, so that memory does not grow with queries times keys.
     """
     total, count = 0.0, 0
     for some in rows_at_once(queries, a.num_keys):
@@ -106,7 +106,7 @@ def head_distance(
 
 
 def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[np.int64]]:
-    """Queries in groups whose rows stay in a processor's cache, but for long texts.
+    """Yield queries in groups whose rows fit in the processor's cache, except for long texts.
 
     >>> [len(some) for some in rows_at_once(np.arange(20), 1 << 16)]
     [16, 4]
@@ -119,7 +119,10 @@ def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[
 def weights_of(
     attention: LayerAttention, head: int, queries: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Weights of some queries, ascending, and all keys: neighbours as one block, others alone."""
+    """Return the weights of ascending `queries` and all keys, float32, (queries, keys).
+
+    Neighbouring queries are computed as one block.
+    """
     block = slice(int(queries[0]), int(queries[-1]) + 1)
     count = block.stop - block.start
     if count > _NEIGHBOURS * len(queries):
@@ -131,13 +134,12 @@ def weights_of(
 def rounding_distance(
     attention: QueryKeyAttention, head: int, layer: int, dtype: torch.dtype
 ) -> float:
-    """How far rounding in a dtype moves a head's attention, total variation, a mean over queries.
+    """Estimate the distance that rounding to `dtype` causes: total variation, a mean over queries.
 
-    An estimate. Queries and keys get random errors as large, relative to each vector, as those that
-    a model's rounding leaves in them: at the first layer three independent roundings (of the
-    weights, of what they are multiplied with, and of the product), and one more for each layer
-    before. Two and a half times the distance that this gives is
-    returned.
+    Queries and keys get random errors with the size of the model's rounding errors, relative to
+    each vector. The first layer has three independent roundings: of the parameters, of their input,
+    and of the product. Each further layer adds one. The result is 2.5 times the distance from the
+    undisturbed head.
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
     generator = torch.Generator().manual_seed(layer * 1009 + head)
