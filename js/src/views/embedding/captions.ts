@@ -1,4 +1,4 @@
-/** What the embedding view says in words: of its live state, and below, of given facts. */
+/** Captions of the embedding view. The first functions read the live state, the others are pure. */
 
 import { countHeads } from "../../client/source";
 import { roundedUp } from "../../ui/exports/csv";
@@ -35,7 +35,7 @@ import { stepsInWords, trustInWords } from "./trust";
 
 type Context = ViewContext<EmbeddingState>;
 
-/** Whether tokens are of images alone, or of texts, which may hold images. */
+/** Return "image" if every token of the corpus is a patch or a special token, else "text". */
 export function unitOf(corpus: Corpus): Unit {
   if (corpus.images === 0) return "text";
   const words = corpus.vocabulary.some(
@@ -44,7 +44,7 @@ export function unitOf(corpus: Corpus): Unit {
   return words ? "text" : "image";
 }
 
-/** A point in the words' own terms. */
+/** Collect what captions say about a point. */
 export function pointFacts(corpus: Corpus, point: number): PointFacts {
   const text = corpus.textOf(point);
   return {
@@ -57,7 +57,7 @@ export function pointFacts(corpus: Corpus, point: number): PointFacts {
   };
 }
 
-/** The chosen point's lines, once they are there. */
+/** Return what captions say about the chosen point's lines, or null until they are loaded. */
 export function linesFacts(store: EmbeddingStore): LinesFacts | null {
   const [corpus, lines, chosen] = [store.corpus.value, store.lines.value, store.chosen.value];
   if (!corpus || !lines || chosen === null || lines.point !== chosen) return null;
@@ -82,7 +82,7 @@ export function linesFacts(store: EmbeddingStore): LinesFacts | null {
   };
 }
 
-/** Why the enlarged head has no plot; null where it has one, or it is not known yet. */
+/** Return why the enlarged head has no plot, or null if it has one or is still loading. */
 export function problemOf(context: Context, store: EmbeddingStore): string | null {
   const at = store.head.value;
   if (!at || !context.state.enlarged.value) return null;
@@ -94,21 +94,23 @@ export function problemOf(context: Context, store: EmbeddingStore): string | nul
   );
 }
 
-/** Whether the plot is the principal components' until another method has its first frame. */
+/** Whether the plot shows principal components until another method has its first frame. */
 export function waitsForFrame(store: EmbeddingStore): boolean {
   return standsForAnother(store) && store.projection.value?.work?.state === "running";
 }
 
-/** Whether the plot is the principal components' where another method's was asked for. */
+/** Whether the plot shows principal components although another method was requested. */
 function standsForAnother(store: EmbeddingStore): boolean {
   const now = store.projection.value;
   if (now === null || now.request.method === "pca") return false;
-  // A method that starts from them may take a while to its first step.
+  // t-SNE and UMAP start from the principal components, and their first step may take a while.
   const { work } = now;
   return now.explained !== null || (work?.done === 0 && work.state !== "done");
 }
 
-/** How the plot that is there was projected: not as was asked for where that cannot be had. */
+/**
+ * Return how the current plot was projected. It differs from the request if the method cannot run.
+ */
 function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
   const asked = projectingOf(state);
   const dimensions = store.projection.value?.dimensions ?? asked.dimensions;
@@ -116,10 +118,10 @@ function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
   return instead ? { ...asked, method: "pca", dimensions } : asked;
 }
 
-/** Why the enlarged head has no mean weights; null where it has some, or they are not there yet. */
+/** Return why the enlarged head has no mean weights, or null if it has some or is still loading. */
 function noMean(context: Context, store: EmbeddingStore): string | null {
   const { aggregate, current } = meanStoreOf(context, store);
-  // A page contains none of a head whose weights are not numbers; any other has a pair that is allowed.
+  // A page has only -1 for a head with non-finite weights. Any other head has an allowed pair.
   const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
   return none ? "queries or keys are not finite numbers" : null;
 }
@@ -160,7 +162,7 @@ function sentenceInputOf(
   };
 }
 
-/** The stack, the texts and their points. */
+/** Return the subtitle: the stack, the number of texts and the number of points. */
 export function subtitleOf(context: Context, store: EmbeddingStore): string {
   const corpus = store.corpus.value;
   const selection = context.record.selection.value;
@@ -173,16 +175,16 @@ export function subtitleOf(context: Context, store: EmbeddingStore): string {
   return parts.join(" · ");
 }
 
-/** The one sentence: where we are, and what stands out. */
+/** Return the main caption: the head that is shown and what stands out in it. */
 export function sentenceOf(context: Context, store: EmbeddingStore, live = true): string {
   const input = sentenceInputOf(context, store, live);
   return input ? sentence(input) : "";
 }
 
 /**
- * What was drawn of what there is, and what is not exact about it.
+ * Return the detail caption: how much of the data is drawn, and what is approximate.
  *
- * @param live whether the text pane is there, which says by itself what lines cover.
+ * @param live whether the text pane is visible. It describes the lines, so this caption omits them.
  */
 export function coverageOf(context: Context, store: EmbeddingStore, live = true): string {
   const { state, record } = context;
@@ -230,24 +232,24 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   return parts.filter(Boolean).join(" ");
 }
 
-/** "2nd", "3rd", "4th". */
+/** Return "2nd", "3rd", "4th", ... */
 function ordinal(count: number): string {
   const tens = count % 100;
   const ending = tens >= 11 && tens <= 13 ? "th" : (["th", "st", "nd", "rd"][count % 10] ?? "th");
   return `${count}${ending}`;
 }
 
-/** What of finished work is not as it was asked for, as " A perplexity of 50 needs …"; "" for nothing. */
+/** Return the remarks of a finished projection, such as " A perplexity of 50 needs …", or "". */
 export function remarkInWords(work: ProjectionWork | null): string {
   const [, ...remarks] = work?.state === "done" ? work.words.split(". ") : [];
   return remarks.map((remark) => ` ${remark}.`).join("");
 }
 
-/** How points were placed, and of one head also how they were projected. */
+/** Return how points were placed and, for an enlarged head, how they were projected. */
 export function methodOf(context: Context, store: EmbeddingStore): string {
   const state = follow(context.state);
   const [now, at, way] = [store.projection.value, store.head.value, wayOf(state)];
-  // Each head has its own.
+  // Every head has its own scaling factor.
   if (!state.enlarged) return `Vectors ${placingInWords(way, null)}.`;
   const here = now && now.request.layer === at?.layer && now.request.head === at.head;
   const placing = placingInWords(way, here && same(now.request.way, way) ? now.factor : null);
@@ -256,13 +258,13 @@ export function methodOf(context: Context, store: EmbeddingStore): string {
   return `By ${how}; ${placing}.${remarkInWords(store.projection.value?.work ?? null)}`;
 }
 
-/** How trust went, step by step; "" where it is not measured. */
+/** Return the correlation after each step of the projection, or "" if it is not measured. */
 export function trustStepsOf(store: EmbeddingStore): string {
   const trust = store.headTrust.value;
   return trust ? stepsInWords(trust) : "";
 }
 
-/** What a screen reader reads out. */
+/** Return the summary for screen readers. */
 export function summaryOf(context: Context, store: EmbeddingStore): string {
   const input = sentenceInputOf(context, store, false);
   return input ? summary(input, store.headTrust.value ?? undefined) : "";
@@ -274,16 +276,20 @@ const METHODS: Record<Method, string> = {
   umap: "UMAP",
 };
 
-/** What t-SNE and UMAP measure nearness by: a direction alone does not have what the lift adds. */
+/**
+ * Return the distance that t-SNE and UMAP use. The lift adds a dimension that the cosine distance
+ * would distort.
+ */
 export function metricInWords({ lift }: Pick<Way, "lift">): string {
   return lift ? "Euclidean distance" : "cosine distance";
 }
 
 /**
- * "principal components", "t-SNE of cosine distance, perplexity 50, seed 0",
- * "3D UMAP of cosine distance, 15 neighbours, seed 0".
+ * Return the name of a method: "principal components", "t-SNE of cosine distance, perplexity 50,
+ * seed 0", "3D UMAP of cosine distance, 15 neighbours, seed 0".
  *
- * @param waiting whether its first frame is still to come.
+ * @param detailed whether to include the settings.
+ * @param waiting whether the method has no frame yet.
  */
 export function methodInWords(
   { method, dimensions, perplexity, neighbors, seed, lift }: Projecting & Pick<Way, "lift">,
@@ -299,7 +305,10 @@ export function methodInWords(
   return `${name}, ${size}, seed ${seed}`;
 }
 
-/** How queries and keys were placed: "scaled by their norms (c = 1.3), keys moved onto the queries". */
+/**
+ * Return how queries and keys were placed: "scaled by their norms (c = 1.3), keys moved onto the
+ * queries".
+ */
 export function placingInWords({ scaling, translate, lift }: Way, factor: number | null): string {
   const by = factor === null || scaling === "none" ? "" : ` (c = ${formatNumber(factor)})`;
   const parts = [
@@ -310,7 +319,7 @@ export function placingInWords({ scaling, translate, lift }: Way, factor: number
   return parts.join(", ");
 }
 
-/** Which points are drawn: "1,200 queries and 1,200 keys". */
+/** Return which points are drawn: "1,200 queries and 1,200 keys". */
 export function pointsInWords(points: PointsShown, numQueries: number, numKeys: number): string {
   const queries = several(numQueries, "query", "queries");
   const keys = several(numKeys, "key");
@@ -318,45 +327,45 @@ export function pointsInWords(points: PointsShown, numQueries: number, numKeys: 
   return points === "keys" ? keys : `${queries} and ${keys}`;
 }
 
-/** What tokens are of. */
+/** Kind of input that the tokens come from. */
 export type Unit = "text" | "image";
 
-/** A point that is chosen or pointed at, and what its lines say. */
+/** A point and its text, for captions. */
 export interface PointFacts {
   kind: "query" | "key";
   token: string;
-  /** The text's name and number, whether it is an image, and the token's place in it. */
+  /** Name, index and kind of the text, and the token's position in it. */
   name: string;
   text: number;
   unit: Unit;
   position: number;
 }
 
-/** Lines of a point: its strongest keys, or the queries that attend to it most. */
+/** Lines of a point: the strongest keys of a query, or the strongest queries of a key. */
 export interface LinesFacts {
-  /** The token at the other end of the strongest line, with its place; null where there is none. */
+  /** Token and position at the other end of the strongest line, or null without lines. */
   strongest: { token: string; position: number; weight: number } | null;
   count: number;
-  /** Share of the query's weight that they show. */
+  /** Share of the query's weight that the lines show. */
   covered: number;
-  /** How many there are in all. */
+  /** Number of lines, drawn or not. */
   numTotal: number;
-  /** How far any weight, and the share, may be off; left out where they are exact. */
+  /** Largest error of a weight and of the share. Absent if they are exact. */
   error?: { weight: number; covered: number };
 }
 
-/** "text 3, “The cat sat”", or "text 3" of one that has no name of its own. */
+/** Return "text 3, “The cat sat”", or "text 3" if the text has no name. */
 export function textInWords(name: string, text: number, unit: Unit = "text"): string {
   const number = `${unit} ${text}`;
   return name === number || name === "" ? number : `${number}, ${quoted(name)}`;
 }
 
-/** "query “it”, position 10 of text 3". */
+/** Return "query “it”, position 10 of text 3". */
 export function pointInWords({ kind, token, text, unit, position }: PointFacts): string {
   return `${kind} ${quoted(token)}, position ${position} of ${unit} ${text}`;
 }
 
-/** What a chosen point attends to, or is attended by. */
+/** Return what a query attends to most, or which query attends most to a key. */
 export function linesInWords(point: PointFacts, lines: LinesFacts | null): string {
   const what = capital(pointInWords(point));
   if (!lines) return `${what}.`;
@@ -372,16 +381,19 @@ export function linesInWords(point: PointFacts, lines: LinesFacts | null): strin
     : `${what}, gets most from ${other}: ${weight}.`;
 }
 
-/** A share of the weight from which on nothing that can be seen is left. */
+/** Share at which the lines count as all of the query's weight. */
 const ALL_OF_IT = 0.9995;
 
-/** How many lines there are, and how much of a query's weight they contain; "" for none. */
+/**
+ * Return the number of lines and the share of the query's weight that they show, or "" without
+ * lines.
+ */
 export function linesCoverageInWords(
   point: Pick<PointFacts, "kind">,
   lines: LinesFacts | null,
 ): string {
   if (!lines || lines.count === 0) return "";
-  // Keys that a mask keeps out have no line to leave out.
+  // `numTotal` also counts masked keys, which have no weight, so the share decides as well.
   const some = lines.count < lines.numTotal && lines.covered < ALL_OF_IT;
   const count = some
     ? `${counted(lines.count)} of ${several(lines.numTotal, "line")}`
@@ -398,33 +410,33 @@ export function linesCoverageInWords(
   return `${count}: ${what}.${full}${exact}`;
 }
 
-/** What the sentence is made of. */
+/** Contents of the main caption. */
 export interface SentenceInput {
   stack: string;
-  /** The enlarged head; null where all are shown. */
+  /** The enlarged head, or null if all heads are shown. */
   at: HeadIndex | null;
   layers: number;
   heads: number;
   numQueries: number;
   numKeys: number;
   state: Projecting & Way & { shown: "plot" | "aggregate"; points: PointsShown };
-  /** Why the enlarged head has no plot; null where it has one. */
+  /** Reason for a missing plot of the enlarged head, or null. */
   problem: string | null;
   point: PointFacts | null;
   lines: LinesFacts | null;
-  /** Whether the plot is still that of the principal components, whatever the method. */
+  /** Whether the plot shows principal components because the method has no frame yet. */
   waiting: boolean;
-  /** Points that a search found, of how many; null without one. */
+  /** Search text, number of matching points and number of all points, or null without a search. */
   found: { search: string; count: number; points: number } | null;
-  /** Points in the lasso. */
+  /** Number of points in the lasso. */
   selected: number;
-  /** The mean weight's largest bin; null where there is none, or no aggregate is shown. */
+  /** Largest bin of the mean weights, or null if there is none or no mean is shown. */
   aggregate: MeanCaptionInput | null;
-  /** Whether a reader can act on it: not so in a figure. */
+  /** Whether the caption may mention clicks and keys. False for figures. */
   live: boolean;
 }
 
-/** What a mean by position is the mean of. */
+/** Return which texts and queries a mean by position covers. */
 export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">): string {
   const { texts, ofTexts, queries, ofQueries, bin } = input;
   const of =
@@ -446,11 +458,11 @@ export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">)
   return `Mean over ${of}${some}${long}.${bins}${exact}`;
 }
 
-/** What is found, in one sentence; "" where nothing is sought. */
+/** Return the result of the search in one sentence, or "" without a search. */
 export function foundInWords(found: SentenceInput["found"]): string {
   if (!found) return "";
   const { search, count, points } = found;
-  // In quotes the whole token was meant.
+  // A search in quotes matches whole tokens.
   const whole = /^"(.+)"$/.exec(search)?.[1];
   const what = quoted(whole ?? search);
   if (count === 0) return `No point ${whole === undefined ? "holds" : "is"} ${what}.`;
@@ -459,7 +471,7 @@ export function foundInWords(found: SentenceInput["found"]): string {
   return `${counted(count)} of ${several(points, "point")} ${verb} ${what}.`;
 }
 
-/** The one sentence: where we are, and what stands out. */
+/** Return the main caption: the head that is shown and what stands out in it. */
 export function sentence(input: SentenceInput): string {
   const { at, state } = input;
   const extra = [
@@ -490,26 +502,29 @@ export function sentence(input: SentenceInput): string {
   return join(`${where}: ${points} by ${methodInWords(state, false, input.waiting)}.`);
 }
 
-/** What a plot was drawn from. */
+/** Sample of the corpus that a plot shows. */
 export interface CorpusFacts {
   numQueries: number;
   numKeys: number;
-  /** Points that all texts have. */
+  /** Number of points without sampling. */
   inAll: number;
-  /** Texts that have points, and that there were. */
+  /** Number of texts with points, and of all texts. */
   texts: number;
   totalTexts: number;
-  /** Whether each of these texts has all of its tokens. */
+  /** Whether every text with points has all of its tokens. */
   whole: boolean;
   seed: number;
   unit: Unit;
-  /** Texts that could not be read. */
+  /** Number of texts that could not be read. */
   leftOut: number;
-  /** Whether some are missing because there were points enough; null where not known. */
+  /**
+   * Whether texts or tokens are missing because the limit of points was reached, or null if
+   * unknown.
+   */
   stopped: boolean | null;
 }
 
-/** How many points of how many, of which texts, drawn by which seed. */
+/** Return how many points and texts are drawn, out of how many, and the seed of the sample. */
 export function corpusInWords(input: CorpusFacts): string {
   const count = input.numQueries + input.numKeys;
   const { texts, totalTexts, unit, leftOut } = input;
@@ -536,7 +551,7 @@ export function corpusInWords(input: CorpusFacts): string {
   return `${points}: ${from}${part}${drawn}.${rest}`;
 }
 
-/** The share of the variance that the axes show; "" where no axis is a component. */
+/** Return the share of the variance on the axes, or "" if the axes are not principal components. */
 export function explainedInWords(explained: readonly number[] | null): string {
   if (!explained || explained.some((share) => !Number.isFinite(share))) return "";
   const share = explained.reduce((sum, each) => sum + each, 0);
@@ -545,9 +560,9 @@ export function explainedInWords(explained: readonly number[] | null): string {
 }
 
 /**
- * Caveats of one layer, or of all with their layers.
+ * Return the caveats of one layer, or of all layers with their numbers.
  *
- * @param moved whether keys are moved; what only moving them makes inexact is else left out.
+ * @param moved whether keys are moved. If not, caveats about moving are omitted.
  */
 export function caveatsInWords(
   caveats: readonly Caveat[],
@@ -566,7 +581,7 @@ export function caveatsInWords(
     .join(" ");
 }
 
-/** "Layer 3", "Layers 0 to 5", "Layers 0, 2, 4". */
+/** Return "Layer 3", "Layers 0 to 5" or "Layers 0, 2, 4". */
 export function layersInWords(layers: readonly number[]): string {
   const [first, last] = [layers[0], layers.at(-1)];
   if (first === undefined) return "No layer";
@@ -575,7 +590,7 @@ export function layersInWords(layers: readonly number[]): string {
   return run ? `Layers ${first} to ${last}` : `Layers ${layers.join(", ")}`;
 }
 
-/** The state of a projection job; "" where it is done. */
+/** Return the state of a projection job, or "" if it is done. */
 export function workInWords(work: ProjectionWork | null): string {
   if (!work || work.state === "done") return "";
   if (work.words !== "") return work.words;
@@ -586,7 +601,7 @@ export function workInWords(work: ProjectionWork | null): string {
   return work.state === "cancelled" ? "Cancelled." : "This did not work.";
 }
 
-/** The same of given facts. */
+/** Return the summary for screen readers. */
 export function summary(input: SentenceInput, trust: HeadTrust | null | undefined): string {
   const stack = capital(stackName(input.stack));
   const where = input.at ? `${stack}. ` : "";

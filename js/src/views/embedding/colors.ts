@@ -1,9 +1,9 @@
 /**
- * What points are coloured by, and the colours. Pure functions.
+ * Colours of points. Pure functions.
  *
- * Kinds take the colours of chosen heads, which differ for every kind of sight; numbers take the
- * colour scale of numbers (js/test/views/embedding/colors.test.ts).
- * Colour is never alone: queries are discs and keys are squares, whatever they are coloured by.
+ * Categories use the colours of selected heads, which people with any kind of colour vision can
+ * distinguish. Numbers use the colour scale of numbers (js/test/views/embedding/colors.test.ts).
+ * Colour is never the only sign: queries are discs and keys are squares in every colouring.
  */
 
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
@@ -14,7 +14,7 @@ import type { Corpus } from "./client/requests";
 export interface LegendEntry {
   label: string;
   color: string;
-  /** How many points. */
+  /** Number of points. */
   count: number;
 }
 
@@ -27,34 +27,40 @@ export type ColorLegend =
       stops: string[];
       /** Whether equal steps of colour are equal ratios. */
       log: boolean;
-      /** Points that have no number; null where all have one. */
+      /** Legend entry of points without a number, or null if all points have one. */
       unknown: LegendEntry | null;
     };
 
 /** A colour for every point. */
 export interface Coloring {
   name: string;
-  /** Of each point, which of the palette's colours. */
+  /** Index into `palette` for each point. */
   index: Uint8Array;
   palette: string[];
   legend: ColorLegend;
-  /** What colours leave out, in words. */
+  /** Sentence about what the colours omit. */
   note: string | null;
 }
 
-/** Points that have no number step back, in a grey that every kind of sight tells from the scale. */
+/**
+ * Colour of points without a number: a grey that people with any kind of colour vision can
+ * distinguish from the scale.
+ */
 export const UNKNOWN: Record<ThemeName, string> = { light: "#8d939d", dark: "#828d9c" };
-/** What colours depend on beside the corpus. */
+/** Inputs of a colouring other than the corpus. */
 export interface ColorRoom {
   palette: Palette;
   theme: ThemeName;
-  /** Of each point, where they are known; of one head. */
+  /** Vector length of each point in one head, or null until loaded. */
   norms: Float32Array | null;
-  /** Of which head, in words. */
+  /** Name of the head that `norms` belong to. */
   head: string;
 }
 
-/** Kinds by falling number of points, or in their own order; beyond eight they are "other". */
+/**
+ * Colour points by category. The eight categories with most points (`ranked`), or the first eight,
+ * have their own colours. The others share one.
+ */
 function byKind(
   name: string,
   corpus: Corpus,
@@ -109,7 +115,7 @@ function byKind(
   };
 }
 
-/** Numbers from the lowest to the highest. */
+/** Colour points by number, from the lowest to the highest. */
 function byNumber(
   name: string,
   count: number,
@@ -150,10 +156,10 @@ function byNumber(
 }
 
 /**
- * The colours of a corpus's points by a name.
+ * Return the colours of points by the name of a colouring or column.
  *
- * While norms are not there, and where no column has the name, they are of queries and keys, and
- * the note says so.
+ * Falls back to queries and keys while norms are loading and if there is no such column. The note
+ * says so.
  */
 export function coloring(corpus: Corpus, name: string, room: ColorRoom): Coloring {
   const { palette, norms } = room;
@@ -163,7 +169,7 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
     kindOf: (point: number) => number,
     ranked = false,
   ): Coloring => byKind(name, corpus, palette, labels, kindOf, ranked);
-  // A column's name is the reader's own word, which may be one of these, too.
+  // A column may have the same name as a built-in colouring, and takes precedence.
   const column = corpus.columns.find((each) => each.name === name);
   if (column?.categories) {
     return kinds(column.categories, (point) => column.values[point] ?? -1, true);

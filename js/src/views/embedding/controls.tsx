@@ -1,4 +1,4 @@
-/** The embedding view's own controls: what is shown, how it was made, what is sought. */
+/** Controls of the embedding view: display, projection and search. */
 
 import { useMemo } from "preact/hooks";
 import type { ColorScale } from "../../ui/colors/color-scales";
@@ -18,14 +18,17 @@ interface ControlProps {
   store: EmbeddingStore;
 }
 
-/** What colourings are called where their name says too little. */
+/** Labels of colourings whose name is not clear enough. */
 const COLORING_NAMES: Record<string, string> = {
   type: "query or key",
   frequency: "token frequency",
   norm: "vector length",
 };
 
-/** The colourings that there are: a column of the reader's goes before ours of the same name. */
+/**
+ * Return the names and labels of all colourings. A column replaces a built-in colouring of the same
+ * name.
+ */
 export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, string][] {
   const own = (corpus?.columns ?? []).map(({ name }) => name);
   return [
@@ -43,7 +46,7 @@ export function EmbeddingControls({ context, store }: ControlProps) {
   const corpus = store.corpus.value;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.shown.value === "plot";
-  // What a page was opened with is what it contains beside the principal components.
+  // The initial state of a page is what it contains in addition to the principal components.
   const embedded = useMemo(() => projectingOf(valuesOf(state)), []);
   const other = embedded.method !== "pca" || embedded.dimensions === 3;
   if (!corpus || corpus.count === 0) return null;
@@ -79,7 +82,7 @@ export function EmbeddingControls({ context, store }: ControlProps) {
   );
 }
 
-/** How colours follow the mean weights. */
+/** Choice of the colour scale of the mean weights. */
 function MeanScale({ context, store }: ControlProps) {
   const { scale } = meanStoreOf(context, store);
   return (
@@ -97,11 +100,11 @@ function MeanScale({ context, store }: ControlProps) {
   );
 }
 
-/** What is coloured, drawn and sought. */
+/** Controls of colours, drawn points and search. */
 function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
   const { state } = context;
   const options = colorings(corpus);
-  // One head's plot has its own.
+  // The plot of one head has its own button.
   const selected = state.enlarged.value ? 0 : state.selected.value.length;
   return (
     <>
@@ -136,7 +139,7 @@ function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
   );
 }
 
-/** Finds points by their token. */
+/** Search field for tokens. */
 function Search({ context, store }: ControlProps) {
   const { state } = context;
   const found = store.found.value;
@@ -206,7 +209,7 @@ const METHODS: [Method, string][] = [
   ["umap", "UMAP"],
 ];
 
-/** How the enlarged head is projected, with the numbers that matter to it. */
+/** Controls of the enlarged head's projection, with the settings of the chosen method. */
 function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> }) {
   const { state } = context;
   const method = state.method.value;
@@ -258,7 +261,7 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
   );
 }
 
-/** Of a page: the principal components, or the plot that it was made with. */
+/** Choice between principal components and the plot that an exported page contains. */
 function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Projecting }) {
   const { embedded } = props;
   const { state } = props.context;
@@ -279,7 +282,7 @@ function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Proje
   );
 }
 
-/** How queries and keys are placed before they are projected, each with what it is for. */
+/** Controls of the placing of queries and keys, with an explanation of each. */
 function Placing({ context, store }: ControlProps) {
   const { state } = context;
   const factor = state.enlarged.value ? (store.projection.value?.factor ?? null) : null;
@@ -332,7 +335,7 @@ function Placing({ context, store }: ControlProps) {
   );
 }
 
-/** How far work is that takes a while, and the way to end it. */
+/** Progress of a running projection, with a button to cancel it. */
 export function Work({ context, store }: ControlProps) {
   const corpus = store.corpus.value;
   const progress = store.overviewProgress.value;
@@ -352,11 +355,11 @@ export function Work({ context, store }: ControlProps) {
     );
   }
   const words = workInWords(work);
-  // On a page nothing begins or ends, and the detail line says it all.
+  // A page runs no projections, and its detail caption describes the plot.
   if (words === "" && !context.source.transport.live) return null;
   if (plotted && context.state.method.value !== "pca" && words === "") {
-    // A line of the same height, so that the plot does not jump when the work begins and ends.
-    // It is of the plot that is there: what was chosen last may still be awaited.
+    // A line of the same height, so that the plot does not jump when a projection starts or ends.
+    // The line describes the current plot, because the chosen method may still be loading.
     const how = plot ? methodInWords({ ...plot.request, lift: plot.request.way.lift }, true) : "";
     return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
   }

@@ -1,4 +1,4 @@
-/** The embedding view as a figure for a paper and as tables: what is shown, with all captions. */
+/** Export of the embedding view as a figure with all captions and as CSV tables. */
 
 import { measureText } from "../../draw/canvas";
 import { dotsIn, MAX_SHAPE_DOTS } from "../../draw/dots";
@@ -26,11 +26,11 @@ import { type EmbeddingState, headKey } from "./state";
 import type { EmbeddingStore } from "./store";
 import { type FigureDetail, keyInWords } from "./trust";
 
-/** Without what the pointer and the keyboard are on. */
+/** Scenes without marks of the pointer and the keyboard. */
 export interface DrawnScenes {
-  /** All heads, with their labels and figures. @throws Error before anything is drawn. */
+  /** All heads, with their labels and trust figures. @throws Error before anything is drawn. */
   overview: () => Scene;
-  /** How much of the figures stands below each of its plots. */
+  /** Detail of the trust figures below each plot. */
   figures: () => FigureDetail;
   /** The enlarged head. @throws Error before anything is drawn. */
   plot: () => Scene;
@@ -40,10 +40,10 @@ type Context = ViewContext<EmbeddingState>;
 
 const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
 
-/** The widest that a figure's aggregate is. */
+/** Maximum width of a figure of mean weights, in pixels. */
 const MEAN_WIDTH = 640;
 
-/** What is written around what is shown. */
+/** Return the title and captions of a figure. */
 export function figureWords(
   context: Context,
   store: EmbeddingStore,
@@ -75,7 +75,7 @@ interface Entry {
   shape: "disc" | "square" | "patch";
 }
 
-/** What shapes and colours mean, in rows that fit. */
+/** Return the legend of shapes and colours, in rows of at most `width` pixels. */
 export function legendBox(
   colors: Coloring,
   points: EmbeddingState["points"],
@@ -124,7 +124,7 @@ export function legendBox(
   return { width, height: y + row, marks };
 }
 
-/** The scale of colours that stand for numbers; null where they stand for kinds. */
+/** Return the colour scale of numbers, or null for categories. */
 export function scaleBoxOf(colors: Coloring, palette: Palette): Box | null {
   const { legend } = colors;
   if (legend.kind !== "scale") return null;
@@ -140,7 +140,7 @@ export function scaleBoxOf(colors: Coloring, palette: Palette): Box | null {
   );
 }
 
-/** The whole figure of all heads, of one, or of the mean by position. */
+/** Return the figure of all heads, of one head, or of its mean weights by position. */
 export function embeddingFigure(
   context: Context,
   store: EmbeddingStore,
@@ -185,7 +185,7 @@ export function embeddingFigure(
   };
 }
 
-/** What points are coloured by, as a column of a table; null where the table has it already. */
+/** Return the colouring as a table column, or null if the table already contains it. */
 export function colorColumn(
   corpus: Corpus,
   name: string,
@@ -219,18 +219,18 @@ export function colorColumn(
   }
 }
 
-/** A coordinate with no more digits than it has: it came in 16 bits. */
+/** Round a value that was sent in 16 bits to the digits that it has. */
 function rounded(value: number | undefined): number | null {
   return value === undefined || !Number.isFinite(value) ? null : Number(value.toPrecision(5));
 }
 
-/** The points of the enlarged head that are drawn, one a row. */
+/** Return the drawn points of the enlarged head as CSV, one per row. */
 async function pointsCsv(context: Context, store: EmbeddingStore): Promise<string> {
   const { state, source, ended } = context;
   const [corpus, plot] = [store.corpus.peek(), store.projection.peek()];
   if (!corpus || !plot || plot.problem !== null) throw new Error(NOTHING);
   const { stack, layer, head } = plot.request;
-  // Until another method has its first frame, and where it cannot run, these are the components.
+  // The points are principal components until the method has its first frame, and if it cannot run.
   const method = plot.explained === null ? plot.request.method : "pca";
   const color = state.color.peek();
   const own = corpus.columns.some(({ name }) => name === color);
@@ -272,7 +272,7 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
   return csvText(columns, rows);
 }
 
-/** Every head with how far its small plot is to be trusted, one a row. */
+/** Return all heads with their trust figures as CSV, one per row. */
 function headsCsv(store: EmbeddingStore): string {
   const overview = store.overview.peek();
   if (!overview) throw new Error(NOTHING);
@@ -299,7 +299,7 @@ function headsCsv(store: EmbeddingStore): string {
   return csvText(columns, rows);
 }
 
-/** The bins of the mean by position that a query may attend in, one a row. */
+/** Return the bins of the mean weights with an allowed pair as CSV, one per row. */
 function meanCsv(context: Context, store: EmbeddingStore): string {
   const mean = meanStoreOf(context, store).aggregate.peek();
   if (!mean) throw new Error(NOTHING);
@@ -320,7 +320,7 @@ function meanCsv(context: Context, store: EmbeddingStore): string {
   return csvText([...columns, "mean_weight", "largest_error"], rows);
 }
 
-/** What the export menu gives. */
+/** Return the entries of the export menu. */
 export function embeddingExports(
   context: Context,
   store: EmbeddingStore,

@@ -1,6 +1,6 @@
 /**
- * The embedding view: queries and keys of a corpus as points, placed so that near means attending;
- * all heads as small plots, and one of them with its points, its text and its lines.
+ * The embedding view: queries and keys of a corpus as points, placed so that near points attend to
+ * each other. It shows all heads as small plots, or one head with its text and its attention lines.
  */
 
 import { effect, useComputed } from "@preact/signals";
@@ -79,13 +79,13 @@ const MEAN_KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** The keys of what is shown, and what they do. */
+/** Return the keyboard shortcuts of the current content. */
 function keysOf({ enlarged, shown }: Pick<EmbeddingState, "enlarged" | "shown">) {
   if (!enlarged) return ALL_KEYS;
   return shown === "aggregate" ? MEAN_KEYS : ONE_KEYS;
 }
 
-/** From this width on the text stands beside the plot. */
+/** Minimum width in pixels at which the text is beside the plot. */
 const BESIDE_FROM = 940;
 const TEXT_SHARE = 0.36;
 const TEXT_GAP = 24;
@@ -140,7 +140,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       exports={entries}
       keys={keysOf({ enlarged, shown: state.shown.value })}
       choose="none"
-      // Points of other tokens.
+      // The old choice of text and points refers to tokens of another stack.
       onStack={() => ({ heads: [], text: null, selected: [] })}
       options={
         <>
@@ -164,7 +164,7 @@ export function EmbeddingView({ context }: { context: Context }) {
   );
 }
 
-/** What was drawn is not what is shown from the moment on at which another picture is asked for. */
+/** Mark the view as not drawn as soon as other content is chosen. */
 function useSignOfChange({ state, setDrawn }: Context): void {
   useEffect(() => {
     let before = `${state.enlarged.peek()} ${state.shown.peek()}`;
@@ -176,9 +176,9 @@ function useSignOfChange({ state, setDrawn }: Context): void {
   }, []);
 }
 
-/** Where what had the keyboard goes away, what takes the picture's place has it. */
+/** Move the keyboard focus to the new content if the removed content had it. */
 function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string): void {
-  // Before what has it goes away.
+  // Read before the focused element is removed.
   const had = root.matches(":focus-within");
   useEffect(() => {
     if (!had || root.matches(":focus-within")) return;
@@ -187,11 +187,11 @@ function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string
   }, [picture]);
 }
 
-/** One head: its points, or the mean by position, and beside or below them the text. */
+/** One head: its points with their text beside or below, or its mean weights by position. */
 function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
   const { room, beside, width } = props;
   const { context, store } = room;
-  // The mean is of all texts.
+  // The mean covers all texts, so no text is shown.
   const aggregated = context.state.shown.value === "aggregate";
   return (
     <div class={`av-embedding-one${beside ? " av-embedding-beside" : ""}`}>
@@ -212,7 +212,9 @@ function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
   );
 }
 
-/** The captions and the legend. Apart, because they follow the state. */
+/**
+ * Captions and legend. A separate component, so that state changes do not render the whole view.
+ */
 function EmbeddingFooter({ context, store }: { context: Context; store: EmbeddingStore }) {
   if (!store.corpus.value) return null;
   return (

@@ -1,4 +1,4 @@
-/** What colours and shapes of points mean, and of the mean weights where they are shown. */
+/** Legend of the points' colours and shapes, or of the mean weights. */
 
 import { ColorLegend } from "../../ui/colors/legend";
 import { scaleLabels, weightStops } from "../../ui/heat-map/legend";
@@ -31,15 +31,15 @@ export function EmbeddingLegend({ context, store }: LegendProps) {
   );
 }
 
-/** Which points remain when one kind is switched. */
+/** Return the drawn points after a click on one kind. */
 export function switched(points: PointsShown, kind: "queries" | "keys"): PointsShown {
   const other = kind === "queries" ? "keys" : "queries";
-  // Both may not go: the other comes instead.
+  // At least one kind stays visible, so hiding the last one shows the other.
   if (points === "both") return other;
   return points === kind ? other : "both";
 }
 
-/** Discs are queries and squares are keys, in every colouring; a click leaves one kind out. */
+/** Buttons for queries (discs) and keys (squares). A click shows or hides the kind. */
 function Shapes(props: { context: ViewContext<EmbeddingState>; colors: Coloring | null }) {
   const { state } = props.context;
   const points = state.points.value;
@@ -71,7 +71,7 @@ function Shapes(props: { context: ViewContext<EmbeddingState>; colors: Coloring 
   );
 }
 
-/** A colour for each kind, or a scale from low to high. */
+/** Legend of categories, or the colour scale of numbers. */
 function Colors({ colors }: { colors: Coloring }) {
   const { legend } = colors;
   if (legend.kind === "categories") {
@@ -119,7 +119,7 @@ function Kind({ label, color, count }: LegendEntry) {
   );
 }
 
-/** The colours of mean weights; a click changes between even steps and even ratios. */
+/** Colour scale of mean weights. A click switches between linear and logarithmic. */
 function MeanLegend({ context, store }: LegendProps) {
   const mean = meanStoreOf(context, store);
   const aggregate = mean.aggregate.value;

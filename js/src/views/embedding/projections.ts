@@ -1,4 +1,4 @@
-/** The plots of a corpus: of all heads at once, and of one, which may take a while. */
+/** Signals of the projections: small plots of all heads, and the plot of the enlarged head. */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
@@ -29,9 +29,12 @@ import {
   projectingOf,
 } from "./state";
 
-/** Overview requests that travel at once: one of the channel's is left to what the reader does. */
+/**
+ * Maximum number of simultaneous overview requests. One slot of the channel stays free for other
+ * requests.
+ */
 const AT_ONCE = 3;
-/** Between two questions on how far a running projection is. */
+/** Milliseconds between progress requests of a running projection. */
 const POLL_MS = 700;
 
 type Context = ViewContext<EmbeddingState>;
@@ -51,7 +54,7 @@ function followProjecting(state: Context["state"]): Projecting {
   });
 }
 
-/** What an overview, and the trust in it, depend on. */
+/** Inputs of an overview and its trust figures. */
 interface Whole {
   stack: string;
   way: Way;
@@ -67,10 +70,11 @@ export function createOverview(
   const whole = computed<Whole | null>(
     () => corpus.value && { stack: corpus.value.stack, way: followWay(state) },
   );
-  // One enlarged head does not wait for the others.
+  // The plot of an enlarged head does not wait for the overview.
   const asked = computed(() => (state.enlarged.value ? null : whole.value));
   const progress = signal<[number, number] | null>(null);
-  // Of whole models it may be more than what the source keeps: back from one head it is here.
+  // The overview of a large model may exceed the source's cache. Keeping it here makes the way back
+  // from one head instant.
   let last: Overview | null = null;
   const given = record.answer(asked, async (wanted, ended): Promise<Overview | null> => {
     const [here, count] = [stack.peek(), corpus.peek()?.count ?? 0];
@@ -119,16 +123,21 @@ export function createOverview(
   });
 
   return {
-    /** All heads of the stack, drawn at once. The last stay until the next come. */
+    /**
+     * Plots of all heads of the stack. The previous overview stays until the next one is complete.
+     */
     overview: computed(() => {
       const had = given.value;
-      // Another stack's heads are not this one's.
+      // Do not show the heads of another stack.
       return had && had.question.stack === whole.value?.stack ? had.answer : null;
     }),
-    /** Heads that are there, of how many; null where none is awaited. */
+    /** Number of loaded and of all heads, or null if nothing is loading. */
     overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
     overviewSettled: settled,
-    /** Trust of the overview's plots, by `headKey`; a head that is not in it was not measured yet. */
+    /**
+     * Trust figures of the overview's plots by `headKey`. Heads that are not measured yet are
+     * missing.
+     */
     trust: computed(() => {
       const had = measured.value;
       return had && same(had.of, whole.value) ? had.heads : NOTHING;
@@ -160,7 +169,7 @@ export function createProjection(
   record.answer(asked, async (wanted, ended) => {
     let restart = anew;
     anew = false;
-    // Later frames come by the same question, each when it is asked again.
+    // Repeat the request to get later frames.
     for (;;) {
       const next = await projectionOf(source, wanted.request, ended, restart);
       restart = false;
@@ -180,7 +189,7 @@ export function createProjection(
   const measuring = computed(() => {
     const plot = newest.value;
     if (!plot || !settled.value) return null;
-    // A plot that still moves would be measured again and again.
+    // Do not measure a plot that still changes.
     if (plot.work !== null && plot.work.state !== "done") return null;
     const { head, ...rest } = plot.request;
     return { ...rest, heads: [head] };
@@ -188,26 +197,26 @@ export function createProjection(
   const trusted = record.answer(measuring, (wanted, ended) => trustOf(source, wanted, ended));
 
   return {
-    /** The enlarged head's plot; the last stays until the next has come. */
+    /** Plot of the enlarged head. The previous plot stays until the next one is loaded. */
     projection: computed(() => {
       const plot = newest.value;
       return plot && plot.request.stack === corpus.value?.stack ? plot : null;
     }),
-    /** null while the plot moves or is not measured. */
+    /** Trust figures of the enlarged head, or null while the plot changes or is being measured. */
     headTrust: computed(() => {
       const had = trusted.value;
       const here = measuring.value;
       return had && here && same(had.question, here) ? (had.answer[0] ?? null) : null;
     }),
     projectionSettled: settled,
-    /** Ends a t-SNE or UMAP that runs. */
+    /** Cancel a running t-SNE or UMAP. */
     cancel: () => {
       const wanted = asked.peek()?.request;
       if (!wanted) return;
-      // Told at once, and not with the next frame.
+      // Request the cancelled state immediately instead of at the next poll.
       cancelProjection(source, wanted, gone).then(() => wake?.(), record.fail);
     },
-    /** Begins one again that was ended or has failed. */
+    /** Restart a cancelled or failed projection. */
     restart: () => {
       anew = true;
       begun.value += 1;

@@ -1,25 +1,25 @@
-/** Finding tokens among the points of a corpus. Pure functions. */
+/** Search for tokens among the points of a corpus. Pure functions. */
 
 import { tokenMatcher } from "../../ui/text/token-search";
 import type { Corpus } from "./client/requests";
 
-/** What a search found. */
+/** Result of a search. */
 export interface Found {
   /** 1 for each point whose token matches. */
   points: Uint8Array;
-  /** How many points do, and how many of them are queries. */
+  /** Number of matching points, and of queries among them. */
   count: number;
   queries: number;
-  /** How many different tokens match, and how often they occur in all texts that were read. */
+  /** Number of different tokens that match, and of their occurrences in all texts of the corpus. */
   tokens: number;
   occurrences: number;
 }
 
-/** The points whose tokens hold a text; null without one. */
+/** Return the points whose token matches `wanted`, or null if `wanted` is empty. */
 export function findPoints(corpus: Corpus, wanted: string, matchCase: boolean): Found | null {
   const matches = tokenMatcher(wanted, matchCase);
   if (!matches) return null;
-  // Of each different token once, however many points it has.
+  // Match each vocabulary entry once instead of each point.
   const entries = Uint8Array.from(corpus.vocabulary, (token) => (matches(token) ? 1 : 0));
   const points = new Uint8Array(corpus.count);
   const seen = new Uint8Array(entries.length);

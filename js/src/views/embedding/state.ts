@@ -1,4 +1,4 @@
-/** What the embedding view's state asks of a corpus. */
+/** State of the embedding view, and the settings of requests that follow from it. */
 
 import type { StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
@@ -8,19 +8,19 @@ import { type HashFields, readIndex } from "../../ui/view/state";
 import type { LeaveOut } from "../head";
 import type { Method, Projecting, Scaling, Way } from "./client/requests";
 
-/** What there is a plot of, or of the positions. */
+/** Content of an enlarged head: its points, or its mean weights by position. */
 export type Shown = "plot" | "aggregate";
 export type PointsShown = "both" | "queries" | "keys";
 
 /**
- * The embedding view's traits; the names are Python's.
+ * Traits of the embedding view, with the names of the Python traits.
  *
- * `token` and `key` are positions in `text`: the chosen point is a query or a key of it.
+ * `token` and `key` are positions in `text`. The chosen point is a query or a key of that text.
  */
 export interface EmbeddingState extends RecordState {
-  /** Index of a text of the corpus; null where none is chosen. */
+  /** Index of a text of the corpus, or null if none is chosen. */
   text: number | null;
-  /** Whether one head is shown, the first chosen, and not all. */
+  /** Whether only the first chosen head is shown. */
   enlarged: boolean;
   shown: Shown;
   method: Method;
@@ -31,19 +31,19 @@ export interface EmbeddingState extends RecordState {
   perplexity: number;
   neighbors: number;
   seed: number;
-  /** What points are coloured by: a name of `COLORINGS` or a column's. */
+  /** Colouring of points: a name in `COLORINGS`, or the name of a column. */
   color: string;
   points: PointsShown;
   search: string;
   match_case: boolean;
-  /** Points in the lasso. */
+  /** Indices of the points in the lasso. */
   selected: number[];
-  /** Of the chosen text's head view. */
+  /** Settings of the chosen text's head view. */
   leave_out: LeaveOut[];
   renormalize: boolean;
 }
 
-/** What points can be coloured by, whatever the corpus. */
+/** Colourings of every corpus. */
 export const COLORINGS = [
   "type",
   "position",
@@ -76,12 +76,14 @@ export const EMBEDDING_DEFAULTS: EmbeddingState = {
   renormalize: false,
 };
 
-/** Reads one of some words. */
+/** Return a parser that accepts only `words`. */
 function oneOf<T extends string>(...words: T[]): (text: string) => T | undefined {
   return (text) => words.find((word) => word === text);
 }
 
-/** What a page's URL keeps; not the lasso, which may hold any number of points. */
+/**
+ * Fields in the URL of a page. The lasso is not among them because it may contain very many points.
+ */
 export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   ...RECORD_HASH,
   text: readIndex,
@@ -94,17 +96,19 @@ export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   match_case: (text) => text === "true",
 };
 
-/** A head's key in maps. */
+/** Return the map key of a head. */
 export function headKey({ layer, head }: HeadIndex): string {
   return `${layer}:${head}`;
 }
 
-/** How points are placed. */
+/** Return the fields of the placing. */
 export function wayOf({ scaling, translate, lift }: Way): Way {
   return { scaling, translate, lift };
 }
 
-/** How they are projected; a setting that the method does not have is what it is by default. */
+/**
+ * Return the fields of the projection. Settings that the method does not use have their default.
+ */
 export function projectingOf(state: Projecting): Projecting {
   const { method, dimensions } = state;
   const { perplexity, neighbors, seed } = EMBEDDING_DEFAULTS;
@@ -117,7 +121,7 @@ export function projectingOf(state: Projecting): Projecting {
   };
 }
 
-/** How an overview's plots are projected, whatever the enlarged head's method is. */
+/** Projection of the small plots, independent of the enlarged head's method. */
 export const OVERVIEW_PROJECTING: Projecting = {
   method: "pca",
   dimensions: 2,
@@ -126,12 +130,12 @@ export const OVERVIEW_PROJECTING: Projecting = {
   seed: EMBEDDING_DEFAULTS.seed,
 };
 
-/** Layers that are asked for together, so that an answer holds about this many bytes. */
+/** Target size of one overview reply, in bytes. */
 const BYTES_AT_ONCE = 500_000;
-/** Points that the overview has of a head at most, as the kernel says. */
+/** Maximum number of points per head in the overview. The kernel uses the same limit. */
 const MOST_POINTS = 10_000;
 
-/** A stack's layers in groups whose small plots make one reply each. */
+/** Group the layers of a stack so that each group's plots fit into one reply. */
 export function overviewGroups(stack: StackDescription, count: number): number[][] {
   const groups: number[][] = [];
   let room = 0;
@@ -149,7 +153,7 @@ export function overviewGroups(stack: StackDescription, count: number): number[]
   return groups;
 }
 
-/** The head so many layers and heads away, as far as there are any. */
+/** Return the head `layers` layers and `heads` heads away, clipped to the stack. */
 export function neighbourOf(
   stack: StackDescription,
   from: HeadIndex,
@@ -162,7 +166,7 @@ export function neighbourOf(
   return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
 }
 
-/** Runs tasks, so many at once; the first that fails ends them all. */
+/** Run a task for each item, at most `atOnce` at a time. The first failure stops the others. */
 export async function inTurn<T, R>(
   items: readonly T[],
   atOnce: number,
@@ -184,7 +188,7 @@ export async function inTurn<T, R>(
   return results;
 }
 
-/** Waits, unless it is given up before. */
+/** Wait, or reject when `signal` aborts. */
 export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = (): void => {

@@ -1,4 +1,4 @@
-/** The embedding view's live state: from its traits to plots, colours and the chosen point. */
+/** Signals of the embedding view, from its traits to plots, colours and the chosen point. */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
@@ -14,7 +14,7 @@ import { createOverview, createProjection } from "./projections";
 import { type Found, findPoints } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
 
-/** Texts whose weights are kept, and bytes of them. */
+/** Maximum number of texts with cached weights, and cache size in bytes per text. */
 const MOST_TEXTS = 4;
 const TEXT_BYTES = 16_000_000;
 
@@ -25,7 +25,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   const stack = computed(() => record.selection.value?.stack ?? null);
   const stackName = computed(() => stack.value?.name ?? null);
   const corpusGiven = record.answer(stackName, (name, ended) => corpusOf(source, name, ended));
-  // Another stack's points are not this one's.
+  // Do not show the points of another stack.
   const corpus = computed(() => {
     const given = corpusGiven.value;
     return given && given.question === stackName.value ? given.answer : null;
@@ -34,13 +34,13 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   record.live(() => {
     const now = corpus.value?.stack ?? null;
     if (now === null || now === numbered) return undefined;
-    // Numbers of points would be other points'.
+    // Indices of points refer to the previous stack.
     hovered.value = null;
     if (numbered !== null) assign(state, { selected: [] });
     numbered = now;
     return undefined;
   });
-  /** The enlarged head: the first chosen, or the layer's first. */
+  /** The enlarged head: the first chosen head, or the first head of the layer. */
   const head = computed<HeadIndex | null>(() => {
     const selection = record.selection.value;
     const first = selection?.heads[0];
@@ -59,7 +59,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     try {
       return await linesOf(source, asked, ended);
     } catch (reason) {
-      // A page was made without them: nothing to try again.
+      // The page does not contain the lines, so a retry would not help.
       if (source.transport.live || isAbort(reason)) throw reason;
       return reason instanceof Error ? reason.message : String(reason);
     }
@@ -94,39 +94,39 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     ...all,
     ...one,
     ...choice,
-    /** Whether what is shown, all heads or one, is what the state asks for. */
+    /** Whether the visible plots are those that the state asks for. */
     current: computed(() =>
       state.enlarged.value ? one.projectionSettled.value : all.overviewSettled.value,
     ),
-    /** The chosen point's lines at the enlarged head. */
+    /** Lines of the chosen point in the enlarged head. */
     lines: computed(() => (typeof linesHere.value === "string" ? null : linesHere.value)),
-    /** Why there are none, where there might be: a page may not contain them. */
+    /** Reason for missing lines, or null. An exported page may not contain them. */
     linesProblem: computed(() => (typeof linesHere.value === "string" ? linesHere.value : null)),
     /** The point under the pointer. */
     hovered,
     colors,
-    /** null without a search. */
+    /** Result of the search, or null without a search. */
     found: computed<Found | null>(() => {
       const points = corpus.value;
       return points && findPoints(points, state.search.value, state.match_case.value);
     }),
-    /** Whether a point is one of those that are shown, queries or keys. */
+    /** Whether a point is drawn, given the choice of queries or keys. */
     shown: (point: number): boolean => {
       const [points, which] = [corpus.value, state.points.value];
       return which === "both" || points?.isKey(point) === (which === "keys");
     },
-    /** Goes to the head so many layers and heads away. */
+    /** Move to the head `layers` layers and `heads` heads away. */
     neighbour: (layers: number, heads: number) => {
       const [here, from] = [stack.peek(), head.peek()];
       if (!here || !from) return;
       const to = neighbourOf(here, from, layers, heads);
       assign(state, { layer: to.layer, heads: [to.head] });
     },
-    /** Requests of a text's own views. */
+    /** Return the source of one text's weights. */
     textSource: (text: number): Source => {
       const known =
         sources.get(text) ?? new Source(new TextTransport(source.transport, text), TEXT_BYTES);
-      // In order of last use, so that the first is the one to forget.
+      // The map is in order of last use, so the first entry is the one to drop.
       sources.delete(text);
       sources.set(text, known);
       for (const oldest of sources.keys()) {
@@ -144,7 +144,8 @@ export function createChosenPoint(
   { state, record }: ViewContext<EmbeddingState>,
   corpus: ReadonlySignal<Corpus | null>,
 ) {
-  // Of a pinned query and a pinned key the one that was set last; the query of both at once.
+  // If a query and a key are pinned, the one that was set last is chosen, or the query if both were
+  // set at once.
   const byKey = signal(false);
   let [token, key] = [state.token.peek(), state.key.peek()];
   record.live(() => {
@@ -156,7 +157,7 @@ export function createChosenPoint(
   });
   const chosen = computed(() => {
     const points = corpus.value;
-    // As in Python: where no text is chosen, queries and keys are the first one's.
+    // The first text is the default, as in Python.
     const text = state.text.value ?? 0;
     if (!points) return null;
     const [query, pinned] = [state.token.value, state.key.value];
@@ -173,11 +174,11 @@ export function createChosenPoint(
       return;
     }
     const [text, position] = [points.textOf(point), points.positionOf(point)];
-    // Never both, so that the traits alone say which it is.
+    // Set only one of them, so that the traits identify the kind.
     const pin = points.isKey(point)
       ? { token: null, key: position }
       : { token: position, key: null };
-    // Tokens that are left out are left out of their own text: in another they would be others.
+    // Positions in `leave_out` refer to their own text, so drop them when the text changes.
     const leave_out = state.leave_out.peek().filter((each) => typeof each === "string");
     const moved = text !== state.text.peek();
     assign(state, { text, ...pin, ...(moved && { leave_out }) });

@@ -1,18 +1,25 @@
-/** How far plots can be trusted: in short below a tile, in words, and in how strongly they are drawn. */
+/**
+ * Trust figures of a plot, in short and in words, and the opacity that follows from them.
+ *
+ * They measure how well distances on the plot follow q·k.
+ */
 
 import { capital, counted, formatShare, several } from "../../ui/text/captions";
 import type { HeadTrust } from "./client/requests";
 
-/** A correlation with two decimals and a true minus: "−0.61". */
+/** Return a correlation with two decimals and a true minus sign: "−0.61". */
 export function formatCorrelation(value: number): string {
   const text = Math.abs(value).toFixed(2);
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** From this correlation on distances say little of q·k, and do not "follow" it. */
+/** Above this correlation, distances say little about q·k. */
 export const LITTLE = -0.1;
 
-/** What of a plot can be believed: how distance follows q·k, and how many near keys are strong ones. */
+/**
+ * Return the trust figures in words: how distance follows q·k, and how many near keys are strong
+ * keys.
+ */
 export function trustInWords(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "";
   if (trust === null) return "How far this plot can be trusted cannot be measured here.";
@@ -36,12 +43,12 @@ export function trustInWords(trust: HeadTrust | null | undefined): string {
   return `${parts.join("; ")}.`;
 }
 
-/** What the figures mean. */
+/** Explanation of the figures. */
 export const TRUST_HELP =
   "r is the mean over queries of the correlation between distance and q·k: −1 where nearer always " +
   "means a larger q·k, 0 where the plot says nothing of it.";
 
-/** How trust went from the vectors as they are to the plot: "r over allowed keys: −0.31 → −0.55 → −0.48". */
+/** Return the correlation of the original vectors, of the placed vectors and of the plot. */
 export function stepsInWords(trust: HeadTrust): string {
   const steps = [trust.before, trust.placed, trust.plot];
   if (steps.some((value) => value === null)) return "";
@@ -53,18 +60,21 @@ export function stepsInWords(trust: HeadTrust): string {
   return `r of the vectors as they are ${before}, as placed ${placed}, on the plot ${plot}.${measured}`;
 }
 
-/** Trust by `headKey`. */
+/** Trust figures by `headKey`. The value is null if there are none. */
 export type TrustMap = ReadonlyMap<string, HeadTrust | null>;
 
-/** How much of a tile's figures there is room for. */
+/** Detail of a tile's figures, by the available room. */
 export type FigureDetail = "words" | "short" | "least";
 
-/** A share of small plots: "42%". */
+/** Return a share in percent: "42%". */
 function percent(share: number): string {
   return `${Math.round(100 * share)}%`;
 }
 
-/** "r −0.83 · 42%", in short "−0.83 · 42%", at least "−0.83"; "…" of a head that is not measured yet. */
+/**
+ * Return "r −0.83 · 42%", "−0.83 · 42%" (short) or "−0.83" (least), and "…" if the head is not
+ * measured yet.
+ */
 export function figuresInShort(trust: HeadTrust | null | undefined, words: FigureDetail): string {
   if (trust === undefined) return "…";
   const { plot = null, recall = null } = trust ?? {};
@@ -76,7 +86,7 @@ export function figuresInShort(trust: HeadTrust | null | undefined, words: Figur
   return parts.length > 0 ? parts.join(" · ") : "no figure";
 }
 
-/** "correlation −0.83, recall 42%", for a screen reader. */
+/** Return "correlation −0.83, recall 42%" for a screen reader. */
 export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "not measured yet";
   const { plot = null, recall = null } = trust ?? {};
@@ -87,7 +97,7 @@ export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   return parts.length > 0 ? parts.join(", ") : "no trust figure";
 }
 
-/** What recall would be by chance, in the middle of the heads: " (about 31% by chance)", or "". */
+/** Return the median of the heads' chance recall, " (about 31% by chance)", or "". */
 export function chanceInWords(trust: TrustMap): string {
   const chances = [...trust.values()]
     .flatMap((each) => each?.recall_baseline ?? [])
@@ -98,9 +108,9 @@ export function chanceInWords(trust: TrustMap): string {
 }
 
 /**
- * What stands below the plots, and why some are faint.
+ * Return the key to the figures below the plots and to their opacity.
  *
- * @param figures which of them there is room for.
+ * @param figures detail of the figures.
  */
 export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): string {
   const least = figures === "least";
@@ -119,19 +129,21 @@ export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): st
   return `Below each plot: ${shownFigures}. The fainter a plot, the less its r is below 0.`;
 }
 
-/** Whether distances on a plot follow q·k so little that the view warns of it. */
+/** Whether distances follow q·k so little that the view shows a warning. */
 export function saysLittle(trust: HeadTrust | null | undefined): boolean {
   const correlation = trust?.plot ?? null;
   return correlation !== null && correlation > LITTLE;
 }
 
-/** From this correlation on a plot is as strong as it gets; from `LITTLE` on as faint. */
+/** Correlation at which a plot has full opacity. At `LITTLE` it has the opacity `FAINTEST`. */
 const STRONG_AT = -0.5;
 const FAINTEST = 0.3;
 
 /**
- * How strongly a head's plot is drawn, 0 to 1: one whose distances say little of q·k steps back,
- * so that its shapes are not taken for attention.
+ * Return the opacity of a head's plot, 0 to 1.
+ *
+ * A plot whose distances say little about q·k is faint, so that its shapes are not mistaken for
+ * attention.
  */
 export function strengthOf(trust: HeadTrust | null | undefined): number {
   const correlation = trust?.plot ?? null;

@@ -1,9 +1,8 @@
 /**
- * The tokens of a corpus whose queries and keys are points: what they are and where they stand.
+ * The tokens of a corpus that are points, with their texts and positions.
  *
- * Points are numbered, queries first, then keys; of each, text by text and by position in the
- * text. Everything that there is one of for each point is a typed array, because there may be
- * hundreds of thousands.
+ * Queries come first, then keys, each ordered by text and by position in the text. Values per point
+ * are typed arrays, because there may be hundreds of thousands of points.
  */
 
 import { inflate } from "../../../client/codec";
@@ -16,48 +15,51 @@ export type Caveat = CorpusCaveat;
 
 export type Kind = "query" | "key";
 
-/** What points are coloured by that the reader gave. */
+/** A column that the user passed to colour points. */
 export interface CorpusColumn {
   name: string;
-  /** null: its values are numbers. */
+  /** Names of the categories, or null if the values are numbers. */
   categories: string[] | null;
-  /** Of each point: a number or the index of a category; NaN where it is not known. */
+  /** Number or category index of each point. NaN if unknown. */
   values: Float64Array;
 }
 
-/** A corpus at hand. */
+/** A loaded corpus. */
 export class Corpus {
   readonly stack: string;
   readonly numQueries: number;
   readonly numKeys: number;
-  /** How many points there are. */
+  /** Number of points. */
   readonly count: number;
-  /** How many there would be without sampling, and of how many texts the corpus was read. */
+  /** Number of points without sampling, and of all texts. */
   readonly inAll: number;
   readonly totalTexts: number;
-  /** Whether each text that has points has all its tokens. */
+  /** Whether every text with points has all of its tokens. */
   readonly whole: boolean;
   readonly seed: number;
-  /** How many texts could not be read, being empty or too long. */
+  /** Number of texts that were skipped because they are empty or too long. */
   readonly numSkipped: number;
-  /** Whether texts or tokens are missing because there were points enough; null where not known. */
+  /**
+   * Whether texts or tokens are missing because the limit of points was reached, or null if
+   * unknown.
+   */
   readonly stopped: boolean | null;
-  /** One for each text. */
+  /** Name of each text. */
   readonly names: readonly string[];
-  /** How many tokens each text has, 0 where it has no points. */
+  /** Number of tokens of each text, or 0 if it has no points. */
   readonly textTokens: readonly number[];
   readonly vocabulary: readonly string[];
-  /** How often each entry of the vocabulary occurs in all texts that were read. */
+  /** Number of occurrences of each vocabulary entry in all texts. */
   readonly frequency: readonly number[];
-  /** 1 where an entry of the vocabulary is punctuation, and where it is a special token. */
+  /** 1 for each vocabulary entry that is punctuation, and 1 for each special token. */
   readonly punctuation: Uint8Array;
   readonly special: Uint8Array;
   readonly columns: readonly CorpusColumn[];
   readonly caveats: readonly Caveat[];
-  /** How many images there are whose patches are tokens. */
+  /** Number of images whose patches are tokens. */
   readonly images: number;
   readonly grids: readonly CorpusGrid[];
-  /** Of each point: its text, its position in it and its entry of the vocabulary. */
+  /** Text index, position in the text and vocabulary index of each point. */
   readonly texts: Int32Array;
   readonly positions: Int32Array;
   readonly tokens: Int32Array;
@@ -114,12 +116,12 @@ export class Corpus {
     return this.isKey(point) ? "key" : "query";
   }
 
-  /** The points of a text, one after the other: the first, and the one after the last. */
+  /** Return the range of points of a text: the first, and the one after the last. */
   pointsOf(kind: Kind, text: number): [number, number] {
     return [this.#first(kind, text, 0), this.#first(kind, text + 1, 0)];
   }
 
-  /** The point of a token, or -1 where it is not among the points. */
+  /** Return the point of a token, or -1 if the token is not a point. */
   pointOf(kind: Kind, text: number, position: number): number {
     const point = this.#first(kind, text, position);
     const end = kind === "query" ? this.numQueries : this.count;
@@ -127,7 +129,7 @@ export class Corpus {
     return there ? point : -1;
   }
 
-  /** The first point that does not come before a place; points are in order, so by halves. */
+  /** Return the first point at or after a position, by binary search. */
   #first(kind: Kind, text: number, position: number): number {
     let low = kind === "query" ? 0 : this.numQueries;
     let high = kind === "query" ? this.numQueries : this.count;
@@ -158,12 +160,12 @@ function marked(indices: readonly number[], count: number): Uint8Array {
   return marks;
 }
 
-/** Bytes that a corpus takes, about. */
+/** Return the approximate size of a corpus in bytes. */
 function bytesOfCorpus(corpus: Corpus): number {
   return corpus.count * (12 + 8 * corpus.columns.length) + 40 * corpus.vocabulary.length;
 }
 
-/** The points of a stack, and the tokens that they are of. */
+/** Load the corpus of a stack. */
 export async function corpusOf(
   source: Source,
   stack: string,

@@ -1,8 +1,8 @@
 /**
- * Answers what the embedding view asks from the data that an exported page contains.
+ * Answers the requests of the embedding view from the data of an exported page.
  *
- * Of each head there are its principal components in two dimensions, in planes of bytes: the
- * overview's plots are their high bytes, and both bytes are the enlarged head's plot.
+ * A page contains the two-dimensional principal components of each head, in planes of bytes. The
+ * high bytes are the overview's plots. Both bytes are the enlarged head's plot.
  */
 
 import { fromBase64, inflate } from "../../../client/codec";
@@ -29,7 +29,7 @@ import type {
   Way,
 } from "./requests";
 
-/** Of one head's plot. */
+/** Header of one head's plot. */
 interface PageHead {
   head: number;
   low: [number, number];
@@ -39,22 +39,23 @@ interface PageHead {
   problem: string | null;
 }
 
-/** Data are base64 of deflated bytes. */
+/** Data of one layer. Strings are deflated bytes in base64. */
 interface PageLayer {
   layer: number;
   heads: PageHead[];
-  /** Four planes of [heads][points]: the high bytes of x and y, then the low ones. */
+  /** Four planes of [heads][points]: the high bytes of x and y, then the low bytes. */
   points: string;
   norms: { low: number[]; high: number[]; data: string };
   trust: (HeadTrust | null)[];
   aggregate: AggregateHeader & {
-    /** Of each head; its weights are this times ((code - 1) / 254)², and -1 for code 0. */
+    /** Largest mean of each head. A weight is maximum * ((code - 1) / 254)², and -1 for code 0. */
     maximum: number[];
     data: string;
   };
   /**
-   * Three planes of [heads][rank][queries]: the weight is (code / 255)², 0 for no key; the low
-   * and the high byte of the key's place among the key points of the query's own text.
+   * Three planes of [heads][rank][queries]: the code of the weight, which is (code / 255)² and 0
+   * for no key, and the low and the high byte of the key's index among the key points of the
+   * query's text.
    */
   keys: string | null;
 }
@@ -62,12 +63,12 @@ interface PageLayer {
 interface PageCorpus {
   stack: string;
   corpus: string;
-  /** How many points. */
+  /** Number of points. */
   count: number;
   layers: PageLayer[];
 }
 
-/** A plot other than by the first two principal components. */
+/** A plot other than that of the first two principal components. */
 interface PageProjection extends Projecting {
   stack: string;
   layer: number;
@@ -79,11 +80,13 @@ interface PageProjection extends Projecting {
 
 export interface EmbeddingPageData extends PageData {
   embedding: {
-    /** Of all plots that are embedded. */
+    /** Placing of all plots in the page. */
     way: Way;
-    /** Strongest keys of each query, for its lines. */
+    /** Number of strongest keys that the page contains for each query. */
     top_keys: number;
-    /** What so many would add to the page; null where they are embedded. */
+    /**
+     * Bytes that `count` strongest keys would add to the page, or null if the page contains some.
+     */
     top_keys_add: { count: number; bytes: number } | null;
     stacks: PageCorpus[];
     projections: PageProjection[];
@@ -91,10 +94,10 @@ export interface EmbeddingPageData extends PageData {
   };
 }
 
-/** Points that an overview has of a head at most. */
+/** Maximum number of points per head in the overview. */
 const MOST_POINTS = 10_000;
 
-/** What differs between plots of one head: settings that the method does not have do not. */
+/** Return the key of a plot. Settings that the method does not use are omitted. */
 function keyOf({ stack, layer, head, ...how }: ProjectionRequest | PageProjection): string {
   const { method, dimensions, perplexity, neighbors, seed } = how;
   const setting = method === "tsne" ? perplexity : method === "umap" ? neighbors : null;
@@ -105,21 +108,21 @@ function isEmbeddedForAll({ method, dimensions }: Projecting): boolean {
   return method === "pca" && dimensions === 2;
 }
 
-/** "3.4 MB", "64 kB". */
+/** Return a size: "3.4 MB", "64 kB". */
 function sizeOf(bytes: number): string {
   return bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${Math.ceil(bytes / 1e3)} kB`;
 }
 
-/** A transport that is never late. */
+/** Transport that answers from a page's data. */
 export class EmbeddingPageTransport implements Transport {
   readonly live = false;
   readonly #data: EmbeddingPageData;
   readonly #answers: Answers<CorpusRequests>;
-  // What was inflated, by its text; a page's data are not there twice.
+  // Cache of inflated data by its base64 text.
   readonly #inflated = new Map<string, Promise<Uint8Array>>();
   readonly #corpora = new Map<string, Promise<Corpus>>();
 
-  /** @throws Error when the data are of a format that this bundle does not know. */
+  /** @throws Error if the format of the data is not supported. */
   constructor(data: EmbeddingPageData) {
     if (data.format !== 2) {
       throw new Error(
@@ -177,7 +180,7 @@ export class EmbeddingPageTransport implements Transport {
     return found;
   }
 
-  /** A layer, and the place of one of its heads in what is embedded of it. */
+  /** Return a layer and the index of a head in its data. */
   #head({ stack, layer, head }: HeadRequest): [PageLayer, number] {
     const found = this.#layer(stack, layer);
     const place = found.heads.findIndex((each) => each.head === head);
@@ -185,7 +188,7 @@ export class EmbeddingPageTransport implements Transport {
     return [found, place];
   }
 
-  /** @throws Error when plots are asked for that were placed in another way. */
+  /** @throws Error if the placing differs from that of the page. */
   #expectWay(way: Way): void {
     const { scaling, translate, lift } = this.#data.embedding.way;
     if (way.scaling === scaling && way.translate === translate && way.lift === lift) return;
@@ -228,7 +231,7 @@ export class EmbeddingPageTransport implements Transport {
     this.#expectWay(request.way);
     const found = this.#embedded(request);
     if (found) return { header: found.header, data: await this.#bytes(found.data) };
-    // As where a method cannot run: what there is, and the word why.
+    // Return the principal components and the reason, as for a method that cannot run.
     const work = isEmbeddedForAll(request) ? null : this.#notEmbedded(request);
     const [layer, place] = this.#head(request);
     const { count } = this.#stack(request.stack);
@@ -277,7 +280,7 @@ export class EmbeddingPageTransport implements Transport {
     const [{ norms }, place] = this.#head(request);
     const { count } = this.#stack(request.stack);
     const codes = (await this.#bytes(norms.data)).subarray(place * count, (place + 1) * count);
-    // 255 times 257 is the highest code of two bytes.
+    // Repeating the byte scales 255 to 65535, the highest code of two bytes.
     const data = new Uint8Array(2 * count);
     codes.forEach((code, point) => {
       data.fill(code, 2 * point, 2 * point + 2);
@@ -297,7 +300,7 @@ export class EmbeddingPageTransport implements Transport {
     return { header: { ...header, coded: largest }, data: weights };
   }
 
-  /** The points that a text's own keys are counted among. */
+  /** Return the parsed corpus of a stack. */
   #parsed(stack: string): Promise<Corpus> {
     const parse = async (): Promise<Corpus> => {
       const bytes = await inflate(fromBase64(this.#stack(stack).corpus));
@@ -334,7 +337,7 @@ export class EmbeddingPageTransport implements Transport {
       weights.push((code / 255) ** 2);
     }
     const covered = weights.reduce((sum, weight) => sum + weight, 0);
-    // Half a code of 255, of each weight's root.
+    // Half a code step of the square root of each weight.
     const errors = weights.map((weight) => (Math.sqrt(weight) * 255 + 0.25) / 255 ** 2);
     const error = {
       weight: Math.max(0, ...errors),
@@ -343,7 +346,7 @@ export class EmbeddingPageTransport implements Transport {
     const stacks = this.#data.description.stacks;
     const causal = stacks.find((each) => each.name === request.stack)?.causal;
     let numTotal = last - first;
-    // No key that lies ahead of a query that may not look there.
+    // With a causal mask, do not count keys after the query.
     while (
       causal &&
       numTotal > 0 &&
@@ -364,7 +367,7 @@ export class EmbeddingPageTransport implements Transport {
 
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** What answers in an exported page; not in a widget's bundle. */
+/** Create the transport of an exported page. Undefined in a widget's bundle. */
 export const embeddingPageTransport =
   typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? undefined

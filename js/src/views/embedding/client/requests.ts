@@ -1,4 +1,4 @@
-/** What the embedding view asks of a corpus beside its tokens: plots, trust, norms, weights. */
+/** Requests of the embedding view: plots, trust figures, norms, mean weights and lines. */
 
 import { asBytes } from "../../../client/codec";
 import type {
@@ -27,30 +27,30 @@ import { dataOf, joined, MAX_REPLY_BYTES, type Reply } from "../../../client/tra
 export type { Method, OverviewRequest, Scaling } from "../../../client/protocol";
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
 
-/** How queries and keys are placed before they are projected. */
+/** Placing of queries and keys before the projection. */
 export type Way = Placing;
-/** How they are projected. */
+/** Settings of the projection. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "way">;
 export type HeadRequest = Omit<NormsRequest, "part">;
 export type ProjectionRequest = HeadPlot;
-/** How far a t-SNE or UMAP is. */
+/** Progress of a t-SNE or UMAP. */
 export type ProjectionWork = Work;
-/** How far distances of a head's plot follow its logits. */
+/** Trust figures: how well distances of a head's plot follow its logits. */
 export type HeadTrust = HeadTrustFigures;
 export type TrustRequest = PlotOptions & Pick<TrustFields, "heads">;
 
 export interface OverviewHead extends OverviewHeadHeader {
-  /** x and y of every point, one after the other, 0 to 255 over a square; y grows upwards. */
+  /** x and y of every point, interleaved, from 0 to 255. y grows upwards. */
   coordinates: Uint8Array;
 }
 
-/** Small plots of all heads of some layers, by their principal components. */
+/** Small plots of all heads of some layers: the first two principal components. */
 export interface Overview {
   stack: string;
   way: Way;
-  /** Every so-manieth point is on them: the first, the one at `stride`, ... */
+  /** Step between the corpus points that the overview contains. */
   stride: number;
-  /** How many are. */
+  /** Number of points in the overview. */
   points: number;
   heads: OverviewHead[];
 }
@@ -60,18 +60,18 @@ export interface Projection {
   request: ProjectionRequest;
   dimensions: 2 | 3;
   count: number;
-  /** Point after point, `dimensions` numbers each, in the data's units. */
+  /** `dimensions` coordinates per point, in the units of the data. */
   coordinates: Float32Array;
-  /** The corner of the box that holds them, and its side, the same along all axes. */
+  /** Lowest corner and side length of the bounding cube. */
   low: number[];
   size: number;
-  /** Shares of variance along the axes; null for other methods than PCA. */
+  /** Share of the variance along each axis, or null for methods other than PCA. */
   explained: number[] | null;
-  /** What queries were divided by and keys multiplied by. */
+  /** Factor that queries were divided by and keys multiplied by. */
   factor: number;
-  /** Why there is no plot, in words. */
+  /** Reason for a missing plot, or null. */
   problem: string | null;
-  /** null where nothing had to be waited for. */
+  /** Progress of the projection, or null if the plot was available immediately. */
   work: ProjectionWork | null;
 }
 
@@ -81,22 +81,22 @@ export interface Aggregate {
   head: number;
   rows: number;
   columns: number;
-  /** Where the bins begin, and where the last ends: one more than there are. */
+  /** Edges of the bins: one more than there are bins. */
   queryEdges: number[];
   keyEdges: number[];
-  /** How many texts it is of, and of how many. */
+  /** Number of texts in the mean, and of all texts. */
   texts: number;
   ofTexts: number;
-  /** How many of their queries, and of how many: long texts are sampled. */
+  /** Number of queries in the mean, and of all queries of these texts. Long texts are sampled. */
   queries: number;
   ofQueries: number;
-  /** Row by row; -1 where no query may attend to any key. */
+  /** Mean weights in row-major order, or -1 if no query may attend to any key of the bin. */
   weights: Float32Array;
-  /** The mean of the highest of 255 codes; left out where the means are exact. */
+  /** Mean weight of the highest of 255 codes. Absent if the means are exact. */
   coded?: number;
 }
 
-/** The strongest keys of a query, or the queries that give a key most. */
+/** The strongest keys of a query, or the strongest queries of a key. */
 export interface Lines {
   point: number;
   layer: number;
@@ -105,13 +105,13 @@ export interface Lines {
   weights: Float32Array;
   /** Share of the query's weight that the lines show. */
   covered: number;
-  /** How many there are in all. */
+  /** Number of lines, returned or not. */
   numTotal: number;
-  /** How far any weight, and the share, may be off; left out where they are exact. */
+  /** Largest error of a weight and of the share. Absent if they are exact. */
   error?: { weight: number; covered: number };
 }
 
-/** The bytes of an answer that came in parts, or whole where it says nothing of them. */
+/** Return the bytes of a reply, joined from its parts if it has several. */
 async function bytesOf(
   reply: Reply,
   more: (part: number) => Promise<Reply>,
@@ -127,7 +127,7 @@ function expectBytes(bytes: Uint8Array, expected: number): void {
   );
 }
 
-/** 16-bit codes, least byte first, of which 0 stands for `low` and 65535 for `low + size`. */
+/** Decode little-endian 16-bit codes, in which 0 is `low` and 65535 is `low + size`. */
 function spread(bytes: Uint8Array, low: readonly number[], size: number): Float32Array {
   const values = new Float32Array(bytes.length / 2);
   const axes = low.length;
@@ -138,7 +138,7 @@ function spread(bytes: Uint8Array, low: readonly number[], size: number): Float3
   return values;
 }
 
-/** Small plots of all heads of some layers. */
+/** Load the small plots of all heads of some layers. */
 export async function overviewOf(
   source: Source,
   request: OverviewRequest,
@@ -163,13 +163,13 @@ export async function overviewOf(
   return source.fetch("overview", request, read, size, signal);
 }
 
-/** How often the parts of a plot are asked for again because it has moved on in between. */
+/** Maximum number of attempts to read all parts of the same frame of a running projection. */
 const MOST_ATTEMPTS = 4;
 
 /**
- * The plot of one head, as far as it is known.
+ * Load the plot of one head, or the newest frame of a running projection.
  *
- * @param restart whether one that was cancelled or has failed is begun anew.
+ * @param restart whether to restart a cancelled or failed projection.
  */
 export async function projectionOf(
   source: Source,
@@ -188,7 +188,7 @@ export async function projectionOf(
         const bytes = await bytesOf(reply, async (part) => {
           const other = await ask({ part });
           const { work } = other.header as ProjectionHeader;
-          // A newer frame's points among an older one's would be a plot that was never asked for.
+          // Parts of different frames do not fit together.
           if (work?.done !== header.work?.done || work?.state !== header.work?.state) throw moved;
           return other;
         });
@@ -214,14 +214,14 @@ export async function projectionOf(
     }
     throw moved;
   };
-  // Only what will not change any more.
+  // Cache only finished plots.
   const kept = ({ work, coordinates }: Projection): number | null =>
     work === null || work.state === "done" ? coordinates.byteLength : null;
   if (restart) await ask({ restart });
   return source.fetch("projection", request, read, kept, signal);
 }
 
-/** Ends a projection that runs. */
+/** Cancel a running projection. */
 export async function cancelProjection(
   source: Source,
   request: ProjectionRequest,
@@ -230,10 +230,10 @@ export async function cancelProjection(
   await source.transport.request("cancel", request, signal);
 }
 
-/** Heads whose trust is asked for at once: some tenths of a second of computing. */
+/** Number of heads per request of trust figures: some tenths of a second of computing. */
 const TRUST_AT_ONCE = 4;
 
-/** How far the plots of some heads of a layer are to be trusted; null of one that has none. */
+/** Load the trust figures of some heads of a layer. They are null for a head without a plot. */
 export async function trustOf(
   source: Source,
   request: TrustRequest,
@@ -249,7 +249,7 @@ export async function trustOf(
   return found;
 }
 
-/** The length of every point's vector, as the model has it. */
+/** Load the vector length of every point, before the placing. */
 export async function normsOf(
   source: Source,
   request: HeadRequest,
@@ -265,7 +265,7 @@ export async function normsOf(
   return source.fetch("norms", request, read, (norms) => norms.byteLength, signal);
 }
 
-/** Mean weight by position, in at most `size` by `size` bins. */
+/** Load the mean weights by position, in at most `size` by `size` bins. */
 export async function aggregateOf(
   source: Source,
   request: AggregateRequest,
@@ -286,15 +286,15 @@ export async function aggregateOf(
   return source.fetch("aggregate", request, read, () => MAX_REPLY_BYTES / 4, signal);
 }
 
-/** How far a mean weight may be off: half the distance of the two codes between which it lies. */
+/** Return the maximum error of a mean weight: half the distance between the two nearest codes. */
 export function meanError({ coded }: Pick<Aggregate, "coded">, weight: number): number {
   if (!coded) return 0;
   const code = 254 * Math.sqrt(weight / coded);
-  // Somewhat more, for numbers of single precision.
+  // With a margin for the rounding of float32.
   return (coded * (code + 0.2501)) / 254 ** 2 + 1e-7 * weight;
 }
 
-/** The attention lines of a point. */
+/** Load the attention lines of a point. */
 export async function linesOf(
   source: Source,
   request: LinesRequest,

@@ -1,4 +1,4 @@
-/** Asks about one text of a corpus what is asked about a record. */
+/** Transport of record requests about one text of a corpus. */
 
 import type { ReplyProgress } from "../../../client/protocol";
 import type { Connection, Reply, Requests, Transport } from "../../../client/transport";

@@ -1,4 +1,4 @@
-/** The mean weight by query position and key position, as a layout and marks. Pure functions. */
+/** Layout and marks of the heat map of mean weights by query and key position. Pure functions. */
 
 import type { Range } from "../../../client/protocol";
 import { measureText } from "../../../draw/canvas";
@@ -11,13 +11,13 @@ import { ticks } from "../../../ui/heat-map/layout";
 import { formatSmall, rangeInWords, several } from "../../../ui/text/captions";
 import type { Aggregate, Corpus } from "../client/requests";
 
-/** A bin, by its row and its column. */
+/** Row and column of a bin. */
 export interface Bin {
   row: number;
   column: number;
 }
 
-/** The position of the heat map. */
+/** Position and size of the heat map, in pixels. */
 interface MeanLayout {
   width: number;
   height: number;
@@ -27,14 +27,14 @@ interface MeanLayout {
   cellsHeight: number;
 }
 
-/** All that the heat map of mean weights shows; its marks follow from it alone. */
+/** Inputs of the marks of the heat map. */
 export interface MeanMap {
   layout: MeanLayout;
   palette: Palette;
   theme: ThemeName;
   aggregate: Aggregate;
   scale: ColorScale;
-  /** The weight that the scale ends at. */
+  /** Upper end of the colour scale. */
   end: number;
   hovered: Bin | null;
 }
@@ -49,12 +49,12 @@ const TOP = 42;
 const LARGEST = 560;
 const LEAST = 160;
 
-/** The first position of all bins, and the one after the last. */
+/** Return the first position of all bins, and the one after the last. */
 function extentOf(edges: readonly number[]): Range {
   return [edges[0] ?? 0, edges.at(-1) ?? 0];
 }
 
-/** Room for the heat-map: as wide as it is high where there are as many queries as keys. */
+/** Lay out the heat map. Height and width have the ratio of queries to keys, within limits. */
 export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
   const { queryEdges, keyEdges } = aggregate;
   const [, last] = extentOf(queryEdges);
@@ -77,7 +77,7 @@ export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
   };
 }
 
-/** The largest mean weight and where it is; null where no pair is allowed. */
+/** Return the largest mean weight and its bin, or null if no pair is allowed. */
 export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | null {
   let best = -1;
   aggregate.weights.forEach((weight, i) => {
@@ -91,17 +91,17 @@ export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | nu
   };
 }
 
-/** The weight that the scale ends at: a round one that none exceeds. */
+/** Return the upper end of the colour scale: a round number that no weight exceeds. */
 export function endOf(aggregate: Aggregate): number {
   return Math.min(1, niceMaximum(largestOf(aggregate)?.weight ?? 0));
 }
 
-/** The positions of a bin. */
+/** Return the range of positions of a bin. */
 function positionsOf(edges: readonly number[], at: number): Range {
   return [edges[at] ?? 0, edges[at + 1] ?? edges[at] ?? 0];
 }
 
-/** Where along its bins a position is, 0 to 1. */
+/** Return the location of a position along the axis, 0 to 1. */
 function wayTo(edges: readonly number[], position: number): number {
   const bins = edges.length - 1;
   for (let at = 0; at < bins; at++) {
@@ -111,15 +111,15 @@ function wayTo(edges: readonly number[], position: number): number {
   return 1;
 }
 
-/** What a weight of 0 is drawn as. */
+/** Value that is drawn for a weight of 0. */
 const SMALLEST = 1e-30;
 
-/** The cells and their axes: what does not follow the pointer. */
+/** Return the cells and axes, which do not depend on the pointer. */
 export function meanMarks(mean: MeanMap): Mark[] {
   const { layout, palette, aggregate, theme, end, scale } = mean;
   const { left, top, cellsWidth, cellsHeight } = layout;
   const { queryEdges, keyEdges, rows, columns } = aggregate;
-  // Pairs that no query may attend to have no colour at all; a weight of 0 has the scale's first.
+  // Bins without allowed pairs have no colour. A weight of 0 has the first colour of the scale.
   const values = aggregate.weights.map((weight) => (weight < 0 ? 0 : weight || SMALLEST));
   const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
@@ -154,14 +154,14 @@ export function meanMarks(mean: MeanMap): Mark[] {
   for (const at of ticks(extentOf(queryEdges), step(queryEdges, cellsHeight), TICKS_DOWN)) {
     const y = top + wayTo(queryEdges, at) * cellsHeight;
     marks.push({ kind: "line", x0: left - 5, y0: y, x1: left, y1: y, stroke: palette.muted });
-    // The first stands below its line, so that it is not over the axis's name.
+    // The first label is below its tick, so that it does not overlap the name of the axis.
     const middle = Math.max(y, top + 5);
     marks.push(textMark(String(at), left - 9, middle, palette.muted, TICK_SIZE, { align: "end" }));
   }
   return marks;
 }
 
-/** What the pointer or the keyboard is on. */
+/** Return the outline of the bin at the pointer or keyboard cursor. */
 export function hoverMarks({ layout, palette, aggregate, hovered }: MeanMap): Mark[] {
   if (!hovered) return [];
   const [across, down] = [
@@ -180,7 +180,7 @@ export function hoverMarks({ layout, palette, aggregate, hovered }: MeanMap): Ma
   ];
 }
 
-/** The bin under a point. */
+/** Return the bin at a position of the plot, or null. */
 export function binAt(
   layout: MeanLayout,
   { rows, columns }: Pick<Aggregate, "rows" | "columns">,
@@ -193,7 +193,7 @@ export function binAt(
   return inside ? { row, column } : null;
 }
 
-/** Of each text that has points, how many queries and how many keys it has. */
+/** Return the number of queries and keys of each text with points. */
 export function lengthsOf(corpus: Corpus): [number, number][] {
   const lengths = new Map<number, [number, number]>();
   for (let point = 0; point < corpus.count; point++) {
@@ -206,7 +206,7 @@ export function lengthsOf(corpus: Corpus): [number, number][] {
   return [...lengths.values()];
 }
 
-/** How many texts reach a bin. */
+/** Return the number of texts that are long enough to reach a bin. */
 export function textsAt(
   lengths: readonly (readonly [number, number])[],
   { queryEdges, keyEdges }: Pick<Aggregate, "queryEdges" | "keyEdges">,
@@ -217,9 +217,9 @@ export function textsAt(
 }
 
 /**
- * A bin by its positions, and the mean weight there.
+ * Return the positions of a bin and its mean weight in words.
  *
- * @param texts how many texts it is the mean of; null where that is not known.
+ * @param texts number of texts in the mean, or null if unknown.
  */
 export function binCaption(
   aggregate: Aggregate,

@@ -1,4 +1,4 @@
-/** The mean weight by query position and key position over the corpus, as a heat-map. */
+/** Heat map of the mean weights by query and key position over the corpus. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -15,7 +15,7 @@ import { meanStoreOf } from "./store";
 interface MeanPlotProps {
   context: ViewContext<EmbeddingState>;
   store: EmbeddingStore;
-  /** Pixels that it may take. */
+  /** Available width in pixels. */
   width: number;
 }
 
@@ -71,7 +71,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     const { rows, columns } = now.aggregate;
     const from = mean.hovered.peek();
     const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
-    // The first press only shows where the keyboard is.
+    // The first key press only shows the cursor.
     const row = from ? clip(from.row + down, rows) : 0;
     const column = from ? clip(from.column + across, columns) : 0;
     const { left, top, cellsWidth, cellsHeight } = now.layout;
@@ -93,7 +93,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
       ",": () => store.neighbour(0, -1),
       ".": () => store.neighbour(0, 1),
       o: () => assign(context.state, { enlarged: false }),
-      // Step by step back: to the plot, where Escape goes on to all heads.
+      // Escape leaves the bin, then returns to the points.
       Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { shown: "plot" })),
     };
     const step = steps[event.key];
@@ -109,7 +109,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
         scene={scene}
         place={place}
         onDrawn={(drawn) => {
-          // While it is being removed it still hears of changes, which are not its own any more.
+          // The component still receives changes while it is being removed.
           const { enlarged, shown } = context.state;
           if (enlarged.peek() && shown.peek() === "aggregate") context.setDrawn(drawn);
         }}

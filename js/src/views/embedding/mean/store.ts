@@ -1,4 +1,4 @@
-/** The mean weight by position of the enlarged head, as signals: asked for while it is shown. */
+/** Signals of the enlarged head's mean weights by position, loaded while they are shown. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { ColorScale } from "../../../ui/colors/color-scales";
@@ -18,45 +18,45 @@ import {
   textsAt,
 } from "./marks";
 
-/** Where a mean weight is largest, "query 3 → key 0", and what it is the mean of. */
+/** Largest mean weight, its positions ("query 3 → key 0"), and what the mean covers. */
 export interface MeanCaptionInput {
   weight: number;
-  /** How far any mean may be off. */
+  /** Largest error of a mean. */
   error: number;
   at: string;
   texts: number;
   ofTexts: number;
   queries: number;
   ofQueries: number;
-  /** Positions of query and key that a bin is wide at most. */
+  /** Maximum number of query and key positions per bin. */
   bin: [number, number];
-  /** Texts that are as long as the last row; null where that is not known. */
+  /** Number of texts that reach the last row, or null if unknown. */
   far: number | null;
 }
 
 export interface MeanStore {
-  /** The last stays until the next has come. */
+  /** Mean weights. The previous ones stay until the next are loaded. */
   aggregate: ReadonlySignal<Aggregate | null>;
-  /** Whether it is of the head that is asked for. */
+  /** Whether `aggregate` belongs to the current head. */
   current: ReadonlySignal<boolean>;
   captionInput: ReadonlySignal<MeanCaptionInput | null>;
-  /** How many texts a bin is the mean of; null where that is not known. */
+  /** Return the number of texts in a bin's mean, or null if unknown. */
   textsAt: (bin: Bin) => number | null;
   scale: Signal<ColorScale>;
   hovered: Signal<Bin | null>;
-  /** Everything but the pointer, as wide as it may be. */
+  /** Return the heat map without the pointer, in the given width. */
   drawnAt: (width: number) => MeanMap | null;
 }
 
-/** Bins a side, at most. */
+/** Maximum number of bins per axis. */
 const SIZE = 64;
 
-/** The most positions that a bin holds. */
+/** Return the largest number of positions in a bin. */
 function widest(edges: readonly number[]): number {
   return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
 }
 
-// The plot, its captions and its figure are of the same answer.
+// The plot, its captions and its figure share one store.
 const made = new WeakMap<EmbeddingStore, MeanStore>();
 
 export function meanStoreOf(
@@ -77,7 +77,7 @@ export function meanStoreOf(
   const given = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
   const aggregate = computed(() => {
     const answer = given.value;
-    // Another stack's positions say nothing here.
+    // Do not show the mean weights of another stack.
     return answer?.question.stack === asked.value?.stack ? (answer?.answer ?? null) : null;
   });
   const current = computed(
@@ -85,7 +85,7 @@ export function meanStoreOf(
   );
   const lengths = computed(() => {
     const [corpus, now] = [store.corpus.value, aggregate.value];
-    // Which texts of a sample are long is not known here.
+    // The lengths of texts are unknown if the corpus or the mean is a sample.
     const complete = corpus?.whole && now && now.texts === now.ofTexts;
     return complete ? lengthsOf(corpus) : null;
   });

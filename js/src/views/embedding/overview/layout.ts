@@ -1,4 +1,4 @@
-/** Which head's plot stands where in the overview, and how large. Pure functions. */
+/** Order, positions and sizes of the overview's small plots. Pure functions. */
 
 import type { StackDescription } from "../../../client/protocol";
 import {
@@ -14,21 +14,21 @@ import { BY_ROLE, type NamedHeads } from "../../../ui/head-grid/head-roles";
 import { headKey } from "../state";
 import type { FigureDetail, TrustMap } from "../trust";
 
-/** By what heads are ordered: by their number, by how far their plots can be trusted, by role. */
+/** Order of heads: by number, by a trust figure, or by role. */
 export type TileOrder = "number" | "correlation" | "recall" | typeof BY_ROLE;
 
-/** Whether an order is by how far plots can be trusted, which is measured first. */
+/** Whether an order needs trust figures, which are measured first. */
 export function isMeasured(order: TileOrder): boolean {
   return order === "correlation" || order === "recall";
 }
 
-/** The order that a state names; by number where it names none that there is. */
+/** Return the order with a name, or by number if there is no such order. */
 export function tileOrder(named: string, hasRoles: boolean): TileOrder {
   if (named === "correlation" || named === "recall") return named;
   return named === BY_ROLE && hasRoles ? BY_ROLE : "number";
 }
 
-/** Heads by layer, or all of them by a figure, the most trusted first. */
+/** Arrange heads by layer, or all heads by a trust figure, best first. */
 export function tileGrid(
   stack: StackDescription,
   order: TileOrder,
@@ -54,47 +54,47 @@ export function tileGrid(
   return galleryGrid(stack, offered, rankedCells(stack, offered, scores, null), order, perRow);
 }
 
-/** Pixels of the tiles and of what stands around them. */
+/** Sizes of the tiles and their labels, in pixels. */
 export interface TileLayout extends GridLayout {
   figures: FigureDetail;
-  /** Whether each tile has its head's name, because columns mean nothing. */
+  /** Whether each tile shows the name of its head, because columns are not heads. */
   named: boolean;
-  /** Whether a line below each tile has room for the role of its head. */
+  /** Whether there is a line for the head's role below each tile. */
   roles: boolean;
 }
 
 const LEAST_CELL = 40;
-/** The figures below a plot are as wide. */
+/** Width of the figures below a plot. */
 const LEAST_PRINTED = 34;
 const SMALL_CELL = 78;
 const MOST_CELL = 220;
-/** A gallery's plots have this side: its rows are of any length. */
+/** Size of a plot in a gallery, whose rows may have any length. */
 const GALLERY_CELL = 104;
 const LEAST_GAP = 6;
 const FIGURE_HEIGHT = 15;
 const NAME_HEIGHT = 15;
-/** So much is shown without a box of its own that scrolls. */
+/** Maximum height without a scrolling box. */
 const WHOLE_HEIGHT = 1400;
 
 function labelWidth(width: number): number {
   return width < 560 ? 26 : 62;
 }
 
-/** Tiles of a gallery in one row. */
+/** Return the number of tiles per row of a gallery. */
 export function tilesInRow(width: number): number {
   const cell = width < 560 ? 76 : GALLERY_CELL;
   return Math.max(1, Math.floor((width - SCROLLBAR) / (cell + LEAST_GAP)));
 }
 
-/** Lays out tiles in a width; where they would be too small, they scroll. */
+/** Lay out tiles in a width. They scroll if they would be too small. */
 export function layOutTiles(options: {
   columns: number;
   rows: number;
   named: boolean;
   width: number;
-  /** Of the box, where there is more than is shown at once. */
+  /** Maximum height of the scrolling box. */
   mostHeight: number;
-  /** For a figure of a stated width, in which nothing scrolls. */
+  /** Whether this is a figure of a stated width, in which nothing scrolls. */
   printed?: boolean;
   /** Whether heads have roles. */
   roles?: boolean;
@@ -108,7 +108,7 @@ export function layOutTiles(options: {
     const pitch = Math.floor((available - left) / Math.max(1, columns));
     const gap = pitch > 110 ? 12 : LEAST_GAP;
     const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0) + (roles ? NAME_HEIGHT : 0);
-    // Smaller than the width allows where all are then seen at once, unless they were too small.
+    // Make tiles smaller than the width allows if that shows all of them at once.
     const high = Math.floor((WHOLE_HEIGHT - SCROLLBAR - top) / rows) - gap - below;
     const most = high >= SMALL_CELL && !named ? Math.min(MOST_CELL, high) : MOST_CELL;
     const cell = Math.max(least, Math.min(most, pitch - gap));
@@ -125,7 +125,7 @@ export function layOutTiles(options: {
       down,
       left,
       top,
-      // A plot's frame lies within it.
+      // The frame of a plot is inside it.
       frame: 0,
       figures: cell >= 78 ? "words" : cell >= 57 ? "short" : "least",
       named,

@@ -1,4 +1,4 @@
-/** The small plots of all heads as marks: each one's points, and the whole grid as one scene. */
+/** Marks of the overview: the points of one tile, and the whole grid as one scene. */
 
 import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
@@ -13,25 +13,26 @@ import { headKey } from "../state";
 import { figuresInShort, strengthOf, type TrustMap } from "../trust";
 import type { TileLayout } from "./layout";
 
-/** What points look like on all tiles: of each point of the overview, every `stride`-th of all. */
+/** Appearance of points, the same on all tiles. */
 export interface TileLook {
-  /** Of each place in the order in which they are drawn. */
+  /** Points of the overview in drawing order. */
   order: Uint32Array;
   color: Uint8Array;
   shape: Uint8Array;
   colors: readonly string[];
-  /** How many at the end of the order stand out; 0 where none does, and nothing steps back. */
+  /** Number of points at the end of the order that stand out. */
   standing: number;
-  /** Whether something is sought or chosen, though it may be none of these points. */
+  /** Whether a search or a lasso is active, even if no point of the overview matches. */
   seeking: boolean;
 }
 
 /**
- * The points of an overview in their order, those that stand out last.
+ * Return the appearance of the overview's points, those that stand out last.
  *
- * @param order points of the overview, mixed.
- * @param index of all points of the corpus, which colour each has.
- * @param standsOut null where nothing is sought.
+ * @param order points of the overview, shuffled.
+ * @param index colour index of each point of the corpus.
+ * @param standsOut 1 for each point of the corpus that stands out, or null without a search and a
+ *   lasso.
  */
 export function tileLook(options: {
   order: Uint32Array;
@@ -59,25 +60,25 @@ export function tileLook(options: {
   return { order, color, shape, colors, standing: count - front, seeking: standsOut !== null };
 }
 
-/** Pixels between a tile's edge and the edge of its outermost points. */
+/** Pixels between the edge of a tile and its outermost points. */
 const INSET = 4;
 const SMALLEST_DOT = 0.62;
 const LARGEST_DOT = 2.6;
 
-/** The radius of a tile's dots. */
+/** Return the radius of dots on a tile. */
 function dotOf(room: number, count: number): number {
   const apart = Math.sqrt((room * room) / Math.max(1, count));
   return Math.max(SMALLEST_DOT, Math.min(LARGEST_DOT, 0.6 * apart));
 }
 
-/** A tile's corner and side, in pixels. */
+/** Top left corner and side of a tile, in pixels. */
 export interface Square {
   x: number;
   y: number;
   side: number;
 }
 
-/** A typical point's neighbours on a tile, in a square of a sixteenth of its side. */
+/** Return the number of points in the cell of a typical point, on a grid of 16 by 16 cells. */
 function crowdOf(coordinates: Uint8Array): number {
   const counts = new Uint16Array(256);
   for (let at = 0; at < coordinates.length; at += 2) {
@@ -93,7 +94,7 @@ function crowdOf(coordinates: Uint8Array): number {
   return 0;
 }
 
-/** The points of a head's tile: what steps back, and over it what stands out. */
+/** Return the points of a tile: the faint ones, and over them those that stand out. */
 export function tileDots(
   head: OverviewHead,
   look: TileLook,
@@ -145,7 +146,7 @@ export function tileDots(
   return marks;
 }
 
-/** Why a head has no plot, as far as a tile has room to say so. */
+/** Return why a head has no plot, or "no plot" if the tile is too small for the reason. */
 export function problemInShort(problem: string, cell: number): string {
   return problem.length * 90 > cell * cell ? "no plot" : problem;
 }
@@ -160,7 +161,7 @@ export interface OverviewPicture {
   roleOf: (head: HeadIndex) => HeadRole | null;
 }
 
-/** The whole grid, however much of it is in sight. */
+/** Return the complete grid, including what is scrolled out of view. */
 export function overviewScene(picture: OverviewPicture): Scene {
   const { grid, layout, look, heads, trust, palette } = picture;
   const { cell, across, down, left, top } = layout;

@@ -1,4 +1,7 @@
-/** All heads as small plots, layers downwards and heads to the right, with how far to trust each. */
+/**
+ * Overview of all heads as small plots with their trust figures. Layers are rows, heads are
+ * columns.
+ */
 
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -59,7 +62,7 @@ export function EmbeddingOverview(props: OverviewProps) {
   );
 }
 
-/** By what heads are ordered. */
+/** Choice of the order of heads. */
 export function OverviewOrder({ context, overview }: Pick<OverviewProps, "context" | "overview">) {
   const byRole = context.record.roles.value ? [[BY_ROLE, "role"] as const] : [];
   return (
@@ -150,7 +153,7 @@ function Tiles(props: OverviewProps) {
   );
 }
 
-/** The figures below a tile, with its head's name where columns mean nothing. */
+/** The figures below a tile, with the head's name if columns are not heads. */
 function Figures(props: {
   cell: ScoredHead;
   x: number;
@@ -172,7 +175,7 @@ function Figures(props: {
   );
 }
 
-/** Pinching or turning the wheel with Ctrl adds up to this before a head is opened. */
+/** Sum of wheel or pinch steps at which a head opens. */
 const ZOOM_IN = 60;
 
 function useZoomIn(
@@ -181,7 +184,7 @@ function useZoomIn(
   empty: boolean,
 ): void {
   const wheel = useRef<{ by: number; at: string }>({ by: 0, at: "" });
-  // Not passive: a pinch would otherwise zoom the whole page. A plain wheel scrolls.
+  // Not passive, because a pinch would zoom the whole page. A plain wheel event scrolls.
   useEffect(() => {
     const element = box.current;
     if (!element) return;
@@ -203,7 +206,7 @@ function useZoomIn(
   }, [empty]);
 }
 
-/** What the hint says of a head: its figures, or why it has none. */
+/** Return the tooltip of a head: its figures, or why it has none. */
 function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
   const { context, store, overview } = props;
   const role = context.record.roleOf(head);
@@ -229,7 +232,7 @@ function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
   return { title, rows };
 }
 
-/** Buttons at the edges where the grid goes on: scroll bars are often hidden. */
+/** Scroll buttons at the edges of the grid, because scroll bars are often hidden. */
 function Edges({ box, layout }: { box: RefObject<HTMLElement | null>; layout: TileLayout }) {
   const hidden = useSignal({ right: false, below: false });
   useEffect(() => {
@@ -251,7 +254,7 @@ function Edges({ box, layout }: { box: RefObject<HTMLElement | null>; layout: Ti
     const to = { left: across * clientWidth * 0.7, top: down * clientHeight * 0.7 };
     box.current?.scrollBy({ ...to, behavior: "smooth" });
   };
-  // Arrow keys move over the heads anyway: no stop for the keyboard.
+  // The arrow keys move over the heads, so the buttons need no tab stop.
   return (
     <>
       {hidden.value.right && (

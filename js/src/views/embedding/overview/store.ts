@@ -1,4 +1,4 @@
-/** What the overview of all heads shows: which tile stands where, what is in sight, its colours. */
+/** Signals of the overview: order, layout, visible part and colours of the tiles. */
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { isPrinted } from "../../../draw/figure-request";
@@ -19,7 +19,7 @@ import {
 } from "./layout";
 import { type TileLook, tileLook } from "./marks";
 
-/** Which points stand out: those that a search found and those in the lasso; null without either. */
+/** Return the points in the search result or the lasso as 1, or null without either. */
 export function standingOut(
   context: ViewContext<EmbeddingState>,
   store: EmbeddingStore,
@@ -63,7 +63,7 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
       roles: record.roles.value !== null,
     });
   const layout = computed(() => grid.value && layoutOf(grid.value));
-  /** Each head's plot by its `headKey`. */
+  /** Plot of each head by `headKey`. */
   const plots = computed(
     () => new Map((store.overview.value?.heads ?? []).map((head) => [headKey(head), head])),
   );
@@ -80,7 +80,7 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
     const [corpus, overview, points] = [store.corpus.value, store.overview.value, mixed.value];
     const colors = store.colors.value;
     if (!corpus || !overview || !points) return null;
-    // While lengths are on their way points have no colour of their own.
+    // Points have a neutral colour while vector lengths are loading.
     const index = colors?.index ?? new Uint8Array(corpus.count);
     return tileLook({
       order: points,
@@ -93,7 +93,7 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
   });
   return {
     order,
-    /** The grid, what of it is in sight, and the keyboard's cursor. */
+    /** The grid, its visible part, and the keyboard cursor. */
     heads: createHeadGrid({ grid, layout, current: store.head }),
     grid,
     layout,

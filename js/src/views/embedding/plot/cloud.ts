@@ -1,59 +1,61 @@
 /**
- * A cloud of points on the screen: where each is at a camera, how large and how opaque. Pure functions over typed arrays, for hundreds of thousands of points.
+ * A cloud of points on the screen: positions for a camera, sizes and opacities.
+ *
+ * Pure functions over typed arrays, for hundreds of thousands of points.
  */
 
-/** Points in the order in which they are drawn, in units of their own box. */
+/** Points in drawing order, with coordinates scaled to [-1, 1]. */
 export interface Cloud {
   dimensions: 2 | 3;
   count: number;
-  /** The point that stands at each place of the order. */
+  /** Point at each index of the drawing order. */
   points: Uint32Array;
-  /** `dimensions` numbers for each place, about the middle of all points; NaN where unknown. */
+  /** `dimensions` coordinates per index, relative to the centre of all points. NaN if unknown. */
   units: Float32Array;
-  /** How far the points reach from their middle to the right and upwards, 1 for the farther. */
+  /** Extent of the points from the centre to the right and upwards. The larger one is 1. */
   reach: [number, number];
-  /** How many points a unit of area holds where a point of the middle rank lies. */
+  /** Density around a typical point, in points per unit of area. */
   crowd: number;
 }
 
-/** Where the picture is looked at from. */
+/** Camera of the plot. */
 export interface Camera {
-  /** What of the cloud lies in the middle of the picture. */
+  /** Point of the cloud at the centre of the picture. */
   x: number;
   y: number;
-  /** 1 where everything is in sight. */
+  /** 1 if all points are visible. */
   zoom: number;
-  /** In three dimensions: rows of the rotation, whose last points at the reader. */
+  /** Rows of the rotation in three dimensions. The last row points at the viewer. */
   turn: Float64Array;
 }
 
-/** The picture, in pixels. */
+/** Size of the picture in pixels. */
 export interface Room {
   width: number;
   height: number;
 }
 
-/** Places of a cloud on the screen. */
+/** Screen positions of a cloud, in drawing order. */
 export interface Projected {
   x: Float32Array;
   y: Float32Array;
-  /** 0 for the farthest to 255 for the nearest; null in two dimensions. */
+  /** Nearness from 0 (most distant) to 255 (nearest), or null in two dimensions. */
   near: Uint8Array | null;
 }
 
-/** Pixels around the points where everything is in sight. */
+/** Margin in pixels around the points when all are visible. */
 const MARGIN = 22;
-/** How far away the reader is in three dimensions, in units: near points are a little larger. */
+/** Distance of the viewer in three dimensions, in units. Near points are a little larger. */
 const DISTANCE = 4;
 const LEAST_ZOOM = 0.4;
 const MOST_ZOOM = 400;
-/** Radians that a pixel of dragging turns by. */
+/** Rotation in radians per pixel of dragging. */
 const TURN_PER_PIXEL = 0.008;
 
 /**
- * An order in which neither side's points lie on top of the other's, the same every time.
+ * Return the drawn points in a deterministic random order, so that keys do not hide queries.
  *
- * @param shown whether a point is drawn at all.
+ * @param shown whether a point is drawn.
  */
 export function mixedOrder(count: number, shown: (point: number) => boolean): Uint32Array {
   const order = new Uint32Array(count);
@@ -61,7 +63,7 @@ export function mixedOrder(count: number, shown: (point: number) => boolean): Ui
   for (let point = 0; point < count; point++) if (shown(point)) order[length++] = point;
   let state = 0x9e3779b9;
   for (let i = length - 1; i > 0; i--) {
-    // Knuth's numbers for a linear congruential generator; its high bits are the better ones.
+    // Linear congruential generator with Knuth's constants. Its high bits are the more random ones.
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     const j = Math.floor((state / 4294967296) * (i + 1));
     const other = order[j] as number;
@@ -71,7 +73,7 @@ export function mixedOrder(count: number, shown: (point: number) => boolean): Ui
   return order.subarray(0, length);
 }
 
-/** Makes a cloud of the points in `order`. */
+/** Create the cloud of the points in `order`. */
 export function createCloud(
   coordinates: Float32Array,
   dimensions: 2 | 3,
@@ -79,7 +81,7 @@ export function createCloud(
 ): Cloud {
   const low = new Float64Array(3).fill(Number.POSITIVE_INFINITY);
   const high = new Float64Array(3).fill(Number.NEGATIVE_INFINITY);
-  // Of all points, so that a filter does not move those that stay.
+  // Use all points, so that a filter does not move the points that stay.
   for (let i = 0; i < coordinates.length; i++) {
     const value = coordinates[i] as number;
     const axis = i % dimensions;
@@ -116,11 +118,14 @@ export function createCloud(
   return { dimensions, count, points: order, units, reach, crowd: crowdOf(units, dimensions) };
 }
 
-/** Cells a side in which points are counted, at most; of few points, so many to a cell. */
+/**
+ * Maximum number of cells per axis to count points in, and number of points per cell if there are
+ * fewer.
+ */
 const MOST_CELLS = 64;
 const IN_A_CELL = 8;
 
-/** Points to a unit of area, around the point of the middle rank. */
+/** Return the number of points per unit of area around the median point. */
 function crowdOf(units: Float32Array, dimensions: number): number {
   const wanted = Math.floor(Math.sqrt(units.length / dimensions / IN_A_CELL));
   const cells = Math.max(1, Math.min(MOST_CELLS, wanted));
@@ -147,24 +152,24 @@ function crowdOf(units: Float32Array, dimensions: number): number {
 
 export const UPRIGHT: Float64Array = Float64Array.of(1, 0, 0, 0, 1, 0, 0, 0, 1);
 
-/** A turn at which no axis hides behind another. */
+/** Return a rotation in which no axis hides behind another. */
 function asSeenFromAbove(): Float64Array {
   return turned(turned(UPRIGHT, -70, 0), 0, 45);
 }
 
-/** Everything in sight. */
+/** Return the camera that shows all points. */
 export function wholeCamera(dimensions: 2 | 3): Camera {
   return { x: 0, y: 0, zoom: 1, turn: dimensions === 3 ? asSeenFromAbove() : UPRIGHT };
 }
 
-/** Pixels to a unit. */
+/** Return the number of pixels per unit. */
 export function scaleOf(cloud: Pick<Cloud, "reach">, room: Room, zoom: number): number {
   const across = Math.max(20, room.width / 2 - MARGIN) / Math.max(cloud.reach[0], 1e-3);
   const up = Math.max(20, room.height / 2 - MARGIN) / Math.max(cloud.reach[1], 1e-3);
   return Math.min(across, up) * zoom;
 }
 
-/** Where all places of a cloud are on the screen. */
+/** Return the screen positions of all points of a cloud. */
 export function project(cloud: Cloud, camera: Camera, room: Room): Projected {
   const { count, units } = cloud;
   const scale = scaleOf(cloud, room, camera.zoom);
@@ -196,7 +201,7 @@ export function project(cloud: Cloud, camera: Camera, room: Room): Projected {
 
 type Turn = [number, number, number, number, number, number, number, number, number];
 
-/** The camera nearer by a factor, what is at (x, y) staying there. */
+/** Zoom by a factor and keep the point at (x, y) in place. */
 export function zoomedAt(
   camera: Camera,
   cloud: Pick<Cloud, "reach">,
@@ -217,7 +222,7 @@ export function zoomedAt(
   };
 }
 
-/** The camera after the picture was dragged; the points stay in sight. */
+/** Move the camera by a drag, without losing the points from view. */
 export function movedBy(
   camera: Camera,
   cloud: Pick<Cloud, "reach">,
@@ -234,11 +239,11 @@ export function movedBy(
   };
 }
 
-/** A rotation turned on by a drag of so many pixels, as if the cloud hung in a ball of glass. */
+/** Rotate further by a drag of (dx, dy) pixels, as with a trackball. */
 export function turned(turn: Float64Array, dx: number, dy: number): Float64Array {
   const [p, q] = [dx * TURN_PER_PIXEL, dy * TURN_PER_PIXEL];
   const [cp, sp, cq, sq] = [Math.cos(p), Math.sin(p), Math.cos(q), Math.sin(q)];
-  // About the screen's upright axis, then about its level one.
+  // Rotate about the vertical axis of the screen, then about the horizontal one.
   const step = [cp, 0, sp, sq * sp, cq, -sq * cp, -cq * sp, sq, cq * cp];
   const next = new Float64Array(9);
   for (let row = 0; row < 3; row++)
@@ -250,7 +255,7 @@ export function turned(turn: Float64Array, dx: number, dy: number): Float64Array
   return rightAngled(next);
 }
 
-/** The rotation nearest to a matrix that was one but for rounding. */
+/** Return the matrix with orthonormal rows again, which rounding has disturbed. */
 function rightAngled(matrix: Float64Array): Float64Array {
   const first = unit(matrix.slice(0, 3));
   const second = matrix.slice(3, 6);
@@ -266,37 +271,37 @@ function unit(vector: Float64Array): Float64Array {
   return vector.map((value) => value / length);
 }
 
-/** The radius of a dot: large where there are few, and larger the nearer one looks. */
+/** Return the radius of dots: larger for few points and for a higher zoom. */
 export function radiusOf(count: number, room: Room, zoom: number): number {
   const apart = Math.sqrt((room.width * room.height) / Math.max(1, count));
   const whole = Math.max(0.85, Math.min(4.5, 0.34 * apart));
   return Math.max(0.6, Math.min(7, whole * zoom ** 0.35));
 }
 
-/** The opacity of a dot, so that where many lie on each other their number still shows. */
+/** Return the opacity of dots, low enough that dense regions show their density. */
 export function opacityOf(cloud: Cloud, room: Room, zoom: number, radius: number): number {
   const scale = scaleOf(cloud, room, zoom);
   const onEachOther = (cloud.crowd / scale ** 2) * Math.PI * radius ** 2;
-  // In three dimensions far ones are fainter still.
+  // Far points become fainter in addition in three dimensions.
   const whole = cloud.dimensions === 3 ? 1.9 : 1.3;
-  // Where most lie in one heap those around it are to be seen, too.
+  // Keep a minimum, so that isolated points are visible if most points are in one cluster.
   const least = Math.max(0.12, Math.min(0.3, 3000 / Math.max(1, cloud.count)));
   return Math.max(least, Math.min(0.85, whole / (1 + 0.8 * onEachOther)));
 }
 
-/** Places of the screen sorted into squares, to find what is near without looking at all. */
+/** Screen positions sorted into squares, for a fast search of the nearest point. */
 export interface HitGrid {
   cell: number;
   columns: number;
   rows: number;
-  /** Where each square's places begin in `places`, and where the last's end. */
+  /** Start of each square in `places`, followed by the end of the last. */
   starts: Uint32Array;
   places: Uint32Array;
 }
 
 const HIT_CELL = 20;
 
-/** Sorts what is in the room into squares. */
+/** Sort the points inside the picture into squares. */
 export function hitGrid({ x, y }: Projected, room: Room): HitGrid {
   const columns = Math.max(1, Math.ceil(room.width / HIT_CELL));
   const rows = Math.max(1, Math.ceil(room.height / HIT_CELL));
@@ -323,7 +328,9 @@ export function hitGrid({ x, y }: Projected, room: Room): HitGrid {
   return { cell: HIT_CELL, columns, rows, starts, places };
 }
 
-/** The place nearest to (x, y) within `reach`, of equals the one drawn last; -1 for none. */
+/**
+ * Return the index nearest to (atX, atY) within `reach`, or -1. The index drawn last wins a tie.
+ */
 export function nearestPlace(
   grid: HitGrid,
   { x, y }: Projected,
@@ -355,7 +362,7 @@ export function nearestPlace(
   return best;
 }
 
-/** Whether any place lies in a box. */
+/** Whether any point lies in a box. */
 export function anyWithin(
   grid: HitGrid,
   { x, y }: Projected,
@@ -375,10 +382,10 @@ export function anyWithin(
   return false;
 }
 
-/** Corners of a lasso, x and y one after the other. */
+/** Corners of a lasso, x and y interleaved. */
 export type Lasso = number[];
 
-/** The lasso drawn on to (x, y); steps of less than 3 pixels are not worth a corner. */
+/** Extend a lasso to (x, y). Steps of less than 3 pixels add no corner. */
 export function drawnOn(lasso: Lasso, x: number, y: number): Lasso {
   const [lastX, lastY] = [lasso.at(-2), lasso.at(-1)];
   if (lastX !== undefined && lastY !== undefined && Math.hypot(x - lastX, y - lastY) < 3)
@@ -386,7 +393,10 @@ export function drawnOn(lasso: Lasso, x: number, y: number): Lasso {
   return [...lasso, x, y];
 }
 
-/** The points in a lasso, in rising order. A lasso of less than three corners holds none. */
+/**
+ * Return the points in a lasso in ascending order. A lasso with fewer than three corners contains
+ * none.
+ */
 export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number[] {
   const corners = lasso.length / 2;
   if (corners < 3) return [];
@@ -406,7 +416,7 @@ export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number
     let inside = false;
     for (let a = 0, b = corners - 1; a < corners; b = a++) {
       const [ax, ay, bx, by] = [xs[a], ys[a], xs[b], ys[b]] as [number, number, number, number];
-      // A ray to the right crosses the edge.
+      // Count whether a ray to the right crosses the edge.
       if (ay > py !== by > py && px < ((bx - ax) * (py - ay)) / (by - ay) + ax) inside = !inside;
     }
     if (inside) found.push(cloud.points[i] as number);

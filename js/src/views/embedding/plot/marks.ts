@@ -1,4 +1,4 @@
-/** The marks of one head's plot: its points, and what stands out of them. Pure functions. */
+/** Marks of one head's plot: its points, and those that stand out. Pure functions. */
 
 import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
@@ -25,14 +25,14 @@ import {
   radiusOf,
 } from "./cloud";
 
-/** What points of a cloud look like, at each place of its order. */
+/** Colours and shapes of a cloud, in drawing order. */
 export interface CloudLook {
   color: Uint8Array;
   shape: Uint8Array;
   colors: readonly string[];
 }
 
-/** Colours and shapes in a cloud's order. */
+/** Return the colours and shapes of a cloud. */
 export function lookOf(
   cloud: Cloud,
   corpus: Corpus,
@@ -49,7 +49,7 @@ export function lookOf(
   return { color, shape, colors: coloring?.palette ?? [palette.neutral] };
 }
 
-/** A cloud on the screen, as it is drawn. */
+/** A cloud on the screen, with everything that its marks depend on. */
 export interface Shown {
   corpus: Corpus;
   cloud: Cloud;
@@ -60,7 +60,7 @@ export interface Shown {
   palette: Palette;
 }
 
-/** All points; `radius` and `opacity` by how many there are. */
+/** Return the dots of all points. Radius and opacity depend on their number. */
 export function cloudMark(shown: Shown): DotsMark {
   const { cloud, look, projected, room, zoom } = shown;
   const radius = radiusOf(cloud.count, room, zoom);
@@ -80,7 +80,7 @@ export function cloudMark(shown: Shown): DotsMark {
   };
 }
 
-/** Some places of a cloud as a mark of their own. */
+/** Return the dots of some indices of a cloud. */
 function some(shown: Shown, places: readonly number[], more: Partial<DotsMark>): DotsMark {
   const { look, projected } = shown;
   const picked = <T extends Float32Array | Uint8Array>(from: T): T => {
@@ -103,32 +103,32 @@ function some(shown: Shown, places: readonly number[], more: Partial<DotsMark>):
   };
 }
 
-/** What stands out of a cloud. */
+/** Points of a cloud that stand out. */
 export interface Standing {
-  /** 1 for each point that a search found or that is in the lasso; null without either. */
+  /** 1 for each point in the search result or the lasso, or null without either. */
   points: Uint8Array | null;
   chosen: number | null;
   lines: Lines | null;
 }
 
-/** How much the points step back while others stand out. */
+/** Return the opacity of the other points while some stand out. */
 export function backOpacity(standing: Standing): number {
   return standing.points ? 0.22 : standing.chosen !== null ? 0.42 : 1;
 }
 
-/** Rings around more points than this would hide them. */
+/** Maximum number of points with rings. More rings would hide the points. */
 const MOST_RINGS = 800;
 const LABEL = { size: 11.5, font: "token" as TextFont };
 const LABEL_HEIGHT = 16;
 const LABEL_WIDTH = 150;
-/** Points are named where no more than these are in sight, or where one looks so near. */
+/** Points have labels if at most this many are visible, or from this zoom on. */
 const FEW_IN_SIGHT = 260;
 const NAMED_FROM = 3;
 const MOST_NAMES = 30;
-/** Keys of a chosen point that are named. */
+/** Maximum number of labelled keys of a chosen point. */
 const NAMED_KEYS = 6;
 
-/** Everything over the points, but for the pointer's. */
+/** Return the marks over the points, except those of the pointer. */
 export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const { corpus, cloud, palette, room } = shown;
   const { points, chosen, lines } = standing;
@@ -138,7 +138,7 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const placeOf = placesOf(cloud);
   const at = chosen === null ? -1 : (placeOf(chosen) ?? -1);
 
-  // Of thousands their number has to show as for all.
+  // Thousands of points are translucent, so that their density shows.
   const crowd = (count: number): number =>
     Math.max(opacity, Math.min(solid, 1500 / Math.max(1, count)));
   if (points) {
@@ -154,7 +154,7 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
       const [start, stop] = corpus.pointsOf(kind, text);
       return Array.from({ length: stop - start }, (_, i) => placeOf(start + i) ?? -1);
     });
-    // In the cloud's own order, so that keys do not hide queries.
+    // Keep the drawing order, so that keys do not hide queries.
     const places = ofText.filter((place) => place >= 0).sort((a, b) => a - b);
     const wide = Math.max(2, radius * 1.15);
     if (at >= 0 && lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, placeOf));
@@ -164,11 +164,11 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
         ring(some(shown, places, { radius: wide + 1.6, opacity: 0.55, ring: 1.1 }), palette.ink),
       );
   }
-  // The chosen one is not drawn where its kind is left out; its text still stands out.
+  // The chosen point is absent if its kind is hidden. Its text still stands out.
   if (at >= 0) {
     const wide = Math.max(2, radius * 1.15);
     const here = some(shown, [at], { radius: Math.max(5, wide + 2.5), opacity: 1, ring: 2.2 });
-    // A circle of the background keeps the chosen one apart from the ink around it.
+    // A circle in the background colour separates the chosen point from the ink around it.
     const { near, ...flat } = here;
     marks.push(ring({ ...flat, radius: flat.radius + 2, ring: 2 }, palette.background));
     marks.push(ring(flat, palette.ink));
@@ -182,10 +182,10 @@ function ring(mark: DotsMark, color: string): DotsMark {
   return { ...mark, color: new Uint8Array(mark.count), colors: [color] };
 }
 
-// One table for a cloud, whichever of its points are asked for.
+// One table per cloud.
 const tables = new WeakMap<Cloud, Int32Array>();
 
-/** Where points stand in a cloud's order. */
+/** Return a function from a point to its index in the drawing order. */
 export function placesOf(cloud: Cloud): (point: number) => number | undefined {
   let table = tables.get(cloud);
   if (!table) {
@@ -203,12 +203,12 @@ export function placesOf(cloud: Cloud): (point: number) => number | undefined {
   };
 }
 
-/** Lines of less than this share of the strongest could not be seen. */
+/** Minimum weight of a visible line, as a share of the strongest. */
 const LEAST_SHARE = 0.01;
-/** Ends of lines are named from this share of the strongest on. */
+/** Minimum weight of a line with a label, as a share of the strongest. */
 const NAMED_SHARE = 0.05;
 
-/** Lines from the chosen point to its keys, or to the queries that attend to it. */
+/** Return the lines from the chosen query to its keys, or from the chosen key to its queries. */
 function lineMarks(
   { projected, palette }: Shown,
   at: number,
@@ -234,18 +234,21 @@ function lineMarks(
       opacity: share,
     });
   });
-  // The strongest on top.
+  // Draw the strongest last.
   return marks.sort((a, b) => (a.opacity as number) - (b.opacity as number));
 }
 
-/** A token as a label, without the space that it may begin with. */
+/** Return the label of a token, without leading space. */
 export function labelOf(corpus: Corpus, point: number): { text: string; width: number } {
   const name = corpus.tokenOf(point);
   const { text, width } = fitLabel(name.trim() || name, LABEL_WIDTH, fontOf(LABEL), measureText);
   return { text, width };
 }
 
-/** Words beside points: the chosen one's, its strongest keys', and where few are in sight, theirs. */
+/**
+ * Return the labels of the chosen point, of its strongest keys, and of visible points if they are
+ * few.
+ */
 function namesOf(
   shown: Shown,
   { points, chosen, lines }: Standing,
@@ -287,7 +290,7 @@ function namesOf(
     const standing: number[] = [];
     for (let i = 0; i < cloud.count && standing.length < 2000; i++)
       if (points[cloud.points[i] as number] === 1) standing.push(i);
-    // Where all have one word, the search says it.
+    // If all labels are equal, the search already shows them.
     const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((place) => textOf(place).text));
     const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
     if (few && words.size > 1) add(standing, MOST_NAMES, false);
@@ -316,7 +319,7 @@ function nameMarks(word: Placed, bold: boolean, palette: Palette): Mark[] {
   ];
 }
 
-/** A ring around the point under the pointer. */
+/** Return a ring around the point under the pointer. */
 export function hoverMarks(shown: Shown, point: number | null): Mark[] {
   const place = point === null ? undefined : placesOf(shown.cloud)(point);
   if (place === undefined) return [];
@@ -325,7 +328,7 @@ export function hoverMarks(shown: Shown, point: number | null): Mark[] {
   return [ring(here, shown.palette.ink)];
 }
 
-/** The lasso while it is drawn. */
+/** Return the lines of a lasso that is being drawn. */
 export function lassoMarks(lasso: Lasso | null, palette: Palette): Mark[] {
   if (!lasso || lasso.length < 4) return [];
   const marks: Mark[] = [];
@@ -350,7 +353,7 @@ export function lassoMarks(lasso: Lasso | null, palette: Palette): Mark[] {
   return marks;
 }
 
-/** The axes of a plot in three dimensions, at a corner, so that a turn can be followed. */
+/** Return the axes of a three-dimensional plot in a corner, so that rotations are visible. */
 export function axesMarks(turn: Float64Array, room: Room, palette: Palette): Mark[] {
   const [x, y, length] = [34, room.height - 34, 20];
   return [0, 1, 2].flatMap((axis): Mark[] => {
@@ -383,10 +386,10 @@ export function axesMarks(turn: Float64Array, room: Room, palette: Palette): Mar
   });
 }
 
-/** A word at a place of the screen. */
+/** A label at a screen position. */
 export interface Placed {
   place: number;
-  /** The left end of the word and its middle. */
+  /** Left end and vertical middle of the label. */
   x: number;
   y: number;
   text: string;
@@ -394,12 +397,12 @@ export interface Placed {
 }
 
 /**
- * Words beside their points, as many as there is room for, the first ones first.
+ * Place labels beside their points while there is room, the first ones first.
  *
- * @param textOf the word of a place and its width; null where it has none.
- * @param taken boxes of words that are there already.
- * @param covers whether a box would hide something: where it can be helped no word stands there.
- * @param least whether a word that can stand nowhere else may do so.
+ * @param textOf the label of an index and its width, or null if it has none.
+ * @param taken boxes of labels that are already placed.
+ * @param covers whether a box would hide something. Such boxes are avoided if possible.
+ * @param least whether a label without a free box may be placed anyway.
  */
 export function placeWords(
   places: Iterable<number>,
@@ -434,7 +437,7 @@ export function placeWords(
     const word = textOf(place);
     if (!word) continue;
     const [atX, atY] = [x[place] as number, y[place] as number];
-    // To the right, to the left, above, below.
+    // Right, left, above, below.
     const tries: [number, number][] = [
       [atX + away, atY],
       [atX - away - word.width, atY],
@@ -453,7 +456,7 @@ export function placeWords(
   return placed;
 }
 
-/** Places in the room, in the order in which they are drawn, up to a number. */
+/** Return the indices inside the picture in drawing order, at most `most`. */
 export function inSight({ x, y }: Projected, room: Room, most: number): number[] {
   const found: number[] = [];
   for (let i = 0; i < x.length && found.length < most; i++) {

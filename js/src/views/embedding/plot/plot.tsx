@@ -1,4 +1,4 @@
-/** One head's points, with the pointer, the keyboard and the tools above them. */
+/** The plot of one head: pointer, keyboard and tools. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -17,14 +17,14 @@ import type { Camera } from "./cloud";
 import { drawnOn, type Lasso, movedBy, turned, zoomedAt } from "./cloud";
 import type { PlotStore } from "./store";
 
-/** A drag begins after so many pixels; before, it is a click. */
+/** Minimum movement of a drag in pixels. Less is a click. */
 const DRAG = 4;
-/** Tokens on either side that a hint quotes. */
+/** Number of tokens that a tooltip quotes on each side. */
 const AROUND = 6;
-/** How much nearer a pixel of the wheel leads. */
+/** Zoom per pixel of the wheel, as an exponent. */
 const WHEEL = 0.008;
 
-/** The words around a token, as far as they are points. */
+/** Return the tokens around a point that are points themselves. */
 export function snippet(corpus: Corpus, point: number): string {
   const [start, stop] = corpus.pointsOf(corpus.kindOf(point), corpus.textOf(point));
   const first = Math.max(start, point - AROUND);
@@ -39,7 +39,7 @@ export function snippet(corpus: Corpus, point: number): string {
   return `${first > start ? "… " : ""}${words.join(" ")}${last < stop ? " …" : ""}`;
 }
 
-/** The hint for the point under the pointer. */
+/** Return the tooltip of a point. */
 export function hintOf(corpus: Corpus, point: number): Omit<Hint, "x" | "y"> {
   const text = corpus.textOf(point);
   const name = corpus.names[text] ?? "";
@@ -56,7 +56,7 @@ interface Drag {
   y: number;
   camera: Camera;
   lasso: boolean;
-  /** Move, even where dragging turns. */
+  /** Whether to move the plot even in three dimensions. */
   sliding: boolean;
   moved: boolean;
 }
@@ -70,7 +70,7 @@ export function EmbeddingPlot(props: PlotProps) {
   const frame = useRef<{ id: number; run: () => void } | null>(null);
   const problem = problemOf(context, store);
 
-  // The pointer moves more often than the screen is drawn.
+  // Pointer events are more frequent than frames.
   const soon = (run: () => void): void => {
     if (frame.current) {
       frame.current.run = run;
@@ -98,7 +98,8 @@ export function EmbeddingPlot(props: PlotProps) {
     return { x: event.clientX - (box?.left ?? 0), y: event.clientY - (box?.top ?? 0) };
   };
 
-  // Not passive: a pinch would otherwise zoom the whole page. A plain wheel scrolls the notebook.
+  // Not passive, because a pinch would zoom the whole page. A plain wheel event scrolls the
+  // notebook.
   useEffect(() => {
     const target = element.current;
     if (!target) return;
@@ -114,7 +115,7 @@ export function EmbeddingPlot(props: PlotProps) {
     return () => target.removeEventListener("wheel", onWheel);
   }, [problem === null]);
 
-  // Three dimensions are turned; of two there is nothing to move while everything is in sight.
+  // In two dimensions there is nothing to move while all points are visible.
   const moves = (): boolean =>
     plot.cloud.peek()?.dimensions === 3 ||
     plot.camera.peek().zoom > 1 ||
@@ -125,7 +126,7 @@ export function EmbeddingPlot(props: PlotProps) {
   });
 
   const onPointerDown = (event: PointerEvent): void => {
-    // A second finger ends the drag of the first.
+    // A second finger cancels the drag of the first.
     drag.current = null;
     plot.lasso.value = null;
     if (event.button !== 0) return;
@@ -191,7 +192,7 @@ export function EmbeddingPlot(props: PlotProps) {
     assign(state, { selected: inside });
   };
 
-  // After a drag no click follows from a finger, as it does from a mouse.
+  // Unlike a mouse, a finger sends no click after a drag.
   const onTouchEnd = (): void => {
     if (drag.current?.moved) drag.current = null;
   };
@@ -215,7 +216,7 @@ export function EmbeddingPlot(props: PlotProps) {
 
   const hint = useComputed<Hint | null>(() => {
     const [point, at, corpus] = [store.hovered.value, pointer.value, store.corpus.value];
-    // The chosen one has its label on the plot, and its text beside it.
+    // The chosen point has a label on the plot and its text beside it.
     if (point === null || !at || !corpus || point === store.chosen.value) return null;
     return { ...hintOf(corpus, point), ...at };
   });
@@ -236,7 +237,7 @@ export function EmbeddingPlot(props: PlotProps) {
         scene={plot.scene}
         place={place}
         onDrawn={(drawn) => {
-          // While this goes away it still hears of changes: they are not its own any more.
+          // The component still receives changes while it is being removed.
           if (state.enlarged.peek() && state.shown.peek() === "plot") context.setDrawn(drawn);
         }}
         kind="scatter plot of queries and keys"
@@ -281,7 +282,7 @@ export function EmbeddingPlot(props: PlotProps) {
   );
 }
 
-/** Where a head has no plot: the word why, at which the keyboard still leads elsewhere. */
+/** Message for a head without a plot. The keyboard shortcuts still work. */
 function Problem(props: PlotProps & { words: string }) {
   const { context, store, plot, words } = props;
   const head = store.head.value;
@@ -315,19 +316,21 @@ export interface PlotProps {
   plot: PlotStore;
 }
 
-/** A step of the keyboard's, in pixels. */
+/** Step of the arrow keys in pixels. */
 const STEP = 40;
-/** A step nearer. */
+/** Zoom factor of the keys + and −. */
 const NEARER = 1.5;
-/** Farther away than this means to see all heads. */
+/** Zooming out below this returns to all heads. */
 export const LEAVE_AT = 0.62;
 
-/** Goes back to all heads. */
+/** Return to all heads. */
 export function leave({ context }: Pick<PlotProps, "context">): void {
   assign(context.state, { enlarged: false });
 }
 
-/** Nearer or farther, at a place of the picture or in its middle; far enough away leads to all heads. */
+/**
+ * Zoom at a position of the picture, or at its centre. Zooming out far enough returns to all heads.
+ */
 export function zoomBy(room: PlotProps, factor: number, at?: { x: number; y: number }): void {
   const { plot } = room;
   const cloud = plot.cloud.peek();
@@ -339,7 +342,7 @@ export function zoomBy(room: PlotProps, factor: number, at?: { x: number; y: num
   else plot.camera.value = next;
 }
 
-/** Moves the picture, or turns it where it has three dimensions. */
+/** Move the plot, or rotate it in three dimensions. */
 function push({ plot }: PlotProps, dx: number, dy: number): void {
   const cloud = plot.cloud.peek();
   if (!cloud) return;
@@ -350,7 +353,10 @@ function push({ plot }: PlotProps, dx: number, dy: number): void {
       : movedBy(camera, cloud, plot.room.peek(), -dx, -dy);
 }
 
-/** The chosen point's neighbour in its text, or its other side; the first press chooses one. */
+/**
+ * Choose the neighbour of the chosen point in its text, or its other kind. Without a chosen point,
+ * choose one.
+ */
 function moveAlongText({ store, plot }: PlotProps, by: number, otherSide: boolean): void {
   const corpus = store.corpus.peek();
   if (!corpus) return;
@@ -374,7 +380,7 @@ function moveAlongText({ store, plot }: PlotProps, by: number, otherSide: boolea
   store.choose(Math.max(start, Math.min(stop - 1, chosen + by)));
 }
 
-/** One step back: the lasso, the chosen point, the search's place in the picture, then all heads. */
+/** Clear the lasso, else the chosen point, else return to all heads. */
 function stepBack(room: PlotProps): void {
   const { context, store, plot } = room;
   if (plot.lasso.peek()) plot.lasso.value = null;
@@ -383,7 +389,7 @@ function stepBack(room: PlotProps): void {
   else leave(room);
 }
 
-/** Does what a key asks for; false where it asks for nothing here. */
+/** Run the action of a key. Return false if it has none. */
 function handleKey(room: PlotProps, key: string, shift: boolean): boolean {
   const { context, store, plot } = room;
   const actions: Record<string, () => void> = {
@@ -492,7 +498,7 @@ export function PlotTools(props: PlotProps) {
   );
 }
 
-/** Nearer, farther, everything: not in the plot, where they would lie over points. */
+/** Zoom buttons, outside the plot because they would hide points. */
 function ZoomTools(props: PlotProps) {
   return (
     <fieldset class="av-embedding-group" aria-label="Nearer and farther">

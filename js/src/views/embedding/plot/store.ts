@@ -1,4 +1,4 @@
-/** One head's plot: the camera on its points, the lasso, and what is drawn. */
+/** Signals of one head's plot: camera, lasso and scene. */
 
 import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import type { Scene } from "../../../draw/marks";
@@ -32,14 +32,16 @@ import {
   standingMarks,
 } from "./marks";
 
-/** What dragging does. */
+/** Effect of dragging. */
 export type Tool = "move" | "lasso";
 
-/** Pixels around a point that count as on it. */
+/** Distance in pixels within which the pointer selects a point. */
 const REACH = 9;
 
 /**
- * @param width of the picture in pixels.
+ * Create the signals of one head's plot.
+ *
+ * @param width width of the picture in pixels.
  */
 export function createPlotStore(
   context: ViewContext<EmbeddingState>,
@@ -65,7 +67,7 @@ export function createPlotStore(
     if (!plot || !points || plot.problem !== null) return null;
     return createCloud(plot.coordinates, plot.dimensions, points);
   });
-  // A running projection moves under the same camera; another plot is seen as a whole.
+  // Keep the camera while a projection runs. Another plot starts with all points visible.
   const subject = computed(() => {
     const plot = store.projection.value;
     return plot && JSON.stringify([plot.request, plot.dimensions]);
@@ -84,7 +86,7 @@ export function createPlotStore(
     const [points, corpus, looks] = [cloud.value, store.corpus.value, look.value];
     if (!points || !corpus || !looks) return null;
     const at = camera.value;
-    // The effect that sets the camera comes after: a turn of three axes is none of two.
+    // The effect above sets the camera later, so it may not have the rotation yet.
     const fitting = points.dimensions === 2 || at.turn.length === 9 ? at : wholeCamera(3);
     const projected = project(points, fitting, room.value);
     return {
@@ -134,11 +136,11 @@ export function createPlotStore(
   const scene = computed(() => sceneWith(true));
 
   let grid: { of: Shown; squares: HitGrid } | null = null;
-  /** The point nearest to a place of the picture, or null. */
+  /** Return the point nearest to a position of the picture, or null. */
   const pointAt = (x: number, y: number): number | null => {
     const now = shown.peek();
     if (!now) return null;
-    // Only when the pointer asks: while the picture is dragged it need not be sorted.
+    // Built only when needed, because it is not needed while the picture is dragged.
     if (grid?.of !== now) grid = { of: now, squares: hitGrid(now.projected, now.room) };
     const place = nearestPlace(grid.squares, now.projected, x, y, REACH);
     return place < 0 ? null : (now.cloud.points[place] as number);
@@ -152,15 +154,15 @@ export function createPlotStore(
     cloud,
     shown,
     scene,
-    /** Without what the pointer is on; null before anything is drawn. */
+    /** Return the scene without marks of the pointer, or null before anything is drawn. */
     still: () => sceneWith(false),
     pointAt,
-    /** The points in the lasso as it stands. */
+    /** Return the points in the current lasso. */
     inside: (): number[] => {
       const [now, drawn] = [shown.peek(), lasso.peek()];
       return now && drawn ? inLasso(now.cloud, now.projected, drawn) : [];
     },
-    /** Everything in sight. */
+    /** Show all points. */
     fit: () => {
       camera.value = wholeCamera(cloud.peek()?.dimensions ?? 2);
     },

@@ -1,4 +1,4 @@
-/** The tokens of one side of a text, as far as they are points. */
+/** Running tokens of a text. */
 
 import { isDotted, type RunningToken, runningText } from "../../../ui/text/running-text";
 import type { Corpus, Kind } from "../client/requests";
@@ -11,7 +11,7 @@ function dottedIn(corpus: Corpus): boolean {
   return known;
 }
 
-/** One side of a text, as far as its tokens are points. */
+/** Return the queries or keys of a text that are points, as running text. */
 export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
   const [first, stop] = corpus.pointsOf(kind, text);
   const tokens = Array.from({ length: stop - first }, (_, i) => {

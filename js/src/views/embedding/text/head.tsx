@@ -1,4 +1,4 @@
-/** The head view of one text of a corpus, with state of its own beside what both share. */
+/** The head view of one text of a corpus. It shares some traits with the embedding view. */
 
 import { computed, effect, type Signal, signal, untracked } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -12,22 +12,24 @@ import type { EmbeddingStore } from "../store";
 export interface TextHeadProps {
   context: ViewContext<EmbeddingState>;
   store: Pick<EmbeddingStore, "head" | "textSource">;
-  /** Of one text as long as it is there: another text's has a key of its own. */
+  /** Index of the text. The component is created again for another text. */
   text: number;
-  /** The height of the last one: what is below is not to jump while the next comes. */
+  /**
+   * Height of the previous head view, kept while the next one loads so that the page does not jump.
+   */
   room: { current: number };
 }
 
-/** A text that is passed quickly on the way through points asks nothing. */
+/** Delay in milliseconds, so that texts passed quickly send no requests. */
 const SETTLED_MS = 150;
 
-/** Traits that the head view and the embedding view have together. */
+/** Traits that both views share. */
 const SHARED = ["stack", "layer", "token", "key", "theme", "leave_out", "renormalize"] as const;
 
 /**
- * Keeps an inner signal and an outer one alike, both ways, while a condition holds.
+ * Keep two signals equal in both directions while `holds` returns true.
  *
- * @returns what ends it.
+ * @returns a function that ends it.
  */
 export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boolean): () => void {
   const inwards = effect(() => {
@@ -36,7 +38,7 @@ export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boole
       if (now && !same(inner.value, value)) inner.value = value;
     });
   });
-  // Not when the condition changes: what comes from outside goes first.
+  // This does not follow the condition, because the outer value takes precedence when it changes.
   const outwards = effect(() => {
     const { value } = inner;
     untracked(() => {
@@ -49,7 +51,10 @@ export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boole
   };
 }
 
-/** The head view's state for one text: some of it the embedding view's, as long as that shows this text. */
+/**
+ * Create the head view's state for one text, linked to the embedding view while `holds` returns
+ * true.
+ */
 function textState(
   { context, store }: TextHeadProps,
   holds: () => boolean,
@@ -60,7 +65,8 @@ function textState(
   const stops = SHARED.map((name) =>
     linked(outer[name] as Signal<unknown>, own[name] as Signal<unknown>, holds),
   );
-  // Where no head is chosen the embedding view shows the first, and the head view would their mean.
+  // Without chosen heads the embedding view shows the first, but the head view would show the mean
+  // of all.
   const shown = (chosen: number[], first: number | undefined): number[] =>
     chosen.length > 0 || first === undefined ? chosen : [first];
   stops.push(
@@ -74,7 +80,7 @@ function textState(
       const heads = own.heads.value;
       untracked(() => {
         const had = shown(state.heads.value, store.head.value?.head);
-        // None chosen is the head view's own way of seeing all.
+        // No chosen heads means all heads in the head view only.
         if (holds() && heads.length > 0 && !same(heads, had)) state.heads.value = heads;
       });
     }),
@@ -87,7 +93,7 @@ function textState(
   };
 }
 
-/** Of a long text a part is in sight: the one around the chosen token. */
+/** Move the visible window of a long text to the chosen token. */
 export function revealChosen(selection: Selection | null, state: Signals<HeadState>): void {
   const { token = null, key = null } = selection ?? {};
   const chosen = token ?? key;
@@ -116,7 +122,7 @@ export function TextHead(props: TextHeadProps) {
     observer.observe(element);
     let stop = (): void => {};
     const timer = setTimeout(() => {
-      // A text that is left is not moved to the tokens of the next before it is gone.
+      // Do not apply the next text's tokens to this text before it is removed.
       const holds = (): boolean => (context.state.text.value ?? text) === text;
       const made = textState(props, holds);
       stop = made.stop;

@@ -1,4 +1,4 @@
-/** The image of the chosen patch in an exported page, with as much of its weights as is embedded. */
+/** The image of the chosen patch in an exported page, with the weights that the page contains. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
@@ -26,7 +26,7 @@ interface ImageProps {
 
 const MOST = 360;
 
-/** Weights of the chosen point's lines on the tokens at their other ends; null without any. */
+/** Return the weights of the chosen point's lines by position, or null if there are none. */
 export function embeddedHeat(
   store: Pick<EmbeddingStore, "lines" | "chosen" | "head">,
   corpus: Corpus,
@@ -50,7 +50,7 @@ export function embeddedHeat(
   return { series: { name, color, textColor: color, heads: [head.head], how: "mean" }, values };
 }
 
-/** What the weights are that lie over the image. */
+/** Return the heading that describes the weights over the image. */
 function headingOf(corpus: Corpus, chosen: number, store: EmbeddingStore): string {
   const [lines, token] = [store.lines.value, quoted(corpus.tokenOf(chosen))];
   const count = lines?.points.length ?? 0;
@@ -58,13 +58,13 @@ function headingOf(corpus: Corpus, chosen: number, store: EmbeddingStore): strin
   return corpus.isKey(chosen) ? `Weights on ${token}` : `Weights of ${token}: ${strongest}keys`;
 }
 
-/** The grid that a chosen token is a patch of, else the text's first. */
+/** Return the patch grid that contains the chosen token, else the first grid of the text. */
 function gridOf(corpus: Corpus, text: number, position: number | null): CorpusGrid | null {
   const grids = corpus.grids.filter((grid) => grid.text === text);
   return grids.find((grid) => patchIn(grid, position) !== null) ?? grids[0] ?? null;
 }
 
-/** Of one image as long as it is there: another text's has a key of its own. */
+/** The component is created again for another text. */
 export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
   const plot = useRef<HTMLDivElement>(null);
   const image = useSignal<RecordImage | null>(null);
@@ -157,7 +157,7 @@ export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
     const step = steps[event.key];
     const now = at.peek();
     if (step !== undefined) {
-      // The first press only shows where the keyboard is.
+      // The first key press only shows the cursor.
       const from = now ?? Math.max(0, (chosenAt.peek() ?? on.start) - on.start);
       const to = now === null ? from : from + step;
       if (to >= 0 && to < on.rows * on.columns) point(to);

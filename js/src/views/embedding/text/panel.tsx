@@ -1,4 +1,4 @@
-/** The text of the chosen point: running tokens with its weights, and live its head view. */
+/** The text of the chosen point as running tokens with weights, and its head view in a notebook. */
 
 import { effect, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
@@ -22,20 +22,20 @@ interface TextProps {
   store: EmbeddingStore;
 }
 
-/** What asks a kernel is not in a page's bundle, and what reads a page not in a widget's. */
+/** Code for kernels is not bundled in pages, and code for pages is not bundled in widgets. */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** Strongest lines that are named with their numbers. */
+/** Maximum number of lines in the list of the strongest. */
 const MOST_NAMED = 5;
 
-/** The text that a point was chosen of; without one, the only text of a corpus. */
+/** Return the text of the chosen point. Without one, return the only text of the corpus or null. */
 export function chosenText(
   { state }: Pick<ViewContext<EmbeddingState>, "state">,
   store: Pick<EmbeddingStore, "chosen">,
   corpus: Corpus,
 ): number | null {
   const chosen = store.chosen.value;
-  // A view that is linked may say a token alone: it is of the first text.
+  // A linked view may set a token without a text. It belongs to the first text.
   const only = corpus.names.length === 1 ? 0 : null;
   const text = state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
   return text !== null && text < corpus.names.length ? text : null;
@@ -50,7 +50,7 @@ export function TextPane({ context, store }: TextProps) {
   const unit = unitOf(corpus);
   const images = unit === "image";
   if (text === null) {
-    // There are no points to click.
+    // The mean weights have no points to click.
     if (context.state.enlarged.value && context.state.shown.value === "aggregate") return null;
     return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
   }
@@ -126,7 +126,7 @@ interface PartProps extends TextProps {
   corpus: Corpus;
 }
 
-/** The chosen point in words, and what its weights are. */
+/** The chosen point in words, and what its lines show. */
 function ChosenWords({ context, store, corpus }: PartProps) {
   const chosen = store.chosen.value;
   if (chosen === null) {
@@ -149,7 +149,7 @@ function ChosenWords({ context, store, corpus }: PartProps) {
   );
 }
 
-/** The strongest keys of a query, or queries of a key, with their numbers. */
+/** The strongest keys of a query, or the strongest queries of a key, with their weights. */
 function Strongest({ store, corpus }: PartProps) {
   const lines = store.lines.value;
   const chosen = store.chosen.value;
@@ -179,13 +179,16 @@ function Strongest({ store, corpus }: PartProps) {
 
 interface RunningProps extends PartProps {
   text: number;
-  /** "both": the same tokens are queries and keys. */
+  /** "both" if the same tokens are queries and keys. */
   kind: Kind | "both";
-  /** Whether a click chooses the key. */
+  /** Whether a click chooses the key instead of the query. */
   byKey: boolean;
 }
 
-/** The tokens, wrapped; the chosen one outlined, those at its lines' other ends shaded. */
+/**
+ * The tokens as wrapped text. The chosen one is outlined, and those at the other ends of its lines
+ * are shaded.
+ */
 function Running(props: RunningProps) {
   const { context, store, corpus, text, kind, byKey } = props;
   const { state, palette } = context;
@@ -217,7 +220,7 @@ function Running(props: RunningProps) {
     const wanted: Kind = kind === "both" ? (byKey !== alternate ? "key" : "query") : kind;
     const point = corpus.pointOf(wanted, text, position);
     cursor.value = position;
-    // The same again takes it back; the text stays.
+    // Choosing the same token again clears it. The text stays.
     if (point === store.chosen.peek()) assign(state, { text, token: null, key: null });
     else store.choose(point);
   };
@@ -226,7 +229,7 @@ function Running(props: RunningProps) {
     if (!token) return;
     cursor.value = token.position;
     if (index < start || index >= stop) away.value = index;
-    // Once it is there, where the window has moved.
+    // Wait for the rendering, because the window may have moved.
     requestAnimationFrame(() =>
       box.current?.querySelector<HTMLElement>(`[data-at="${token.position}"]`)?.focus(),
     );
@@ -263,7 +266,7 @@ function Running(props: RunningProps) {
     return point < 0 ? null : point;
   };
 
-  // The plot's pointer passes over many points: only a class changes, nothing is rendered anew.
+  // The pointer on the plot passes over many points, so change a class without rendering.
   useEffect(
     () =>
       effect(() => {
@@ -344,7 +347,7 @@ function Running(props: RunningProps) {
   );
 }
 
-/** Weights of the chosen point's lines, by the position at their other end. */
+/** Return the weights of the chosen point's lines by the position at their other end. */
 function shadesOf(
   store: EmbeddingStore,
   corpus: Corpus,
