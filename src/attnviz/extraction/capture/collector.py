@@ -200,11 +200,6 @@ class Collector:
         keys = self._sequences.get("input keys")
         return 0 if keys is None else keys.length - self._sequences["input"].length
 
-    @property
-    def expected(self) -> list[AttentionModule]:
-        """Attention modules of the model."""
-        return self._modules
-
     def watch(
         self, undo: Cleanup, intercept: Callable[[AttentionCall], bool] | None = None
     ) -> None:
