@@ -41,10 +41,10 @@ interface Pending {
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
   /** Progress of the answer, once the kernel has replied that it needs longer. */
-  later: ReplyProgress | null;
+  progress: ReplyProgress | null;
   /** Time of the first reply with progress. */
-  since: number;
-  report: ((later: ReplyProgress) => void) | undefined;
+  firstProgressAt: number;
+  report: ((progress: ReplyProgress) => void) | undefined;
 }
 
 interface Message {
@@ -61,7 +61,7 @@ function randomPrefix(): string {
 }
 
 /** Send a message to the kernel. Return false if it cannot be sent. */
-function tell(model: MessageModel, message: object): boolean {
+function post(model: MessageModel, message: object): boolean {
   try {
     model.send(message);
     return true;
@@ -84,16 +84,16 @@ function isDetached(model: MessageModel): boolean {
 }
 
 /** Description that was sent with the widget. Without a number it is about record 0. */
-interface Described {
+interface WidgetDescription {
   record?: number;
 }
 
 /** Remove the description from the widget's state, so that it is neither stored twice nor saved. */
-function takeDescription(model: MessageModel): Described | null {
-  const described = (model.get?.(DESCRIPTION) ?? null) as Described | null;
+function takeDescription(model: MessageModel): WidgetDescription | null {
+  const description = (model.get?.(DESCRIPTION) ?? null) as WidgetDescription | null;
   // Set two values, because a model also keeps its previous one.
-  if (described) for (const nothing of ["", null]) model.set?.(DESCRIPTION, nothing);
-  return described;
+  if (description) for (const empty of ["", null]) model.set?.(DESCRIPTION, empty);
+  return description;
 }
 
 /** Return the number of the record that a widget shows. */
@@ -107,7 +107,7 @@ export class KernelChannel implements Transport {
   readonly detached: boolean;
   readonly record: Signal<number>;
   readonly #model: MessageModel;
-  #described: Described | null;
+  #description: WidgetDescription | null;
   readonly #prefix = randomPrefix();
   #counter = 0;
   #queue: Pending[] = [];
@@ -120,22 +120,22 @@ export class KernelChannel implements Transport {
   constructor(model: MessageModel, ended?: AbortSignal) {
     this.#model = model;
     this.detached = isDetached(model);
-    this.#described = takeDescription(model);
+    this.#description = takeDescription(model);
     this.record = signal(recordNumber(model));
-    const listener = (message: Message, buffers?: DataView[]): void =>
+    const onMessage = (message: Message, buffers?: DataView[]): void =>
       this.#receive(message, buffers ?? []);
     // The kernel no longer answers requests about the previous record.
-    const replaced = (): void => {
+    const onRecordChange = (): void => {
       if (recordNumber(model) === this.record.peek()) return;
-      this.#giveUp();
+      this.#cancelAll();
       this.record.value = recordNumber(model);
     };
-    model.on("msg:custom", listener as never);
-    model.on(`change:${RECORD_NUMBER}`, replaced as never);
+    model.on("msg:custom", onMessage as never);
+    model.on(`change:${RECORD_NUMBER}`, onRecordChange as never);
     ended?.addEventListener("abort", () => {
-      model.off("msg:custom", listener as never);
-      model.off(`change:${RECORD_NUMBER}`, replaced as never);
-      this.#giveUp();
+      model.off("msg:custom", onMessage as never);
+      model.off(`change:${RECORD_NUMBER}`, onRecordChange as never);
+      this.#cancelAll();
     });
   }
 
@@ -143,12 +143,12 @@ export class KernelChannel implements Transport {
     name: string,
     args: object,
     signal?: AbortSignal,
-    report?: (later: ReplyProgress) => void,
+    report?: (progress: ReplyProgress) => void,
   ): Promise<Reply> {
-    const named = this.#asked(args);
-    if (named === null) return Promise.reject(abortError());
-    const described = name === "describe" && !signal?.aborted ? this.#takeDescribed() : null;
-    if (described) return Promise.resolve(described);
+    const kernelArgs = this.#kernelArgs(args);
+    if (kernelArgs === null) return Promise.reject(abortError());
+    const stored = name === "describe" && !signal?.aborted ? this.#takeDescription() : null;
+    if (stored) return Promise.resolve(stored);
     return new Promise((resolve, reject) => {
       if (signal?.aborted) {
         reject(abortError());
@@ -160,15 +160,15 @@ export class KernelChannel implements Transport {
       };
       const pending: Pending = {
         name,
-        args: named,
+        args: kernelArgs,
         ids: [],
         resolve,
         reject,
         release: () => signal?.removeEventListener("abort", abort),
         connection: "ready",
         timers: [],
-        later: null,
-        since: 0,
+        progress: null,
+        firstProgressAt: 0,
         report,
       };
       signal?.addEventListener("abort", abort);
@@ -179,7 +179,7 @@ export class KernelChannel implements Transport {
 
   retry(): void {
     for (const pending of this.#inFlight) this.#send(pending);
-    this.#report();
+    this.#notify();
   }
 
   stop(): void {
@@ -197,22 +197,22 @@ export class KernelChannel implements Transport {
   }
 
   /** Return the arguments with the kernel's stack names, or null if they name a previous record. */
-  #asked(args: object): object | null {
+  #kernelArgs(args: object): object | null {
     const { stack } = args as { stack?: unknown };
     const number = this.record.peek();
     if (typeof stack !== "string" || number === 0) return args;
-    const plain = withoutNumber(stack);
-    return withNumber(plain, number) === stack ? { ...args, stack: plain } : null;
+    const kernelName = withoutNumber(stack);
+    return withNumber(kernelName, number) === stack ? { ...args, stack: kernelName } : null;
   }
 
   /** Return the description that was sent with the widget, once, or null if it is of another record. */
-  #takeDescribed(): Reply | null {
-    const { record = 0, ...header } = this.#described ?? { record: -1 };
-    this.#described = null;
+  #takeDescription(): Reply | null {
+    const { record = 0, ...header } = this.#description ?? { record: -1 };
+    this.#description = null;
     return record === this.record.peek() ? { header, data: null } : null;
   }
 
-  #giveUp(): void {
+  #cancelAll(): void {
     for (const pending of [...this.#queue, ...this.#inFlight]) {
       this.#finish(pending);
       pending.reject(abortError());
@@ -234,25 +234,25 @@ export class KernelChannel implements Transport {
     this.#byId.set(id, pending);
     pending.timers.forEach(clearTimeout);
     pending.connection = "ready";
-    const later = (after: number, connection: Connection): ReturnType<typeof setTimeout> =>
+    const startTimer = (delay: number, connection: Connection): ReturnType<typeof setTimeout> =>
       setTimeout(() => {
         pending.connection = connection;
-        this.#report();
-      }, after);
+        this.#notify();
+      }, delay);
     pending.timers = isDetached(this.#model)
-      ? [later(WAITING_AFTER_MS, "detached")]
-      : [later(WAITING_AFTER_MS, "waiting"), later(UNANSWERED_AFTER_MS, "unanswered")];
+      ? [startTimer(WAITING_AFTER_MS, "detached")]
+      : [startTimer(WAITING_AFTER_MS, "waiting"), startTimer(UNANSWERED_AFTER_MS, "unanswered")];
     // If it cannot be sent, the timers report that there is no answer, and a retry sends it again.
     const { name, args } = pending;
     const record = this.record.peek();
-    tell(this.#model, { attnviz: "request", id, name, arguments: args, record });
+    post(this.#model, { attnviz: "request", id, name, arguments: args, record });
   }
 
   #cancel(pending: Pending): void {
-    const sent = this.#inFlight.has(pending);
+    const wasSent = this.#inFlight.has(pending);
     const ids = pending.ids;
     this.#finish(pending);
-    if (sent) for (const id of ids) tell(this.#model, { attnviz: "cancel", id });
+    if (wasSent) for (const id of ids) post(this.#model, { attnviz: "cancel", id });
     // Callers often cancel several requests together. Wait until all are removed from the queue, or
     // the queued ones would be sent only to be cancelled, and the kernel would still compute them.
     queueMicrotask(() => this.#sendNext());
@@ -264,7 +264,7 @@ export class KernelChannel implements Transport {
     for (const id of pending.ids) this.#byId.delete(id);
     this.#inFlight.delete(pending);
     this.#queue = this.#queue.filter((other) => other !== pending);
-    this.#report();
+    this.#notify();
   }
 
   #receive(message: Message, buffers: DataView[]): void {
@@ -272,9 +272,9 @@ export class KernelChannel implements Transport {
     // Unknown ids belong to another tab or to a cancelled request.
     const pending = this.#byId.get(String(message.id));
     if (!pending) return;
-    const { pending: later = null } = (message.header ?? {}) as Partial<PendingHeader>;
-    if (message.attnviz === "reply" && later !== null) {
-      this.#goOn(pending, String(message.id), later);
+    const { pending: progress = null } = (message.header ?? {}) as Partial<PendingHeader>;
+    if (message.attnviz === "reply" && progress !== null) {
+      this.#continue(pending, String(message.id), progress);
       return;
     }
     this.#finish(pending);
@@ -289,27 +289,28 @@ export class KernelChannel implements Transport {
   }
 
   /** Send a request again that the kernel has not finished. */
-  #goOn(pending: Pending, id: string, later: ReplyProgress): void {
-    const newest = pending.ids[pending.ids.length - 1] === id;
+  #continue(pending: Pending, id: string, progress: ReplyProgress): void {
+    const isNewest = pending.ids[pending.ids.length - 1] === id;
     pending.ids = pending.ids.filter((other) => other !== id);
     this.#byId.delete(id);
     // After a retry only the newest id continues.
-    if (!newest) return;
-    if (pending.later === null) pending.since = Date.now();
-    pending.later = later;
-    pending.report?.(later);
+    if (!isNewest) return;
+    if (pending.progress === null) pending.firstProgressAt = Date.now();
+    pending.progress = progress;
+    pending.report?.(progress);
     // The `report` callback may have cancelled the request.
     if (!this.#inFlight.has(pending)) return;
     this.#send(pending);
-    this.#report();
+    this.#notify();
   }
 
-  #report(): void {
+  #notify(): void {
     const states = new Set(Array.from(this.#inFlight, (pending) => pending.connection));
-    const long = [...this.#inFlight].filter(isLong);
+    const longRequests = [...this.#inFlight].filter(isLong);
     // If several are long, report the one that was requested first.
-    const stands = (["detached", "unanswered"] as const).find((each) => states.has(each));
-    const connection = stands ?? long[0]?.later ?? (states.has("waiting") ? "waiting" : "ready");
+    const problem = (["detached", "unanswered"] as const).find((state) => states.has(state));
+    const connection =
+      problem ?? longRequests[0]?.progress ?? (states.has("waiting") ? "waiting" : "ready");
     if (connection === this.#connection) return;
     this.#connection = connection;
     for (const listener of this.#listeners) listener(connection);
@@ -317,8 +318,10 @@ export class KernelChannel implements Transport {
 }
 
 /** Return whether an answer has been computed for so long that the view shows its progress. */
-function isLong({ later, since, report }: Pending): boolean {
-  return later !== null && report === undefined && Date.now() - since >= WAITING_AFTER_MS;
+function isLong({ progress, firstProgressAt, report }: Pending): boolean {
+  return (
+    progress !== null && report === undefined && Date.now() - firstProgressAt >= WAITING_AFTER_MS
+  );
 }
 
 function abortError(): DOMException {

@@ -44,19 +44,19 @@ export class Recent<V> {
 
 /** Return the cached promise for `key`, or call `make` and cache its promise. */
 export function once<V>(
-  kept: Recent<Promise<V>>,
+  cache: Recent<Promise<V>>,
   key: string,
   make: () => Promise<V>,
-  size: (made: V) => number,
+  size: (value: V) => number,
 ): Promise<V> {
-  const known = kept.get(key);
-  if (known) return known;
-  const made = make();
-  kept.set(key, made, 0);
+  const cached = cache.get(key);
+  if (cached) return cached;
+  const promise = make();
+  cache.set(key, promise, 0);
   // The size is unknown until the promise resolves.
-  made.then(
-    (value) => kept.set(key, made, size(value)),
-    () => kept.delete(key),
+  promise.then(
+    (value) => cache.set(key, promise, size(value)),
+    () => cache.delete(key),
   );
-  return made;
+  return promise;
 }

@@ -65,70 +65,70 @@ export interface WeightBlock {
   /** Cell with the largest weight in each map, and that weight. Only in maps from a kernel. */
   largest?: [number, number][];
   /** Sampling interval of a tile: one query in `every` was used. Undefined if all were used. */
-  every?: number;
+  samplingInterval?: number;
 }
 
 /** A file that the reader downloads. */
-export interface MadeFile {
+export interface ExportedFile {
   name: string;
   bytes: Uint8Array<ArrayBuffer>;
 }
 
 /** Cache size in bytes: more than twenty layers of 12 heads at 256 tokens. */
-const KEPT_BYTES = 64_000_000;
+const CACHE_BYTES = 64_000_000;
 
 /** Maximum number of cached row ranges that are searched for a block. */
 const MAX_RANGES = 8;
 
-interface Kept {
+interface CachedWeights {
   matrix: Float32Array;
   maximum: number;
   error: number;
 }
 
 /** Requested weights by head. */
-type Asked = Promise<Map<number, Kept>>;
+type PendingWeights = Promise<Map<number, CachedWeights>>;
 
 /** Split a request by heads, or also by rows, so that each reply has at most `largest` bytes. */
 export function splitRequest(request: BlockRequest, largest = MAX_REPLY_BYTES): BlockRequest[] {
   const columns = request.columns[1] - request.columns[0];
   const rows = request.rows[1] - request.rows[0];
   const rowBytes = Math.max(1, columns * bytesPerValue("float32"));
-  const headsEach = Math.floor(largest / (rowBytes * Math.max(1, rows)));
+  const headsPerPart = Math.floor(largest / (rowBytes * Math.max(1, rows)));
   const parts: BlockRequest[] = [];
-  if (headsEach >= 1) {
-    for (let i = 0; i < request.heads.length; i += headsEach) {
-      parts.push({ ...request, heads: request.heads.slice(i, i + headsEach) });
+  if (headsPerPart >= 1) {
+    for (let i = 0; i < request.heads.length; i += headsPerPart) {
+      parts.push({ ...request, heads: request.heads.slice(i, i + headsPerPart) });
     }
     return parts;
   }
-  const rowsEach = Math.max(1, Math.floor(largest / rowBytes));
+  const rowsPerPart = Math.max(1, Math.floor(largest / rowBytes));
   for (const head of request.heads) {
-    for (let start = request.rows[0]; start < request.rows[1]; start += rowsEach) {
-      const stop = Math.min(start + rowsEach, request.rows[1]);
+    for (let start = request.rows[0]; start < request.rows[1]; start += rowsPerPart) {
+      const stop = Math.min(start + rowsPerPart, request.rows[1]);
       parts.push({ ...request, heads: [head], rows: [start, stop] });
     }
   }
   return parts;
 }
 
-async function readPiece(reply: Reply): Promise<WeightBlock> {
+async function readBlock(reply: Reply): Promise<WeightBlock> {
   const header = reply.header as PieceHeader & Partial<MapsHeader> & TileHeader;
   const values = await decodeReply(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
     values.subarray(i * rows * columns, (i + 1) * rows * columns),
   );
-  const { maximum, error, sampled, largest, sampling_interval: every } = header;
-  const more = {
+  const { maximum, error, sampled, largest, sampling_interval: samplingInterval } = header;
+  const optional = {
     ...(sampled && { sampled }),
     ...(largest && { largest }),
-    ...(every !== undefined && { every }),
+    ...(samplingInterval !== undefined && { samplingInterval }),
   };
-  return { matrices, rows, columns, maximum, error, ...more };
+  return { matrices, rows, columns, maximum, error, ...optional };
 }
 
-function bytesOfPiece({ matrices, rows, columns }: WeightBlock): number {
+function bytesOfBlock({ matrices, rows, columns }: WeightBlock): number {
   return 4 * matrices.length * rows * columns;
 }
 
@@ -137,107 +137,111 @@ export class Source {
   readonly transport: Transport;
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
-  readonly #blocks: Recent<Kept>;
+  readonly #blocks: Recent<CachedWeights>;
   /** Row ranges of the cached blocks, by the other fields of their requests. */
   readonly #rows = new Map<string, Range[]>();
   /** Pending requests. A second caller with the same request waits for the first one's answer. */
-  readonly #asked = new Map<string, Promise<unknown>>();
+  readonly #pending = new Map<string, Promise<unknown>>();
   readonly #answers: Recent<unknown>;
-  readonly #described: (answer: unknown) => Description;
+  readonly #toDescription: (answer: unknown) => Description;
 
-  /** @param described converts the answer to a Description if the transport sends another format. */
+  /** @param toDescription converts the answer to a Description if the transport sends another format. */
   constructor(
     transport: Transport,
-    keptBytes = KEPT_BYTES,
-    described = (answer: unknown) => answer as Description,
+    cacheBytes = CACHE_BYTES,
+    toDescription = (answer: unknown) => answer as Description,
   ) {
     this.transport = transport;
     this.record = transport.record ?? signal(0);
-    this.#described = described;
-    this.#blocks = new Recent(keptBytes, (key) => this.#dropRows(key));
-    this.#answers = new Recent(keptBytes);
+    this.#toDescription = toDescription;
+    this.#blocks = new Recent(cacheBytes, (key) => this.#dropRows(key));
+    this.#answers = new Recent(cacheBytes);
   }
 
   /** Return the description of the record, with its number in the names of the stacks. */
   async describe(signal?: AbortSignal): Promise<Description> {
     const number = this.record.peek();
-    const described = await this.#describe(signal);
-    if (number === 0) return described;
-    const stacks = described.stacks.map((stack) => ({
+    const description = await this.#describe(signal);
+    if (number === 0) return description;
+    const stacks = description.stacks.map((stack) => ({
       ...stack,
       name: withNumber(stack.name, number),
     }));
-    return { ...described, stacks };
+    return { ...description, stacks };
   }
 
   async #describe(signal?: AbortSignal): Promise<Description> {
     const reply = await this.transport.request("describe", {}, signal);
-    if (reply.data === null) return this.#described(reply.header);
+    if (reply.data === null) return this.#toDescription(reply.header);
     // The description of a long text is deflated and comes in parts.
-    const more = async (part: number): Promise<Reply> =>
+    const requestPart = async (part: number): Promise<Reply> =>
       this.transport.request("describe", { part }, signal);
-    const bytes = await inflate(await joined(reply, more));
-    return this.#described(JSON.parse(new TextDecoder().decode(bytes)));
+    const bytes = await inflate(await joined(reply, requestPart));
+    return this.#toDescription(JSON.parse(new TextDecoder().decode(bytes)));
   }
 
   /** Return the weights of the requested heads, rows and columns of a layer. */
   async block(request: BlockRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    const found = new Map<number, Kept>();
-    const lookFor = (heads: number[]): number[] =>
+    const weightsByHead = new Map<number, CachedWeights>();
+    const takeCached = (heads: number[]): number[] =>
       heads.filter((head) => {
-        const kept = this.#blocks.get(keyOf(request, head)) ?? this.#within(request, head);
-        if (kept) found.set(head, kept);
-        return !kept;
+        const cached = this.#blocks.get(keyOf(request, head)) ?? this.#cachedRows(request, head);
+        if (cached) weightsByHead.set(head, cached);
+        return !cached;
       });
-    const take = async (asked: Asked): Promise<void> => {
-      for (const [head, kept] of await asked) found.set(head, kept);
+    const collect = async (answer: PendingWeights): Promise<void> => {
+      for (const [head, weights] of await answer) weightsByHead.set(head, weights);
     };
-    let missing = lookFor(request.heads);
+    let missing = takeCached(request.heads);
     while (missing.length > 0) {
-      const ours: number[] = [];
+      const unrequested: number[] = [];
       const waits: Promise<void>[] = [];
       for (const head of missing) {
-        const asked = this.#asked.get(keyOf(request, head));
-        if (asked) waits.push(take(asked as Asked).catch(unlessGivenUp));
-        else ours.push(head);
+        const pending = this.#pending.get(keyOf(request, head));
+        if (pending) waits.push(collect(pending as PendingWeights).catch(ignoreAbort));
+        else unrequested.push(head);
       }
-      if (ours.length > 0) {
-        const keys = ours.map((head) => keyOf(request, head));
-        waits.push(take(this.#share(keys, this.#ask({ ...request, heads: ours }, signal))));
+      if (unrequested.length > 0) {
+        const keys = unrequested.map((head) => keyOf(request, head));
+        waits.push(
+          collect(
+            this.#register(keys, this.#requestBlock({ ...request, heads: unrequested }, signal)),
+          ),
+        );
       }
       await Promise.all(waits);
       signal?.throwIfAborted();
-      missing = lookFor(missing.filter((head) => !found.has(head)));
+      missing = takeCached(missing.filter((head) => !weightsByHead.has(head)));
     }
     const rows = request.rows[1] - request.rows[0];
     const columns = request.columns[1] - request.columns[0];
-    const pieces = request.heads.map((head) => found.get(head) as Kept);
+    const results = request.heads.map((head) => weightsByHead.get(head) as CachedWeights);
     return {
-      matrices: pieces.map((piece) => piece.matrix),
+      matrices: results.map((result) => result.matrix),
       rows,
       columns,
-      maximum: Math.max(0, ...pieces.map((piece) => piece.maximum)),
-      error: Math.max(0, ...pieces.map((piece) => piece.error)),
+      maximum: Math.max(0, ...results.map((result) => result.maximum)),
+      error: Math.max(0, ...results.map((result) => result.error)),
     };
   }
 
   /** Register a pending answer under its keys, so that other callers can wait for it. */
-  #share<T>(keys: readonly string[], answer: Promise<T>): Promise<T> {
-    const asked = answer.finally(() => {
-      for (const key of keys) this.#asked.delete(key);
+  #register<T>(keys: readonly string[], answer: Promise<T>): Promise<T> {
+    const pending = answer.finally(() => {
+      for (const key of keys) this.#pending.delete(key);
     });
-    for (const key of keys) this.#asked.set(key, asked);
-    return asked;
+    for (const key of keys) this.#pending.set(key, pending);
+    return pending;
   }
 
   /** Request weights and cache them. */
-  async #ask(request: BlockRequest, signal?: AbortSignal): Asked {
+  async #requestBlock(request: BlockRequest, signal?: AbortSignal): PendingWeights {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
     // There is no limit on the size of a page's replies.
     const largest = this.transport.live ? MAX_REPLY_BYTES : Math.max(MAX_REPLY_BYTES, 4 * length);
     const parts = splitRequest(request, largest);
-    const fresh = new Map<number, Kept>();
+    const received = new Map<number, CachedWeights>();
     await Promise.all(
       parts.map(async (part) => {
         const reply = await this.transport.request("block", part, signal);
@@ -245,62 +249,62 @@ export class Source {
         const values = await decodeReply(header, dataOf(reply));
         const size = (part.rows[1] - part.rows[0]) * columns;
         part.heads.forEach((head, i) => {
-          const own = values.subarray(i * size, (i + 1) * size);
+          const weights = values.subarray(i * size, (i + 1) * size);
           const { maximum, error } = header;
-          const kept = fresh.get(head) ?? {
-            matrix: size === length ? own : new Float32Array(length),
+          const target = received.get(head) ?? {
+            matrix: size === length ? weights : new Float32Array(length),
             ...{ maximum, error },
           };
-          fresh.set(head, kept);
-          if (size < length) kept.matrix.set(own, (part.rows[0] - request.rows[0]) * columns);
+          received.set(head, target);
+          if (size < length) target.matrix.set(weights, (part.rows[0] - request.rows[0]) * columns);
         });
       }),
     );
-    for (const [head, kept] of fresh) {
-      this.#blocks.set(keyOf(request, head), kept, kept.matrix.byteLength);
+    for (const [head, entry] of received) {
+      this.#blocks.set(keyOf(request, head), entry, entry.matrix.byteLength);
       this.#noteRows(request, head);
     }
-    return fresh;
+    return received;
   }
 
   /** Return the requested rows from a cached block, or undefined if no block contains them. */
-  #within(request: BlockRequest, head: number): Kept | undefined {
+  #cachedRows(request: BlockRequest, head: number): CachedWeights | undefined {
     const [start, stop] = request.rows;
     const columns = request.columns[1] - request.columns[0];
     for (const rows of this.#rows.get(keyOf({ ...request, rows: null }, head)) ?? []) {
       if (rows[0] > start || rows[1] < stop) continue;
-      const kept = this.#blocks.get(keyOf({ ...request, rows }, head));
-      if (!kept) continue;
-      const part = [start, stop].map((row) => (row - rows[0]) * columns);
-      return { ...kept, matrix: kept.matrix.subarray(...part) };
+      const cached = this.#blocks.get(keyOf({ ...request, rows }, head));
+      if (!cached) continue;
+      const bounds = [start, stop].map((row) => (row - rows[0]) * columns);
+      return { ...cached, matrix: cached.matrix.subarray(...bounds) };
     }
     return undefined;
   }
 
   #noteRows(request: BlockOfHead & { rows: Range }, head: number): void {
     const key = keyOf({ ...request, rows: null }, head);
-    const known = this.#rows.get(key) ?? [];
-    this.#rows.set(key, [request.rows, ...known].slice(0, MAX_RANGES));
+    const ranges = this.#rows.get(key) ?? [];
+    this.#rows.set(key, [request.rows, ...ranges].slice(0, MAX_RANGES));
   }
 
   /** Remove the row range of a block that was dropped from the cache. */
   #dropRows(block: string): void {
     const [stack, layer, head, rows, columns] = JSON.parse(block) as KeyParts;
     const key = keyOf({ stack, layer, rows: null, columns }, head);
-    const other = ([start, stop]: Range): boolean => start !== rows[0] || stop !== rows[1];
-    const left = (this.#rows.get(key) ?? []).filter(other);
-    if (left.length > 0) this.#rows.set(key, left);
+    const isOther = ([start, stop]: Range): boolean => start !== rows[0] || stop !== rows[1];
+    const remaining = (this.#rows.get(key) ?? []).filter(isOther);
+    if (remaining.length > 0) this.#rows.set(key, remaining);
     else this.#rows.delete(key);
   }
 
   /** Return the maps of heads of a layer. Large maps are pooled by their maximum. */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    return this.fetch("maps", request, readPiece, bytesOfPiece, signal);
+    return this.fetch("maps", request, readBlock, bytesOfBlock, signal);
   }
 
   /** Return one tile of a matrix. Its cells may be computed from a sample of the queries. */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    return this.fetch("tile", request, readPiece, bytesOfPiece, signal);
+    return this.fetch("tile", request, readBlock, bytesOfBlock, signal);
   }
 
   /** Return a pattern's score of every head of a stack, by layer. */
@@ -329,18 +333,18 @@ export class Source {
     signal?: AbortSignal,
   ): Promise<T> {
     const key = this.#keyOf(name, request);
-    const ask = async (): Promise<T> => {
+    const send = async (): Promise<T> => {
       const answer = await read(await this.transport.request(name, request, signal));
       const bytes = bytesOf(answer);
       if (bytes !== null) this.#answers.set(key, answer, bytes);
       return answer;
     };
     for (;;) {
-      const known = this.#answers.get(key) as T | undefined;
-      if (known !== undefined) return known;
-      const asked = this.#asked.get(key) as Promise<T> | undefined;
-      if (!asked) return this.#share([key], ask());
-      const answer = await asked.catch(unlessGivenUp);
+      const cached = this.#answers.get(key) as T | undefined;
+      if (cached !== undefined) return cached;
+      const pending = this.#pending.get(key) as Promise<T> | undefined;
+      if (!pending) return this.#register([key], send());
+      const answer = await pending.catch(ignoreAbort);
       signal?.throwIfAborted();
       if (answer !== undefined) return answer;
     }
@@ -358,19 +362,19 @@ export class Source {
   async page(
     state: object,
     signal?: AbortSignal,
-    report?: (later: ReplyProgress) => void,
-  ): Promise<MadeFile> {
-    const more = async (part: number): Promise<Reply> =>
+    report?: (progress: ReplyProgress) => void,
+  ): Promise<ExportedFile> {
+    const requestPart = async (part: number): Promise<Reply> =>
       this.transport.request("page", { part, state }, signal, report);
-    const first = await more(0);
+    const first = await requestPart(0);
     const { name } = first.header as PageHeader;
-    const bytes = await joined(first, more);
+    const bytes = await joined(first, requestPart);
     return { name, bytes };
   }
 }
 
 /** Rethrow an error unless another caller aborted. Callers that still wait send the request again. */
-function unlessGivenUp(reason: unknown): undefined {
+function ignoreAbort(reason: unknown): undefined {
   if (!isAbort(reason)) throw reason;
   return undefined;
 }

@@ -31,7 +31,7 @@ export interface Transport {
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
-    report?: (later: ReplyProgress) => void,
+    report?: (progress: ReplyProgress) => void,
   ): Promise<Reply>;
   /** Sends every unanswered request again. */
   retry(): void;

@@ -1,7 +1,7 @@
 /** Strongest keys of queries, from the weights of an exported page. */
 
 import type { StackDescription, StrongestRequest } from "../protocol";
-import { meantBy, strongestOf } from "../requests/strongest";
+import { strongestOf, tokenFilter } from "../requests/strongest";
 import { larger } from "../signs";
 import type { Reply } from "../transport";
 import type { Rows } from "./rows";
@@ -15,7 +15,7 @@ export function pageStrongest(
   const numKeys = rows.shape[2];
   const queries = stack.query_tokens;
   const sides = { queries, keys: stack.key_tokens ?? queries };
-  const meant = meantBy(sides, request.leave_out, request.pair);
+  const meant = tokenFilter(sides, request.leave_out, request.pair);
   const groups =
     request.combine === "separate" ? request.heads.map((head) => [head]) : [request.heads];
   const found = groups.map((heads) => {

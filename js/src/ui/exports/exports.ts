@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import type { ReplyProgress } from "../../client/protocol";
-import type { MadeFile } from "../../client/source";
+import type { ExportedFile } from "../../client/source";
 import { toPng } from "../../draw/canvas";
 import type { Figure } from "../../draw/figure";
 import { toSvg } from "../../draw/svg";
@@ -118,7 +118,7 @@ export function useExports<S extends RecordState>(
 }
 
 /** Return the page of a view. While it is made, the reader sees the progress and can cancel. */
-async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<MadeFile> {
+async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;
   const given = new AbortController();
   const end = (): void => given.abort();

@@ -200,7 +200,8 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
         continue;
       }
       const [piece, level] = tile;
-      if (piece.every !== undefined) grid.every = Math.max(grid.every ?? 0, piece.every);
+      if (piece.samplingInterval !== undefined)
+        grid.every = Math.max(grid.every ?? 0, piece.samplingInterval);
       if (large) grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
       grid.error = Math.max(grid.error, piece.error);
       if (level > base) grid.fine = false;

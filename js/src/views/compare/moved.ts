@@ -1,7 +1,7 @@
 /** What moved in a head: of one query, from which key to which. */
 
 import type { Range } from "../../client/protocol";
-import { requestStrongest, wholeSum } from "../../client/requests/strongest";
+import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
 /** Values of a head that are loaded at most to find the query that changed most. */
@@ -131,7 +131,7 @@ async function mostChanged(
   let best: number | null = null;
   for (let query = 0; query < numQueries; query++) {
     if (absent.has(query)) continue;
-    if (best === null || wholeSum(matrix, query) > wholeSum(matrix, best)) best = query;
+    if (best === null || totalWeight(matrix, query) > totalWeight(matrix, best)) best = query;
   }
   return best;
 }

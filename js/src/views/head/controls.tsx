@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
-import { wholeSum } from "../../client/requests/strongest";
+import { totalWeight } from "../../client/requests/strongest";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import { Panel } from "../../ui/controls/menu";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
@@ -369,7 +369,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
         const keys = [...matrix.keys.slice(0, each)].filter(
           (key, i) => key >= 0 && (i === 0 || Math.abs(matrix.weights[i] as number) >= least),
         );
-        const total = wholeSum(matrix, 0) || 1;
+        const total = totalWeight(matrix, 0) || 1;
         const sum = keys.reduce((all, _, i) => all + (matrix.weights[i] as number), 0);
         const share = quantity.signed ? "" : `together ${formatShare(sum / total)} of its weight`;
         return (

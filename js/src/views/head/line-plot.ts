@@ -1,7 +1,7 @@
 /** Contents of the head view, from which its marks, captions and hints are made. */
 
 import type { TokenList } from "../../client/protocol";
-import type { Strongest } from "../../client/requests/strongest";
+import type { StrongestAnswer } from "../../client/requests/strongest";
 import { signColor } from "../../ui/colors/color-scales";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
@@ -52,7 +52,7 @@ export interface LinePlot {
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
   /** Strongest keys of the pinned query in the complete text, or null if they are not loaded. */
-  strongest: Strongest | null;
+  strongest: StrongestAnswer | null;
   /** Effects of the keys, which are drawn as bars. */
   effects?: TokenEffects | null;
   /** Function that returns whether a token matches the search, or null without a search. */

@@ -1,7 +1,7 @@
 /** Signals of the head view, from its traits to the drawn scene. */
 
 import { batch, computed, signal, untracked } from "@preact/signals";
-import { meantBy } from "../../client/requests/strongest";
+import { tokenFilter } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
@@ -75,7 +75,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
-    return meantBy(drawn, leaveOut, pairOf(drawn, state.pair.value));
+    return tokenFilter(drawn, leaveOut, pairOf(drawn, state.pair.value));
   });
   // Separate signals, because a plan of another layer must not redraw the lines before it is loaded.
   const pinnedToken = computed(() => plan.value?.token ?? null);

@@ -2,7 +2,7 @@
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { StrongestRequest } from "../../client/protocol";
-import { requestStrongest, type Strongest } from "../../client/requests/strongest";
+import { requestStrongest, type StrongestAnswer } from "../../client/requests/strongest";
 import { pairOf } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
@@ -31,7 +31,7 @@ export interface StrongKey {
  * not loaded.
  */
 export function strongestKeys(
-  strongest: Strongest | null,
+  strongest: StrongestAnswer | null,
   query: number,
   renormalize: boolean,
 ): StrongKey[] | null {
@@ -56,7 +56,7 @@ export function strongestKeys(
 export function createStrongest(
   { source, state, record }: ViewContext<HeadState>,
   plan: ReadonlySignal<Plan | null>,
-): ReadonlySignal<Strongest | null> {
+): ReadonlySignal<StrongestAnswer | null> {
   const wanted = computed<StrongestRequest | null>(() => {
     const now = plan.value;
     if (!now || now.token === null || !isWindowed(now)) return null;

@@ -3,12 +3,12 @@
 import { describe, expect, it } from "vitest";
 import type { StrongestRequest } from "../../../src/client/protocol";
 import {
-  type Meant,
   readStrongest,
   requestStrongest,
-  type Strongest,
+  type StrongestAnswer,
   splitStrongest,
   strongestOf,
+  type TokenFilter,
 } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
@@ -36,7 +36,7 @@ const request: StrongestRequest = {
   pair: "all",
 };
 
-function meant(more: Partial<Meant> = {}, keys = 6): Meant {
+function meant(more: Partial<TokenFilter> = {}, keys = 6): TokenFilter {
   return {
     leftOut: new Uint8Array(keys),
     pairQueries: new Uint8Array(keys).fill(1),
@@ -150,7 +150,7 @@ describe("the strongest keys", () => {
   it("of one query are sorted over all heads, and null for another query", () => {
     const found = strongestOf(rowAt, request, 6, meant());
     const weaker = strongestOf((row) => rowAt(row).map((value) => value / 2), request, 6, meant());
-    const all: Strongest = { rows: [0, 3], k: 2, matrices: [weaker, found] };
+    const all: StrongestAnswer = { rows: [0, 3], k: 2, matrices: [weaker, found] };
     expect(strongestKeys(all, 0, false)?.map(({ series, key }) => [series, key])).toEqual([
       [1, 0],
       [0, 0],

@@ -21,7 +21,7 @@ export class TextTransport implements Transport {
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
-    report?: (later: ReplyProgress) => void,
+    report?: (progress: ReplyProgress) => void,
   ): Promise<Reply> {
     return this.#transport.request(name, { ...args, text: this.#text }, signal, report);
   }
