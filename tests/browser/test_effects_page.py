@@ -83,7 +83,7 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: 
     rows = table(root)
     assert [row["score: effect"] for row in rows] == ["-4", "2", "-1", "0.5", "0.25", ""]
     assert MEASURE in rows[0]["score_measure"]
-    root.get_by_label("Least size, effect").fill("1")
+    root.get_by_label("Minimum size, effect").fill("1")
     page.keyboard.press("Enter")
     expect(cells).to_have_count(3)
     # By number the bars stay, each below its own head.
@@ -107,11 +107,12 @@ def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> N
         "Head 0, +0.50 (effect)",
         "Head 2, +0.25 (effect)",
     ]
-    expect(root.locator(".av-effect-note")).to_contain_text("a full bar is 4.")
-    expect(root.locator(".av-summary")).to_contain_text("Effect, largest in size at “t1”: −8.00.")
+    expect(root.locator(".av-effect-note")).to_contain_text("A full bar is 4.")
+    summary = root.locator(".av-summary")
+    expect(summary).to_contain_text("Effect, largest absolute value at “t1”: −8.00.")
     footer = root.locator(".av-footer")
     expect(footer).to_contain_text(f"leaving a token out (mask) on: {MEASURE}; noise 0.2")
-    expect(footer).to_contain_text("1 of 5 keys has no number, and no bar.")
+    expect(footer).to_contain_text("1 of 5 keys has no number and no bar.")
     drawn = bars(root)
     assert [color for color, *_ in drawn] == [POSITIVE, NEGATIVE, POSITIVE]
     assert np.allclose([width / drawn[1][2] for *_, width in drawn], [0.125, 1, 0.5], atol=0.01)

@@ -79,7 +79,7 @@ def test_a_sandbox_without_downloads_offers_the_text(
     tab.on("download", lambda download: arrived.append(download.suggested_filename))
     export(frame, "Lines drawn, CSV")
     offer = frame.get_by_role("region", name="my-model-head-view-layer-1.csv")
-    expect(offer).to_contain_text("If my-model-head-view-layer-1.csv did not arrive")
+    expect(offer).to_contain_text("If my-model-head-view-layer-1.csv was not saved")
     expect(offer).to_contain_text("its sandbox lacks allow-downloads")
     shown = offer.get_by_role("textbox").input_value()
     # It is selected, so a reader only has to copy it.
@@ -124,7 +124,7 @@ def test_where_the_sandbox_allows_it_the_file_arrives(
         export(frame, "Picture, SVG")
     assert download.value.path().read_text(encoding="utf-8").startswith("<svg")
     # The page cannot know that it did.
-    expect(frame.locator(".av-offer")).to_contain_text("did not arrive")
+    expect(frame.locator(".av-offer")).to_contain_text("was not saved")
 
 
 def test_a_readable_sandbox_is_not_asked_for_what_it_forbids(
@@ -139,7 +139,7 @@ def test_a_readable_sandbox_is_not_asked_for_what_it_forbids(
     arrived: list[str] = []
     tab.on("download", lambda download: arrived.append(download.suggested_filename))
     export(frame, "Lines drawn, CSV")
-    expect(frame.locator(".av-offer")).to_contain_text("No file: this frame does not allow")
+    expect(frame.locator(".av-offer")).to_contain_text("was not saved: this frame does not allow")
     assert arrived == []
 
 

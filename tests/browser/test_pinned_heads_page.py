@@ -43,7 +43,7 @@ def test_heads_are_ordered_and_filtered_by_the_pinned_pair(
     show(av.HeadView(record, layer=3, token="it", key="animal", order="pinned"))
     expect(page.locator(".av-head").first).to_contain_text("0.68")
     assert offered(page)[:2] == [str(head) for head in np.argsort(-weights[3])[:2]]
-    page.get_by_label("Least score, weight of the pinned tokens").fill("0.15")
+    page.get_by_label("Minimum score, weight of the pinned tokens").fill("0.15")
     page.keyboard.press("Enter")
     expect(page.locator(".av-head")).to_have_count(int((weights[3] >= 0.15).sum()))
     page.locator(".av-plot").first.press("Escape")
@@ -57,7 +57,7 @@ def test_the_heads_that_link_a_pinned_pair_are_named_and_lead_there(
     named = page.locator(".av-pinned-heads")
     layer, head = np.unravel_index(weights.argmax(), weights.shape)
     expect(named).to_contain_text(
-        f"Largest weight from “it” to “animal”, of all heads: layer {layer}, head {head} "
+        f"Largest weight from “it” to “animal” among all heads: layer {layer}, head {head} "
         f"({weights.max():.2f}), layer 5, head 11 (0.67)"
     )
     named.get_by_role("button", name="layer 5, head 11").click()

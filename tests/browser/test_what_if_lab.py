@@ -103,7 +103,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     assert notebook.evaluate("view.shown_run") == "before"
     notebook.execute("view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 1}]")
     expect(answer).to_contain_text("Without head 1.1, the next token stays “street”")
-    what_if.get_by_role("button", name="Take back: Without head 1.1").press("Enter")
+    what_if.get_by_role("button", name="Remove: Without head 1.1").press("Enter")
     expect(answer).to_contain_text("Unchanged")
     assert notebook.evaluate("view.changes") == []
     # What was answered goes along into a page, and the weights of the run that was shown.
@@ -112,7 +112,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     path.write_text(notebook.evaluate("view.to_html()"), encoding="utf-8")
     notebook.execute("view.changes, view.shown_run = [], 'before'")
     page.goto(path.as_uri())
-    tried = page.get_by_role("list", name="Changes that were tried").get_by_role("listitem")
+    tried = page.get_by_role("list", name="Tried changes").get_by_role("listitem")
     expect(tried).to_have_count(2)
     expect(tried.filter(has_text="the next token becomes “animal”")).to_have_count(1)
     sentence = page.locator(".av-sentence")
@@ -165,7 +165,7 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     notebook.execute("model_view.answer = ('street', 'animal')")
     expect(answer).to_contain_text("Logit of “street” minus logit of “animal”: 17.0 to")
     # The head that was left out has the weights of before, and says so.
-    expect(what_if).to_contain_text("A head that is left out keeps its weights")
+    expect(what_if).to_contain_text("An ablated head keeps its weights")
     notebook.execute("model_view.layer, model_view.heads = 2, [0]")
     expect(what_if).not_to_contain_text("keeps its weights")
     notebook.execute("model_view.layer, model_view.heads = 1, [0]")
@@ -186,9 +186,9 @@ def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -
     )
     what_if.get_by_role("button", name="difference").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^model:self · difference aft"))
-    expect(what_if).to_contain_text("A head that is left out keeps its weights")
+    expect(what_if).to_contain_text("An ablated head keeps its weights")
     expect(root.locator(".av-footer")).to_contain_text("Thumbnails show every difference.")
-    what_if.get_by_role("button", name="Take back: Without head 1.0").press("Enter")
+    what_if.get_by_role("button", name="Remove: Without head 1.0").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1")
     notebook.execute("model_view.shown_run = 'before'")
 

@@ -224,11 +224,9 @@ describe("a heat map of signed numbers", () => {
     const grid = { ...gridOf(values), rows: now.rows.cells, columns: now.columns.cells };
     const said = { viewport: now, grid, token: null, key: null, row: null, column: null };
     const look = { scale: "linear" as const, end: 0.8, live: true };
-    expect(coverage(said, look)).toContain(
-      "of a cell with both signs the larger in size is shown.",
-    );
+    expect(coverage(said, look)).toContain("the mean with the larger absolute value is shown.");
     const most = { ...said, viewport: { ...now, pooled: "max" as const } };
-    expect(coverage(most, look)).toContain("differences that is largest in size.");
+    expect(coverage(most, look)).toContain("differences with the largest absolute value.");
   });
 
   it("has numbers with signs in its cells, and a minus where there is less room", () => {

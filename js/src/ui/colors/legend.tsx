@@ -40,7 +40,7 @@ export function fitSwitch(
   const on = auto ? scale.end < scale.maximum : scaling.value === "largest";
   return {
     label,
-    title: `On: the scale ends at about the largest ${quantity} ${label.replace("scale to the largest ", "")}. Off: at the largest there can be.`,
+    title: `On: the scale ends at about the largest ${quantity} ${label.replace("scale to the largest ", "")}. Off: it ends at the largest possible ${quantity}.`,
     on,
     onChange: () => {
       scaling.value = on ? "whole" : "largest";

@@ -189,7 +189,9 @@ export function HeadStrip(props: HeadStripProps) {
             ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head), effects.errorOf(head))}`
             : "";
           const place = chosen.indexOf(head);
-          const from = props.maps?.sampled ? ` (map of ${props.maps.sampled.length} queries)` : "";
+          const from = props.maps?.sampled
+            ? ` (map from a sample of ${props.maps.sampled.length} queries)`
+            : "";
           // If only one head of signed numbers is chosen, the map has the colours of the signs.
           const own = place >= 0 && !(props.signed && chosen.length === 1);
           const color = own ? headColor(palette, place, chosen.length) : palette.neutral;
@@ -210,7 +212,7 @@ export function HeadStrip(props: HeadStripProps) {
               title={
                 props.single
                   ? `Head ${head}${does}${effect}${from}`
-                  : `Head ${head}${does}${effect}${from}: click to choose, double-click for it alone`
+                  : `Head ${head}${does}${effect}${from}. Click to choose it, double-click to choose only it.`
               }
               style={{ "--av-head": color, width: `${size + 6}px` }}
               onClick={() => props.onToggle(head)}
@@ -246,7 +248,7 @@ export function HeadStrip(props: HeadStripProps) {
         {effects && heads.length > 0 && (
           <EffectNote scale={effects.scale} compact={props.compact} />
         )}
-        {heads.length === 0 && <span class="av-muted">no head has this score</span>}
+        {heads.length === 0 && <span class="av-muted">no head reaches this score</span>}
       </div>
     </fieldset>
   );

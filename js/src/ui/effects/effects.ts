@@ -188,7 +188,7 @@ export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): s
   const without =
     none === 0
       ? ""
-      : ` ${none} of ${several(effects.values.length, "key")} ${has} no number, and no bar.`;
+      : ` ${none} of ${several(effects.values.length, "key")} ${has} no number and no bar.`;
   return effectsInWords(effects, "beside keys", standing) + without;
 }
 
@@ -204,15 +204,17 @@ export function tokenEffectsSpoken(
       if (Math.abs(value ?? 0) > Math.abs(effects.values[at] ?? 0)) at = i;
     });
   const text = effectText(effects, effects.values[at] ?? null);
-  const which = key === null ? "largest in size at " : "at ";
+  const which = key === null ? "largest absolute value at " : "at ";
   return `${capital(effects.name)}, ${which}${quotedAt(texts, at)}: ${text}.`;
 }
 
 /** Describe what the bars show, their direction and the value of a full bar. */
 export function effectsInWords(scale: EffectScale, where: string, standing = false): string {
-  const none = scale.end === 0 ? ", all 0" : `; a full bar is ${endText(scale)}`;
-  const sides = standing ? "down below 0, up above" : "to the left below 0, to the right above";
-  const lines = scale.spread ? " Thin lines: a standard error to either side." : "";
+  const none = scale.end === 0 ? ", all 0" : `. A full bar is ${endText(scale)}`;
+  const sides = standing
+    ? "negative downwards, positive upwards"
+    : "negative to the left, positive to the right";
+  const lines = scale.spread ? " Thin lines show one standard error on each side." : "";
   const note = (scale.note === "" ? "" : ` ${capital(scale.note)}.`) + lines;
   return `Bars ${where}: ${scale.name}, ${sides}${none}.${note}`;
 }

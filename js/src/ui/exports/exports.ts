@@ -30,12 +30,13 @@ const LACKS = "this frame does not allow downloads (its sandbox lacks allow-down
 
 /** Return a file that the reader can save without a download. */
 async function offeredFile(name: string, file: Blob, allowed: false | null): Promise<OfferedFile> {
-  const begin = allowed === null ? `If ${name} did not arrive, ${LACKS}` : `No file: ${LACKS}`;
+  const begin =
+    allowed === null ? `If ${name} was not saved, ${LACKS}` : `${name} was not saved: ${LACKS}`;
   if (file.type === "image/png") {
-    const words = `${begin}. Save the picture by its own menu: right-click, or press it long.`;
+    const words = `${begin}. Save the picture with its context menu (right-click or long press).`;
     return { name, words, content: { picture: await dataAddress(file) } };
   }
-  const words = `${begin}. The text is selected: copy it and paste it into a file of the name ${name}.`;
+  const words = `${begin}. The text is selected. Copy it and paste it into a file named ${name}.`;
   return { name, words, content: { text: await file.text() } };
 }
 

@@ -13,7 +13,8 @@ export function printPicture(
   frame.style.cssText = `position: fixed; right: 100%; width: ${width}px; height: ${height}px`;
   document.body.append(frame);
   const [inside, page] = [frame.contentWindow, frame.contentDocument];
-  if (!inside || !page) throw new Error("This page does not allow a frame, so nothing is printed.");
+  if (!inside || !page)
+    throw new Error("The PDF export needs a frame, which this page does not allow.");
   const style = page.createElement("style");
   style.textContent = `
     @page { size: ${width}px ${height}px; margin: 0 }

@@ -158,7 +158,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
 
 /** Insert the shortcuts of undo before the last shortcut of a view. */
 function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
-  return [...keys.slice(0, -1), ["Ctrl-Z", "undo; with Shift: redo"], ...keys.slice(-1)];
+  return [...keys.slice(0, -1), ["Ctrl-Z", "undo, with Shift: redo"], ...keys.slice(-1)];
 }
 
 /** Render text for screen readers only. They read it when it changes. */
@@ -367,7 +367,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
             class="av-least"
             type="number"
             step="0.05"
-            aria-label={`Least ${
+            aria-label={`Minimum ${
               order === context.record.headEffects.value?.name ? "size" : "score"
             }, ${orderLabel(order)}`}
             value={state.least_score.value ?? ""}
@@ -447,10 +447,10 @@ interface FrameProps {
 }
 
 const STANDS: { [connection in Connection & string]?: string } = {
-  unanswered: "The kernel does not answer: it is busy or gone. What is drawn stays.",
+  unanswered: "The kernel does not answer. It is busy or gone. The picture stays.",
   detached:
-    "This view was stored without its kernel, which has its weights. In a notebook, run its cell " +
-    'again. For readers without a kernel use view.snapshot() or view.save("view.html").',
+    "This view was stored without its kernel, which has the weights. In a notebook, run the cell " +
+    'again. For readers without a kernel, use view.snapshot() or view.save("view.html").',
 };
 
 /** Render an error or a lost connection, which remains until the reader acts. */
@@ -496,7 +496,11 @@ function Passing({
               {/* Screen readers read this once instead of at every percent. */}
               <span class="av-unseen">The kernel computes {connection.doing}.</span>
               <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
-              <button type="button" title="Stop what takes long; other parts stay" onClick={onStop}>
+              <button
+                type="button"
+                title="Cancel the computation. Other parts of the view stay."
+                onClick={onStop}
+              >
                 Cancel
               </button>
             </>
@@ -513,12 +517,9 @@ function Passing({
 function Waiting({ job }: { job: Job }) {
   return (
     <div class="av-standing av-job">
-      <progress
-        aria-label="The page that is being made"
-        {...(job.done !== null && { value: job.done })}
-      />
+      <progress aria-label="Progress of the page" {...(job.done !== null && { value: job.done })} />
       <span>{job.text}</span>
-      <button type="button" title="Stop, and free what was computed" onClick={job.cancel}>
+      <button type="button" title="Cancel the page and discard its data" onClick={job.cancel}>
         Cancel
       </button>
     </div>
@@ -543,7 +544,7 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
     <div class={`av-standing av-job av-generating${failed ? " av-error" : ""}`}>
       {!failed && (
         <progress
-          aria-label="Tokens that have come"
+          aria-label="Produced tokens"
           {...(now.most !== null && { value: now.came, max: now.most })}
         />
       )}
@@ -553,7 +554,7 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
         {failed ? generatingInWords(now) : "Generating."}
       </span>
       {!failed && (
-        <button type="button" title="End it; the tokens that have come stay" onClick={stop}>
+        <button type="button" title="Stop generating. Tokens so far are kept." onClick={stop}>
           Stop
         </button>
       )}

@@ -187,7 +187,7 @@ export function rolesInWords(roles: NamedHeads | null, stack: StackDescription):
     return `${name} ${of.slice(0, MOST_NAMED).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
   });
   const has = count === 1 ? "head has" : "heads have";
-  return `${count} of ${all} ${has} a role, found over a corpus and not in what is shown (layer.head): ${named.join("; ")}.`;
+  return `${count} of ${all} ${has} a role, found over a corpus, not in this text (layer.head): ${named.join("; ")}.`;
 }
 
 /** Approximate width of a letter in a role's name, in pixels. */
@@ -215,7 +215,7 @@ export function RoleLine(props: {
   });
   const more = labels.length - MOST_IN_LINE;
   return (
-    <p class="av-muted av-role-line" title="Found over a corpus of texts, and not in this one">
+    <p class="av-muted av-role-line" title="Found over a corpus, not in this text">
       Over the corpus:{" "}
       {labels.length === 0
         ? heads.length === 1

@@ -41,7 +41,7 @@ export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) 
     );
   return (
     <p class="av-muted av-pinned-heads">
-      {`Largest ${quantity.name} from ${from} to ${to}, of all heads: `}
+      {`Largest ${quantity.name} from ${from} to ${to} among all heads: `}
       {heads.map(({ layer, head, score }, i) => (
         <span key={`${layer}.${head}`}>
           {i > 0 && ", "}

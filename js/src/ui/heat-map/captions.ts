@@ -201,7 +201,7 @@ export function sentence(input: CaptionInput): string {
       ? `${where} Largest ${name} to ${key}: from ${from}, ${number}.`
       : `${where} ${key} gets most from ${from}: ${number}.`;
   }
-  if (!input.grid.fine) return `${where} Finer cells are on their way.`;
+  if (!input.grid.fine) return `${where} Loading finer cells.`;
   const [best] = strongestCells(input.grid, 1);
   if (!best) return `${where} No ${name} is in sight.`;
   const strongest = signed ? `Largest ${name}` : "Strongest";
@@ -324,7 +324,7 @@ export function nothingInWords(
   // Pages with signed numbers may contain only the largest absolute values.
   const left = stack.signed && stack.embedded?.form === "strongest";
   const least = left ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
-  return `less than ${plainNumber(roundedUp(least))}${stack.signed ? " in size" : ""}`;
+  return `less than ${plainNumber(roundedUp(least))}${stack.signed ? " in absolute value" : ""}`;
 }
 
 /** Return the second sentence: what is visible, what a cell is, and what the colours leave out. */
@@ -359,17 +359,17 @@ export function coverage(
     if (!quantity.signed) {
       parts.push(`Each cell is the ${viewport.pooled === "max" ? "maximum" : "mean"} of ${of}.`);
     } else if (viewport.pooled === "max") {
-      parts.push(`Each cell is the one of ${of} that is largest in size.`);
+      parts.push(`Each cell is the one of ${of} with the largest absolute value.`);
     } else {
       parts.push(
-        `Each cell is the mean of ${of}, those of one sign alone: of a cell with both signs the larger in size is shown.`,
+        `Each cell is the mean of ${of}. Positive and negative numbers are averaged separately, and the mean with the larger absolute value is shown.`,
       );
     }
     const reaches = [rows, columns].some(
       ({ window, extent }) => window[0] < extent[0] || window[1] > extent[1],
     );
     if (reaches && viewport.pair !== "all") {
-      parts.push("Cells at the border of the two sentences hold tokens of both.");
+      parts.push("Cells at the border of the two sentences contain tokens of both.");
     }
   } else if (whole) {
     const one = viewport.heads.length === 1;
@@ -377,7 +377,7 @@ export function coverage(
   }
   if (grid.values.some((weight) => weight === 0)) {
     const least = grid.error > 0 ? ` or ${nothingInWords(grid, viewport.stack)}` : "";
-    const ahead = viewport.stack.causal ? "; no query looks ahead" : "";
+    const ahead = viewport.stack.causal ? "; no query attends to later keys" : "";
     parts.push(`Blank: no ${quantity.name}${least}${ahead}.`);
   }
   if (look.scale === "log") {
@@ -410,7 +410,7 @@ export function coverage(
   }
   if (input.effects) {
     parts.push(tokenEffectsInWords(input.effects, true));
-    if (columns.level > 0) parts.push("Of several keys the bar is of the largest in size.");
+    if (columns.level > 0) parts.push("The bar of several keys shows the largest absolute value.");
   }
   // In a live view, the line below all captions names the changed run.
   if (!look.live) parts.push(changedInWords(viewport.stack));

@@ -83,7 +83,7 @@ export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
     Math.abs(value) < 5e-5 ? writtenSmall(quantity, value) : written(quantity, value, decimals);
   const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
   const weight = Number.isNaN(value)
-    ? "on its way"
+    ? "loading"
     : error === 0 && every === undefined
       ? `${name}  ${formatExact(value, quantity)}, exact`
       : value === 0

@@ -92,7 +92,7 @@ export function headingOf({ question, grid, queries, keys, quantity }: HeatCapti
     return `${numbers} of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
   if (side === "key") return `${numbers} on ${quotedAt(keys.text, token)} from each patch`;
   if (quantity?.signed) {
-    return `Mean ${quantity.name} over all ${queries.text.length} queries, where signs may cancel`;
+    return `Mean ${quantity.name} over all ${queries.text.length} queries (signs may cancel)`;
   }
   return `Attention received: the mean over all ${queries.text.length} queries`;
 }

@@ -212,8 +212,8 @@ export function createImagePanel<S extends RecordState>(
     if (!now || !grid) return "";
     const role = queryGridOf(now, grid) ? "query" : "key";
     return now.token === null
-      ? `Click a patch to choose it as the ${role}${role === "query" ? ", or any other query" : ""}.`
-      : "Click a patch to choose another; Esc clears.";
+      ? `Click a patch to choose it as the ${role}${role === "query" ? ". You can also choose any other query" : ""}.`
+      : "Click a patch to choose another. Esc clears the choice.";
   });
   const content = computed<PanelContent | null>(
     () =>

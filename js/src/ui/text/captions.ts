@@ -282,8 +282,8 @@ export function embeddedInWords(
   return (
     `This page contains each query’s strongest keys: ${shareOf(embedded)} of ${wholeOf(stack)}, ${largest}. ` +
     (stack?.signed
-      ? "Its other keys are shown as 0."
-      : "What is left of a query is spread evenly over its other keys.")
+      ? "Other keys are shown as 0."
+      : "The remaining weight of a query is spread evenly over its other keys.")
   );
 }
 

@@ -126,7 +126,7 @@ export function TokenSearch(props: {
   const count = counted(length);
   return (
     <SearchField
-      title="A part of a token, in quotes the whole, or # and its number; Enter and Shift-Enter: next, previous"
+      title="Part of a token, a whole token in quotes, or # and its number. Enter: next match. Shift-Enter: previous match."
       value={search.value}
       onInput={(text) => {
         at.value = -1;

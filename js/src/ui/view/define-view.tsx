@@ -287,7 +287,7 @@ function fromPage(
 }
 
 function noSource(): never {
-  throw new Error("A widget and an exported page take bundles of their own.");
+  throw new Error("Widgets and exported pages need separate bundles.");
 }
 
 /** Return a signal that aborts with `outer`, and a function that aborts it earlier. */

@@ -47,7 +47,7 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
   if (!header)
     return [
       live
-        ? "share of the value norm and effect of cutting it: on their way"
+        ? "share of the value norm and effect of cutting it: loading"
         : "share of the value norm and effect of cutting it: not in this page",
     ];
   const { model, share, share_problem: why, cuts, noise } = header;
@@ -55,7 +55,7 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
     return [
       "share of the value norm and effect of cutting it: open “What if the attention were changed?”",
     ];
-  const norm = share === null ? `not known: ${why}` : formatWeight(share);
+  const norm = share === null ? `unknown: ${why}` : formatWeight(share);
   const effects = cuts.map(({ description: words, measure }) =>
     measure === named ? words : `${words} (${measure})`,
   );

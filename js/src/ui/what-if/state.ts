@@ -78,13 +78,13 @@ export function whyUnchanged(changes: readonly RequestedChange[], selection: Sel
     (change.layer ?? 0) < layer || (change.kind !== "ablate" && isHere(change));
   if (changes.some(reaches)) return "";
   const why = changes.some(isHere)
-    ? "A head that is left out keeps its weights, and only its output is 0"
-    : "These weights are computed before the change, or beside it";
+    ? "An ablated head keeps its weights, and only its output is 0"
+    : "These weights are computed before the change or parallel to it";
   const where =
     layer === layers.at(-1)
       ? "No later layer is in this view."
-      : "Later layers show what the change does.";
-  return `${why}: they are the same as before, and their difference is 0. ${where}`;
+      : "Later layers show the effect of the change.";
+  return `${why}. The weights are the same as before, and their difference is 0. ${where}`;
 }
 
 /** Describe a change briefly. */

@@ -12,8 +12,8 @@ import { isFunction, measuredOf, type ShownRun } from "./changed-run";
 import { changeInWords, offeredAt, type Reach, whyUnchanged, withChange } from "./state";
 
 export const CAVEAT =
-  "One way of leaving it out. The model never saw this state in training; other heads may make up " +
-  "for it: an effect of zero proves nothing.";
+  "This is one of several ways to remove it. The model never saw this state in training, and other " +
+  "heads may compensate. An effect of zero proves nothing.";
 
 /**
  * Purpose of the bundle (see `ui/view/define-view.tsx`). A page has no kernel that could run a
@@ -66,8 +66,7 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
         ))}
       </fieldset>
       <span class="av-muted" role="status">
-        {changedRun.problem.value ??
-          (waits && context.source.transport.live ? "On its way …" : why)}
+        {changedRun.problem.value ?? (waits && context.source.transport.live ? "Loading …" : why)}
       </span>
     </div>
   );
@@ -81,8 +80,8 @@ function Tried({ context }: { context: ViewContext<RecordState> }) {
   const changes = state.changes.value;
   return (
     <details class="av-what-if" open>
-      <summary>What the model answered where its attention was changed</summary>
-      <ul aria-label="Changes that were tried">
+      <summary>Answers of the model with changed attention</summary>
+      <ul aria-label="Tried changes">
         {outcomes.map((each) => {
           const chosen = same(each.changes, changes);
           return (
@@ -168,7 +167,7 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   );
 }
 
-const DEFAULT_ANSWER = "likeliest before minus likeliest other after";
+const DEFAULT_ANSWER = "most likely before minus most likely other after";
 
 /**
  * Render the choice of the measured answer: one of the most likely tokens, or text typed by the
@@ -266,8 +265,8 @@ function Chips({
             <button
               type="button"
               class="av-chip"
-              aria-label={`Take back: ${words}`}
-              title="Take this change back"
+              aria-label={`Remove: ${words}`}
+              title="Remove this change"
               onClick={() => remove(i)}
             >
               {words} <span aria-hidden="true">×</span>

@@ -125,7 +125,7 @@ describe("the strongest keys of a page", () => {
     expect(precision(0, { embedded: { form: "vectors", covered: 1, error: 0 } })).toBe("exact");
     expect(embeddedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
       "This page contains each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
-        "What is left of a query is spread evenly over its other keys.",
+        "The remaining weight of a query is spread evenly over its other keys.",
     );
     expect(embeddedInWords({ form: "vectors", covered: 1, error: 0 })).toBe(
       "This page contains queries and keys, and computes the weights from them: exact.",

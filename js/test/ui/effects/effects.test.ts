@@ -113,10 +113,10 @@ describe("the words of effects", () => {
 
   it("say where zero is, where bars end and what is measured", () => {
     expect(effectsInWords(scale, "below heads")).toBe(
-      "Bars below heads: effect, to the left below 0, to the right above; a full bar is 14.9. Effect of x; noise 0.01.",
+      "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01.",
     );
     expect(effectsInWords({ ...scale, note: "", end: 0 }, "beside keys", true)).toBe(
-      "Bars beside keys: effect, down below 0, up above, all 0.",
+      "Bars beside keys: effect, negative downwards, positive upwards, all 0.",
     );
   });
 });
@@ -137,7 +137,7 @@ describe("standard errors", () => {
     expect(effectText(effects, -14, 0.15)).toBe("−14.0 ± 0.15");
     expect(effectText(effects, -14, null)).toBe("−14.0");
     expect(effectText(effects, null, 0.1)).toBe("none");
-    const words = "Thin lines: a standard error to either side.";
+    const words = "Thin lines show one standard error on each side.";
     expect(effectsInWords(effects, "below heads")).toContain(words);
     expect(effectsInWords({ ...effects, spread: false }, "below heads")).not.toContain(words);
   });
@@ -181,8 +181,10 @@ describe("effects of keys", () => {
   });
 
   it("are said, and where there are none", () => {
-    expect(tokenEffectsInWords(effects, false)).toContain("1 of 3 keys has no number, and no bar.");
-    expect(tokenEffectsSpoken(effects, texts, null)).toBe("Effect, largest in size at “b”: −3.00.");
+    expect(tokenEffectsInWords(effects, false)).toContain("1 of 3 keys has no number and no bar.");
+    expect(tokenEffectsSpoken(effects, texts, null)).toBe(
+      "Effect, largest absolute value at “b”: −3.00.",
+    );
     expect(tokenEffectsSpoken(effects, texts, 2)).toBe("Effect, at “a” (2): none.");
   });
 

@@ -52,7 +52,7 @@ describe("roles of heads", () => {
 
   it("are counted in a caption that says that this text does not show them", () => {
     expect(rolesInWords(roles, stack)).toBe(
-      "3 of 6 heads have a role, found over a corpus and not in what is shown (layer.head): " +
+      "3 of 6 heads have a role, found over a corpus, not in this text (layer.head): " +
         "previous token 2.1; induction 5.0, 5.2.",
     );
     expect(rolesInWords(null, stack)).toBe("");

@@ -101,7 +101,9 @@ describe("words", () => {
 
   it("say that cells are pooled, what is masked and which rows are empty", () => {
     const causal = viewport(2, 2, {}, { causal: true });
-    expect(coverage({ ...said([1, 0, 0.5, 0.5], causal) }, look)).toContain("no query looks ahead");
+    expect(coverage({ ...said([1, 0, 0.5, 0.5], causal) }, look)).toContain(
+      "no query attends to later keys",
+    );
     const empty = said([0, 0, 0.5, 0.5], small);
     expect(emptyQueries(small, empty.grid)).toBe(1);
     expect(coverage(empty, look)).toContain("1 query has no weight at all.");

@@ -146,7 +146,7 @@ describe("tiles of a long matrix", () => {
     expect([grid.missing, grid.fine]).toEqual([0, false]);
     // Cells that stand in for finer ones are not what is strongest.
     const said = { viewport: moved, grid, token: null, key: null, row: null, column: null };
-    expect(sentence(said)).toBe("Layer 0, head 1. Finer cells are on their way.");
+    expect(sentence(said)).toBe("Layer 0, head 1. Loading finer cells.");
   });
 });
 

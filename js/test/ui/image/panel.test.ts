@@ -32,7 +32,7 @@ describe("what is said", () => {
     expect(headingOf(input)).toBe("Differences of “word” on the image");
     expect(heatInWords(changed, input)).toBe("Largest difference: “0,1”, −0.300 (less).");
     expect(headingOf({ ...input, question: { ...question, side: null } })).toBe(
-      "Mean difference over all 8 queries, where signs may cancel",
+      "Mean difference over all 8 queries (signs may cancel)",
     );
   });
 

@@ -206,7 +206,7 @@ it("cuts the pinned edge, and collects changes that can be taken back", async ()
   await press("Hide the token “the” (0)");
   await said("Answer to 3 changes.");
   expect(asked.at(-1)?.map((each) => each.kind)).toEqual(["knockout", "ablate", "hide"]);
-  await press("Take back: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
+  await press("Remove: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
   await said("Answer to 2 changes.");
   expect(asked.at(-1)?.map((each) => each.kind)).toEqual(["ablate", "hide"]);
   // What was answered before is not asked again.
@@ -305,15 +305,15 @@ it("says why the weights of a head are those of before", () => {
   const why = (change: Partial<RequestedChange>, where: Partial<typeof selection> = {}): string =>
     whyUnchanged([{ ...ablate, ...change }], { ...selection, ...where });
   expect(why({})).toBe(
-    "A head that is left out keeps its weights, and only its output is 0: they are the same as " +
-      "before, and their difference is 0. Later layers show what the change does.",
+    "An ablated head keeps its weights, and only its output is 0. The weights are the same as " +
+      "before, and their difference is 0. Later layers show the effect of the change.",
   );
   expect(why({}, { layer: 2 })).toBe("");
   expect(why({ layer: 2 }, { layer: 2 })).toContain("No later layer is in this view.");
   expect(why({ layer: 2 })).toContain("These weights are computed before the change");
-  expect(why({ head: 1 })).toContain("or beside it");
+  expect(why({ head: 1 })).toContain("or parallel to it");
   expect(why({ kind: "hide", layer: null, head: null })).toBe("");
-  expect(why({ kind: "hide", layer: 1, head: 3 })).toContain("or beside it");
+  expect(why({ kind: "hide", layer: 1, head: 3 })).toContain("or parallel to it");
   expect(why({ kind: "knockout" })).toBe("");
   // All layers: the first has nothing before it.
   expect(why({ layer: null })).toBe("");
@@ -388,7 +388,7 @@ it("says of a pinned pair weight, norm, effect and noise, in this order", async 
 it("says why a share of the value norm is not known, and on a page what was measured", () => {
   const cuts = [{ description: "cut before the softmax 1 to 2", measure: "logit" }];
   expect(edgeInWords({ ...READY, share_problem: "no projection", cuts }, false)).toEqual([
-    "share of the value norm not known: no projection",
+    "share of the value norm unknown: no projection",
     "effect: cut before the softmax 1 to 2 (logit)",
   ]);
 });
