@@ -61,7 +61,7 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: 
         "Layer 1, head 0, effect none",
     ]
     expect(root).to_contain_text("By effect, ordered by size: all 6 heads.")
-    expect(root).to_contain_text(f"Effect of taking a head away on: {MEASURE}; noise 3.4e−6.")
+    expect(root).to_contain_text(f"Effect of removing a head on: {MEASURE}; noise 3.4e−6.")
     expect(root.locator(".av-legends")).to_contain_text("−40+4bars below heads: effect")
     # Where the bars lie says the sign without their colour.
     places = cells.evaluate_all(
@@ -111,7 +111,7 @@ def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> N
     summary = root.locator(".av-summary")
     expect(summary).to_contain_text("Effect, largest absolute value at “t1”: −8.00.")
     footer = root.locator(".av-footer")
-    expect(footer).to_contain_text(f"leaving a token out (mask) on: {MEASURE}; noise 0.2")
+    expect(footer).to_contain_text(f"removing a token (mask) on: {MEASURE}; noise 0.2")
     expect(footer).to_contain_text("1 of 5 keys has no number and no bar.")
     drawn = bars(root)
     assert [color for color, *_ in drawn] == [POSITIVE, NEGATIVE, POSITIVE]

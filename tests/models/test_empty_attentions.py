@@ -59,7 +59,7 @@ def test_the_model_itself_is_asked_for(use: Callable[[Any], Any], outputs: Any) 
 def test_an_output_that_was_not_asked_for_weights(model: Any) -> None:
     with torch.no_grad():
         outputs = model(torch.tensor([[1, 2, 3]]))
-    with pytest.raises(TypeError, match=f"what a model gave, without weights: .*{WAY_OUT}"):
+    with pytest.raises(TypeError, match=f"the output of a model, without weights: .*{WAY_OUT}"):
         av.show_head_view(outputs, tokens=TOKENS)
 
 
@@ -75,5 +75,5 @@ def test_the_ways_out_work(model: Any) -> None:
     own = av.AttentionRecord.from_weights(returned.attentions, TOKENS).to_numpy()
     for one, other in zip(captured, own, strict=True):
         assert one == pytest.approx(other, abs=1e-5)
-    with pytest.raises(TypeError, match=r"give its weights, outputs\.attentions, with tokens="):
+    with pytest.raises(TypeError, match=r"Pass its weights, outputs\.attentions, with tokens="):
         av.show_head_view(returned, tokens=TOKENS)

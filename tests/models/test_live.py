@@ -228,7 +228,7 @@ def test_in_a_script_the_call_waits_for_the_end(monkeypatch: pytest.MonkeyPatch)
     ("options", "error", "said"),
     [
         ({}, ValueError, "generate= is missing"),
-        ({"generate": 3, "words": True}, ValueError, "live=True and words= do not go together"),
+        ({"generate": 3, "words": True}, ValueError, "live=True cannot be combined with words="),
         ({"generate": 3, "live": 1}, TypeError, "live=1 must be True or False"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> 
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        ((), {}, TypeError, "texts is missing: what the model reads"),
+        ((), {}, TypeError, "texts is missing. Pass the texts that the model reads"),
         (([],), {}, ValueError, "text"),
         (("one text",), {}, TypeError, "list"),
         ((TEXTS,), {"max_points": "keys"}, TypeError, "max_points='keys' must be a whole number"),
@@ -118,12 +118,12 @@ def test_what_a_model_cannot_read_is_refused(
 @pytest.mark.parametrize(
     ("given", "options", "error", "message"),
     [
-        (corpus([4, 5]), {"texts": TEXTS}, TypeError, "model is a corpus.*leave out texts"),
-        (corpus([4, 5]), {"max_points": 5}, TypeError, "leave out max_points"),
-        (corpus([4, 5]), {"tokenizer": object()}, TypeError, "leave out tokenizer"),
-        ([record(4)], {"texts": TEXTS}, TypeError, "model is records.*leave out texts"),
-        ([record(4)], {"layers": [0]}, TypeError, "leave out layers"),
-        (record(4), {}, TypeError, r"give a list of the records of several texts, \[record\]"),
+        (corpus([4, 5]), {"texts": TEXTS}, TypeError, "model is a corpus.*Omit texts"),
+        (corpus([4, 5]), {"max_points": 5}, TypeError, "Omit max_points"),
+        (corpus([4, 5]), {"tokenizer": object()}, TypeError, "Omit tokenizer"),
+        ([record(4)], {"texts": TEXTS}, TypeError, "model is a list of records.*Omit texts"),
+        ([record(4)], {"layers": [0]}, TypeError, "Omit layers"),
+        (record(4), {}, TypeError, r"Pass a list of the records of several texts, \[record\]"),
         ([given_record()], {}, ValueError, "only weights"),
         ([], {}, ValueError, "empty list"),
         ((shares(2, 3, 3),), {"texts": words(3)}, TypeError, "weights alone have no queries"),
@@ -150,7 +150,7 @@ def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyP
         ({"dimensions": 7}, "dimensions=7 must be from 2 to 3", 0),
         ({"include_layers": 3.5}, r"include_layers=3\.5 must be a list of whole numbers", 0),
         ({"layer": "last"}, "layer='last'", 0),
-        ({"heads": "most"}, "heads='most': give a whole number, a list", 0),
+        ({"heads": "most"}, "heads='most': pass an integer, a list", 0),
         ({"layer": 99}, "layer=99", 1),
         ({"layer": 1, "heads": [9]}, r"heads=\[9\]: layer 1 of stack 'self' has heads 0 to 3", 1),
         ({"stack": "cross"}, "stack='cross'", 1),

@@ -148,5 +148,5 @@ def test_views_and_corpora_take_it(
     corpus = av.extract_corpus(model, ["The cat sat.", LONG], tokenizer=tokenizer, truncation=20)
     assert len(corpus) == 2
     assert "the first 20 of its 1,302" in " ".join(corpus.notes)
-    with pytest.raises(TypeError, match=r"model is a record, .*; leave out truncation"):
+    with pytest.raises(TypeError, match=r"model is a record, .* Omit truncation"):
         av.show_head_view(view.record, truncation=True)

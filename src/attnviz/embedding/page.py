@@ -452,8 +452,8 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
         _QUERY_KEY_COLORS,
         says,
         lambda _: (
-            "Where both fall together the more frequent is seen, and darker is more. Tokens, "
-            "texts and other projections are in the interactive view."
+            "Cells with both have the colour of the more frequent, and darker cells have more "
+            "points. Tokens, texts and other projections are in the interactive view."
         ),
         sides=(40, 32, 24, *SIDES),
     )
@@ -489,9 +489,9 @@ def _too_large(
     ways = []
     if grows[1]:
         saved = format_megabytes(grows[1])
-        ways.append(f"leave the lines out with top_keys=0, which saves about {saved} MB")
+        ways.append(f"omit the lines with top_keys=0, which saves about {saved} MB")
     if 2 <= fitting < most:
-        ways.append(f"make the corpus with max_points={fitting:_}")
+        ways.append(f"create the corpus with max_points={fitting:_}")
     if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
         ways.append("choose layers with include_layers=[...]")
     ways.append(f"allow it with max_mb={format_megabytes(size)}")

@@ -190,8 +190,8 @@ def check_corpus(corpus: object) -> None:
     """Raise TypeError for anything but a corpus. The message says what to pass."""
     if not isinstance(corpus, Corpus):
         raise TypeError(
-            "corpus must be a Corpus, such as attnviz.extract_corpus(model, texts) gives, or "
-            f"attnviz.Corpus([record, ...]) of records; got {type(corpus).__name__}"
+            f"corpus must be a Corpus, got {type(corpus).__name__}. Create one with "
+            "attnviz.extract_corpus(model, texts) or attnviz.Corpus([record, ...])."
         )
 
 

@@ -45,7 +45,7 @@ _FEWEST = 5
 _EXAGGERATION = 12
 _EARLY, _LATE = 250, 500
 _EVERY = 10
-_UNSEEN = "; until the last the plot shows the principal components"
+_UNSEEN = "; the plot shows the principal components until the end"
 # From this many points on, interpolation of the repulsion (Linderman et al. 2019) is faster than a
 # tree of the points (Barnes-Hut, van der Maaten 2014). It supports only two dimensions.
 _INTERPOLATED = 5000
@@ -297,7 +297,7 @@ def as_points(points: Any) -> NDArray[np.float32]:
     try:
         given = np.asarray(points)
     except ValueError:
-        raise ValueError("points must have rows of the same length, one a point") from None
+        raise ValueError("points must have rows of the same length, one per point") from None
     if given.dtype.kind not in "fiu":
         raise TypeError(
             f"points must be an array of numbers, (points, dimensions); got "
@@ -328,8 +328,8 @@ def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
     finite = np.isfinite(points).all(axis=1)
     if not finite.all():
         raise ValueError(
-            f"points: {np.count_nonzero(~finite)} of {len(points)} are not finite numbers, so no "
-            "distance from them is known; leave them out"
+            f"points: {np.count_nonzero(~finite)} of {len(points)} are not finite numbers. Remove "
+            "them."
         )
     rows = points.astype(np.float64)
     caveat = ""
@@ -340,14 +340,14 @@ def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
         if empty.any():
             rows = np.hstack([rows, empty[:, None].astype(np.float64)])
             caveat = (
-                f"{np.count_nonzero(empty)} of {len(rows)} vectors have no length and so no "
-                "direction: they are laid out as at right angles to all others"
+                f"{np.count_nonzero(empty)} of {len(rows)} vectors have length 0 and no "
+                "direction: they are placed at right angles to all others"
             )
     else:
         rows /= float(np.abs(rows).max()) or 1.0
     if len(rows) > 1 and float(np.abs(rows - rows[0]).max()) <= _ROUNDING:
         alike = "have the same direction" if metric == "cosine" else "are the same"
-        raise ValueError(f"points: all {len(rows)} {alike}, so there is nothing to lay out")
+        raise ValueError(f"points: all {len(rows)} {alike}, so there is nothing to project")
     return Space(rows.astype(np.float32), metric, caveat)
 
 
@@ -402,7 +402,7 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
     count = len(space.rows)
     neighbours = min(settings.neighbors, count - 1)
     if neighbours < settings.neighbors:
-        run.add_caveat(f"with {count} points there are {neighbours} neighbours to join one with")
+        run.add_caveat(f"with {count} points, {neighbours} neighbours are used")
     epochs = 500 if count <= 10_000 else 200
     start = space.start(settings.dimensions, settings.seed)
     run.begin(start, epochs)

@@ -150,14 +150,14 @@ def _why(code: int, errors: IO[bytes]) -> str:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         why = f"it was ended by the signal {name}"
         if name == "SIGKILL":
-            why += ", as happens where memory runs out: take fewer points"
+            why += ", as happens when memory runs out. Use fewer points"
     else:
         why = f"it ended with code {code}"
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
         if lines:
             why += f" ({lines[-1].strip()})"
-    return f"the process that lays the points out stopped: {why}"
+    return f"the projection process stopped: {why}"
 
 
 def main() -> int:
@@ -185,7 +185,7 @@ def main() -> int:
     try:
         project(points, ProjectionSettings(**settings), frame=tell)
     except MemoryError:
-        problem = "there is not enough memory to lay these points out: take fewer"
+        problem = "there is not enough memory to project these points. Use fewer points"
     except (ImportError, ValueError, TypeError) as error:
         problem = str(error)
     except Exception as error:  # noqa: BLE001 - a reader is to know of every error of the libraries

@@ -167,21 +167,21 @@ def _corpus_of(
         return model
     if isinstance(model, AttentionRecord):
         raise TypeError(
-            "model is one record; give a list of the records of several texts, [record]"
+            "model is one record. Pass a list of the records of several texts, [record]."
         )
     if isinstance(model, Sequence) and model and isinstance(model[0], AttentionRecord):
-        _refuse(for_models, "model is records, which hold tokens, queries and keys")
+        _refuse(for_models, "model is a list of records, which contain tokens, queries and keys")
         return Corpus(model, max_points=max_points, seed=seed, columns=columns)
     if isinstance(model, (list, tuple)):
         if not model:
-            raise ValueError("model is an empty list; give the records of at least one text")
+            raise ValueError("model is an empty list. Pass the records of at least one text.")
         raise TypeError(
-            f"model is a {type(model).__name__} of {type(model[0]).__name__}; give a model with "
-            "texts=, a corpus, or a list of records (weights alone have no queries and keys)"
+            f"model is a {type(model).__name__} of {type(model[0]).__name__}. Pass a model with "
+            "texts=, a corpus, or a list of records (weights alone have no queries and keys)."
         )
     if texts is None:
         raise TypeError(
-            "texts is missing: what the model reads, for example "
+            "texts is missing. Pass the texts that the model reads, for example "
             'show_embedding_view(model, ["The cat sat.", "It rained."])'
         )
     from attnviz.corpus.extract import read_corpus
@@ -201,7 +201,7 @@ def _corpus_of(
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:
     if given:
-        raise TypeError(f"{why}; leave out {', '.join(given)}")
+        raise TypeError(f"{why}. Omit {', '.join(given)}.")
 
 
 def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:

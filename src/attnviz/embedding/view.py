@@ -105,7 +105,8 @@ class EmbeddingView(HeadRoles):
     order : {"number", "correlation", "recall", "role"}
         Order of the small plots: by head number, by a trust figure, or by the `roles` of heads.
     roles : dict
-        Roles of heads (see `attnviz.views.head_roles.HeadRoles`).
+        Roles of heads over a corpus, such as `HeadStatistics` of the same model (see
+        `attnviz.views.head_roles.HeadRoles`).
     points : {"both", "queries", "keys"}
         Points that are drawn.
     search : str
@@ -283,8 +284,8 @@ class EmbeddingView(HeadRoles):
         lines = self.enlarged and self.shown == "plot" and self.token is not None
         if check_top_keys(top_keys) and check_file_kind(path) != "html" and not lines:
             raise ValueError(
-                f"top_keys={top_keys}: this picture has no lines; choose a query with "
-                'enlarged=True, shown="plot" and token=..., or leave top_keys out'
+                f"top_keys={top_keys}: this picture has no lines. Choose a query with "
+                'enlarged=True, shown="plot" and token=..., or omit top_keys.'
             )
         return self._write(
             path,
@@ -453,7 +454,7 @@ class EmbeddingView(HeadRoles):
         if precision != "auto":
             raise ValueError(
                 f'precision={precision!r} must be "auto": pages of this view have one precision, '
-                "16 bits a coordinate"
+                "16 bits per coordinate"
             )
         limit = check_options(precision, max_mb)
         return make_embedding_page(
@@ -495,7 +496,7 @@ class EmbeddingView(HeadRoles):
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:
         if proposal["value"] == "role" and not self.roles:
             raise traitlets.TraitError(
-                'order="role": give roles=, such as attnviz.head_statistics(model, texts)'
+                'order="role" needs roles=, such as attnviz.head_statistics(model, texts)'
             )
         return str(proposal["value"])
 
@@ -511,8 +512,8 @@ class EmbeddingView(HeadRoles):
         known = [*COLORINGS, *self._corpus.column_names]
         if color not in known:
             raise traitlets.TraitError(
-                f"color={color!r} must be one of {', '.join(map(repr, known))}; columns of your "
-                "own are given with columns="
+                f"color={color!r} must be one of {', '.join(map(repr, known))}. Pass your own "
+                "columns with columns=."
             )
         return color
 

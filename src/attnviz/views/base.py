@@ -38,14 +38,14 @@ __all__ = ["View"]
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
 # Arguments of BertViz that do not exist here, each with its replacement.
 _OF_BERTVIZ = {
-    "prettify_tokens": "give tokens=Tokens.of(tokens), which stay as they are",
-    "html_action": "view.to_html() gives the page, and view.save('view.html') writes it",
+    "prettify_tokens": "pass tokens=Tokens.of(tokens), which are shown unchanged",
+    "html_action": "view.to_html() returns the page, and view.save('view.html') writes it",
     "model_type": "it is not needed",
-    "sentence_a": "give the text, or (sentence_a, sentence_b), after the model",
-    "sentence_b": "give (sentence_a, sentence_b) after the model",
+    "sentence_a": "pass the text, or (sentence_a, sentence_b), after the model",
+    "sentence_b": "pass (sentence_a, sentence_b) after the model",
     **dict.fromkeys(
         (f"{each}_{what}" for each in ("encoder", "decoder") for what in ("attention", "tokens")),
-        "give AttentionRecord.from_weights(encoder_attentions=..., encoder_tokens=..., "
+        "pass AttentionRecord.from_weights(encoder_attentions=..., encoder_tokens=..., "
         "decoder_attentions=..., cross_attentions=..., decoder_tokens=...)",
     ),
 }
@@ -354,8 +354,8 @@ class View(anywidget.AnyWidget):
         parse_figure_options(figure, self.theme)
         if figure:
             raise ValueError(
-                f"{next(iter(figure))}= is of pictures, and path={str(path)!r} is a page: end it "
-                "in .svg, .png or .pdf"
+                f"{next(iter(figure))}= is for pictures, but path={str(path)!r} is a page. Pass a "
+                "path that ends in .svg, .png or .pdf."
             )
         return write_atomic(file, page(self.state).encode())
 

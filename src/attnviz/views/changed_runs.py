@@ -174,15 +174,15 @@ class ChangedRuns:
             yield from self._answered(changes, self.measured if measured is None else measured)
         if key not in self._runs:
             raise MemoryError(
-                "the weights of the changed run do not fit into the memory that is free; its "
-                "answer does"
+                "the weights of the changed run do not fit into free memory. Its answer is "
+                "available."
             )
         return self._runs[key]
 
     def changed(self, changes: tuple[RequestedChange, ...]) -> Steps[ChangedHeader]:
         """Describe the stacks of a changed run."""
         if not changes:
-            raise ValueError("changes is empty: nothing was changed")
+            raise ValueError("changes is empty. Pass at least one change.")
         run = yield from self.run(changes)
         stacks = []
         for name, after in run.shown.after.items():
@@ -320,7 +320,7 @@ class ChangedRuns:
 def check_count(count: int) -> None:
     """Raise ValueError for more changes than one run can have."""
     if count > _MOST_CHANGES:
-        raise ValueError(f"changes has {count} entries; at most {_MOST_CHANGES} are made together")
+        raise ValueError(f"changes has {count} entries. Pass at most {_MOST_CHANGES}.")
 
 
 def _key(changes: Iterable[RequestedChange]) -> str:

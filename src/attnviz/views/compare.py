@@ -138,8 +138,8 @@ class CompareView(TokenWindows, RecordView):
     def record(self, record: AttentionRecord) -> None:
         del record
         raise TypeError(
-            "CompareView shows a comparison, of which no record can be replaced; make another view "
-            "with attnviz.show_compare_view(a, b)"
+            "the records of a CompareView cannot be replaced. Create a new view with "
+            "attnviz.show_compare_view(a, b)."
         )
 
     def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -232,7 +232,7 @@ class CompareView(TokenWindows, RecordView):
         if not 0 < member <= len(others):
             there = ", ".join(f"{at} ({name})" for at, name in enumerate(others, 1))
             raise traitlets.TraitError(
-                f"member={member!r} must be what {first} is compared with: {there}"
+                f"member={member!r} must be one of {there}, which are compared with {first}"
             )
         return member
 
@@ -259,10 +259,10 @@ def _check_comparison(comparison: object) -> None:
     from attnviz.comparison.comparison import Comparison
 
     if not isinstance(comparison, Comparison):
-        hint = ", as attnviz.compare(record_a, record_b) does"
+        arguments = "(record_a, record_b)" if isinstance(comparison, AttentionRecord) else ""
         raise TypeError(
-            f"comparison must be a Comparison, got {type(comparison).__name__}; "
-            f"attnviz.compare makes one{hint if isinstance(comparison, AttentionRecord) else ''}"
+            f"comparison must be a Comparison, got {type(comparison).__name__}. Create one with "
+            f"attnviz.compare{arguments}."
         )
 
 

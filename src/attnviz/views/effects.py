@@ -40,9 +40,9 @@ def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
         or not isinstance(noise, int | float)
     ):
         return None
-    what = "taking a head away"
+    what = "removing a head"
     if of == "token":
-        what = f"leaving a token out ({getattr(value, 'removal', 'mask')})"
+        what = f"removing a token ({getattr(value, 'removal', 'mask')})"
     texts = getattr(value, "num_texts", 1)
     mean = f", mean of {texts:,} texts" if texts > 1 else ""
     return f"effect of {what} on: {measure}{mean}; noise {format_small(noise)}"
@@ -66,17 +66,18 @@ class Notes(traitlets.Dict):
         del obj
         if not isinstance(value, Mapping):
             raise traitlets.TraitError(
-                f"{self.name}={short_repr(value)} must be a dict of texts by the names of scores"
+                f"{self.name}={short_repr(value)} must be a dict from names of scores to strings"
             )
         for name, note in value.items():
             if not isinstance(name, str) or not isinstance(note, str):
                 raise traitlets.TraitError(
-                    f"{self.name}[{short_repr(name)}]={short_repr(note)} must be a text by a name"
+                    f"{self.name}[{short_repr(name)}]={short_repr(note)}: names and notes must be "
+                    "strings"
                 )
             if len(note) > _LONGEST_NOTE:
                 raise traitlets.TraitError(
-                    f"{self.name}[{name!r}] has {len(note):,} characters, more than "
-                    f"{_LONGEST_NOTE:,}"
+                    f"{self.name}[{name!r}] has {len(note):,} characters. Pass at most "
+                    f"{_LONGEST_NOTE:,}."
                 )
         return dict(value)
 
@@ -147,7 +148,7 @@ class TokenScores(PositionedView):
         if name is not None and name not in self.token_scores:
             known = ", ".join(map(repr, self.token_scores)) or "none"
             raise traitlets.TraitError(
-                f"token_score={short_repr(name)} must be the name of one of token_scores: {known}"
+                f"token_score={short_repr(name)} must be one of the names of token_scores: {known}"
             )
         return name
 
@@ -168,7 +169,7 @@ def _checked(
     """Convert scores to lists for JSON. An array without a stack belongs to `stack`."""
     if isinstance(given, str):
         raise traitlets.TraitError(
-            f"token_scores={short_repr(given)} is a text; give numbers, one for each key"
+            f"token_scores={short_repr(given)} is a string. Pass one number per key."
         )
     checked: _ScoresByName = {}
     for name, value in _by_name(given).items():
@@ -178,8 +179,8 @@ def _checked(
         there = [each for each in by_stack if each in stacks]
         if by_stack and not there:
             raise traitlets.TraitError(
-                f"token_scores[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
-                f"{', '.join(map(repr, stacks))}"
+                f"token_scores[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record "
+                f"has {', '.join(map(repr, stacks))}"
             )
         checked[name] = {each: _numbers(name, by_stack[each], stacks[each]) for each in there}
     return checked
@@ -198,13 +199,13 @@ def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]
         plain = False
     if not plain:
         raise traitlets.TraitError(
-            f"token_scores[{name!r}] must be numbers, (tokens,); got {short_repr(values)}"
+            f"token_scores[{name!r}] must be numbers, (tokens,). Got {short_repr(values)}"
         )
     wanted = len(stack.key_tokens)
     if numbers.shape != (wanted,):
         raise traitlets.TraitError(
-            f"token_scores[{name!r}] has the shape {numbers.shape}; stack {stack.name!r} has "
-            f"{wanted:,} keys: give (tokens,), one number for each"
+            f"token_scores[{name!r}] has the shape {numbers.shape}, but stack {stack.name!r} has "
+            f"{wanted:,} keys. Pass one number per key, (tokens,)."
         )
     floats = map(float, numbers.tolist())
     return [each if math.isfinite(each) else None for each in floats]

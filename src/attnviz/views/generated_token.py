@@ -60,8 +60,8 @@ class GeneratedToken(PositionedView):
                 + (
                     f"stack {self.stack!r} has predictions 0 to {count - 1}"
                     if count
-                    else f"nothing is predicted in stack {self.stack!r}; extract with generate= or "
-                    "target= where its queries are a decoder's tokens"
+                    else f"stack {self.stack!r} has no predictions. Extract with generate= or "
+                    "target=, and choose a stack whose queries are tokens of a decoder."
                 )
             )
         return prediction

@@ -102,7 +102,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         threshold: float = proposal["value"]
         # Other stacks are not checked: computing their largest weight would take all weights.
         if threshold > 1 and self._stack_named(self.stack).normalized:
-            raise traitlets.TraitError(f"threshold={threshold!r} must lie between 0 and 1")
+            raise traitlets.TraitError(f"threshold={threshold!r} must be between 0 and 1")
         return threshold
 
     @traitlets.validate("leave_out")

@@ -47,7 +47,8 @@ class _HeadErrors(traitlets.Dict):
             numbers = [each for rows in by_stack.values() for row in rows for each in row]
             if any(each is not None and each < 0 for each in numbers):
                 raise traitlets.TraitError(
-                    f"score_errors[{name!r}] has negative numbers; a standard error is 0 or more"
+                    f"score_errors[{name!r}] has negative numbers. Standard errors must be at "
+                    "least 0."
                 )
         return checked
 
@@ -78,8 +79,6 @@ class HeadOrder(HeadRoles):
     score_errors : dict
         Standard errors of the scores, by name, in the same layout. Effects over several texts
         contain them. They are drawn as thin lines over the bars.
-    roles : dict
-        Roles of heads (see `attnviz.views.head_roles.HeadRoles`).
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
@@ -114,7 +113,7 @@ class HeadOrder(HeadRoles):
         if order == "role" and order not in self.scores:
             if not self.roles:
                 raise traitlets.TraitError(
-                    'order="role": give roles=, such as attnviz.head_statistics(model, texts)'
+                    'order="role" needs roles=, such as attnviz.head_statistics(model, texts)'
                 )
             return order
         if order not in known:
@@ -125,12 +124,12 @@ class HeadOrder(HeadRoles):
         if order in PATTERNS and order not in possible | set(self.scores):
             if not possible:
                 raise traitlets.TraitError(
-                    f"order={order!r}: patterns are scored by attention weights, and the numbers "
-                    "of this record are signed; give scores= to order its heads by"
+                    f"order={order!r}: patterns need attention weights, but the numbers of this "
+                    "record are signed. Pass scores= to order its heads."
                 )
             raise traitlets.TraitError(
-                f"order={order!r}: no stack of this record can show it (where no token stands "
-                f"twice there is no induction); it can be {', '.join(map(repr, sorted(possible)))}"
+                f"order={order!r}: no stack of this record can show this pattern (induction needs "
+                f"a repeated token). Pass one of {', '.join(map(repr, sorted(possible)))}."
             )
         return order
 
@@ -183,7 +182,7 @@ def _check_stacks(trait: str, checked: _ScoresByName, stacks: Mapping[str, Atten
         there = [each for each in by_stack if each in stacks]
         if by_stack and not there:
             raise traitlets.TraitError(
-                f"{trait}[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
+                f"{trait}[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record has "
                 f"{', '.join(map(repr, stacks))}"
             )
         for each in there:
@@ -203,7 +202,9 @@ def _checked_scores(
     """
     if isinstance(given, str):
         instead = f", or order={short_repr(given)} for a pattern" if trait == "scores" else ""
-        raise traitlets.TraitError(f"{trait}={short_repr(given)} is a name; give numbers{instead}")
+        raise traitlets.TraitError(
+            f"{trait}={short_repr(given)} is a string. Pass numbers{instead}."
+        )
     by_name = given if isinstance(given, Mapping) else {"score": given}
     checked: _ScoresByName = {}
     for name, value in by_name.items():
@@ -228,7 +229,7 @@ def _own_stack(
     own = getattr(value, "stack", stack.name)
     if own not in stacks:
         raise traitlets.TraitError(
-            f"scores[{name!r}] are for {own!r}; this record has {', '.join(map(repr, stacks))}"
+            f"scores[{name!r}] are for {own!r}, but this record has {', '.join(map(repr, stacks))}"
         )
     return stacks[own]
 
@@ -246,11 +247,11 @@ def _rows(name: str, value: Any, trait: str) -> list[list[float | None]]:
         rows = [np.asarray(row, dtype=np.float64) for row in islice(value, MAX_NUMBERS)]
     except (MemoryError, OverflowError, TypeError, ValueError) as error:
         raise traitlets.TraitError(
-            f"{trait}[{name!r}] must be numbers, (layers, heads); got {type(value).__name__}"
+            f"{trait}[{name!r}] must be numbers, (layers, heads). Got {type(value).__name__}"
         ) from error
     if any(row.ndim != 1 for row in rows):
         raise traitlets.TraitError(
-            f"{trait}[{name!r}] must be (layers, heads): one number for every head"
+            f"{trait}[{name!r}] must be (layers, heads), with one number per head"
         )
     return [[float(score) if math.isfinite(score) else None for score in row] for row in rows]
 
@@ -262,6 +263,6 @@ def _check_shape(
     if [len(row) for row in rows] != wanted:
         got = ", ".join(str(len(row)) for row in rows[:8])
         raise traitlets.TraitError(
-            f"{trait}[{name!r}] has {len(rows)} layers of {got or 'no'} heads; stack "
+            f"{trait}[{name!r}] has {len(rows)} layers of {got or 'no'} heads, but stack "
             f"{stack.name!r} has {len(wanted)} layers of {', '.join(map(str, wanted[:8]))} heads"
         )

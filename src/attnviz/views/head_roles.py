@@ -17,8 +17,8 @@ from attnviz.views.position import PositionedView
 __all__ = ["HeadRoles", "NamedHeads"]
 
 _HINT = (
-    "give attnviz.HeadStatistics, what its stack(name).roles() gives, or names by layer and head, "
-    "such as {(1, 0): 'induction'}"
+    "pass attnviz.HeadStatistics, the result of its stack(name).roles(), or names by layer and "
+    "head, such as {(1, 0): 'induction'}"
 )
 # Maximum length of the name of a role, in characters.
 _LONGEST_NAME = 80
@@ -78,7 +78,7 @@ def checked_roles(
         by_stack = {name: given.stack(name).roles() for name in names if name in stacks}
         if not by_stack:
             raise traitlets.TraitError(
-                f"roles are of {', '.join(map(repr, names))}; this record has "
+                f"roles are for {', '.join(map(repr, names))}, but this record has "
                 f"{', '.join(map(repr, stacks))}"
             )
     elif _are_roles(given):
@@ -90,7 +90,7 @@ def checked_roles(
         by_stack = {name: of for name, of in given.items() if name in stacks}
         if given and not by_stack:
             raise traitlets.TraitError(
-                f"roles are of {', '.join(map(short_repr, given))}; this record has "
+                f"roles are for {', '.join(map(short_repr, given))}, but this record has "
                 f"{', '.join(map(repr, stacks))}"
             )
     else:
@@ -135,12 +135,11 @@ def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Name
             or any(isinstance(each, bool) or not isinstance(each, Integral) for each in place)
         ):
             raise traitlets.TraitError(
-                f"roles: {short_repr(place)} must be a layer and a head, such as (1, 0)"
+                f"roles: {short_repr(place)} must be (layer, head), such as (1, 0)"
             )
         if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
             raise traitlets.TraitError(
-                f"roles[{short_repr(place)}]={short_repr(name)} must be the name of a role, of at "
-                "most "
+                f"roles[{short_repr(place)}]={short_repr(name)} must be a name of at most "
                 f"{_LONGEST_NAME} characters"
             )
         layer = resolve_negative(operator.index(place[0]), stack.layers)
@@ -165,8 +164,8 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
         at = stack.layers.index(layer)
         if head >= len(names[at]):
             raise traitlets.TraitError(
-                f"roles are of another model: they have a head {head} in layer {layer}, and stack "
-                f"{stack.name!r} has {len(names[at])} heads there"
+                f"roles come from another model: they have head {head} in layer {layer}, but stack "
+                f"{stack.name!r} has {len(names[at])} heads in this layer"
             )
         names[at][head], labels[at][head] = name, label
         ranks[at][head] = len(counts) - rare_first.index(name) + min(0.999, max(0.0, score))

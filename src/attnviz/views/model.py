@@ -120,7 +120,7 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
             stacks = [stack for stack in record.stacks.values() if layer in stack.layers]
             if not stacks:
                 raise traitlets.TraitError(
-                    f"include_heads={short_repr(given)}: there is no layer {layer}; "
+                    f"include_heads={short_repr(given)}: there is no layer {layer}: "
                     f"{_layers(record)}"
                 )
             layers = [(stack, layer) for stack in stacks]
@@ -131,15 +131,15 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
     return _check_heads(heads, layers, "no layer", given)
 
 
-_EMPTY = "include_heads={} names no head; leave it out to offer all"
+_EMPTY = "include_heads={} contains no head. Omit it to offer all heads."
 
 
 def _heads(heads: Any, given: Any) -> list[int]:
     heads = as_list(heads)
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise traitlets.TraitError(
-            "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}; "
-            f"got {short_repr(given)}"
+            "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}. "
+            f"Got {short_repr(given)}"
         )
     checked = sorted({_number(head, given) for head in islice(iter(heads), MAX_NUMBERS)})
     if not checked:

@@ -72,8 +72,8 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         stacks = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
         if not stacks:
             raise ValueError(
-                f"NeuronView shows queries and keys, and this record has none: {_reason(record)}. "
-                "HeadView, ModelView and MatrixView can show it"
+                f"NeuronView needs queries and keys, but this record has none: {_reason(record)}, "
+                "or use HeadView, ModelView or MatrixView."
             )
         if len(stacks) == len(record.stacks):
             return record
@@ -83,13 +83,13 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
 def _reason(record: AttentionRecord) -> str:
     if any(stack.merged for stack in record.stacks.values()):
         return (
-            "its tokens are merged into words, whose weights are sums and means of many tokens'; "
-            "give the record as it was before merge_words()"
+            "its tokens are merged into words, whose weights are sums and means over tokens. Pass "
+            "the record before merge_words()"
         )
     signed = next((stack for stack in record.stacks.values() if stack.signed), None)
     if signed is not None:
         return (
             f"its numbers ({signed.measure}) are signed, and do not come from one query and one "
-            "key; give the record of weights that they were made from"
+            "key. Pass the record of weights from which they were computed"
         )
-    return "it was made from weights; make it with attnviz.extract(model, inputs)"
+    return "it was created from weights. Create it with attnviz.extract(model, inputs)"

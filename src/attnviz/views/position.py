@@ -75,12 +75,10 @@ class HeadsView(View):
     layer : int
         Number of the layer that is shown. Negative numbers count from the end: -1 is the last.
     heads : list of int
-        Chosen heads of that layer, in order of choice. An empty list means all heads together. May
-        be set to one number, or to ``"all"``, which chooses each head separately.
-    theme : {"auto", "light", "dark"}
-        ``"auto"`` follows the theme of the notebook or page.
-    controls : {"auto", "full", "compact", "none"}
-        Controls to show. See `attnviz.views.base.View`.
+        Chosen heads of the layer, in order of choice. An empty list means all heads together. May
+        be set to one number, or to ``"all"`` to choose every head individually.
+    theme, controls
+        See `attnviz.views.base.View`.
     """
 
     # The default heads, or None if heads were chosen.
@@ -130,7 +128,7 @@ class HeadsView(View):
         chosen = as_list(value)
         if isinstance(chosen, str) and chosen != "all":
             raise traitlets.TraitError(
-                f'heads={short_repr(value)}: give a whole number, a list such as [0, 3], or "all"'
+                f'heads={short_repr(value)}: pass an integer, a list such as [0, 3], or "all"'
             )
         if not is_looked_up("heads", chosen):
             return chosen
@@ -192,8 +190,7 @@ class HeadsView(View):
         kept = [head for head in self.heads if head < count]
         if kept != self.heads:
             warn_caller(
-                f"layer {self.layer} has {count} heads: of heads={self.heads!r} only {kept!r} "
-                "stay chosen"
+                f"layer {self.layer} has {count} heads: heads={self.heads!r} is reduced to {kept!r}"
             )
             self.heads = kept
 
@@ -213,7 +210,7 @@ class PositionedView(HeadsView):
         Position of the pinned query. May be set to the text of the token, such as ``"it"``, if it
         occurs once (`attnviz.Tokens.positions`). Negative numbers count from the end.
     key : int or None
-        Position of the pinned key, in the same forms.
+        Position of the pinned key. May be set to a text or a negative number, as `token`.
     """
 
     token = Place(None, allow_none=True).tag(sync=True)
@@ -250,7 +247,7 @@ class PositionedView(HeadsView):
                     found += places or [tokens.position(value, name)]
                 except ValueError as error:
                     raise traitlets.TraitError(
-                        f'{error}. "special" and "first" leave out special tokens and the first'
+                        f'{error}. Pass "special" or "first" for special tokens or the first token'
                     ) from None
             else:
                 found.append(resolve_negative(value, range(len(tokens))))
@@ -341,10 +338,10 @@ def with_layers(record: _Shown, include_layers: int | Iterable[int] | None) -> _
     include_layers = as_list(include_layers)
     if isinstance(include_layers, str) or not isinstance(include_layers, Iterable):
         raise TypeError(
-            "include_layers must be the model's numbers of layers, such as [0, 1]; got "
+            "include_layers must be numbers of layers, such as [0, 1]. Got "
             f"{short_repr(include_layers)}"
         )
-    hint = "the model's numbers of layers, such as [0, 1]"
+    hint = "numbers of layers, such as [0, 1]"
     try:
         return record.only(whole_numbers("include_layers", include_layers, hint=hint))
     except IndexError as error:

@@ -374,8 +374,8 @@ class RecordView(PositionedView):
         stack = self._stack_named(self.stack)
         if pair != "all" and not _is_pair(stack):
             raise traitlets.TraitError(
-                f"pair={pair!r}: the tokens of stack {self.stack!r} are not of two texts; give a "
-                "pair (first, second), or sentence_b_start where weights are given"
+                f"pair={pair!r}: the tokens of stack {self.stack!r} do not come from two texts. "
+                "Pass a pair (first, second) as inputs, or sentence_b_start with weights."
             )
         return pair
 
@@ -403,7 +403,7 @@ def check_one_text(argument: str, value: object) -> None:
     function = _SHOWN_BY.get(type(value).__name__)
     if function is not None:
         raise TypeError(
-            f"{argument} is a {type(value).__name__}, and this view shows one record. Pass it to "
+            f"{argument} is a {type(value).__name__}, but this view shows one record. Pass it to "
             f"attnviz.{function}."
         )
 
@@ -414,9 +414,9 @@ def _check_record(record: object) -> None:
     check_one_text("record", record)
     if isinstance(record, (list, tuple)) and record and isinstance(record[0], AttentionRecord):
         raise TypeError(
-            f"record is a list of {len(record)} records, and a view shows one: give records[i]"
+            f"record is a list of {len(record)} records, but a view shows one. Pass records[i]."
         )
     raise TypeError(
-        f"record must be an AttentionRecord, got {type(record).__name__}; "
-        "attnviz.extract(model, inputs) makes one"
+        f"record must be an AttentionRecord, got {type(record).__name__}. Create one with "
+        "attnviz.extract(model, inputs)."
     )

@@ -75,7 +75,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         include_layers: int | Iterable[int] | None = None,
         **traits: Any,
     ) -> _RecordView_co:
-        """Show how a model attends."""
+        """Show the attention of a model."""
         ...
 
 
@@ -84,55 +84,58 @@ _DOCUMENTATION = """{summary}
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
-        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
-        model's own ``outputs.attentions``, with `tokens`.{needs}
+        A transformers model, hub id, folder or pipeline, with `inputs`. Alternatively a record, or
+        ``outputs.attentions`` of a model with `tokens`.{needs}
     inputs : object, optional
-        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
-        own output, an image, an image with a text, or a sound. See `attnviz.extract`. Or the
-        tokens, if `model` is ``outputs.attentions``.
+        Input of the model: a text, a pair of texts, chat messages, the output of a tokenizer or
+        processor, an image, an image with a text, or a sound. See `attnviz.extract`. If `model` is
+        ``outputs.attentions``, the tokens.
     tokens : sequence of str or Tokens, optional
-        The same tokens by name.
+        Tokens of the weights, if `model` is ``outputs.attentions``.
     tokenizer, processor : object, optional
-        Found beside the model by default.
+        Tokenizer or processor. Loaded with the model by default.
     target : str, optional
         Text that the model is made to produce.
     generate : int, mapping or GenerationConfig, optional
-        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
-        See `attnviz.extract`.
+        Maximum number of tokens to generate, or arguments of the model's ``generate``. See
+        `attnviz.extract`.
     live : bool, default False
-        With `generate`: the view opens on the first token and shows the text so far while the model
-        goes on, renewed about once a second; the cell is done and the kernel is free. A button and
-        ``view.stop()`` end it; what has come stays. Where no notebook runs this, the call waits for
-        the end.
+        Whether to show the text during its generation (with `generate`). The view opens after the
+        first token and is updated about once a second. The cell ends immediately and the kernel is
+        free. A button and ``view.stop()`` stop the generation, and tokens so far are kept. Outside
+        a notebook the call waits for the end.
     truncation : bool or int, default False
-        Cut a text that is too long for the model, or to so many tokens; the picture says so.
+        Whether to cut a text that is too long for the model, or the maximum number of tokens. The
+        picture states that the text is cut.
     sentence_b_start : int, optional
-        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
+        Position of the first token of the second text of a pair, if `model` is
+        ``outputs.attentions``.
     name : str, optional
-        Title of the picture; by default the last part of the model's hub id or folder.
+        Title of the picture. By default the last part of the model's hub id or folder.
     words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
-        for tokens, not for words.
+        Whether to merge subword tokens into words. Weights are summed over keys and averaged over
+        queries. Predictions are shown for tokens only.
     layers, dtype, device, spool : optional
-        What is kept of the model's attention, how and where, as for `attnviz.extract`.
+        Layers to keep, dtype and device of their queries and keys, and a folder for large ones, as
+        for `attnviz.extract`.
     include_layers : int or iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
+        Numbers of the layers to offer, as the model counts them. All by default.
 {traits}
 
     Returns
     -------
     {view}
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
+        The view, which is displayed already. In marimo, make it the last expression of the cell. In
+        a script, the page is written to a file whose path is printed.
 
     Raises
     ------
     TypeError
-        If an argument is missing, of a wrong kind or unknown.
+        If an argument is missing, unknown, or has an invalid type.
     ValueError
-        If an argument does not fit the model, or several examples are given.
+        If an argument does not fit the model, or there are several examples.
     MemoryError
-        If what is to be kept would exceed what is free.
+        If the queries and keys do not fit into the free memory.
 {opens}
     Examples
     --------
@@ -145,10 +148,10 @@ _DOCUMENTATION = """{summary}
 _OPENS = """
     Notes
     -----
-    Without layer, heads, token, key and an order of heads, the view opens at the head with the
-    most distinct pattern, such as "previous token", and its caption says so
-    (`attnviz.analysis.distinct_head`); at the first layer where no pattern is distinct, or the
-    text is too long to tell quickly.
+    If no layer, heads, token, key or order of heads is passed, the view opens at the head with the
+    most distinct pattern, such as "previous token", and the caption says so
+    (`attnviz.analysis.distinct_head`). It opens at the first layer if no pattern is distinct, or
+    if the text is too long to find out quickly.
 """
 
 
@@ -233,28 +236,28 @@ def _show_function(
 show_head_view = _show_function(
     HeadView,
     "show_head_view",
-    "Show how a model attends: a line from every query to the keys that it attends to.",
+    "Show attention as lines from each query to the keys that it attends to.",
 )
 show_model_view = _show_function(
     ModelView,
     "show_model_view",
-    "Show all heads of all layers at once, as a grid of small maps or of small line pictures.",
+    "Show all heads of all layers as a grid of small heat maps or small line pictures.",
 )
 show_neuron_view = _show_function(
     NeuronView,
     "show_neuron_view",
-    "Show what a weight is made of: queries, keys, their products, the logit and the softmax.",
-    needs=(" Queries and keys are needed: weights\n        alone cannot be taken apart."),
+    "Show how a weight is computed: query, key, their product, the logit and the softmax.",
+    needs=" Weights alone are not enough: queries\n        and keys are needed.",
 )
 show_matrix_view = _show_function(
     MatrixView,
     "show_matrix_view",
-    "Show the weights of a head, or the mean of several, as a heat-map: queries down, keys across.",
+    "Show the weights of a head, or the mean of several, as a heat map of queries and keys.",
 )
 show_dashboard = _show_function(
     Dashboard,
     "show_dashboard",
-    "Show model view, head view and matrix view together, linked: one widget, one page.",
+    "Show model view, head view and matrix view in one widget, linked to each other.",
 )
 
 
@@ -319,7 +322,7 @@ def show_compare_view(
     if isinstance(a, Comparison):
         given = {"b": b, "c": c}
         unused = [name for name, value in given.items() if value is not None] + [*rest]
-        _leave_out(dict.fromkeys(unused), "a is a Comparison, which holds what is compared")
+        _leave_out(dict.fromkeys(unused), "a is a Comparison, which contains the records")
         return show(CompareView(a, include_layers=include_layers, **traits))
     return show(CompareView(compare(a, b, c, **rest), include_layers=include_layers, **traits))
 
@@ -361,17 +364,17 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
     given = given_options(options)
     if "generate" not in given:
         raise ValueError(
-            "live=True shows a text while the model produces it, and generate= is missing: give "
-            "how many tokens, as in generate=40"
+            "live=True needs generate=, which is missing. Pass a number of tokens, for example "
+            "generate=40."
         )
     if not _runs_again(model):
-        raise TypeError("live=True needs a model that generates; model is what a model gave")
+        raise TypeError("live=True needs a model, but model is a result of one. Pass the model.")
     for name in ("words", "spool", "target", "tokens", "sentence_b_start"):
         if name in given and given[name] is not False:
-            raise ValueError(f"live=True and {name}= do not go together; leave one of them out")
+            raise ValueError(f"live=True cannot be combined with {name}=. Omit one of them.")
     given.pop("words", None)
     if inputs is None:
-        raise TypeError("inputs is missing: the prompt that the model goes on with")
+        raise TypeError("inputs is missing. Pass the prompt that the model continues.")
     if ipython_cell() is None:
         return None
     try:
@@ -415,15 +418,15 @@ def _record(
     for_weights = {name: value for name, value in for_weights.items() if value is not None}
     for_models = options if inputs is None else {"inputs": inputs} | options
     if isinstance(model, AttentionRecord):
-        _leave_out(for_weights | for_models, "model is a record, which holds tokens and weights")
+        _leave_out(for_weights | for_models, "model is a record, which contains tokens and weights")
         return model
     if isinstance(model, (list, tuple)) and model and isinstance(model[0], AttentionRecord):
         raise TypeError(
-            f"model is a list of {len(model)} records, and a view shows one: give records[i]"
+            f"model is a list of {len(model)} records, but a view shows one. Pass records[i]."
         )
     if model is None:
         raise TypeError(
-            "model is None; give a model, a record, or a model's outputs.attentions. If those are "
+            "model is None. Pass a model, a record, or a model's outputs.attentions. If those are "
             f"None, {NO_WEIGHTS_HINT}"
         )
     check_one_text("model", model)
@@ -438,7 +441,7 @@ def _record(
                 f"model={str(model)!r} is a file. Pass the record in it: attnviz.load(path)."
             )
         raise TypeError(
-            "inputs is missing: the text that the model reads, for example "
+            "inputs is missing. Pass the text that the model reads, for example "
             'show_head_view(model, "The cat sat.")'
         )
     from attnviz.extraction import extract
@@ -449,8 +452,8 @@ def _record(
     if len(record) == 1:
         return record[0]
     raise ValueError(
-        f"inputs holds {len(record)} examples and a view shows one: "
-        "records = attnviz.extract(model, inputs), then show_head_view(records[i])"
+        f"inputs has {len(record)} examples, but a view shows one. Call "
+        "records = attnviz.extract(model, inputs), then show_head_view(records[i])."
     )
 
 
@@ -460,12 +463,12 @@ def _refuse_output(output: Mapping[Any, Any]) -> None:
     returned = [name for name in kinds if output[name] is not None and len(output[name])]
     if returned:
         raise TypeError(
-            f"model is a {type(output).__name__}, what a model gave; give its weights, "
-            f"outputs.{returned[0]}, with tokens="
+            f"model is a {type(output).__name__}, the output of a model. Pass its weights, "
+            f"outputs.{returned[0]}, with tokens=."
         )
     if kinds or "last_hidden_state" in output or "logits" in output:
         raise TypeError(
-            f"model is a {type(output).__name__}, what a model gave, without weights: "
+            f"model is a {type(output).__name__}, the output of a model, without weights: "
             f"{NO_WEIGHTS_HINT}"
         )
 
@@ -486,17 +489,17 @@ def _record_of_weights(
 ) -> AttentionRecord:
     if isinstance(weights, list | tuple) and not weights:
         raise TypeError(
-            "model is (), which has no weights in it. If it is outputs[-1], give "
-            "outputs.attentions: the last of a model's outputs may be its cross attentions, which "
-            f"are empty where it has none. If it is outputs.attentions, {NO_WEIGHTS_HINT}"
+            "model is (), which contains no weights. If it is outputs[-1], pass "
+            "outputs.attentions: the last of a model's outputs may be its cross-attentions, which "
+            f"are empty if it has none. If it is outputs.attentions, {NO_WEIGHTS_HINT}"
         )
     if isinstance(weights, list | tuple) and all(each is None for each in weights):
-        raise TypeError(f"model is {weights!r}, which has no weights in it: {NO_WEIGHTS_HINT}")
+        raise TypeError(f"model is {weights!r}, which contains no weights: {NO_WEIGHTS_HINT}")
     title = for_models.pop("name", "")
     _leave_out(for_models, "model is weights, which are drawn as they are")
     if "tokens" not in for_weights:
         raise TypeError(
-            "tokens is missing: weights alone do not say which tokens they belong to, for "
+            "tokens is missing. Pass the tokens to which the weights belong, for "
             "example tokens=tokenizer.convert_ids_to_tokens(input_ids[0])"
         )
     return AttentionRecord.from_weights(weights, model=title, **for_weights)
@@ -504,7 +507,7 @@ def _record_of_weights(
 
 def _leave_out(arguments: dict[str, Any], why: str) -> None:
     if arguments:
-        raise TypeError(f"{why}; leave out {', '.join(arguments)}")
+        raise TypeError(f"{why}. Omit {', '.join(arguments)}.")
 
 
 def _runs_again(model: Any) -> bool:

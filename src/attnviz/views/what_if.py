@@ -90,13 +90,13 @@ class WhatIf(RecordView):
             given = {"inputs": inputs, "target": target, **options}
             unused = [name for name, value in given.items() if value not in (None, False)]
             if unused:
-                raise TypeError(f"{unused[0]}= goes with model=, which is missing")
+                raise TypeError(f"{unused[0]}= needs model=, which is missing")
         elif inputs is None:
-            raise TypeError("inputs is missing: what the model read, as it was given to extract")
+            raise TypeError("inputs is missing. Pass the inputs that attnviz.extract received.")
         elif not _has_weights(record):
             raise TypeError(
-                "model= goes with a record of attention weights, and this one has other numbers; "
-                "leave model and inputs out"
+                "model= needs a record of attention weights, but this one has other numbers. Omit "
+                "model and inputs."
             )
         self._source = None if model is None else (model, inputs, target, options)
         self._changed_runs: ChangedRuns | None = None

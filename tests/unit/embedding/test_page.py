@@ -129,7 +129,7 @@ def test_keys_are_for_pictures_that_have_lines(
         view.enlarged = False
         for name, value in place.items():
             setattr(view, name, value)
-        with pytest.raises(ValueError, match=r"top_keys=2: this picture has no lines; .* token="):
+        with pytest.raises(ValueError, match=r"top_keys=2: this picture has no lines\. .* token="):
             view.save(path, top_keys=2)
         assert view.save(path) == path
     view.token = 2

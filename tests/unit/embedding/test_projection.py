@@ -143,7 +143,9 @@ def test_frames_of_umap_count_its_epochs() -> None:
     assert {frame.num_total for frame in frames} == {500}
     assert len(frames) > 2
     for frame in frames[1:-1]:
-        assert frame.words.startswith(f"UMAP, epoch {frame.done} of 500; until the last")
+        assert frame.words.startswith(
+            f"UMAP, epoch {frame.done} of 500; the plot shows the principal"
+        )
         assert np.array_equal(frame.coordinates, frames[0].coordinates)
     assert frames[-1].final
 
@@ -165,7 +167,7 @@ def test_few_points(count: int, method: Method, dimensions: int) -> None:
     elif method == "tsne":
         assert f"A perplexity of 50 needs 151 points: with {count} it is" in final.words
     else:
-        assert f"with {count} points there are {count - 1} neighbours" in final.words.lower()
+        assert f"with {count} points, {count - 1} neighbours" in final.words.lower()
 
 
 @pytest.mark.parametrize("method", get_args(Method))
@@ -181,7 +183,7 @@ def test_points_that_are_the_same_share_their_place_or_nearly(method: Method) ->
 @pytest.mark.parametrize("method", get_args(Method))
 def test_points_that_are_all_the_same_have_no_layout(method: Method) -> None:
     same = np.ones((20, 3), np.float32)
-    with pytest.raises(ValueError, match="all 20 are the same, so there is nothing to lay out"):
+    with pytest.raises(ValueError, match="all 20 are the same, so there is nothing to project"):
         project(same, settings(method, metric="euclidean"))
     longer = same * np.arange(1, 21, dtype=np.float32)[:, None]
     with pytest.raises(ValueError, match="all 20 have the same direction"):
@@ -196,7 +198,7 @@ def test_a_point_without_length_is_told_of(method: Method) -> None:
     points[[4, 7]] = 0
     final = frames_of(points, settings(method))[-1]
     assert np.isfinite(final.coordinates).all()
-    assert "2 of 100 vectors have no length and so no direction" in final.words
+    assert "2 of 100 vectors have length 0 and no direction" in final.words
     euclidean = frames_of(points, settings(method, metric="euclidean"))[-1]
     assert "length" not in euclidean.words
 

@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_is_told_of() -> None:
     process.kill()
     assert job.wait() == "failed"
     assert job.problem is not None
-    assert "ended by the signal SIGKILL, as happens where memory runs out" in job.problem
+    assert "ended by the signal SIGKILL, as happens when memory runs out" in job.problem
 
 
 def test_an_error_in_the_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(
     assert job.problem is not None
     assert "ended with code 1 (RuntimeError: no numpy)" in job.problem
     # It did run; it did not find what it needs.
-    assert "process that lays the points out stopped" in job.problem
+    assert "projection process stopped" in job.problem
 
 
 def test_what_cannot_be_laid_out_is_refused_at_once() -> None:

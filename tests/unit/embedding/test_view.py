@@ -111,7 +111,7 @@ def test_a_column_is_a_colour() -> None:
     view = EmbeddingView(made, color="kind")
     for color in COLORINGS:
         view.color = color
-    with pytest.raises(traitlets.TraitError, match="'text', 'kind'; columns of your own"):
+    with pytest.raises(traitlets.TraitError, match=r"'text', 'kind'\. Pass your own columns"):
         view.color = "sort"
     assert view.color == "text"
 

@@ -126,7 +126,7 @@ def test_a_dark_theme_takes_what_a_light_one_does_not() -> None:
 
 
 def test_a_page_takes_no_options_of_pictures(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"width= is of pictures.*\.pdf"):
+    with pytest.raises(ValueError, match=r"width= is for pictures.*\.pdf"):
         view().save(tmp_path / "x.html", width="84mm")
     with pytest.raises(TypeError, match="widht"):
         view().save(tmp_path / "x.svg", widht="84mm")  # type: ignore[call-arg]

@@ -70,7 +70,7 @@ def test_places_are_those_of_the_stacks_that_are_compared(comparison: av.Compari
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"member": 0}, r"member=0 must be what before is compared with: 1 \(after\)"),
+        ({"member": 0}, r"member=0 must be one of 1 \(after\), which are compared with before"),
         ({"member": 2}, "member=2"),
         ({"form": "lines"}, 'form=\'lines\': expected any of "head", "matrix"'),
         ({"order": "strongest"}, "order='strongest'"),
@@ -87,7 +87,7 @@ def test_values_that_do_not_fit_are_refused(
 
 def test_what_is_no_comparison_is_refused(comparison: av.Comparison) -> None:
     record = comparison.a
-    with pytest.raises(TypeError, match=r"got AttentionRecord; .* as attnviz.compare\(record_a"):
+    with pytest.raises(TypeError, match=r"got AttentionRecord\. .* attnviz.compare\(record_a"):
         av.CompareView(record)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be a Comparison, got NoneType"):
         av.CompareView(None)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_show_compare_view_takes_records_and_comparisons(comparison: av.Comparis
     assert (view.layer, view.heads, view.form) == (1, [0], "matrix")
     assert view.comparison["names"] == ["one", "two"]
     assert show_compare_view(comparison).compared is comparison
-    with pytest.raises(TypeError, match=r"a is a Comparison, .*; leave out b, names"):
+    with pytest.raises(TypeError, match=r"a is a Comparison, .*Omit b, names"):
         show_compare_view(comparison, comparison.b, names=("one", "two"))
     with pytest.raises(TypeError, match="leave out tokenizer"):
         show_compare_view(comparison.a, comparison.b, tokenizer=object())

@@ -34,7 +34,7 @@ def test_effects_of_heads_bring_their_measure_and_noise() -> None:
     view = ModelView(given_record((3,)), scores={"effect": effects})
     assert view.scores == {"effect": {"self": [[-2.0, None, 0.5]]}}
     assert view.order == "effect"
-    words = f"effect of taking a head away on: {MEASURE}; noise 3.4e−6"
+    words = f"effect of removing a head on: {MEASURE}; noise 3.4e−6"
     assert view.score_notes == {"effect": words}
     assert view.state["score_notes"] == {"effect": words}
     several = ModelView(given_record((3,)), scores=head_effects([[1, 2, 3]], (0,), texts=1200))
@@ -70,7 +70,7 @@ def test_one_of_several_token_scores_is_drawn() -> None:
     view = HeadView(record, token_scores=scores, token_score="two")
     assert view.token_score == "two"
     with pytest.raises(
-        TraitError, match=r"token_score='three' must be the name of .*: 'one', 'two'"
+        TraitError, match=r"token_score='three' must be one of the names of .*: 'one', 'two'"
     ):
         view.token_score = "three"
     with pytest.raises(TraitError, match="token_score"):
@@ -101,9 +101,9 @@ def test_effects_are_of_their_own_stack_and_layers() -> None:
     effects = head_effects([[-1.0, 2.0], [0.5, 0.0, -3.0]], (0, 1))
     view = ModelView(record, scores={"effect": effects}, include_layers=[1])
     assert view.scores["effect"]["self"] == [[0.5, 0.0, -3.0]]
-    with pytest.raises(TraitError, match=r"scores\['effect'\] are for 'self'; this record has"):
+    with pytest.raises(TraitError, match=r"scores\['effect'\] are for 'self', but this record has"):
         ModelView(encoder_decoder_record(), scores={"effect": effects})
-    with pytest.raises(TraitError, match=r"1 layers of 2 heads; stack 'self' has 2 layers"):
+    with pytest.raises(TraitError, match=r"1 layers of 2 heads, but stack 'self' has 2 layers"):
         ModelView(record, scores=head_effects([[1, 2]], (0,)))
 
 
@@ -113,7 +113,7 @@ def test_effects_of_tokens() -> None:
     values = [-2.0] * (count - 1) + [np.nan]
     view = HeadView(record, token_scores=token_effects(record, values))
     assert view.token_scores == {"effect": {"self": [*values[:-1], None]}}
-    note = f"effect of leaving a token out (delete) on: {MEASURE}; noise 0"
+    note = f"effect of removing a token (delete) on: {MEASURE}; noise 0"
     assert view.token_score_notes == {"effect": note}
     view.set_trait("token_scores", np.arange(count))
     assert view.token_scores == {"score": {"self": list(range(count))}}
@@ -132,9 +132,9 @@ def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
     assert keys != len(stack.query_tokens)
     view = HeadView(record, stack="cross", token_scores=[0.5] * keys)
     assert list(view.token_scores["score"]) == ["cross"]
-    with pytest.raises(TraitError, match=rf"has {keys} keys: give \(tokens,\)"):
+    with pytest.raises(TraitError, match=rf"has {keys} keys. Pass .*\(tokens,\)"):
         HeadView(record, stack="cross", token_scores=[0.5] * (keys + 1))
-    with pytest.raises(TraitError, match="are for 'other'; this record has"):
+    with pytest.raises(TraitError, match="are for 'other', but this record has"):
         HeadView(record, token_scores={"mine": {"other": [1.0]}})
 
 
@@ -144,7 +144,7 @@ def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
         (
             "score_errors",
             {"mine": [[-0.5, 0.0]]},
-            "negative numbers; a standard error is 0 or more",
+            "negative numbers. Standard errors must be at least 0",
         ),
         ("score_errors", {"mine": [[0.5]]}, r"score_errors\['mine'\] has 1 layers of 1 heads"),
         (
@@ -153,9 +153,9 @@ def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
             r"score_errors\['mine'\] are for 'cross'",
         ),
         ("score_errors", {"mine": "much"}, "score_errors"),
-        ("score_errors", "much", "score_errors='much' is a name; give numbers"),
+        ("score_errors", "much", "score_errors='much' is a string. Pass numbers"),
         ("score_errors", {3: [[0.5, 0.5]]}, "score_errors: 3 cannot be a name"),
-        ("token_scores", "effect", "token_scores='effect' is a text"),
+        ("token_scores", "effect", "token_scores='effect' is a string"),
         ("token_scores", {"mine": "ab"}, r"token_scores\['mine'\] must be numbers, \(tokens,\)"),
         ("token_scores", {"mine": ["1.5", "2"]}, r"token_scores\['mine'\] must be numbers"),
         ("token_scores", {"mine": [1j, 2]}, r"token_scores\['mine'\] must be numbers"),
@@ -170,8 +170,8 @@ def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
         ("token_scores", {"mine": None}, r"token_scores\['mine'\] must be numbers"),
         ("token_scores", {1: [1.0]}, "token_scores: 1 cannot be a name"),
         ("score_notes", "x", "score_notes='x' must be a dict"),
-        ("score_notes", {"mine": 3}, r"score_notes\['mine'\]=3 must be a text"),
-        ("score_notes", {"mine": "x" * 1001}, "has 1,001 characters, more than 1,000"),
+        ("score_notes", {"mine": 3}, r"score_notes\['mine'\]=3: names and notes must be strings"),
+        ("score_notes", {"mine": "x" * 1001}, "has 1,001 characters. Pass at most 1,000"),
     ],
 )
 def test_what_does_not_fit_is_refused(name: str, given: Any, message: str) -> None:

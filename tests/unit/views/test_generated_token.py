@@ -112,7 +112,7 @@ def test_a_prediction_that_is_not_there(value: int) -> None:
 
 def test_a_record_without_predictions() -> None:
     view = NeuronView(captured_record())
-    with pytest.raises(TraitError, match=r"nothing is predicted in stack 'self'; .*generate="):
+    with pytest.raises(TraitError, match=r"stack 'self' has no predictions\. .*generate="):
         view.prediction = 0
     view.as_query = True
     view.token = 3

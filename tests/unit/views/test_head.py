@@ -120,8 +120,8 @@ def test_everything_can_be_said_at_once() -> None:
         ("heads", 3, r"heads=\[3\]: layer 0 of stack 'encoder' has heads 0 to 2"),
         ("heads", 1.5, "expected a list"),
         ("heads", np.array([0.5]), "int"),
-        ("heads", "most", "heads='most': give a whole number, a list .* or \"all\""),
-        ("heads", ["0"], "heads='0': give a whole number"),
+        ("heads", "most", "heads='most': pass an integer, a list .* or \"all\""),
+        ("heads", ["0"], "heads='0': pass an integer"),
         ("heads", ["0", "1"], "int"),
         ("token", 6, "token=6: stack 'encoder' has queries 0 to 5"),
         ("token", -7, "token=-7: stack 'encoder' has queries 0 to 5"),
@@ -131,13 +131,13 @@ def test_everything_can_be_said_at_once() -> None:
         ("combine", "sum", "any of"),
         ("top_k", 0, "should not be less than 1"),
         ("top_k", 1.5, "int"),
-        ("threshold", 1.5, "must lie between 0 and 1"),
+        ("threshold", 1.5, "must be between 0 and 1"),
         ("threshold", -0.1, "should not be less than 0"),
         ("threshold", "half", "float"),
         ("threshold", math.nan, "threshold=nan must be a finite number"),
         ("least_score", math.nan, "least_score=nan must be a finite number; None sets no limit"),
         ("least_score", -math.inf, "least_score=-inf must be a finite number"),
-        ("leave_out", ["last"], r"leave_out='last': no token has this text\. .*\"special\" and"),
+        ("leave_out", ["last"], r"leave_out='last': no token has this text\. .*\"special\" or"),
         ("leave_out", [-9], "leave_out"),
         ("leave_out", [1.5], "leave_out"),
         ("renormalize", "yes", "boolean"),
@@ -180,9 +180,9 @@ def test_an_unknown_keyword_is_named_with_those_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (lambda: [given_record()] * 3, r"a list of 3 records, and a view shows one: give record"),
+        (lambda: [given_record()] * 3, r"a list of 3 records, but a view shows one. Pass record"),
         (lambda: (given_record(),), "a list of 1 records"),
-        (lambda: [shares(1, 2, 2)], r"must be an AttentionRecord, got list; attnviz.extract"),
+        (lambda: [shares(1, 2, 2)], r"must be an AttentionRecord, got list\. .*attnviz.extract"),
         (lambda: None, "must be an AttentionRecord, got NoneType"),
         (lambda: "the cat", "must be an AttentionRecord, got str"),
     ],
@@ -194,7 +194,9 @@ def test_a_view_shows_one_record(record: Any, message: str) -> None:
 
 def test_a_layer_with_fewer_heads_clips_them_with_a_word() -> None:
     view = HeadView(given_record((3, 2)), heads=[2, 1])
-    with pytest.warns(UserWarning, match=r"layer 1 has 2 heads: of heads=\[2, 1\] only \[1\] stay"):
+    with pytest.warns(
+        UserWarning, match=r"layer 1 has 2 heads: heads=\[2, 1\] is reduced to \[1\]"
+    ):
         view.layer = 1
     assert view.heads == [1]
     with warnings.catch_warnings():
@@ -214,7 +216,7 @@ def test_another_stack_moves_what_it_does_not_have() -> None:
     before = view.state
     view.layer = 0
     view.heads = [2]
-    with pytest.warns(UserWarning, match=r"layer 0 has 1 heads: of heads=\[2\] only \[\] stay"):
+    with pytest.warns(UserWarning, match=r"layer 0 has 1 heads: heads=\[2\] is reduced to \[\]"):
         view.stack = "cross"
     assert view.state == before | {
         "stack": "cross",
@@ -283,7 +285,7 @@ def test_layers_can_be_chosen() -> None:
         HeadView(captured_record(), include_layers=[5, 11], layer=2)
     with pytest.raises(IndexError, match=r"layers=\[4\]: this record has layers 0, 2, 3"):
         HeadView(captured_record(), include_layers=[4])
-    with pytest.raises(TypeError, match=r"include_layers must be .*; got 'all'"):
+    with pytest.raises(TypeError, match=r"include_layers must be .*\. Got 'all'"):
         HeadView(captured_record(), include_layers="all")  # type: ignore[arg-type]
 
 
@@ -321,14 +323,17 @@ def test_scores_are_taken_as_arrays_and_order_the_heads() -> None:
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ([[1.0]], "has 1 layers of 1 heads; stack 'self' has 1 layers of 3 heads"),
+        ([[1.0]], "has 1 layers of 1 heads, but stack 'self' has 1 layers of 3 heads"),
         ("induction", "order='induction'"),
         ([["a", "b", "c"]], "must be numbers"),
         (7, "must be numbers"),
         ({"number": [[1, 2, 3]]}, "cannot be a name"),
         ({"pinned": [[1, 2, 3]]}, "'pinned' cannot be a name of scores"),
-        ({"mine": {"cross": [[1, 2, 3]]}}, "are for 'cross'; this record has 'self'"),
-        ({"mine": {"self": [[1, 2]]}}, "has 1 layers of 2 heads; stack 'self' has 1 layers of 3"),
+        ({"mine": {"cross": [[1, 2, 3]]}}, "are for 'cross', but this record has 'self'"),
+        (
+            {"mine": {"self": [[1, 2]]}},
+            "has 1 layers of 2 heads, but stack 'self' has 1 layers of 3",
+        ),
     ],
 )
 def test_scores_that_do_not_fit_are_refused(scores: Any, message: str) -> None:
@@ -348,7 +353,7 @@ def test_an_order_goes_with_its_scores() -> None:
     ("order", "message"),
     [
         ("yours", "must be one of 'number', 'pinned', 'mine'"),
-        ("induction", r"order='induction': no stack .*it can be 'first token'"),
+        ("induction", r"order='induction': no stack .*Pass one of 'first token'"),
     ],
 )
 def test_an_order_that_is_not_there_says_which_are(order: str, message: str) -> None:
@@ -366,6 +371,6 @@ def test_numbers_of_numpy_are_taken() -> None:
 def test_patterns_order_no_heads_of_signed_numbers() -> None:
     numbers = np.random.default_rng(0).normal(size=(1, 2, 3, 3))
     record = AttentionRecord.from_weights(numbers, ["a", "b", "c"], signed=True)
-    with pytest.raises(TraitError, match=r"order='self': .* are signed; give scores="):
+    with pytest.raises(TraitError, match=r"order='self': .* are signed\. Pass scores="):
         HeadView(record, order="self")
     assert HeadView(record, scores=[[0.5, 0.25]]).order == "score"

@@ -84,24 +84,24 @@ def test_the_embedding_view_has_them() -> None:
     assert view.order == "role"
     view.roles = {}
     assert view.order == "number"
-    with pytest.raises(traitlets.TraitError, match='order="role": give roles='):
+    with pytest.raises(traitlets.TraitError, match='order="role" needs roles='):
         view.order = "role"
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (3, "roles=3: give attnviz.HeadStatistics"),
-        ("induction", "roles='induction': give"),
-        (np.zeros((2, 3)), "give attnviz.HeadStatistics"),
+        (3, "roles=3: pass attnviz.HeadStatistics"),
+        ("induction", "roles='induction': pass"),
+        (np.zeros((2, 3)), "pass attnviz.HeadStatistics"),
         ({(9, 9): "a"}, r"roles\[\(9, 9\)\]: stack 'self' has no such head"),
         ({(0, -1): "a"}, "has no such head"),
-        ({(0, 0): 3}, "must be the name of a role"),
-        ({(0, 0): " "}, "must be the name of a role"),
+        ({(0, 0): 3}, "must be a name of at most 80"),
+        ({(0, 0): " "}, "must be a name of at most 80"),
         ({(0, 0): "a" * 81}, "of at most 80 characters"),
-        ({0: "a"}, "0 must be a layer and a head"),
-        ({(True, 0): "a"}, "must be a layer and a head"),
-        ({"cross": {(0, 0): "a"}}, "roles are of 'cross'; this record has 'self'"),
+        ({0: "a"}, "0 must be (layer, head)"),
+        ({(True, 0): "a"}, "must be (layer, head)"),
+        ({"cross": {(0, 0): "a"}}, "roles are for 'cross', but this record has 'self'"),
         ({"self": 3}, "roles of 'self'"),
         ({"self": {"names": [], "labels": [], "ranks": []}}, "2 layers of 2, 3 heads"),
         (
@@ -119,17 +119,17 @@ def test_what_is_no_role_is_refused(given: Any, message: str) -> None:
 
 def test_roles_of_another_model_are_refused() -> None:
     with pytest.raises(
-        traitlets.TraitError, match="roles are of another model: they have a head 1"
+        traitlets.TraitError, match="roles come from another model: they have head 1"
     ):
         HeadView(given_record((1, 3)), roles=statistics())
     with pytest.raises(
-        traitlets.TraitError, match="roles are of 'self'; this record has 'encoder'"
+        traitlets.TraitError, match="roles are for 'self', but this record has 'encoder'"
     ):
         HeadView(encoder_decoder_record(), roles=statistics())
 
 
 def test_a_view_without_roles_is_not_ordered_by_them() -> None:
-    with pytest.raises(traitlets.TraitError, match=r'order="role": give roles=, such as attnviz'):
+    with pytest.raises(traitlets.TraitError, match=r'order="role" needs roles=, such as attnviz'):
         HeadView(given_record((2, 3)), order="role")
     # Scores of that name are scores.
     view = HeadView(given_record((2,)), scores={"role": [[1, 2]]})

@@ -53,13 +53,13 @@ def test_heads_to_offer_are_kept_fit_for_json(given: Any, kept: Any) -> None:
         ([-1], "no layer has head -1"),
         (-1, "no layer has head -1"),
         ({0: [2]}, r"layer 0 has heads 0 to 1, not head 2"),
-        ({5: [0]}, r"there is no layer 5; stack 'self' has layers 0, 1"),
-        ([], r"include_heads=\[\] names no head; leave it out to offer all"),
-        ({}, "names no head"),
-        ({0: []}, "names no head"),
-        (1.5, r"must be heads such as \[0, 1\], or heads by layer such as {3: \[0, 1\]}; got 1.5"),
-        ("01", "got '01'"),
-        ({0: 1.5}, r"got {0: 1.5}"),
+        ({5: [0]}, r"there is no layer 5: stack 'self' has layers 0, 1"),
+        ([], r"include_heads=\[\] contains no head. Omit it to offer all"),
+        ({}, "contains no head"),
+        ({0: []}, "contains no head"),
+        (1.5, r"must be heads such as \[0, 1\], or heads by layer such as {3: \[0, 1\]}. Got 1.5"),
+        ("01", "Got '01'"),
+        ({0: 1.5}, r"Got {0: 1.5}"),
         ([0.5], "0.5 is not the number of a layer or of a head"),
         ({"first": [0]}, "'first' is not the number"),
         ([None], "None is not the number"),
@@ -82,7 +82,7 @@ def test_heads_of_any_stack_may_be_named() -> None:
 
 
 def test_layers_that_are_not_included_have_no_heads_to_offer() -> None:
-    with pytest.raises(TraitError, match=r"there is no layer 2; stack 'self' has layers 5, 11"):
+    with pytest.raises(TraitError, match=r"there is no layer 2: stack 'self' has layers 5, 11"):
         ModelView(captured_record(), include_layers=[5, 11], include_heads={2: [0]})
 
 

@@ -62,7 +62,10 @@ def signed() -> AttentionRecord:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (given_record, r"made from weights.*attnviz\.extract.*HeadView, ModelView and MatrixView"),
+        (
+            given_record,
+            r"created from weights.*attnviz\.extract.*HeadView, ModelView or MatrixView",
+        ),
         (signed, r"\(difference\) are signed.*record of weights.*HeadView"),
         (in_words, r"merged into words.*before merge_words\(\).*HeadView"),
     ],

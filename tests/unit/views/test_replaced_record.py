@@ -86,7 +86,7 @@ def test_what_does_not_fit_goes_to_its_default() -> None:
     assert state["leave_out"] == ["special", 1]
     assert (state["token_scores"], state["scores"], state["order"]) == ({}, {}, "number")
     assert state["threshold"] == 0.25
-    with pytest.warns(UserWarning, match="only \\[0\\] stay chosen"):
+    with pytest.warns(UserWarning, match="is reduced to \\[0\\]"):
         view.record = record_of(2, 4, 4)
     assert view.heads == [0]
 
@@ -160,7 +160,7 @@ def test_offered_layers_are_those_of_the_new_record() -> None:
 def test_a_record_that_cannot_be_shown_changes_nothing() -> None:
     view = NeuronView(captured_record(), token=1)
     before, record = view.state, view.record
-    with pytest.raises(ValueError, match="shows queries and keys"):
+    with pytest.raises(ValueError, match="needs queries and keys"):
         view.record = given_record()
     with pytest.raises(TypeError, match="list of 1 records"):
         view.record = [captured_record()]  # type: ignore[assignment]
@@ -171,7 +171,7 @@ def test_a_record_that_cannot_be_shown_changes_nothing() -> None:
 
 def test_a_comparison_has_no_record_to_replace() -> None:
     view = CompareView(av.compare(given_record(), given_record()))
-    with pytest.raises(TypeError, match="make another view with attnviz"):
+    with pytest.raises(TypeError, match="Create a new view with attnviz"):
         view.record = given_record()
 
 

@@ -55,30 +55,30 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ([WEIGHTS], {}, "tokens is missing: weights alone do not say"),
-        ([WEIGHTS, "the cat"], {}, "leave out inputs"),
-        ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*leave out target"),
-        ([[None]], {}, "which has no weights in it: the model returned no"),
+        ([WEIGHTS], {}, "tokens is missing. Pass the tokens to which the weights belong"),
+        ([WEIGHTS, "the cat"], {}, "Omit inputs"),
+        ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*Omit target"),
+        ([[None]], {}, "which contains no weights: the model returned no"),
         # transformers 5 has this at the end of a model's outputs.
-        ([()], {}, r"no weights in it\. If it is outputs\[-1\], give outputs.attentions"),
-        ([WEIGHTS], {"prettify_tokens": False}, r"'prettify_tokens': give tokens=Tokens.of"),
-        ([WEIGHTS], {"html_action": "return"}, r"'html_action': view.to_html\(\) gives the page"),
-        ([], {"cross_attention": WEIGHTS}, "'cross_attention': give AttentionRecord.from_weights"),
-        ([{"attentions": WEIGHTS}], {"tokens": words(3)}, "a dict, .* give .* outputs.attentions"),
-        ([lambda: [given_record()] * 2], {}, r"a list of 2 records, .*: give records\[i\]"),
-        ([given_record, "the cat"], {}, "model is a record.*leave out inputs"),
-        ([given_record], {"tokens": words(5)}, "model is a record.*leave out tokens"),
+        ([()], {}, r"contains no weights\. If it is outputs\[-1\], pass outputs.attentions"),
+        ([WEIGHTS], {"prettify_tokens": False}, r"'prettify_tokens': pass tokens=Tokens.of"),
+        ([WEIGHTS], {"html_action": "return"}, r"'html_action': view.to_html\(\) returns the page"),
+        ([], {"cross_attention": WEIGHTS}, "'cross_attention': pass AttentionRecord.from_weights"),
+        ([{"attentions": WEIGHTS}], {"tokens": words(3)}, "a dict, .* Pass .* outputs.attentions"),
+        ([lambda: [given_record()] * 2], {}, r"a list of 2 records, .* Pass records\[i\]"),
+        ([given_record, "the cat"], {}, "model is a record.*Omit inputs"),
+        ([given_record], {"tokens": words(5)}, "model is a record.*Omit tokens"),
         ([given_record], {"include_layer": [1]}, "HeadView has no argument 'include_layer'"),
-        ([given_record], {"layers": [1]}, "model is a record.*leave out layers"),
-        ([given_record], {"device": None}, "model is a record.*leave out device"),
-        ([WEIGHTS], {"tokens": words(3), "dtype": "float16"}, "weights.*leave out dtype"),
-        (["some/model"], {}, "inputs is missing: the text that the model reads"),
+        ([given_record], {"layers": [1]}, "model is a record.*Omit layers"),
+        ([given_record], {"device": None}, "model is a record.*Omit device"),
+        ([WEIGHTS], {"tokens": words(3), "dtype": "float16"}, "weights.*Omit dtype"),
+        (["some/model"], {}, "inputs is missing. Pass the text that the model reads"),
         ([__file__], {}, r"test_show.py' is a file\. Pass the record in it: attnviz\.load"),
         (["the cat sat", "some/model"], {}, "model='the cat sat' is a text"),
         ([type("Corpus", (), {})], {}, "is a Corpus, .* Pass it to attnviz.show_embedding_view"),
         # Found before the model is even looked for.
         (["some/model", "the cat"], {"head": 1}, "HeadView has no argument 'head'"),
-        (["some/model"], {"tokens": words(3)}, "model is a model.*leave out tokens"),
+        (["some/model"], {"tokens": words(3)}, "model is a model.*Omit tokens"),
     ],
 )
 def test_what_is_missing_or_too_much_is_said(
@@ -193,4 +193,4 @@ def test_tab_completion_and_help_name_every_trait_of_the_view() -> None:
     for name in HeadView.state_names():
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert len(described[name]) > 20, name
-    assert "May be set from the end: -1 is the last" in described["layer"]
+    assert "Negative numbers count from the end: -1 is the last" in described["layer"]

@@ -272,11 +272,12 @@ class EmbeddingAnswers:
         """Compute small plots of all heads of some layers by their principal components."""
         own = self.corpus.stack(stack)
         if not layers:
-            raise ValueError("layers is empty; ask for at least one")
+            raise ValueError("layers is empty. Request at least one layer.")
         numbers = [own.layer_number(layer) for layer in layers]
         if len(set(numbers)) < len(numbers):
             raise ValueError(
-                f"layers={reprlib.repr(list(layers))} names one twice; ask for each once"
+                f"layers={reprlib.repr(list(layers))} contains a layer twice. Request each "
+                "layer once."
             )
         count = len(self.corpus.points(stack))
         stride = max(1, -(-count // MOST_SHOWN))
@@ -284,8 +285,8 @@ class EmbeddingAnswers:
         size = 2 * -(-count // stride) * num_heads
         if size > _OVERVIEW_BYTES:
             raise ValueError(
-                f"small plots of {num_heads:,} heads are {size} bytes; {_OVERVIEW_BYTES} are made "
-                "at once, so ask for fewer layers"
+                f"small plots of {num_heads:,} heads have {size} bytes, more than "
+                f"{_OVERVIEW_BYTES}. Request fewer layers."
             )
         heads: list[OverviewHead] = []
         data = []

@@ -21,7 +21,7 @@ __all__ = ["ProjectionJobs", "Work"]
 # Seconds between checks for an interrupt during a wait.
 _LOOK_EVERY = 0.5
 # Before the first frame, the plot shows the principal components.
-_NO_FRAME_YET = "PCA, until the first frame is there"
+_NO_FRAME_YET = "PCA, until the first frame arrives"
 _CANCELLED = "Cancelled."
 
 State = Literal["running", "failed", "cancelled", "done"]
@@ -138,7 +138,7 @@ class ProjectionJobs:
         coordinates, work = _told(job)
         if work.state == "cancelled":
             raise RuntimeError(
-                f"method={settings.method!r} was cancelled before its end; ask again to restart it"
+                f"method={settings.method!r} was cancelled. Request it again to restart it."
             )
         if work.state != "done" or coordinates is None:
             raise RuntimeError(work.words)

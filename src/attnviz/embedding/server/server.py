@@ -107,8 +107,8 @@ class CorpusServer:
     def _request(name: str, arguments: Mapping[str, Any]) -> Request[CorpusServer]:
         if name not in CORPUS_REQUESTS.classes:
             raise ValueError(
-                f"request {reprlib.repr(name)} is unknown of a corpus; of one of its texts say "
-                "which, text=..."
+                f"request {reprlib.repr(name)} does not exist for a corpus. For one of its texts, "
+                "pass text=..."
             )
         return CORPUS_REQUESTS.request(name, arguments)
 
@@ -272,7 +272,7 @@ class AggregateRequest:
         """Compute the means over as many texts as a short reply allows."""
         if not 1 <= self.size <= MOST_BINS:
             given = reprlib.repr(self.size)
-            raise ValueError(f"size={given} must lie between 1 and {MOST_BINS}")
+            raise ValueError(f"size={given} must be between 1 and {MOST_BINS}")
         layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
         means = aggregate(server.corpus, self.stack, layer, head, self.size)
         return Reply(means.header(), means.weights.astype("<f4").tobytes())

@@ -259,6 +259,6 @@ def _edges(length: int, size: int) -> NDArray[np.int64]:
 def _check(weights: Floats, layer: int, head: int) -> None:
     if not np.isfinite(weights).all():
         raise ValueError(
-            f"layer {layer}, head {head}: some weights are NaN or infinite; the model's own "
-            "queries or keys are"
+            f"layer {layer}, head {head}: some weights are NaN or infinite, because the "
+            "model's queries or keys are"
         )

@@ -94,7 +94,7 @@ def test_the_same_one_is_shared_with_whoever_waits_for_it(running: ProjectionJob
     running.cancel("saved")
     waiter.join()
     assert isinstance(waiter.error, RuntimeError)
-    assert "method='tsne' was cancelled before its end; ask again" in str(waiter.error)
+    assert "method='tsne' was cancelled. Request it again" in str(waiter.error)
 
 
 def test_a_view_that_closes_ends_also_what_is_waited_for(running: ProjectionJobs) -> None:

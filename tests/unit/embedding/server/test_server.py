@@ -127,7 +127,7 @@ def test_a_text_is_asked_for_by_its_number() -> None:
     [
         ("describe", {"text": 2}, "the corpus has texts 0 to 1"),
         ("describe", {"text": -1}, "the corpus has texts 0 to 1"),
-        ("block", {}, "of a corpus; of one of its texts say which, text="),
+        ("block", {}, "for a corpus. For one of its texts, pass text="),
         ("corpus", {"stack": "cross"}, "this corpus has the stacks 'self'"),
         ("overview", {"stack": "self", "layers": [], "way": WAY}, "layers is empty"),
         ("overview", {"stack": "self", "layers": [7], "way": WAY}, "layer"),
@@ -138,8 +138,8 @@ def test_a_text_is_asked_for_by_its_number() -> None:
         ("projection", PLOT | {"part": 1}, "must be from 0 to 0"),
         ("lines", HEAD | {"point": 20}, "points 0 to 19"),
         ("lines", HEAD | {"point": -1}, "points 0 to 19"),
-        ("aggregate", HEAD | {"size": 0}, "size=0 must lie between 1 and 256"),
-        ("aggregate", HEAD | {"size": 1000}, "size=1000 must lie between 1 and 256"),
+        ("aggregate", HEAD | {"size": 0}, "size=0 must be between 1 and 256"),
+        ("aggregate", HEAD | {"size": 1000}, "size=1000 must be between 1 and 256"),
         ("page", {"part": 0, "state": {}}, "no HTML export"),
     ],
 )
