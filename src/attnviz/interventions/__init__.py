@@ -1,4 +1,4 @@
-"""A model runs again with its attention changed, and what that does to its answer."""
+"""Interventions: run a model with changed attention, and measure the effect on its answer."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The public names of attnviz.interventions besides those of attnviz itself."""
+"""Public names of `attnviz.interventions` that `attnviz` itself does not export."""
 
 from .effect import Effect as Effect
 from .erasure import ErasureCurve as ErasureCurve

@@ -1,4 +1,4 @@
-"""What is measured in a model's output: one number for each example, in every function the same."""
+"""The answer: one number of a model's output for each example, defined alike in all functions."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ __all__ = [
 
 
 class Reading(NamedTuple):
-    """Where an answer is read.
+    """Position in the logits at which an answer is read.
 
     Attributes
     ----------
     row : int or None
-        Row of the logits, from the end; None if the model gives one answer for the whole input.
+        Row of the logits, from the end. None if the model has one answer for the whole input.
     after : str
-        The token that stands there.
+        Token in this row, after which the answer is read.
     num_tokens : int
-        How many rows of logits the model can give.
+        Number of rows of logits that the model can return.
     """
 
     row: int | None
@@ -48,13 +48,16 @@ class Reading(NamedTuple):
     num_tokens: int
 
     def logits(self, wanted: Any) -> int:
-        """How many rows of logits, from the last, an answer needs; a function may read all."""
+        """Return the number of rows of logits, from the last, that an answer needs.
+
+        A function may read all rows.
+        """
         if self.row is None:
             return 1
         return self.num_tokens if callable(wanted) else -self.row
 
     def lacks(self, outputs: Any, wanted: Any) -> bool:
-        """Whether an output has fewer rows of logits than an answer needs."""
+        """Return whether an output has fewer rows of logits than an answer needs."""
         return self.row is not None and outputs.logits.shape[1] < self.logits(wanted)
 
 
@@ -65,7 +68,7 @@ def reading_of(
     batch: Batch,
     wanted: Any = None,
 ) -> Reading:
-    """Find where the answer `wanted` is read in the logits of a run."""
+    """Return the position in the logits of a run at which the answer `wanted` is read."""
     if callable(wanted) and position is not None:
         raise ValueError(
             f"position={short_repr(position)}: answer is a function, which chooses the position "
@@ -85,30 +88,30 @@ def reading_of(
     unpadded = None if sequence is None else sequence.unpadded[0]
     count, row = len(tokens), place - len(tokens)
     if sequence is not None and unpadded is not None:
-        # Padding may stand behind the text.
+        # The text may be padded at its end.
         count, row = sequence.length, int(unpadded[place]) - sequence.length
     return Reading(row, tokens.text[place].strip("·"), count)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is measured: a number of a model's output.
+    """One number of a model's output that is measured.
 
-    It is the difference of two logits, or what a function of the output returns. Without both it is
+    It is the difference of two logits, or the value of a function of the output. Otherwise it is
     the cosine similarity of the last hidden states with those of the unchanged run.
 
     Attributes
     ----------
     measure : str
-        What is measured, in words.
+        Description of the answer.
     unchanged : object
-        The output of the unchanged run, for one example.
+        Output of the unchanged run for one example.
     position : int or None
-        From the end of the logits, which are those of the last tokens; None where there is one row.
+        Row of the logits, from the end. None if there is one row.
     ids : tuple of int or None
-        The answer and the other.
+        Token or class of the answer and of the other.
     function : callable or None
-        Takes the output for one example and returns one number.
+        Function of the output for one example that returns one number.
     """
 
     measure: str
@@ -119,11 +122,11 @@ class Answer:
 
     @property
     def of_hidden_states(self) -> bool:
-        """Whether hidden states are compared: there is no answer that could become another."""
+        """Whether the answer compares hidden states. Then no token or class is the answer."""
         return self.ids is None and self.function is None
 
     def of(self, outputs: Any, example: int = 0) -> torch.Tensor:
-        """The number of one example of a batch, float64 on the CPU; gradients pass it."""
+        """Return the number of one example of a batch, float64 on the CPU, with its gradient."""
         if self.function is not None:
             return _number(self.function, _example(outputs, self.unchanged, example))
         row = _row(outputs, self.position, example)
@@ -136,7 +139,7 @@ class Answer:
         return found[0] - found[1]
 
     def with_slope(self, outputs: Any, example: int = 0) -> torch.Tensor:
-        """The number of one example of a batch; ValueError if a function's has no gradient."""
+        """Return the number of one example. Raise ValueError if a function returns no gradient."""
         number = self.of(outputs, example)
         if self.function is not None and not number.requires_grad:
             raise ValueError(
@@ -146,18 +149,18 @@ class Answer:
         return number
 
     def value(self, outputs: Any, example: int = 0) -> float:
-        """The number of one example of a batch."""
+        """Return the number of one example of a batch as a float."""
         return float(self.of(outputs, example).detach())
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
-    """Logits to choose an answer from, float64 on the CPU; None where there are not two."""
+    """Return the logits at a position, float64 on the CPU, or None if there are fewer than two."""
     row = _row(outputs, position, example)
     return None if row is None or len(row) < 2 else row.detach().double().cpu()
 
 
 def score(output: Any) -> Any:
-    """The one logit of a reranker, a reward model or a regression."""
+    """Return the only logit of a reranker, a reward model or a regression."""
     return output.logits[0, 0]
 
 
@@ -170,9 +173,10 @@ def _row(outputs: Any, position: int | None, example: int) -> torch.Tensor | Non
 
 
 def _example(value: Any, one: Any, example: int) -> Any:
-    """What a model gave for one example of a batch; `one` is what it gave for one alone.
+    """Return the output for one example of a batch. `one` is the output for a single example.
 
-    An axis of a batch is 1 in the latter. A tensor is None if its examples cannot be told apart.
+    An axis is a batch axis if its size in `one` is 1. A tensor becomes None if its examples cannot
+    be separated.
     """
     if isinstance(value, torch.Tensor):
         if value.dim() and len(value) != len(one) != 1:
@@ -205,7 +209,7 @@ def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
 
 
 def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
-    """What is compared of a model without logits of tokens or classes; None if it has none."""
+    """Return the hidden states of an example, flattened, or None if the output has none."""
     for name in ("last_hidden_state", "hidden_states", "image_embeds", "logits"):
         found = getattr(outputs, name, None)
         if isinstance(found, torch.Tensor):
@@ -216,12 +220,13 @@ def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
 def answer_of(
     runs: Runs, outputs: Any, wanted: Any, reading: Reading, changed: Any = None
 ) -> Answer:
-    """Return what is measured: `wanted`, or the default if it is None.
+    """Return the answer `wanted`, or the default answer if it is None.
 
-    The default is the likeliest token of `outputs` minus the likeliest other token of `changed`,
-    the outputs of the changed run. It is below 0 exactly if the change makes another token win.
-    Without `changed`, as for effects of many changes, both are the likeliest of `outputs`. Of a
-    model with one logit for the whole input it is that logit.
+    The default is the logit of the most likely token of `outputs` minus that of the most likely
+    other token of `changed`, the outputs of the changed run. It is below 0 exactly if the change
+    makes another token the most likely one. Without `changed`, as for effects of many changes, the
+    second most likely token of `outputs` is the other one. If a model has one logit for the whole
+    input, it is the answer.
     """
     model, position = runs.loaded.model, reading.row
     if wanted is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):
@@ -264,7 +269,10 @@ def answer_of(
 
 
 def _without_logits(model: Any, outputs: Any, wanted: Any) -> Answer:
-    """The answer of a model without logits, if none is asked for and it has hidden states."""
+    """Return the answer of a model without logits: the similarity of its hidden states.
+
+    Raise ValueError if an answer is requested, or if there are no hidden states.
+    """
     has_hidden = _hidden(outputs) is not None
     if wanted is None and has_hidden:
         measure = "cosine similarity of the last hidden states, over all tokens"
@@ -278,7 +286,7 @@ def _without_logits(model: Any, outputs: Any, wanted: Any) -> Answer:
 
 
 def function_instead(outputs: Any) -> str:
-    """Say how a function measures a model's output, with an example."""
+    """Return a sentence that recommends a function as answer, with an example."""
     tensors = outputs.items() if isinstance(outputs, Mapping) else ()
     name = next((name for name, value in tensors if isinstance(value, torch.Tensor)), "logits")
     return (
@@ -288,7 +296,7 @@ def function_instead(outputs: Any) -> str:
 
 
 def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
-    """The answer of each of some texts: one for all, or a list with one for each."""
+    """Return the answer of each text, from one for all or from a list with one per text."""
     if not (many and isinstance(answer, list)):
         return [answer] * count
     if len(answer) != count:
@@ -300,7 +308,7 @@ def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
 
 
 def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
-    """The likeliest of a row but for the first of `best`; the second of `best` without a row."""
+    """Return the most likely token of a row except ``best[0]``, or ``best[1]`` without a row."""
     if row is None:
         return best[1]
     first, second = row.topk(2).indices.tolist()

@@ -1,4 +1,4 @@
-"""`attribute`: another measure in place of attention weights, from the model's own values."""
+"""The function `attribute`: attributions and related measures in place of attention weights."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ Method = Literal[
 ]
 
 _MAX_STEPS = 256
-# Vectors as wide as the model that a layer keeps of each token for the backward pass, at least.
+# Minimum number of vectors of model width that a layer keeps per token for backward.
 _SAVED = 6
-# A layer without which the answer moves less has no share to speak of.
+# If the answer changes less without a layer, completeness is not measured for it.
 _SMALL = 1e-4
-#: What a number is called in captions.
+#: Names of the numbers in captions.
 _MEASURES: Mapping[str, str] = {
     "gradient": "gradient x attention",
     "knockout gradient": "knockout gradient",
@@ -65,9 +65,9 @@ _MEASURES: Mapping[str, str] = {
     "relevance": "relevance",
     "rollout": "rollout",
 }
-# They have an answer, and numbers of both signs.
+# Methods with an answer and signed numbers.
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct")
-# They multiply layers, and have one matrix a layer.
+# Methods that multiply layers, with one matrix per layer.
 _MIXED = ("relevance", "rollout")
 _SAID: Mapping[str, str] = {
     "gradient": (
@@ -115,7 +115,7 @@ def attribute(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> AttentionRecord:
-    """Attribute the model's answer to pairs of query and key, or measure what they add.
+    """Attribute the model's answer to query-key pairs, or measure what the pairs add.
 
     Parameters
     ----------
@@ -125,27 +125,28 @@ def attribute(
         One example, as for `attnviz.extract`.
     method : {"gradient", "knockout gradient", "integrated gradients", "value norm", "direct", \
 "relevance", "rollout"}
-        ``"gradient"``: gradient times weight, which predicts cuts after the softmax.
-        ``"knockout gradient"``: the same for cuts before the softmax. ``"integrated gradients"``:
-        the gradient's mean while all weights of a layer grow from 0 (Hao et al. 2021, arXiv
-        2004.11207, section 3). ``"value norm"``: weight times the length of the value behind the
-        output projection (Kobayashi et al. 2020, arXiv 2004.10102); it takes no answer.
-        ``"direct"``: what is added to the answer past all later layers (direct logit attribution);
-        refused for models with norms behind their layers. ``"relevance"`` (Chefer et al. 2021,
-        arXiv 2103.15679) and ``"rollout"`` (Abnar and Zuidema 2020, arXiv 2005.00928; no answer):
-        one matrix a layer, of what it holds of the input's tokens.
+        - ``"gradient"``: gradient times weight, which predicts cuts after the softmax.
+        - ``"knockout gradient"``: the same for cuts before the softmax.
+        - ``"integrated gradients"``: weight times the mean gradient while all weights of a layer
+          grow from 0 (Hao et al. 2021, arXiv 2004.11207, section 3).
+        - ``"value norm"``: weight times the norm of the value after the output projection
+          (Kobayashi et al. 2020, arXiv 2004.10102), without an answer.
+        - ``"direct"``: direct logit attribution, the part that reaches the answer without passing
+          later layers. It is refused for models with norms after their layers.
+        - ``"relevance"`` (Chefer et al. 2021, arXiv 2103.15679) and ``"rollout"`` (Abnar and
+          Zuidema 2020, arXiv 2005.00928, without an answer): one matrix per layer, the share of
+          each input token in each token of the layer.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`; a function must return a tensor. When left out, the likeliest
-        answer against the second: their difference of logits, as gradients of a probability near 1
-        vanish.
+        As for `attnviz.intervene`. A function must return a tensor. By default the logit of the
+        most likely answer minus that of the second. Gradients of a probability near 1 would vanish.
     position : int or str, optional
-        The token after which the answer is read; the last one when left out.
+        Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     steps : int, default 16
         Number of Gauss-Legendre points of ``"integrated gradients"``.
     progress : bool
-        Whether a bar is shown where it takes longer than a second.
+        Whether a progress bar is shown if the computation takes longer than a second.
     **options
         `tokenizer`, `processor`, `truncation`, `name`, `layers`, `dtype` and `device` of
         `attnviz.extract`.
@@ -153,24 +154,24 @@ def attribute(
     Returns
     -------
     AttentionRecord
-        Stacks whose `AttentionStack.measure` is the method. Those of gradients are signed: positive
-        numbers speak for the answer. Any block is computed when it is asked for. Stacks
-        whose modules do not use the dispatcher of transformers are left out, which a note says.
+        Stacks with the name of the method in `AttentionStack.measure`. Attributions by gradients
+        are signed, and positive numbers support the answer. Blocks are computed on request. Stacks
+        whose modules do not use the dispatcher of transformers are missing, and a note names them.
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        If an argument does not fit the model or the text; or under ``torch.inference_mode``.
+        If an argument does not fit the model or the text, or under ``torch.inference_mode``.
     MemoryError
-        If what is kept, or the backward pass, would exceed what is free; says so before the model
-        runs.
+        If the record or the backward pass needs more than the free memory. It is raised before the
+        model runs.
     NotImplementedError
         If no stack can be attributed.
 
     Notes
     -----
-    ``"integrated gradients"`` notes how far the numbers of a layer are from adding up to what the
-    answer loses without the layer (completeness).
+    For ``"integrated gradients"``, a note of the record says how much the sum of a layer's numbers
+    differs from the loss of the answer without the layer (completeness).
 
     Examples
     --------
@@ -197,8 +198,8 @@ def attribute(
     )
     runs = Runs.one(model, inputs, target, None, options)
     if method not in ("value norm", "rollout"):
-        # Of a backward pass each layer keeps what went into it; an attribution keeps values,
-        # outputs and their gradients.
+        # Each layer keeps its input for the backward pass. An attribution keeps values, outputs and
+        # gradients.
         copies = steps + 1 if method == "integrated gradients" else 1
         runs.check_runs(
             f"method={method!r}",
@@ -211,7 +212,7 @@ def attribute(
 
 @dataclass(frozen=True)
 class _Vectors:
-    """What an attention had and gave: (key_heads, keys, value_dim), (heads, queries, value_dim)."""
+    """Vectors of an attention: (key_heads, keys, value_dim) and (heads, queries, value_dim)."""
 
     values: torch.Tensor
     outputs: torch.Tensor
@@ -273,12 +274,12 @@ def _attributed(
     return _mixed(made_record, method, notes) if method == "relevance" else made_record
 
 
-#: Makes a layer's attribution from its attention, and from what of its vectors is not padding.
+#: Returns the attribution of a layer from its attention and its tokens that are not padding.
 _Maker = Callable[[LayerAttention, Positions], LayerAttention]
 
 
 def _some(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
-    """Those of tokens that are not padding; tokens are the second axis."""
+    """Return the vectors of tokens that are not padding. The second axis has the tokens."""
     return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
 
 
@@ -294,7 +295,7 @@ def _sloped(
 
 
 def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
-    """The layers of stacks of one kind of tokens, multiplied."""
+    """Return a record with products of the layers, for stacks of self-attention."""
     stacks: dict[str, AttentionStack] = {}
     rollout = method == "rollout"
     for name, stack in record.stacks.items():
@@ -330,10 +331,10 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
 
 
 def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
-    """Run a model with gradients; NotImplementedError where a module lets none of them pass.
+    """Run a model with gradients. Raise NotImplementedError if a module blocks a gradient.
 
-    A quantised module without gradients gives its output as if it depended on nothing: what is left
-    would be a part of the slope, and look like all of it.
+    A quantised module without gradients returns an output without a graph. The gradient would then
+    lack a part without any sign of it.
     """
 
     def check(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -363,13 +364,13 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
 
 
 def _passes(module: nn.Module, given: torch.Tensor, output: torch.Tensor) -> bool:
-    """Whether a module's output has a gradient by its input."""
+    """Return whether the output of a module has a gradient with respect to its input."""
     weight = getattr(module, "weight", None)
     if isinstance(weight, torch.Tensor) and weight.is_floating_point():
         return output.requires_grad
     if not output.requires_grad:
         return False
-    # Torch's own quantised modules say that they have one, and give none.
+    # Quantised modules of torch claim to have a gradient, but return none.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         [found] = torch.autograd.grad(output.sum(), [given], retain_graph=True, allow_unused=True)
@@ -379,7 +380,7 @@ def _passes(module: nn.Module, given: torch.Tensor, output: torch.Tensor) -> boo
 def _gradients(
     model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place]
 ) -> dict[Place, _Vectors]:
-    """Outputs of attentions and the target's gradient there, from one forward and backward."""
+    """Return the vectors of attentions with the gradient of the answer, from one backward pass."""
     calls: dict[Place, AttentionCall] = {}
 
     def take(call: AttentionCall, place: Place) -> None:
@@ -415,9 +416,12 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 def _integrated(
     model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place], steps: int
 ) -> Steps[tuple[dict[Place, _Vectors], float]]:
-    """Gradients' means while a layer's outputs grow from 0, and how far sums are off at most."""
+    """Compute mean gradients while the outputs of one layer at a time grow from 0.
+
+    The second result is the largest relative deviation from completeness.
+    """
     nodes, shares = np.polynomial.legendre.leggauss(steps)
-    # From -1 to 1 to 0 to 1; the last copy is the layer without its outputs.
+    # Map the nodes from [-1, 1] to [0, 1]. The last copy is the layer without its outputs.
     factors = torch.tensor([*((nodes + 1) / 2), 0.0])
     weights = torch.tensor(shares / 2)
     found: dict[Place, _Vectors] = {}
@@ -467,7 +471,7 @@ def _record(
     method: Method,
     notes: list[str],
 ) -> AttentionRecord:
-    """The record with the attributions in place of the weights."""
+    """Return the record with attributions in place of the weights."""
     stacks: dict[str, AttentionStack] = {}
     left: list[str] = []
     for name, stack in record.stacks.items():
@@ -477,7 +481,7 @@ def _record(
         for number in stack.layers:
             attention, run = stack.attention(number), runs[number]
             maker = made.get((run.name, run.turn))
-            # Vectors of several attentions are not those of the layer's tokens.
+            # The vectors of several attentions do not belong to the tokens of the layer.
             if maker and run.positions is not None and attention.vectors is not None:
                 layers[number] = maker(attention, run.positions)
         if not layers:

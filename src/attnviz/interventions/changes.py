@@ -1,4 +1,4 @@
-"""What can be changed in a model's attention while it runs."""
+"""Changes of a model's attention: `Ablate`, `Knockout`, `HideTokens` and `SetWeights`."""
 
 from __future__ import annotations
 
@@ -57,25 +57,25 @@ Numbers = int | Iterable[int] | None
 Places = int | str | Sequence[int | str] | None
 Flags = NDArray[np.bool_]
 
-# Rows that were given must sum to 1, but for rounding.
+# Tolerance for the sum of rows that are passed.
 _ROUNDING = 1e-3
-# Tokens that a note names one by one.
+# Number of tokens that a description names.
 _NAMED = 4
 
 
 class Change(ABC):
-    """One change of a model's attention."""
+    """Base class of a change of a model's attention."""
 
     layers: Numbers
     heads: Numbers
     stack: str | None
 
     def _layers_of(self, stack: AttentionStack) -> tuple[int, ...]:
-        """The model's numbers of the layers that are changed, ascending."""
+        """Return the numbers of the changed layers, ascending."""
         return _numbers("layers", self.layers, stack.layers, f"stack {stack.name!r} has layers")
 
     def _heads_of(self, stack: AttentionStack, layer: int) -> tuple[int, ...]:
-        """The model's numbers of a layer's heads that are changed, ascending."""
+        """Return the numbers of the changed heads of a layer, ascending."""
         there = range(stack.attention(layer).num_heads)
         return _numbers("heads", self.heads, there, f"layer {layer} has heads")
 
@@ -83,47 +83,47 @@ class Change(ABC):
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """What a layer attends with instead of its attention."""
+        """Return the attention of a layer after the change."""
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """Queries that attend otherwise, ascending."""
+        """Return the queries whose attention changes, ascending."""
         del stack
         return np.zeros(0, np.int64)
 
     @property
     def _factor(self) -> float | None:
-        """What outputs of the heads are multiplied with; None where they are not."""
+        """Factor of the heads' outputs, or None if they are not multiplied."""
         return None
 
     @property
     def _shares(self) -> bool:
-        """Whether rows are still shares of one."""
+        """Whether rows still sum to 1."""
         return True
 
     def _check(self, stack: AttentionStack) -> None:
-        """Raise TypeError, ValueError or IndexError where it does not fit a stack."""
+        """Raise TypeError, ValueError or IndexError if the change does not fit a stack."""
         for layer in self._layers_of(stack):
             self._heads_of(stack, layer)
 
     def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
-        """What heads give instead of their output, (heads, value_dim); None where they do not."""
+        """Return new outputs of the heads, (heads, value_dim), or None if they are not replaced."""
         del stack, layer
         return None
 
     def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """The same for a text that goes on to at most so many queries and keys.
+        """Return the change for a text that grows to at most `most` queries and keys.
 
-        `stack` has the tokens that are there.
+        `stack` has the present tokens.
         """
         del stack, most
         return self
 
     @abstractmethod
     def _describe(self, stack: AttentionStack) -> str:
-        """Say what is changed, in a sentence without its end."""
+        """Return a sentence about the change, without its full stop."""
 
     def _where(self, stack: AttentionStack) -> str:
-        """Which heads of which layers, in words."""
+        """Return the names of the changed layers and heads."""
         layers = self._layers_of(stack)
         of = f" of the {stack.name} stack" if stack.name != "self" else ""
         if self.heads is None:
@@ -148,11 +148,11 @@ def _numbers(name: str, given: Numbers, there: Sequence[int], has: str) -> tuple
 
 
 class _Numbers(tuple[int, ...]):
-    """Numbers of tokens that were read before, some of which may be still to come."""
+    """Positions of tokens, some of which may not exist yet."""
 
 
 def _flags(name: str, given: Places, tokens: Tokens) -> Flags:
-    """Which tokens are meant: by number or text; None is all."""
+    """Return whether each token is selected, by position or text. None selects all."""
     flags = np.zeros(len(tokens), np.bool_)
     if given is None:
         return ~flags
@@ -168,9 +168,9 @@ def _flags(name: str, given: Places, tokens: Tokens) -> Flags:
 
 
 def _read_numbers(name: str, given: Places, tokens: Tokens, most: int) -> _Numbers | None:
-    """Numbers of the tokens that are meant, of a text that may grow to so many.
+    """Return the positions of selected tokens of a text that may grow to `most` tokens.
 
-    Texts and negative numbers are of the tokens that are there.
+    Texts and negative numbers refer to the present tokens.
     """
     if given is None:
         return None
@@ -187,7 +187,7 @@ def _read_numbers(name: str, given: Places, tokens: Tokens, most: int) -> _Numbe
 
 
 def _named(flags: Flags, tokens: Tokens) -> str:
-    """Tokens in words."""
+    """Return a description of the selected tokens."""
     places = np.flatnonzero(flags).tolist()
     if len(places) == len(tokens):
         return "all tokens"
@@ -200,28 +200,28 @@ def _named(flags: Flags, tokens: Tokens) -> str:
 
 @dataclass(frozen=True)
 class Ablate(Change):
-    """Multiply the output of heads, usually with 0, or put its mean over other texts in its place.
+    """Multiply the output of heads by a factor, usually 0, or replace it by its mean.
 
-    The head still attends as it did, and nothing of it reaches the rest of the model. With
-    ``factor=0`` this is the head mask of Michel et al. (2019, arXiv 1905.10650), with `mean_of`
-    mean ablation (Wang et al. 2022, arXiv 2211.00593).
+    The weights of the head do not change. With ``factor=0`` this is the head mask of Michel et al.
+    (2019, arXiv 1905.10650). With `mean_of` it is mean ablation (Wang et al. 2022, arXiv
+    2211.00593).
 
     Parameters
     ----------
     layers, heads : int or iterable of int, optional
-        The model's numbers, negative from the end; all when left out.
+        Numbers as the model counts them, negative from the end. All by default.
     factor : float, default 0.0
-        What the output is multiplied with: 0 takes it away, 1 changes nothing.
+        Factor of the output: 0 removes it, 1 does not change it.
     stack : str, optional
-        Needed where a record has several stacks.
+        Name of the stack. Required if a record has several stacks.
     mean_of : object or list, optional
-        Other texts, each as `attnviz.extract` takes its inputs: the output is the head's mean
-        over all of their tokens, at every query. `factor` must be left out.
+        Other texts, each an input of `attnviz.extract`. The output of every query is replaced by
+        the mean output of the head over all tokens of these texts. Do not pass `factor` with it.
 
     Raises
     ------
     TypeError, ValueError
-        If `factor` is not a finite number, or is given beside `mean_of`.
+        If `factor` is not a finite number, or is passed with `mean_of`.
 
     Examples
     --------
@@ -234,13 +234,13 @@ class Ablate(Change):
     factor: float = 0.0
     stack: str | None = None
     mean_of: Any = None
-    #: By stack and layer the mean outputs of its heads, (heads, value_dim), once they are known.
+    #: Mean outputs of heads by stack and layer, (heads, value_dim). None before they are measured.
     _means: Mapping[tuple[str, int], torch.Tensor] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        """Refuse anything but a number."""
+        """Raise TypeError or ValueError if `factor` is invalid."""
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float):
             raise TypeError(f"factor={self.factor!r} must be a number, 0 to remove the output")
         if not np.isfinite(self.factor):
@@ -252,11 +252,10 @@ class Ablate(Change):
 
     @property
     def _factor(self) -> float | None:
-        """What outputs are multiplied with."""
         return None if self.mean_of is not None else self.factor
 
     def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
-        """The means over other texts."""
+        """Return the means over other texts."""
         if self.mean_of is None:
             return None
         means = None if self._means is None else self._means.get((stack.name, layer))
@@ -270,12 +269,11 @@ class Ablate(Change):
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """The same attention: what is changed is its output."""
+        """Return the same attention. Only the output changes."""
         del stack, layer
         return attention
 
     def _describe(self, stack: AttentionStack) -> str:
-        """Say what is changed."""
         if self.mean_of is not None:
             count = len(self.mean_of) if isinstance(self.mean_of, list) else 1
             texts = "another text" if count == 1 else f"{count} other texts"
@@ -286,7 +284,7 @@ class Ablate(Change):
 
 
 def with_means(change: Change, means: Mapping[tuple[str, int], torch.Tensor]) -> Change:
-    """An ablation that knows its means: by stack and layer, (heads, value_dim)."""
+    """Return a mean ablation with its means, (heads, value_dim), by stack and layer."""
     made = replace(change)  # type: ignore[type-var]  # every change is a dataclass
     object.__setattr__(made, "_means", means)
     return made
@@ -294,25 +292,25 @@ def with_means(change: Change, means: Mapping[tuple[str, int], torch.Tensor]) ->
 
 @dataclass(frozen=True)
 class Knockout(Change):
-    """Cut pairs of query and key: the query cannot read the key there.
+    """Cut query-key pairs: the query does not read the key.
 
     Parameters
     ----------
     queries, keys : int, str or sequence of these, optional
-        Tokens by number (negative from the end) or by text, where that stands there once; all
-        when left out.
+        Tokens by position (negative from the end), or by a text that occurs once. All by
+        default.
     layers, heads : int or iterable of int, optional
-        The model's numbers, negative from the end; all when left out.
+        Numbers as the model counts them, negative from the end. All by default.
     renormalize : bool, default True
-        True cuts before the softmax: the weight goes to the keys that are left (attention knockout,
-        Geva et al. 2023, arXiv 2304.14767). False cuts after it: the weight is gone. The two tell
-        different stories; notes and captions name which it is.
+        True cuts before the softmax: the other keys get the weight (attention knockout, Geva et al.
+        2023, arXiv 2304.14767). False cuts after the softmax: the weight is lost. Notes and
+        captions name the variant, because the effects differ.
     stack : str, optional
-        Needed where a record has several stacks.
+        Name of the stack. Required if a record has several stacks.
 
     Notes
     -----
-    A query that has no key left gets an output of 0.
+    A query without any key gets the output 0.
 
     Examples
     --------
@@ -334,14 +332,12 @@ class Knockout(Change):
         )
 
     def _check(self, stack: AttentionStack) -> None:
-        """Refuse tokens that are not there."""
         super()._check(stack)
         self._pairs(stack)
 
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """The attention without these pairs."""
         heads, (queries, keys) = self._heads_of(stack, layer), self._pairs(stack)
         if self.renormalize:
             return remove_pairs(attention, heads, queries, keys)
@@ -349,22 +345,18 @@ class Knockout(Change):
         return CutWeights(attention, heads, pairs)
 
     def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """With its tokens by number."""
         queries = _read_numbers("queries", self.queries, stack.query_tokens, most[0])
         keys = _read_numbers("keys", self.keys, stack.key_tokens, most[1])
         return replace(self, queries=queries, keys=keys)
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """Queries that have a key less."""
         return np.flatnonzero(self._pairs(stack)[0])
 
     @property
     def _shares(self) -> bool:
-        """Whether rows are still shares of one."""
         return self.renormalize
 
     def _describe(self, stack: AttentionStack) -> str:
-        """Say what is changed."""
         queries, keys = self._pairs(stack)
         when = "before" if self.renormalize else "after"
         return (
@@ -375,18 +367,19 @@ class Knockout(Change):
 
 @dataclass(frozen=True)
 class HideTokens(Change):
-    """Hide tokens from all others: no other query reads them, in any head.
+    """Hide tokens: no other query reads them, in any head.
 
-    It is leave-one-out by masking. A token still reads itself, so that its own row stays as it is.
+    This is leave-one-out by masking. A hidden token still reads itself, so that its own row does
+    not change.
 
     Parameters
     ----------
     tokens : int, str or sequence of these
-        By number (negative from the end) or by text, where that stands there once.
+        Tokens by position (negative from the end), or by a text that occurs once.
     layers, heads : int or iterable of int, optional
-        The model's numbers, negative from the end; all when left out.
+        Numbers as the model counts them, negative from the end. All by default.
     stack : str, optional
-        Needed where a record has several stacks.
+        Name of the stack. Required if a record has several stacks.
 
     Examples
     --------
@@ -400,7 +393,7 @@ class HideTokens(Change):
     stack: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse to hide all tokens."""
+        """Raise ValueError if all tokens would be hidden."""
         if self.tokens is None:
             raise ValueError("tokens=None: name the tokens to hide, by number or by text")
 
@@ -408,50 +401,46 @@ class HideTokens(Change):
         return _flags("tokens", self.tokens, stack.key_tokens)
 
     def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """With its tokens by number."""
         return replace(self, tokens=_read_numbers("tokens", self.tokens, stack.key_tokens, most[1]))
 
     def _check(self, stack: AttentionStack) -> None:
-        """Refuse tokens that are not there."""
         super()._check(stack)
         self._keys(stack)
 
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """The attention without the tokens as keys."""
         keys = self._keys(stack)
         queries = np.ones(len(stack.query_tokens), np.bool_)
         same = stack.key_tokens is stack.query_tokens
         return remove_pairs(attention, self._heads_of(stack, layer), queries, keys, keep_own=same)
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """All queries, and where none looks ahead those behind a hidden token."""
+        """Return all queries, or for causal attention those after the first hidden token."""
         first = int(self._keys(stack).argmax()) + 1 if stack.causal else 0
         return np.arange(first, len(stack.query_tokens))
 
     def _describe(self, stack: AttentionStack) -> str:
-        """Say what is changed."""
         hidden = _named(self._keys(stack), stack.key_tokens)
         return f"Hidden before the softmax: no other token reads {hidden} in {self._where(stack)}"
 
 
 @dataclass(frozen=True, eq=False)
 class SetWeights(Change):
-    """Let heads attend with other weights.
+    """Replace the weights of heads.
 
     Parameters
     ----------
     layers, heads : int or iterable of int, optional
-        The model's numbers, negative from the end; all when left out.
+        Numbers as the model counts them, negative from the end. All by default.
     weights : array, AttentionRecord, "uniform" or "previous token"
-        (queries, keys), or (heads, queries, keys) for the heads named; rows must be shares of one.
-        A record gives the weights of the same layers and heads (of another text with as many
-        tokens: attention patching). ``"uniform"`` gives each key that a query may attend to as
-        much; ``"previous token"`` gives all to the token before, and leaves the first query as it
-        is.
+        An array has the shape (queries, keys), or (heads, queries, keys) for the selected heads,
+        and its rows must sum to 1. A record provides the weights of the same layers and heads on
+        another text with the same number of tokens (attention patching). ``"uniform"`` gives the
+        same weight to every key that a query may attend to. ``"previous token"`` gives all weight
+        to the previous token, and does not change the first query.
     stack : str, optional
-        Needed where a record has several stacks.
+        Name of the stack. Required if a record has several stacks.
 
     Examples
     --------
@@ -463,11 +452,11 @@ class SetWeights(Change):
     heads: Numbers = None
     weights: Any = None
     stack: str | None = None
-    #: How many queries and keys the weights have, where more tokens come behind them.
+    #: Numbers of queries and keys of the weights, if more tokens follow.
     _beginning: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse words that say nothing."""
+        """Raise ValueError for unknown names of weights."""
         known = ("uniform", "previous token")
         if self.weights is None or (isinstance(self.weights, str) and self.weights not in known):
             raise ValueError(
@@ -476,13 +465,12 @@ class SetWeights(Change):
             )
 
     def _check(self, stack: AttentionStack) -> None:
-        """Refuse weights that do not fit."""
         super()._check(stack)
         for layer in self._layers_of(stack):
             self._instead(stack, layer, stack.attention(layer))
 
     def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """With weights for the tokens that are there; those to come attend as they do."""
+        """Return the change with weights for the present tokens. Later tokens are not changed."""
         del most
         if not isinstance(self.weights, str):
             size = len(stack.query_tokens), len(stack.key_tokens)
@@ -544,19 +532,16 @@ class SetWeights(Change):
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """The attention with these weights in place of its own."""
         rows = np.zeros(attention.num_queries, np.bool_)
         rows[self._rows(stack)] = True
         return ReplacedWeights(attention, self._instead(stack, layer, attention), rows)
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """Queries whose weights are replaced."""
         first = 1 if isinstance(self.weights, str) and self.weights == "previous token" else 0
         count = len(stack.query_tokens)
         return np.arange(first, count if self._beginning is None else self._beginning[0])
 
     def _describe(self, stack: AttentionStack) -> str:
-        """Say what is changed."""
         if isinstance(self.weights, AttentionRecord):
             what = "to those of another text"
         elif self.weights == "uniform" if isinstance(self.weights, str) else False:
@@ -593,32 +578,33 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
 
 
 def check_change(change: Change, stack: AttentionStack) -> None:
-    """Raise TypeError, ValueError or IndexError where a change does not fit a stack."""
+    """Raise TypeError, ValueError or IndexError if a change does not fit a stack."""
     change._check(stack)
 
 
 def description_of(change: Change, stack: AttentionStack) -> str:
-    """What is changed, in a sentence without its end."""
+    """Return a sentence about the change, without its full stop."""
     return change._describe(stack)
 
 
 def of_beginning(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:
-    """The change for a text that goes on: tokens by number, weights for those that are there.
+    """Return the change for a text that grows to at most `most` queries and keys.
 
-    `stack` has the tokens that are there, and `most` is how many queries and keys it may have.
+    `stack` has the present tokens. Tokens are selected by position, and weights are those of the
+    present tokens.
     """
     return change._of_beginning(stack, most)
 
 
 def keeps_shares(change: Change) -> bool:
-    """Whether rows are still shares of one."""
+    """Return whether rows still sum to 1."""
     return change._shares
 
 
 def layer_change(
     changes: Sequence[Change], stack: AttentionStack, layer: int
 ) -> LayerChange | None:
-    """All changes of one layer together, in their order; None where there is none."""
+    """Return all changes of one layer in their order, or None if there are none."""
     here = [each for each in changes if layer in each._layers_of(stack)]
     if not here:
         return None
@@ -629,7 +615,7 @@ def layer_change(
         instead = change._outputs(stack, layer)
         for head in change._heads_of(stack, layer):
             if instead is not None:
-                # What was done to the output before is gone with it.
+                # A replaced output drops earlier factors.
                 outputs[head] = instead[head]
                 factors.pop(head, None)
             elif change._factor is not None:

@@ -1,9 +1,9 @@
-"""A model that reads several copies of one example at once, each changed in its own way.
+"""Copies of one example in one batch, each changed in its own way.
 
-Layers before the one that is changed give the same output for every copy. Their outputs are kept
-once, and these layers are not run again. This is tried first: some models pass more between layers
-than a layer returns (Gemma 4 shares keys and values), and in some the first axis of what a layer
-returns is not the batch (Gemma 3n). For these models all layers run for all copies.
+Layers before the changed layer return the same output for every copy. So their outputs are stored
+once, and these layers do not run again. A trial run checks that this works. Some models pass more
+between layers than a layer returns (Gemma 4 shares keys and values), and in some the first axis of
+a layer's output is not the batch (Gemma 3n). For these models all layers run for all copies.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = ["Copies", "Place", "expanded", "rounding_of", "watch"]
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
 
-#: A module's path, and which of its runs.
+#: Path of a module, and the index of its run in a forward.
 Place = tuple[str, int]
 
 
-#: Is called with every attention, and may write over its output.
+#: Called with every attention, and may change its output in place.
 At = Callable[[AttentionCall, Place], None]
 
 
 def rounding_of(model: Any, largest: float) -> float:
-    """How far rounding may move a number of a copy in a batch, where the largest has a size."""
+    """Return the allowed rounding error of a copy in a batch. `largest` is the largest value."""
     return _SAME.get(model.dtype, _SAME_HALF) * max(1.0, abs(largest))
 
 
 class Copies:
-    """One example, of which a model reads as many copies as are wanted.
+    """One example, of which a model can run several copies in one batch.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class Copies:
     batch : Batch
         The example.
     logits : int
-        How many positions, from the last, need logits.
+        Number of positions, from the last, that need logits.
     trace_all : bool, optional
-        As for `RunningModules`; None leaves attention alone that does not use the dispatcher.
+        As for `RunningModules`. None ignores attention that does not use the dispatcher.
     shorten : bool, default False
-        Whether a language head whose model computes logits of all positions is given only those
-        that need them. What asks for it compares the logits with the model's own.
+        Whether the language head only gets the positions that need logits, if the model would
+        compute all. The caller must compare the logits with those of the model.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Copies:
         self._trace_all = trace_all
         self._shorten = shorten
         self._blocks = _Blocks(model)
-        #: What the model gives for the example as it is.
+        #: Outputs of the model for the unchanged example.
         self.outputs = self.run(1, self._blocks.note, keep=True)
 
     def run(
@@ -86,10 +86,10 @@ class Copies:
         before: Place | None = None,
         keep: bool = False,
     ) -> Any:
-        """Run some copies; `at` is called with every attention, and may write over its output.
+        """Run `count` copies. `at` is called with every attention, and may change its output.
 
-        Gradients are off, and on from where `at` sets them on. What the layers in front of the
-        attention `before` gave is not computed again, if the model allows that.
+        Gradients are off until `at` enables them. Layers before the attention `before` do not run
+        again if the model allows it.
         """
         numbers = self._blocks.number_of
         until = 0 if before is None else numbers.get(before, 0)
@@ -97,9 +97,9 @@ class Copies:
 
     @cached_property
     def reuses(self) -> bool:
-        """Whether outputs of layers can be given back instead of a run.
+        """Whether stored outputs can replace runs of layers.
 
-        It is tried on two unchanged copies and the last layer that attends.
+        This is tested on two unchanged copies, up to the last layer with attention.
         """
         until = max(self._blocks.number_of.values(), default=0)
         try:
@@ -112,7 +112,7 @@ class Copies:
         return reuses
 
     def _is_same(self, found: Any) -> bool:
-        """Whether each copy has the outputs of the input alone, except for rounding."""
+        """Return whether each copy has the outputs of the single input, except for rounding."""
         own = self.outputs
         names = own if isinstance(own, Mapping) else range(len(own))
         for name in names:
@@ -130,13 +130,13 @@ class Copies:
         return True
 
     def _run(self, count: int, at: At, *, until: int = 0, keep: bool = False) -> Any:
-        """Run some copies, the first `until` blocks from what they gave."""
+        """Run copies. The first `until` blocks return their stored outputs."""
         arguments = {
             name: expanded(value, count)
             for name, value in arguments_of(self._model, self._batch, self._logits).items()
         }
         numbers = self._blocks.number_of
-        # Of a module that runs several times, the runs that are left out count.
+        # Count the skipped runs of modules that run several times.
         turns = Counter(name for (name, _), number in numbers.items() if number < until)
         with Cleanup() as undo, undo:
             evaluate(self._model, undo)
@@ -157,7 +157,7 @@ def watch(
 ) -> None:
     """Call `at` with every attention of this thread until the block of `undo` ends.
 
-    `trace_all` is as for `Copies`, and `turns` how often each module is taken to have run.
+    `trace_all` is as for `Copies`. `turns` counts the earlier runs of each module.
     """
     names = {id(module): name for name, module in model.named_modules()}
     turns = Counter() if turns is None else turns
@@ -172,9 +172,9 @@ def watch(
 
 
 def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
-    """Give the language head so many last positions alone, until the block of `undo` ends.
+    """Pass only the last `logits` positions to the language head, until the block of `undo` ends.
 
-    The head is the outermost module that holds the output embeddings and no attention.
+    The head is the outermost module that contains the output embeddings and no attention.
     """
     outputs = model.get_output_embeddings()
     own = next(
@@ -200,11 +200,11 @@ def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
 
 
 def expanded(value: Any, copies: int) -> Any:
-    """Whatever a module gives or takes, for so many copies of one example."""
+    """Return an input or output of a module for `copies` copies of one example."""
     if isinstance(value, torch.Tensor):
         if value.dim() == 0 or value.shape[0] != 1 or copies == 1:
             return value
-        # Memory of its own: models add to what they are given.
+        # The copy needs separate memory, because models change their inputs in place.
         return value.expand(copies, *value.shape[1:]).contiguous()
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(expanded(each, copies) for each in value)
@@ -214,9 +214,9 @@ def expanded(value: Any, copies: int) -> Any:
 
 
 class _Blocks:
-    """The layers of a model, whose outputs are kept once and given back instead of a run.
+    """Layers of a model whose outputs are stored, and returned instead of running them again.
 
-    A block is the outermost entry of a list of modules that holds attention.
+    A block is an entry of an outermost list of modules.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -232,20 +232,20 @@ class _Blocks:
         self._kept: list[Any] = []
         self._begun = 0
         self._inside = False
-        #: For each attention which block it lies in, or how many ran before it.
+        #: Index of the block that contains each attention, or the number of blocks before it.
         self.number_of: dict[Place, int] = {}
 
     def drop(self) -> None:
-        """Drop the outputs, which cannot be given back."""
+        """Drop the stored outputs."""
         self._kept.clear()
 
     def note(self, call: AttentionCall, place: Place) -> None:
-        """Note how many blocks are over when an attention runs."""
+        """Store the number of blocks that are complete when an attention runs."""
         del call
         self.number_of[place] = self._begun - self._inside
 
     def hold(self, undo: Cleanup, *, keep: bool, until: int, copies: int) -> None:
-        """Keep outputs, or give back those of the first `until`, until the block of `undo` ends."""
+        """Store outputs, or replace the first `until` blocks by them, until `undo` ends."""
         self._begun, self._inside = 0, False
         if not keep and not until:
             return
@@ -254,7 +254,7 @@ class _Blocks:
             own = block.forward
 
             def forward(*args: Any, _own: Any = own, **kwargs: Any) -> Any:
-                # What runs inside of a block is a part of it.
+                # Modules inside a block belong to it.
                 if threading.get_ident() != thread or self._inside:
                     return _own(*args, **kwargs)
                 number = self._begun

@@ -1,9 +1,9 @@
-"""What heads add to the answer directly, past all later layers: direct logit attribution.
+"""Direct logit attribution: what heads add to the answer without passing later layers.
 
-The stream of a pre-norm model is a sum, and its answer a linear function of the stream once the
-scale of the last norm is held. The part that a head adds goes straight into the answer. That it is
-so is checked here, and not known from the model's name: where something stands between, the model
-is refused.
+The residual stream of a pre-norm model is a sum. If the scale of the last norm is held constant,
+the answer is a linear function of the stream, and each head adds its own part. Models are not
+selected by name: this module checks these properties, and refuses models with other modules in
+between.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["DirectSlopes", "direct_slopes"]
 
-# How far a norm may be from the formula, and a slope from that of the stream, as a share.
+# Largest relative deviation of a norm from its formula, and of gradients from each other.
 _SAME = 1e-3
 
-#: By attention: the call, with its values and outputs, and the direct slope at its output.
+#: For each attention the call, with values and outputs, and the direct gradient at its output.
 DirectSlopes = dict[Place, tuple[AttentionCall, torch.Tensor]]
 
 
@@ -38,9 +38,10 @@ def direct_slopes(
     answer: Answer,
     wanted: set[Place],
 ) -> DirectSlopes:
-    """The slope of an answer at the outputs of attentions, through additions and the last norm.
+    """Return the direct gradient of the answer at the outputs of attentions.
 
-    NotImplementedError where that is not how the model makes its answer.
+    It passes additions and the last norm. Raise NotImplementedError if the model computes its
+    answer in another way.
     """
     model = runs.loaded.model
     projections = {place: found for place, found in projections_of(runs).items() if place in wanted}
@@ -51,7 +52,7 @@ def direct_slopes(
     norm = _last_norm(model, copies)
     kept = {id(norm), *(id(module) for module in projections.values())}
     leaves = list(_leaves(model))
-    # What comes behind the norm makes logits of the stream.
+    # Modules after the norm turn the stream into logits.
     behind = _run_behind(norm, leaves, copies)
     calls: dict[Place, AttentionCall] = {}
     added: dict[Place, torch.Tensor] = {}
@@ -84,7 +85,7 @@ def direct_slopes(
     tensors = [calls[place].output for place in places] + [added[place] for place in places]
     with torch.enable_grad():
         value = answer.with_slope(outputs)
-        # If the parameters are frozen, what depends on no attention has no gradient at all.
+        # With frozen parameters, values without attention have no gradient.
         if not all(each.requires_grad for each in (value, *tensors)):
             raise NotImplementedError(_not_direct(model))
         found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
@@ -99,7 +100,7 @@ def direct_slopes(
 
 
 def _leaves(model: nn.Module) -> Iterator[nn.Module]:
-    """Modules with parameters of their own and none inside."""
+    """Yield modules with parameters and without submodules."""
     for module in model.modules():
         if not any(module.children()) and next(module.parameters(), None) is not None:
             yield module
@@ -134,7 +135,7 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
 
 
 def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set[int]:
-    """Leaves that run after the last norm."""
+    """Return the ids of leaves that run after the last norm."""
     order: list[nn.Module] = []
 
     def note(module: nn.Module, *_: Any) -> None:
@@ -148,7 +149,7 @@ def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set
 
 
 def _held(norm: nn.Module, stream: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """What a norm gives, as a linear function of the stream: its scale is held."""
+    """Return the output of a norm as a linear function of the stream, with a constant scale."""
     weight: Any = norm.weight
     bias: Any = getattr(norm, "bias", None)
     offset = 0.0 if bias is None else bias
@@ -184,7 +185,7 @@ def _not_direct(model: nn.Module) -> str:
 
 
 def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
-    """Every projection must add to the same stream: the answer has one slope there."""
+    """Check that all projections add to the same stream, where the answer has one gradient."""
     reason = _not_direct(model)
     if any(each is None or not bool(each.any()) for each in through):
         raise NotImplementedError(reason)

@@ -1,4 +1,4 @@
-"""What a change of the attention does to the model's answer."""
+"""The effect of a change of the attention on the model's answer."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _CANDIDATES = 5
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change of the attention does to the model's answer.
+    """Effect of a change of the attention on the model's answer.
 
     Attributes
     ----------
     measure : str
-        What `before` and `after` are, in words: a difference of logits; the value of a function,
-        by its name; or the cosine similarity of the last hidden states with the unchanged ones.
+        Description of `before` and `after`: a difference of logits, the value of a function, or the
+        cosine similarity of the last hidden states with the unchanged ones.
     before, after : float
-        Of the unchanged and of the changed run.
+        Answer of the unchanged and of the changed run.
     noise : float
-        How far `before` moves where the outputs that the change touches are computed again with the
-        same weights. A smaller effect says nothing.
+        Change of `before` if the affected outputs are computed again from the same weights. Smaller
+        effects mean nothing.
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
-        the sum of p log(p / q), p unchanged. None without logits.
+        the sum of p log(p / q), where p is the unchanged distribution. None without logits.
     candidates_before, candidates_after : tuple of Candidate
-        The five likeliest tokens or classes; empty without logits.
+        The five most likely tokens or classes. Empty without logits.
     text_before, text_after : str or None
-        With ``generate=`` the text that the unchanged and the changed model produce.
+        Texts that the unchanged and the changed model produce with ``generate=``.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Effect:
 
     @property
     def change(self) -> float:
-        """`after` minus `before`."""
+        """Difference of `after` and `before`."""
         return self.after - self.before
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Effect:
         return self._compared(said) + self._texts()
 
     def _texts(self) -> str:
-        """What the two models produce, in words."""
+        """Return a description of the texts that the two models produce."""
         if self.text_after is None:
             return ""
         rest = "as before"
@@ -89,13 +89,13 @@ class Effect:
 
 
 def share_of(outputs: Any, position: int | None, token: int) -> float:
-    """The probability of a token or a class; NaN without logits."""
+    """Return the probability of a token or class, or NaN without logits."""
     row = exact_row(outputs, position)
     return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
 def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effect:
-    """Compare the outputs of the changed run, and of one touched without a change, with before."""
+    """Return the effect of a change. `identity` are the outputs of a run that changes nothing."""
     value = answer.value(answer.unchanged)
     noise = abs(answer.value(identity) - value)
     effect = Effect(answer.measure, value, answer.value(after), noise, None, (), ())
@@ -108,7 +108,7 @@ def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effec
         return effect
     logs = [torch.log_softmax(row, dim=-1) for row in (one, other)]
     shares = logs[0].exp()
-    # Where the unchanged run says never, nothing is added.
+    # Terms with p = 0 are 0.
     divergence = float(torch.where(shares > 0, shares * (logs[0] - logs[1]), 0.0).sum())
     best = [_candidates(row, runs, classes=answer.position is None) for row in (one, other)]
     return replace(

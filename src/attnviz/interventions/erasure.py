@@ -1,4 +1,4 @@
-"""How an answer goes as tokens are erased, and which tokens are enough for it."""
+"""Erasure curves, and the smallest sets of tokens that suffice for an answer."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from attnviz.utils.progress import Steps, run_steps, run_with_bar
 
 __all__ = ["ErasureCurve", "SufficientTokens", "erasure_curve", "sufficient_tokens"]
 
-# Of more tokens not all sets are tried.
+# Maximum number of tokens of which all subsets are tried.
 _EXACT = 16
 
 
 @dataclass(frozen=True, eq=False)
 class ErasureCurve:
-    """How an answer goes as tokens are erased, the first of a ranking first.
+    """Answer of a model while tokens are erased in the order of a ranking.
 
     Attributes
     ----------
     order : tuple of int
-        The tokens in the order in which they are erased.
+        Tokens in the order in which they are erased.
     values : ndarray of float64
-        (tokens + 1,): the answer with none, one, two, ... of them erased.
+        (tokens + 1,): answer after 0, 1, 2, ... erased tokens.
     random_mean, random_standard_error : ndarray of float64
-        The same for random orders: the mean, and its standard error.
+        Mean of the answer over random orders, and the standard error of this mean.
     flips_after : int or None
-        After how many tokens the other becomes as likely as the answer, or a function 0 or less;
-        None if it never does.
+        Number of erased tokens after which the answer is at most 0: the other token is at least as
+        likely, or the function is not positive. None if this never happens.
     random_flips_after : float
-        The mean of that over the random orders; where the answer stays, all tokens count.
+        Mean of this number over the random orders. It counts as the number of all tokens if the
+        answer stays positive.
     measure : str
-        The answer in words.
+        Description of the answer.
 
     Examples
     --------
@@ -81,9 +82,10 @@ def erasure_curve(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> ErasureCurve:
-    """Erase tokens one after the other, and follow the answer (Serrano and Smith 2019).
+    """Erase tokens one by one, and measure the answer (Serrano and Smith 2019).
 
-    A ranking that names what the model needs makes the answer fall sooner than random orders do.
+    If a ranking puts the tokens that the model needs first, the answer falls earlier than for
+    random orders.
 
     Parameters
     ----------
@@ -92,22 +94,24 @@ def erasure_curve(
     inputs : object
         One example, as for `attnviz.extract`.
     ranking : sequence of float or TokenEffects
-        A score for each token; the largest is erased first. Of `TokenEffects` the token whose loss
-        costs the answer most is first. Tokens whose score is NaN are kept.
+        One score per token. Tokens are erased in descending order of their scores, and tokens with
+        the score NaN are kept. `TokenEffects` are sorted so that the token whose removal lowers the
+        answer most is erased first.
     removal : {"mask", "mean embedding", "delete", "mean color"}
-        As for `attnviz.token_effects`. Erased tokens are left out in all layers.
+        As for `attnviz.token_effects`.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. When left out, the likeliest answer against the second.
+        As for `attnviz.intervene`. By default the most likely answer minus the second.
     position : int or str, optional
-        The token after which the answer is read; the last one when left out. It is kept.
+        Token after which the answer is read, by position or text. The last token by default. It is
+        never removed.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     random_orders : int, default 20
         Number of random orders, at least 2.
     seed : int, default 0
-        Of the random orders.
+        Seed of the random orders.
     progress : bool
-        Whether a bar is shown where it takes longer than a second.
+        Whether a progress bar is shown if the computation takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
@@ -122,8 +126,8 @@ def erasure_curve(
 
     Notes
     -----
-    After the first few tokens the model reads texts that it has never seen: compare with the random
-    orders, not with 0 (arXiv 1906.03731).
+    After a few erased tokens, the texts are unlike any training text. So compare the curve with the
+    random orders, not with 0 (arXiv 1906.03731).
 
     Examples
     --------
@@ -145,7 +149,7 @@ def erasure_curve(
 
 
 def _order(ranking: Any, text: LeftOut) -> list[int]:
-    """Tokens in the order of a ranking."""
+    """Return the tokens in the order of a ranking."""
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     try:
         values = np.asarray(scores, dtype=np.float64)
@@ -189,7 +193,7 @@ def _flips_after(values: NDArray[np.float64]) -> int | None:
 
 @dataclass(frozen=True)
 class SufficientTokens:
-    """The fewest tokens that are enough for an answer.
+    """Smallest set of tokens that suffices for an answer.
 
     Attributes
     ----------
@@ -199,12 +203,12 @@ class SufficientTokens:
     tokens : Tokens
         All tokens of the text.
     value, before : float
-        The answer with these tokens alone, and with all.
+        Answer with only these tokens, and with all tokens.
     exact : bool
-        Whether no smaller set is enough; False where not all sets were tried, and none of these
-        tokens can be spared.
+        Whether no smaller set suffices. If False, not all sets were tried, but no single token can
+        be removed from this set.
     measure : str
-        The answer in words.
+        Description of the answer.
 
     Examples
     --------
@@ -222,7 +226,7 @@ class SufficientTokens:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The tokens' texts."""
+        """Texts of the sufficient tokens."""
         return tuple(self.tokens.text[position].strip("·") for position in self.positions)
 
 
@@ -237,12 +241,12 @@ def sufficient_tokens(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> SufficientTokens:
-    """Find the fewest tokens that are enough for the answer, all others left out.
+    """Find the smallest set of tokens that suffices for the answer without all others.
 
-    Enough means that the answer is likelier than the other, or a function above 0. Of up to 16
-    tokens all sets are tried, the smallest first; of equal ones the one with the clearest answer is
-    taken. Of more, tokens are left out one after the other, the one that costs least first, until
-    none can be spared.
+    A set suffices if the answer is more likely than the other token, or if a function is above 0.
+    For up to 16 tokens, all sets are tried in ascending size, and the set with the largest answer
+    is chosen. For more tokens, the token with the smallest cost is removed repeatedly, until no
+    token can be removed.
 
     Parameters
     ----------
@@ -253,13 +257,13 @@ def sufficient_tokens(
     removal : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. When left out, the likeliest answer against the second.
+        As for `attnviz.intervene`. By default the most likely answer minus the second.
     position : int or str, optional
-        The token after which the answer is read; the last one when left out.
+        Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
-        Whether a bar is shown where it takes longer than a second.
+        Whether a progress bar is shown if the computation takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
@@ -270,7 +274,7 @@ def sufficient_tokens(
     Raises
     ------
     TypeError, ValueError
-        If an argument does not fit, or the answer is not likelier than the other to begin with.
+        If an argument does not fit, or if the answer of the complete text is not above 0.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What each head does to the model's answer: every head ablated alone, exactly."""
+"""Effect of every head on the model's answer: each head is ablated separately."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ __all__ = ["HeadEffects", "head_effects"]
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
 
-# Tokens of all copies together: more make a forward no faster on a processor.
+# Maximum number of tokens of all copies. More do not make a forward faster on a CPU.
 _TOKENS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class HeadEffects(Sequence[Values]):
-    """What ablating each head does to the model's answer; a sequence of one array a layer.
+    """Effects of ablating each head on the model's answer, a sequence with one array per layer.
 
-    It can be given to a view: ``ModelView(record, scores={"effect": effects})``.
+    Pass it to a view: ``ModelView(record, scores={"effect": effects})``.
 
     Attributes
     ----------
     values : tuple of ndarray of float64
-        One a layer, (heads,): the answer without the head minus the answer with it, a mean over
+        One array per layer, (heads,): answer without the head minus answer with it, averaged over
         the texts.
     standard_errors : tuple of ndarray of float64 or None
-        Standard errors of these means; None for one text.
+        Standard errors of these means. None for one text.
     noise : float
-        How far the answer moves in the same computation when no head is ablated. A smaller effect
-        says nothing.
+        Change of the answer in the same computation without an ablation. Smaller effects mean
+        nothing.
     measure : str
-        The answer in words.
+        Description of the answer.
     stack : str
-        The stack that the heads belong to.
+        Name of the stack with the heads.
     layers : tuple of int
-        The model's numbers of the layers.
+        Numbers of the layers, as the model counts them.
     num_texts : int
-        How many texts there are.
+        Number of texts.
 
     Examples
     --------
@@ -109,10 +109,10 @@ def head_effects(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> HeadEffects:
-    """Ablate every head alone, and say how far the model's answer moves.
+    """Ablate every head separately, and measure the change of the model's answer.
 
-    Exact: one forward for each head, many of them in one batch. Layers before the head are not run
-    again.
+    The effects are exact: every head has its own forward, in batches. Layers before the head do not
+    run again.
 
     Parameters
     ----------
@@ -121,42 +121,41 @@ def head_effects(
     inputs : object or list
         One example, as for `attnviz.extract`, or a list of texts.
     answer : int, str, pair of these, callable, or list, optional
-        As for `attnviz.intervene`; a list with one for each text. When left out, in each text the
-        likeliest answer against the second.
+        As for `attnviz.intervene`, or a list with one answer per text. By default the most likely
+        answer of each text minus the second.
     position : int or str, optional
-        The token after which the answer is read; the last one when left out.
+        Token after which the answer is read, by position or text. The last token by default.
     ablate : {"zero", "mean"}
-        What a head's output is replaced by: 0, or its mean over the tokens of the other texts, of
-        which there must be one at least.
+        Replacement of a head's output: 0, or its mean over the tokens of the other texts, of which
+        there must be at least one.
     stack : str, optional
-        The first when left out.
+        Name of the stack, the first one by default.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
-        Whether a bar is shown where it takes longer than a second.
+        Whether a progress bar is shown if the computation takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
     Returns
     -------
     HeadEffects
-        One array a layer, for ``scores=`` of any view.
+        One array per layer. Every view accepts it as ``scores=``.
 
     Raises
     ------
     TypeError, ValueError
         If an argument does not fit the model or the texts.
     MemoryError
-        If the copies of a text that run at once would exceed what is free; says so before the model
-        runs. Texts run one after the other.
+        If the copies of a text that run at once need more than the free memory. It is raised before
+        the model runs.
     NotImplementedError
-        If a module of the stack computes its attention inside of one torch function.
+        If a module of the stack computes its attention in one torch function.
 
     Notes
     -----
-    An ablated head is one way of leaving it out. Other heads may make up for it, so that an effect
-    of zero does not prove that a head does nothing. Heads may matter together that do not matter
-    alone.
+    Ablation is one way of removing a head. Other heads can compensate for it, so that an effect of
+    0 does not prove that a head is unused. Heads can matter together without any separate effect.
 
     Examples
     --------
@@ -172,7 +171,7 @@ def head_effects(
     if ablate == "mean" and len(examples) < 2:
         raise ValueError('ablate="mean" takes the mean over other texts; pass at least two texts')
     answers = one_for_each(answer, len(examples), many=many)
-    # Check the memory for all texts before the model runs. Then run one text after the other.
+    # Check the memory for all texts before the model runs.
     runs = [_runs(model, example, target, options) for example in examples]
     sums: list[Sums] = []
     if ablate == "mean":
@@ -188,9 +187,9 @@ def head_effects(
 
 
 def _runs(model: Any, text: Any, target: str | None, options: RecordOptions) -> Runs:
-    """Encode a text; raise MemoryError if ablating its heads would take more than is free."""
+    """Encode a text. Raise MemoryError if its ablations need more than the free memory."""
     runs = Runs.one(model, text, target, None, options)
-    # Each layer's output is kept, and handed back to copies of the text.
+    # Each layer's output is stored, and reused for copies of the text.
     runs.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
     return runs
 
@@ -198,7 +197,7 @@ def _runs(model: Any, text: Any, target: str | None, options: RecordOptions) -> 
 def _effects(
     texts: Iterator[tuple[_Text, Mapping[Place, torch.Tensor] | None]], count: int
 ) -> Steps[HeadEffects]:
-    """Run texts one after the other, so that the outputs of one text are kept at a time."""
+    """Measure texts one after the other, so that outputs of only one text are stored."""
     found: list[list[Values]] = []
     measures: set[str] = set()
     noise, stack = 0.0, ""
@@ -209,7 +208,7 @@ def _effects(
             reused = text.reuses
             values.append(text.effects_of(text.layers[len(values)], mean))
             if text.reuses < reused:
-                # What was found by the faster way is not to be trusted.
+                # Discard the effects that were measured with stored outputs.
                 values = []
             done = number * text.num_heads + sum(map(len, values))
             yield Progress("heads", done, count * text.num_heads, "head")
@@ -219,7 +218,7 @@ def _effects(
         layers, stack = text.layers, text.stack
         measures.add(text.answer.measure)
         noise = max(noise, text.noise)
-        # The next text is made before the loop assigns it.
+        # Free this text before the loop creates the next one.
         del text
     by_layer = [np.stack(each) for each in zip(*found, strict=True)]
     standard_errors = None
@@ -237,12 +236,12 @@ def _effects(
 
 
 def _most_copies(num_tokens: int) -> int:
-    """How many copies of a text run at once."""
+    """Return the number of copies of a text that run at once."""
     return max(2, _TOKENS_AT_ONCE // num_tokens)
 
 
 class _Text:
-    """One example, and the forwards with one head ablated each."""
+    """One example, with runs in which one head at a time is ablated."""
 
     def __init__(
         self, runs: Runs, wanted: Any, position: int | str | None, stack: str | None
@@ -265,11 +264,11 @@ class _Text:
         self._batch = runs.batch
         own = getattr(plain.outputs, "logits", None)
         if reading.lacks(plain.outputs, None):
-            # Padding stands behind the text, and the language head was given the last token alone.
+            # The text is padded at its end, and the language head only got the last position.
             own = runs.forward(LEAST, None, reading.logits(None)).outputs.logits
         own = None if row is None or own is None else own[0, row].float()
         del record, plain
-        # A language head without logits of its own name (pretraining) keeps all its rows.
+        # Some language heads (pretraining) need all positions.
         for shorten in (False,) if own is None else (True, False):
             self._copies = Copies(
                 self._model, runs.batch, logits, trace_all=self._trace_all, shorten=shorten
@@ -287,21 +286,21 @@ class _Text:
         return self._copies.reuses
 
     def _is_same(self, row: torch.Tensor, own: torch.Tensor) -> bool:
-        """Whether logits are the model's own, but for rounding."""
+        """Return whether logits are those of the model, except for rounding."""
         most = rounding_of(self._model, float(own.abs().max()))
         return bool((row - own).abs().max() <= most)
 
     def sums(self) -> Sums:
-        """The sum of each head's outputs over all tokens, and their number."""
+        """Return the sum of each head's outputs over all tokens, and the number of tokens."""
         return sums_of(self._model, self._batch, trace_all=self._trace_all)
 
     def effects_of(self, layer: int, mean: Mapping[Place, torch.Tensor] | None) -> Values:
-        """The answer without each head of a layer, minus the answer with all."""
+        """Return the answer without each head of a layer, minus the unchanged answer."""
         place, heads = self._places[layer], self._heads[layer]
         values = np.empty(heads)
         start = 0
         while start < heads:
-            # An unchanged copy beside the others tells whether copies are run as they should be.
+            # An unchanged copy in the batch checks that copies are computed correctly.
             check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
             some = list(range(start, min(heads, start + self._most - check)))
             outputs = self._ablated(place, some, mean, check=check)
@@ -320,9 +319,9 @@ class _Text:
         *,
         check: bool,
     ) -> Any:
-        """Outputs of one copy for each head, behind an unchanged one where they are checked.
+        """Return the outputs of one copy per head, after an unchanged copy if `check` is set.
 
-        None where that is not what the model gives for the input alone.
+        Return None if the unchanged copy differs from the single input.
         """
         copies = [*([None] if check else []), *heads]
         reached: list[Place] = []

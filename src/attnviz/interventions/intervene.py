@@ -1,4 +1,4 @@
-"""`intervene`: run a model with its attention changed."""
+"""The function `intervene`: runs a model with changed attention."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ __all__ = [
 
 
 class ChangedRecord(AttentionRecord):
-    """The record of a run whose attention was changed; `attnviz.intervene` makes it.
+    """Record of a run with changed attention, as `attnviz.intervene` returns it.
 
     Attributes
     ----------
     effect : Effect
-        What the change does to the model's answer.
+        Effect of the changes on the model's answer.
     changes : tuple of Change
-        What was changed.
+        The changes.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def intervene(
 ) -> list[ChangedRecord]: ...
 
 
-# Whether anything else is one example or several shows only when it runs.
+# The type of other inputs does not show whether they are one example or several.
 @overload
 def intervene(
     model: Any,
@@ -136,12 +136,12 @@ def intervene(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> ChangedRecord | list[ChangedRecord]:
-    """Run a model with its attention changed, and say what that does to its answer.
+    """Run a model with changed attention, and measure the effect on its answer.
 
-    The model's own attention functions run. What they give for the heads and queries that are
-    changed is written over before the model goes on; all else keeps its bits. The model runs three
-    times: unchanged, changed, and once more with the same outputs computed again from unchanged
-    weights, which tells the noise of the method.
+    The attention functions of the model run as usual. Then the outputs of the changed heads and
+    queries are overwritten, and all other outputs stay bit-identical. The model runs three times:
+    unchanged, changed, and with the same outputs computed again from the unchanged weights. The
+    third run measures the noise.
 
     Parameters
     ----------
@@ -149,61 +149,63 @@ def intervene(
         As for `attnviz.extract`.
     inputs : object or list
         As for `attnviz.extract`. Each example of a list of texts or of an encoded batch runs
-        alone and without its padding. The tokens of `changes` are those of each example.
+        separately, without padding. The tokens of `changes` refer to each example.
     changes : Change or iterable of Change
-        `Ablate`, `Knockout`, `HideTokens`, `SetWeights`; several of one layer are made in their
-        order.
+        `Ablate`, `Knockout`, `HideTokens` or `SetWeights`. Several changes of one layer are applied
+        in their order.
     answer : int, str, pair of these, callable, or list, optional
-        The token (or class) whose logit is measured, minus that of another: ``(" animal",
-        " street")``. A single one is measured against the likeliest of the rest. When left out, the
-        likeliest before the change is measured against the likeliest other after it. Models without
-        logits are measured by their last hidden states, or by a function: it takes the model's
-        output for one example, with a first axis of 1, and returns one number, as in ``lambda
-        output: output.start_logits[0, 3]``. A list for several texts has one for each.
+        A pair such as ``(" animal", " street")`` measures the logit of the first token or class
+        minus that of the second. A single token is compared with the most likely other token. By
+        default, the most likely token before the change is compared with the most likely other
+        token after it. A function takes the model's output for one example, with a first axis of
+        size 1, and returns one number, as in ``lambda output: output.start_logits[0, 3]``. Models
+        without logits are measured by a function, or by the similarity of their last hidden states.
+        For several texts, a list has one answer per text.
     position : int or str, optional
-        The token after which the answer is read, by number or text. When left out the last one;
-        with `generate` the last of the prompt.
+        Token after which the answer is read, by position or text. By default the last token, or
+        with `generate` the last token of the prompt.
     target : str or list of str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     decoder_input_ids : Tensor or sequence of int, optional
         As for `attnviz.extract`.
     progress : bool
-        Whether several texts, and a text that is long in coming, show a progress bar.
+        Whether a progress bar is shown for several texts and for slow generations.
     **options
         `tokenizer`, `processor`, `truncation`, `generate`, `name`, `layers`, `dtype` and `device`
-        of `attnviz.extract`. `layers` says what the record keeps; changes reach all.
-        With `generate` the model produces a text while its attention is changed, in every step: see
-        the notes.
+        of `attnviz.extract`. `layers` selects the layers of the record. Changes can affect all
+        layers. With `generate`, the model generates a text while its attention is changed in every
+        step, see the notes.
 
     Returns
     -------
     ChangedRecord or list of ChangedRecord
-        The attention of the changed run, with the changes in its weights and in its notes, and
-        `ChangedRecord.effect`. A list for a list of texts or an encoded batch over 1.
+        Record of the changed run, with the changes in its weights and notes, and with
+        `ChangedRecord.effect`. A list for a list of texts or for an encoded batch with several
+        examples.
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        If an argument does not fit the model or the text: an unknown layer, head or token, a text
-        that stands there twice, an answer outside of the vocabulary, no change at all.
+        If an argument does not fit the model or the text: an unknown layer, head or token, a token
+        text that occurs twice, an answer outside the vocabulary, no change at all.
     MemoryError
-        If what the record keeps would exceed what is free; says so before the model runs.
+        If the record needs more than the free memory. It is raised before the model runs.
     NotImplementedError
-        If the attention of a module that is to be changed cannot be changed: one that is computed
-        in one torch function, or attends in windows. It is refused before a text is generated.
+        If the attention of a module cannot be changed, because it is computed in one torch function
+        or attends in windows. It is raised before a text is generated.
 
     Notes
     -----
-    It is one way of leaving something out. The model never saw this state in training, and other
-    heads may make up for it: an effect of zero does not prove that a head does nothing.
+    The model has never seen the changed state in training, and other heads can compensate for a
+    change. An effect of 0 does not prove that a head is unused.
 
-    With `generate` tokens by text, and negative numbers, are those of the prompt (of what an
-    encoder-decoder model's decoder begins with). A change without `queries` or `keys` holds for
-    tokens to come, too; a number behind the prompt is of a token to come. An array, or the weights
-    of a record, are for the prompt's tokens. The model generates twice, unchanged and changed, from
-    the same random state; `Effect.text_before` and `Effect.text_after` are what it produces. The
-    record is of the changed model's text, and so is the effect: both models read it, and
-    at the end of the prompt each is about to produce its own.
+    With `generate`, texts of tokens and negative numbers refer to the prompt, or to the first input
+    of the decoder of an encoder-decoder model. A change without `queries` or `keys` also affects
+    generated tokens, and a position after the prompt refers to a generated token. An array, or the
+    weights of a record, apply to the tokens of the prompt. The model generates twice, unchanged and
+    changed, from the same random state. `Effect.text_before` and `Effect.text_after` are the two
+    texts. Record and effect belong to the text of the changed model: both models read it, and by
+    default the answer is measured at the end of the prompt, where their texts start.
 
     Examples
     --------
@@ -220,7 +222,7 @@ def intervene(
     settings = None
     if options.get("generate") is not None:
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        # A hub id or a folder is read once; a pipeline has its tokenizer.
+        # Load a hub id or folder only once. A pipeline is kept, because it has the tokenizer.
         model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
     runs, many = Runs.several(model, inputs, target, decoder_input_ids, options, settings=settings)
@@ -238,7 +240,7 @@ def intervene(
 
 
 class _Intervention:
-    """The runs of one example that a change takes."""
+    """Runs of one example for an intervention."""
 
     def __init__(
         self, run: Runs, changes: tuple[Change, ...], kept: CaptureOptions, means: _Means
@@ -251,7 +253,7 @@ class _Intervention:
         self._tokenizer = run.encoder.tokenizer(required=False)
 
     def record(self, answer: Any, position: int | str | None) -> ChangedRecord:
-        """The record of the changed run over the example as it is."""
+        """Return the record of the changed run on the given example."""
         self._run.check_memory(self._kept)
         before = self._run.forward(LEAST, None)
         record = outline_of(self._run.record(before, LEAST), before)
@@ -266,12 +268,12 @@ class _Intervention:
         *,
         progress: bool,
     ) -> ChangedRecord:
-        """The record of the text that the model produces while its attention is changed."""
+        """Return the record of a text that the model generates with changed attention."""
         run = self._run
         run.check_memory(self._kept, settings)
         prompt = run
         if run.encoder.encoder_decoder:
-            # What the decoder begins with is known once it has produced a token.
+            # The input of the decoder is known after it has generated a token.
             first = read_generation_settings(1, self._model)
             prompt = run.producing(run.generated(first, progress=False), first.method)
         before = prompt.forward(LEAST, None)
@@ -281,7 +283,7 @@ class _Intervention:
         known = self._means.known(self._changes, record, before, prompt)
         changes = tuple(_of_beginning(each, record, longest) for each in known)
         plan = plan_of(changes, record, places_of(before))
-        # What cannot be changed is refused before a text is generated.
+        # Unsupported changes raise an error before a text is generated.
         prompt.forward(LEAST, _identity(plan))
         devices = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
@@ -295,7 +297,7 @@ class _Intervention:
         made = run.producing(text, settings.method)
         before = made.forward(LEAST, None)
         record = outline_of(made.record(before, LEAST), before)
-        # A function reads the whole output, so that it takes no position.
+        # A function reads the whole output and takes no position.
         place = count - 1 if position is None and not callable(answer) else position
         texts = tuple(self._text(each) for each in (unchanged_text, text))
         return self._compared(made, changes, (before, record), (answer, place), texts)
@@ -322,7 +324,7 @@ class _Intervention:
         if reading.lacks(before.outputs, answer):
             before = run.forward(LEAST, None, logits)
         measured = partial(answer_of, run, before.outputs, answer, reading)
-        # A wrong answer is refused before the model runs again.
+        # An invalid answer raises an error before the model runs again.
         measured()
         same = run.forward(LEAST, _identity(plan), logits)
         changed = run.forward(self._kept, by_module(plan), logits)
@@ -337,7 +339,7 @@ class _Intervention:
 
 
 def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Change:
-    """A change for a text that goes on from a record's to at most so many tokens."""
+    """Return the change for a text that grows from the record's to at most `longest` tokens."""
     _check_stack(change, record)
     stack = record.stack(change.stack)
     queries, keys = (
@@ -353,8 +355,8 @@ def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Chan
 def _in_steps(
     changes: Sequence[Change], record: AttentionRecord, plan: Plan
 ) -> dict[_Place, StepChange]:
-    """What is changed in each module in a step, for however many tokens there are by then."""
-    # Layers of a stack ask for the same number of tokens, one after the other.
+    """Return the changes of each module for the steps of a generation."""
+    # All layers of a stack need the outline of the same size, one after the other.
     known: dict[tuple[str, int, int], AttentionStack] = {}
     by_stack = _by_stack(changes, record)
 
@@ -375,7 +377,7 @@ def _in_steps(
 
 
 def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
-    """The outline of a stack with more tokens, of which nothing is known."""
+    """Return the outline of a stack with more tokens, whose texts are unknown."""
     if (queries, keys) == (len(stack.query_tokens), len(stack.key_tokens)):
         return stack
     rows = Tokens.of([""] * queries)
@@ -397,7 +399,7 @@ def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStac
 
 
 def _outline(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAttention:
-    """A layer's attention of which nothing but its shape is known; it takes no memory."""
+    """Return the attention of a layer of which only the shape is known. It takes no memory."""
     one = torch.zeros(1, 1, 1)
     if not vectors:
         return StoredWeights(one.expand(heads, queries, keys))
@@ -405,7 +407,7 @@ def _outline(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAtte
 
 
 def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
-    """All layers and heads of a run with its tokens, and no attention that takes memory."""
+    """Return a record with all layers, heads and tokens of a run, but without attention."""
     made = {}
     for name, layers in forward.stacks.items():
         if name not in record.stacks:
@@ -428,7 +430,7 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
 
 
 class _Means:
-    """The mean outputs of heads over other texts; of a decoder's own texts read once for all."""
+    """Cache of the mean outputs of heads over other texts."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], dict[Place, torch.Tensor]] = {}
@@ -436,14 +438,14 @@ class _Means:
     def known(
         self, changes: Sequence[Change], record: AttentionRecord, forward: Forward, run: Runs
     ) -> tuple[Change, ...]:
-        """The changes, of which those that need means over other texts know them."""
+        """Return the changes, with the means of mean ablations."""
         return tuple(self._with(each, record, forward, run) for each in changes)
 
     def _with(self, change: Change, record: AttentionRecord, forward: Forward, run: Runs) -> Change:
         if not isinstance(change, Ablate) or change.mean_of is None:
             return change
         _check_stack(change, record)
-        # The texts are read beside what the decoder of this example is given.
+        # The texts are run with the decoder input of this example.
         key = id(change), id(run) if run.encoder.encoder_decoder else 0
         if key not in self._found:
             trace_all = forward.collector.trace_all
@@ -480,13 +482,13 @@ def _listed(changes: Any) -> Iterable[Any]:
 
 
 _Place = tuple[str, int]
-#: For each stack and layer, in which run of which module that is.
+#: Module, and index of its run, for each stack and layer.
 Places = Mapping[_Place, _Place]
 Plan = Mapping[_Place, tuple[_Place, LayerChange]]
 
 
 def places_of(forward: Forward) -> Places:
-    """In which run of which module each layer of each stack is."""
+    """Return the module and the index of its run for each layer of each stack."""
     return {
         (name, number): (run.name, run.turn)
         for name, layers in forward.stacks.items()
@@ -495,7 +497,7 @@ def places_of(forward: Forward) -> Places:
 
 
 def plan_of(changes: Sequence[Change], record: AttentionRecord, places: Places) -> Plan:
-    """What is changed by stack and layer, and in which run of which module that is."""
+    """Return the change of each stack and layer, with its module and the index of its run."""
     by_stack = _by_stack(changes, record)
     for name, some in by_stack.items():
         for change in some:
@@ -530,12 +532,12 @@ def by_module(plan: Plan) -> ForwardChange:
 
 
 def _identity(plan: Plan) -> ForwardChange:
-    """The same outputs computed again from the weights as they are."""
+    """Return changes that compute the same outputs again from the unchanged weights."""
     return identity_of(by_module(plan))
 
 
 def identity_of(change: ForwardChange) -> ForwardChange:
-    """The same outputs computed again from the weights as they are."""
+    """Return changes that compute the same outputs again from the unchanged weights."""
     return {
         place: replace(each, attend=unchanged, factors={}, outputs={})
         for place, each in change.items()
@@ -553,7 +555,7 @@ def changed_record(
     before: AttentionRecord,
     effect: Effect,
 ) -> ChangedRecord:
-    """The record with the changes in its weights and notes."""
+    """Return the record with the changes in its weights and notes."""
     stacks = {}
     for name, stack in record.stacks.items():
         layers = {number: stack.attention(number) for number in stack.layers}

@@ -1,4 +1,4 @@
-"""The mean output of each head over the tokens of some texts."""
+"""Mean output of each head over the tokens of several texts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Sums", "means_of", "sums_of"]
 
-#: By module and turn the sum of each head's outputs over all tokens, float64 (heads, value_dim),
-#: and their number.
+#: By module and run: sum of each head's outputs over all tokens, float64 (heads, value_dim), and
+#: the number of tokens.
 Sums = Mapping[Place, tuple[torch.Tensor, int]]
 
 
 def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
-    """Sums over one example without padding; modules whose outputs are not known are left out."""
+    """Return sums over one example without padding. Modules with unknown outputs are missing."""
     found: dict[Place, tuple[torch.Tensor, int]] = {}
 
     def take(call: AttentionCall, place: Place) -> None:
@@ -41,7 +41,7 @@ def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
 
 
 def means_of(sums: Sequence[Sums]) -> dict[Place, torch.Tensor]:
-    """Means over the tokens of all texts, (heads, value_dim), where all texts have one."""
+    """Return means over the tokens of all texts, (heads, value_dim), for modules of all texts."""
     means: dict[Place, torch.Tensor] = {}
     for place in sums[0]:
         if all(place in each for each in sums):

@@ -1,4 +1,4 @@
-"""Whether it matters which keys a query attends to: its weights permuted among them."""
+"""Effect of permuting the weights of a query among its keys."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class PermutationEffect:
-    """How far an answer moves when the weights of one query are permuted.
+    """Changes of an answer when the weights of one query are permuted.
 
     Attributes
     ----------
     values : ndarray of float64
-        (permutations,): total variation of the answer's distribution, 0 to 1; with ``answer=`` the
-        size of the answer's change.
+        (permutations,): total variation of the answer's distribution, from 0 to 1. With ``answer=``
+        the absolute change of the answer.
     noise : float
-        The same for a copy whose weights stay as they are.
+        The same for a copy with unchanged weights.
     num_keys : int
-        How many keys the weights were permuted among.
+        Number of keys among which the weights were permuted.
     measure : str
-        What moves, in words.
+        Description of the measured value.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class PermutationEffect:
 
     @property
     def median(self) -> float:
-        """The median of `values`."""
+        """Median of `values`."""
         return float(np.median(self.values))
 
 
@@ -77,10 +77,10 @@ def permutation_effect(
     target: str | None = None,
     **options: Unpack[RecordOptions],
 ) -> PermutationEffect:
-    """Permute the weights of one query among its keys, and say how far the answer moves.
+    """Permute the weights of one query among its keys, and measure the change of the answer.
 
-    Where the answer stays, it does not matter to the model which of the keys the head attends to
-    (Jain and Wallace 2019, arXiv 1902.10186, section 4.2).
+    If the answer does not change, the model does not depend on which of the keys the head attends
+    to (Jain and Wallace 2019, arXiv 1902.10186, section 4.2).
 
     Parameters
     ----------
@@ -89,19 +89,19 @@ def permutation_effect(
     inputs : object
         One example, as for `attnviz.extract`.
     layer, head : int
-        The model's numbers.
+        Layer and head, as the model numbers them.
     query : int or str, default -1
-        The token whose weights are permuted, by number or text.
+        Token whose weights are permuted, by position or text.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. When left out, the distribution of all answers is compared.
+        As for `attnviz.intervene`. By default the distributions of all answers are compared.
     position : int or str, optional
-        The token after which the answer is read; the last one when left out.
+        Token after which the answer is read, by position or text. The last token by default.
     permutations : int, default 100
-        How many random permutations.
+        Number of random permutations.
     seed : int, default 0
-        Of the permutations.
+        Seed of the permutations.
     stack : str, optional
-        The first when left out.
+        Name of the stack, the first one by default.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     **options
@@ -116,8 +116,8 @@ def permutation_effect(
     TypeError, ValueError, IndexError
         If an argument does not fit, or the query has fewer than two keys.
     MemoryError
-        If the copies of the text that run at once would exceed what is free; says so before the
-        model runs.
+        If the copies of the text that run at once need more than the free memory. It is raised
+        before the model runs.
     NotImplementedError
         If the module does not use the dispatcher of transformers.
 
@@ -132,10 +132,10 @@ def permutation_effect(
     runs = Runs.one(model, inputs, target, None, options)
 
     def together(num_tokens: int) -> int:
-        """Return how many copies run at once, one of which is unchanged."""
+        """Return the number of copies that run at once, with an unchanged one."""
         return min(permutations + 1, max(1, _AT_ONCE // num_tokens))
 
-    # Each layer's output is kept, and given to copies of the text.
+    # Each layer's output is stored, and reused for copies of the text.
     runs.check_runs("permuting weights", copies=together, kept=lambda _: 1)
     forward = runs.forward(CaptureOptions(), None)
     record = runs.record(forward, CaptureOptions())
@@ -169,7 +169,7 @@ def permutation_effect(
 
 
 def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[np.float32]) -> Any:
-    """Outputs of copies in which a query of a head has other weights each."""
+    """Return outputs of copies in which one query of a head has the weights `rows`."""
     reached: list[Place] = []
 
     def attend(call: AttentionCall, here: Place) -> None:
@@ -197,7 +197,7 @@ def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[
 def _moved(
     runs: Runs, outputs: Any, wanted: Any, reading: Reading
 ) -> tuple[Callable[[Any, int], float], str]:
-    """How far the answer of a copy is from that of unchanged outputs, and the words for it."""
+    """Return a function for the change of a copy's answer, and the description of the answer."""
     before = exact_row(outputs, reading.row)
     if wanted is not None or before is None:
         answer = answer_of(runs, outputs, wanted, reading)

@@ -1,4 +1,4 @@
-"""The output projection behind an attention, found by following the attention's output."""
+"""The output projection of an attention, found by following the attention's output."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from attnviz.utils.progress import Progress, Steps, run_steps
 
 __all__ = ["FollowedOutputs", "ProjectedValues", "head_norms", "projections_of"]
 
-# Keys whose values go through the projection together.
+# Number of keys whose values are projected at once.
 _KEYS_AT_ONCE = 1024
-# How far a projection may be from a linear map, as a share of the largest output.
+# Largest relative deviation of a projection from a linear map.
 _LINEAR = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class ProjectedValues:
-    """The values of one attention, and the projection that its output goes into.
+    """Values of one attention, and its output projection.
 
-    The projection is called with the value of one head in its place and zeros for the others, less
-    what it gives for zeros: so it may be of any kind that is linear.
+    The projection is called with the value of one head at its position, and zeros for the other
+    heads. The result for zeros alone is subtracted. So any linear projection is supported.
 
     Attributes
     ----------
     values : Tensor
         (key_heads, keys, value_dim).
     output : Tensor
-        (heads, value_dim), of the first query.
+        (heads, value_dim), output of the first query.
     projection : Module
-        It takes the outputs of all heads side by side.
+        Module that takes the concatenated outputs of all heads.
     """
 
     values: torch.Tensor
@@ -48,7 +48,7 @@ class ProjectedValues:
     projection: nn.Module
 
     def norms(self, head: int) -> Steps[torch.Tensor]:
-        """|V W_O| of one head, float32, (keys,)."""
+        """Compute |V W_O| of one head, float32, (keys,)."""
         heads, width = self.output.shape
         values = self.values[head // (heads // len(self.values))]
         norms = torch.empty(len(values))
@@ -60,7 +60,7 @@ class ProjectedValues:
 
     @property
     def linear(self) -> bool:
-        """Whether all heads together give the sum of each alone."""
+        """Whether the projection of all heads is the sum of the projections of each head."""
         width = self.output.shape[1]
         parts = [self._projected(row[None], head * width) for head, row in enumerate(self.output)]
         whole = self._projected(self.output.flatten()[None], 0)
@@ -68,7 +68,7 @@ class ProjectedValues:
         return float(off) <= _LINEAR * max(1.0, float(whole.abs().max()))
 
     def _projected(self, values: torch.Tensor, start: int) -> torch.Tensor:
-        """What the projection makes of values at a place among zeros, less its own bias."""
+        """Return the projection of values at a position among zeros, without its bias."""
         given = values.new_zeros(1, len(values) + 1, self.output.numel())
         given[0, :-1, start : start + values.shape[-1]] = values
         with torch.no_grad():
@@ -77,16 +77,16 @@ class ProjectedValues:
 
 
 class FollowedOutputs:
-    """Follows the outputs of attentions into their projections while a model runs.
+    """Observer that finds the projections of attention outputs while a model runs.
 
-    A projection is the first module with a matrix whose input is the attention's output.
+    The projection of an attention is the first module with a matrix whose input is its output.
 
     Parameters
     ----------
     model : Module
         The model.
     most_bytes : float
-        What values may take; further ones are left.
+        Maximum size of the stored values. Further values are ignored.
     """
 
     def __init__(self, model: nn.Module, most_bytes: float = math.inf) -> None:
@@ -98,7 +98,7 @@ class FollowedOutputs:
         self._waiting: tuple[Place, AttentionCall] | None = None
 
     def watch(self, undo: Cleanup) -> None:
-        """Follow all that runs until the block of `undo` ends; of several runs the last counts."""
+        """Follow all outputs until the block of `undo` ends. The last of several runs counts."""
         leaves = [
             module
             for module in self._model.modules()
@@ -127,7 +127,7 @@ class FollowedOutputs:
         output, value = call.output, call.value
         if not isinstance(output, torch.Tensor) or given[0].numel() != output.numel():
             return
-        # Channels that attend to each other have tokens where others have the width of their heads.
+        # In channel attention, the last axis of the output is not the width of the heads.
         if given[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(given[0], output):
             return
         self._waiting = None
@@ -138,16 +138,13 @@ class FollowedOutputs:
             self._room += known.values.nbytes
         if value.nbytes <= self._room:
             self._room -= value.nbytes
-            # Of its own memory: what it may be a part of is larger.
+            # Copy it, because it may be a view of a larger tensor.
             row = output[0, 0].detach().clone()
             self.found[place] = ProjectedValues(value[0].detach().clone(), row, module)
 
 
 def head_norms(runs: Runs) -> dict[Place, torch.Tensor]:
-    """For each attention whose projection is found |V W_O| of its heads and keys.
-
-    float32, (heads, keys).
-    """
+    """Return |V W_O| of all heads and keys, float32, (heads, keys), for linear projections."""
     return {
         place: torch.stack([run_steps(each.norms(head)) for head in range(len(each.output))])
         for place, each in _followed(runs).items()
@@ -156,7 +153,7 @@ def head_norms(runs: Runs) -> dict[Place, torch.Tensor]:
 
 
 def projections_of(runs: Runs) -> dict[Place, nn.Module]:
-    """The output projection of each attention, where one is found."""
+    """Return the output projection of each attention for which one is found."""
     return {place: each.projection for place, each in _followed(runs).items()}
 
 

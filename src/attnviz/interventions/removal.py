@@ -1,4 +1,4 @@
-"""A model's answer to one example without some of its tokens, in several ways to leave them out."""
+"""A model's answer to one example without some of its tokens, with several kinds of removal."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["LeftOut", "Removal", "read_removal"]
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 Arguments = dict[str, Any]
 
-# Tokens of all copies together: more make a forward no faster on a processor.
+# Maximum number of tokens of all copies. More do not make a forward faster on a CPU.
 _TOKENS_AT_ONCE = 4096
 
 
 def read_removal(given: Any, options: Any) -> Removal:
-    """The way to leave tokens out; refuse others, and options that have no meaning here."""
+    """Return the kind of removal. Raise an error for other values and for unsupported options."""
     if given not in get_args(Removal):
         known = ", ".join(map(repr, get_args(Removal)))
         raise ValueError(f"removal={short_repr(given)} must be one of {known}")
@@ -41,30 +41,30 @@ def read_removal(given: Any, options: Any) -> Removal:
 
 @dataclass(frozen=True)
 class _Example:
-    """An example, and how its arguments are changed to leave a token out."""
+    """An example, with the values that a removal needs."""
 
     arguments: Arguments
     tokens: Tokens
-    # Where the answer is read: from the end, and which token that is.
+    # Row of the logits with the answer, from the end, and the token of this row.
     row: int | None
     read_at: int | None
-    # Whether the model gives the same answer for arguments as for these, except for rounding.
+    # Whether the model returns the same answer for other arguments, except for rounding.
     same: Callable[[Arguments], bool]
 
 
 class LeftOut:
-    """A model's answer to one example, without whatever tokens are left out.
+    """One example of a model, with the answers after tokens are removed.
 
     Attributes
     ----------
     tokens : Tokens
         The example's tokens.
     answer : Answer
-        What is measured.
+        Definition of the measured number.
     before : float
-        The measure with all tokens, as the model itself gives it.
+        Answer of the unchanged model with all tokens.
     noise : float
-        Largest difference from `before` in copies that run in a batch with no token left out.
+        Largest difference from `before` of copies in a batch without a removal.
     """
 
     def __init__(
@@ -106,16 +106,16 @@ class LeftOut:
             lambda given: self._off(_run(model, given)) <= rounding_of(model, self.before),
         )
         self._change = _CHANGES[removal](model, example)
-        #: Tokens that can be left out, not the one after which the answer is read.
+        #: Tokens that can be removed, without the token after which the answer is read.
         self.choice = [each for each in self._change.tokens() if each != example.read_at]
-        #: How many of these must stay: no model reads an empty text.
+        #: Number of these tokens that must stay, because no model reads an empty text.
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
         self._together = _together(count)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
-        """The answer without each of some sets of tokens."""
+        """Compute the answer without each of several sets of tokens."""
         found: list[float] = []
-        # Texts of other lengths do not fit into one batch.
+        # Texts of different lengths do not fit in one batch.
         order = sorted(range(len(sets)), key=lambda place: len(sets[place]))
         for start in range(0, len(order), self._together):
             some = [sets[place] for place in order[start : start + self._together]]
@@ -131,13 +131,13 @@ class LeftOut:
         return len(tokens) if isinstance(self._change, _Delete) else 0
 
     def _of_group(self, sets: Sequence[Sequence[int]]) -> list[float]:
-        """The answers of texts of one length, one batch."""
+        """Return the answers of texts with the same length, from one batch."""
         beside = self._length(sets[0]) == 0
         if beside:
-            # An unchanged copy beside them tells whether copies are run as they should be.
+            # An unchanged copy in the batch checks that copies are computed correctly.
             sets = [(), *sets]
         elif not self._noise_measured:
-            # Shorter texts have none beside them: as many unchanged copies run once.
+            # Batches of shorter texts have no unchanged copy, so that the check runs separately.
             self._check_copies(len(sets) + 1)
         outputs = _run(self._model, _stacked([self._change(tokens) for tokens in sets]))
         found = []
@@ -151,19 +151,19 @@ class LeftOut:
         return found
 
     def _check_copies(self, count: int) -> None:
-        """Run some copies with no token left out, and compare each with the input alone."""
+        """Run copies without a removal, and compare each with the single input."""
         outputs = _run(self._model, _stacked([self._change(())] * count))
         for copy in range(count):
             self._check(self._off(outputs, copy))
         self._noise_measured = True
 
     def _off(self, outputs: Any, copy: int = 0) -> float:
-        """Return how far the answer of an unchanged copy is from that of the input alone."""
+        """Return the difference between the answer of an unchanged copy and of the single input."""
         return abs(self.answer.value(outputs, copy) - self.before)
 
     def _check(self, off: float) -> None:
-        """Take a difference between unchanged copies into the noise; refuse more than rounding."""
-        # NaN is refused too.
+        """Add a difference between unchanged copies to the noise. Raise if it exceeds rounding."""
+        # The condition also rejects NaN.
         if not off <= rounding_of(self._model, self.before):
             raise NotImplementedError(
                 f"model: {type(self._model).__name__} gives another answer (by {off:.2g}) when the "
@@ -174,7 +174,7 @@ class LeftOut:
 
 
 def _stacked(parts: Sequence[Arguments]) -> Arguments:
-    """Arguments of several copies as those of one batch."""
+    """Return the arguments of several copies as those of one batch."""
     first = parts[0]
     stacked = {}
     for name, value in first.items():
@@ -193,26 +193,26 @@ def _run(model: Any, arguments: Arguments) -> Any:
 
 
 def _together(num_tokens: int) -> int:
-    """How many copies of a text run at once, beside an unchanged one."""
+    """Return the number of copies of a text that run at once, without the unchanged copy."""
     return max(1, _TOKENS_AT_ONCE // max(1, num_tokens) - 1)
 
 
 class _Change:
-    """Arguments of the model without a token; the base class changes nothing."""
+    """Base class of a kind of removal, which returns arguments of the model without some tokens."""
 
     def __init__(self, model: Any, example: _Example) -> None:
         self._model, self._example = model, example
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
-        """The arguments without some tokens; with all where there are none."""
+        """Return the arguments without `tokens`."""
         raise NotImplementedError
 
     def tokens(self) -> Iterator[int]:
-        """Tokens that can be left out."""
+        """Yield the tokens that can be removed."""
         yield from range(len(self._example.tokens))
 
     def row(self, tokens: Sequence[int]) -> int | None:
-        """Where the answer stands then, from the end."""
+        """Return the row of the logits with the answer after the removal, from the end."""
         del tokens
         return self._example.row
 
@@ -248,8 +248,9 @@ class _Mask(_Change):
         self._arguments = {**example.arguments, "attention_mask": self._mask}
         given = "position_ids" in self._arguments or _has_decoder(self._arguments)
         if self._accepts("position_ids") and not given:
-            # Positions that are counted by the mask would move with it. Some models count from
-            # another number than 0 (RoBERTa), and not by the mask.
+            # Some models count positions by the mask, and a removal would shift them. Explicit
+            # positions prevent this. Models that count from another number than 0 (RoBERTa) do not
+            # count by the mask.
             positions = torch.arange(ids.shape[1], device=ids.device)[None]
             counted = {**self._arguments, "position_ids": positions}
             if example.same(counted):
@@ -318,7 +319,7 @@ class _Delete(_Change):
         return arguments
 
     def row(self, tokens: Sequence[int]) -> int | None:
-        """Nearer to the end where tokens behind it are gone."""
+        """Return the row, which is nearer to the end if later tokens are deleted."""
         row, read_at = self._example.row, self._example.read_at
         if row is None or read_at is None:
             return row
@@ -345,7 +346,6 @@ class _MeanColor(_Change):
         self._size = height // self._grid.rows, width // self._grid.columns
 
     def tokens(self) -> Iterator[int]:
-        """The patches."""
         yield from range(self._grid.start, self._grid.stop)
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:

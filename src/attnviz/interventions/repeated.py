@@ -1,4 +1,4 @@
-"""Interventions in one example, one after the other: its unchanged run is made once and kept."""
+"""Repeated interventions on one example, with one stored unchanged run."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ from attnviz.utils.progress import Progress, Steps
 
 __all__ = ["Outcome", "RepeatedInterventions"]
 
-# Queries at which the outputs of all heads are computed again for the noise.
+# Maximum number of queries whose outputs are computed again for the noise.
 _NOISE_ROWS = 256
-# What the values of all layers may take that are kept for norms.
+# Maximum size of the values of all layers that are stored for norms.
 _VALUE_BYTES = 1 << 30
-# Norms of so many heads are kept.
+# Maximum number of heads whose norms are cached.
 _NORMS_KEPT = 64
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What some changes do, with the words for it.
+    """Effect of changes, with its description.
 
     Attributes
     ----------
     sentence : str
-        The answer before and after, with the noise.
+        Answer before and after the changes, with the noise.
     described : tuple of str
-        Each change, in words.
+        Description of each change.
     effect : Effect
-        The numbers.
+        Effect in numbers.
     record : ChangedRecord or None
-        The attention of the changed run, of the layers and heads that are looked at; None without a
-        change, where nothing is looked at, or where there is too little memory for it.
+        Attention of the changed run, for the layers of the shown record. None without changes,
+        without a shown record, or if the memory does not suffice.
     """
 
     sentence: str
@@ -71,24 +71,24 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Unchanged:
-    """What is kept of the unchanged run: no weights."""
+    """Values of the unchanged run, without weights."""
 
     record: AttentionRecord
     places: Places
     outputs: Any
-    #: Where the answer is read, and how many rows of logits the outputs have.
+    #: Position of the answer, and the number of rows of logits in the outputs.
     reading: Reading
     logits: int
     subject: str
-    #: The outputs of the run for the noise; None where a module refuses it.
+    #: Outputs of the run for the noise. None if a module does not support it.
     identity: Any
-    #: Values by stack and layer, where they and their projection were found.
+    #: Values and projections by stack and layer, if they were found.
     values: dict[tuple[str, int], ProjectedValues]
 
 
 @dataclass(frozen=True)
 class _Changed:
-    """The last changed run: another answer can be measured in it without a forward."""
+    """The last changed run. Another answer can be measured in it without a forward."""
 
     changes: tuple[Change, ...]
     outputs: Any
@@ -97,12 +97,12 @@ class _Changed:
 
 
 class RepeatedInterventions:
-    """One example of a model, whose attention is changed again and again.
+    """Interventions on one example of a model.
 
-    The unchanged run, and the one that tells the noise, are made before the first answer and kept.
-    After that changes cost one forward, and another answer to the last ones none. The noise is that
-    of the outputs of all heads of all layers, computed again at up to 256 queries; of a model where
-    some module refuses that, it is measured for each change by a forward more.
+    The unchanged run and the run for the noise are computed once and stored. After that, changes
+    need one forward, and another answer for the last changes needs none. The noise is measured by
+    computing the outputs of all heads again, at up to 256 queries. If a module does not support
+    this, every change needs another forward for its noise.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class RepeatedInterventions:
     target : str, optional
         As for `attnviz.intervene`.
     shown : AttentionRecord, optional
-        What is looked at: its tokens must be those that the model reads.
+        Record that a view shows. Its tokens must be those that the model reads.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
     """
@@ -136,14 +136,14 @@ class RepeatedInterventions:
 
     @property
     def ready(self) -> bool:
-        """Whether the unchanged run is made."""
+        """Whether the unchanged run is complete."""
         return self._known is not None
 
     def outcome(self, changes: Sequence[Change], answer: Any = None) -> Steps[Outcome]:
-        """What changes do to the answer; without changes the answer as it is.
+        """Compute the effect of changes on the answer, or the unchanged answer without changes.
 
-        `answer` is as for `attnviz.intervene`. Raises RuntimeError while another is computed, and
-        whatever `attnviz.intervene` raises.
+        `answer` is as for `attnviz.intervene`. Raise RuntimeError during another computation, and
+        the errors of `attnviz.intervene`.
         """
         if self._busy:
             raise RuntimeError("another change is being computed; wait for its answer")
@@ -153,7 +153,7 @@ class RepeatedInterventions:
             if known is None or known.logits < known.reading.logits(answer):
                 known = self._known = yield from self._prepared(answer)
                 self._last = None
-            # A wrong answer is refused before the model runs again.
+            # An invalid answer raises an error before the model runs again.
             unchanged_answer = self._answer(known, answer)
             if not changes:
                 return _outcome_unchanged(
@@ -168,7 +168,10 @@ class RepeatedInterventions:
             self._busy = False
 
     def check(self, answer: Any) -> Steps[None]:
-        """Raise ValueError or TypeError if an answer cannot be measured, also while one is."""
+        """Raise ValueError or TypeError if an answer cannot be measured.
+
+        This is possible during another computation.
+        """
         known = self._known
         if known is None or known.logits < known.reading.logits(answer):
             yield from self.outcome((), answer)
@@ -180,10 +183,10 @@ class RepeatedInterventions:
         return answer_of(self._reader, known.outputs, wanted, known.reading, outputs)
 
     def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
-        """The share of a pair in what its row adds, by length (Kobayashi et al. 2020).
+        """Compute the share of a pair in the norms of its row (Kobayashi et al. 2020).
 
-        |A_ij v_j W_O| as a share of the sum over the keys j of the query i, in one head. It takes
-        no forward. Raises LookupError, with words for a reader, where it is not known.
+        A_ij v_j W_O| is divided by its sum over the keys j of the query i, in one head. It needs no
+        forward. Raise LookupError with a message for the reader if it is unknown.
         """
         if self._known is None or self._shown is None:
             raise LookupError("the model has not run yet")
@@ -235,7 +238,7 @@ class RepeatedInterventions:
         return self._reader.forward(LEAST, change, logits)
 
     def _prepared(self, wanted: Any) -> Steps[_Unchanged]:
-        """Run the model unchanged, and once more for the noise, with the logits of an answer."""
+        """Run the model unchanged, and again for the noise, with the logits of an answer."""
         yield Progress("the unchanged run", 0, 3, "run")
         following = FollowedOutputs(self._model, _VALUE_BYTES)
         with Cleanup() as undo, undo:
@@ -266,7 +269,7 @@ class RepeatedInterventions:
         return _Unchanged(record, places, outputs, reading, logits, subject, identity, values)
 
     def _changed_run(self, changes: tuple[Change, ...], known: _Unchanged) -> Steps[_Changed]:
-        """Run the model with changes, and without them for the noise where that is not known."""
+        """Run the model with changes, and without them if their noise is unknown."""
         change = by_module(plan_of(changes, known.record, known.places))
         identity = known.identity
         if identity is None:
@@ -275,7 +278,7 @@ class RepeatedInterventions:
         yield Progress("the changed run", 1, 2, "run")
         if self._shown is not None:
             options = _as_shown(self._shown, known.record)
-            # Without memory for the record the answer still comes: it needs none.
+            # The answer does not need the record, for which there may be too little memory.
             with suppress(MemoryError):
                 forward = self._reader.forward(options, change, known.logits)
                 record = self._reader.record(forward, options)
@@ -284,9 +287,9 @@ class RepeatedInterventions:
         return _Changed(changes, outputs, identity, None)
 
     def _masked_token(self, record: AttentionRecord) -> int | None:
-        """The place of the one token that a masked language model is to fill in, if there is one.
+        """Return the position of the only mask token of a masked language model, or None.
 
-        None is the last token, after which a text goes on.
+        None stands for the last token, which a causal model continues.
         """
         ids = self._reader.batch.arguments.get("input_ids")
         mask = getattr(self._tokenizer, "mask_token_id", None)
@@ -297,7 +300,7 @@ class RepeatedInterventions:
         return places[0] if len(places) == 1 and ids.shape[1] == count else None
 
     def _subject(self, reading: Reading, position: int | None) -> str:
-        """The answer in words."""
+        """Return the description of the predicted token or class."""
         if reading.row is None:
             return "the class"
         if position is not None:
@@ -320,7 +323,7 @@ class RepeatedInterventions:
 def _sentence(
     known: _Unchanged, changes: tuple[Change, ...], answer: Answer, effect: Effect, outputs: Any
 ) -> str:
-    """The answer before and after, what was measured, and the noise."""
+    """Return a sentence with the answer before and after, its measure and the noise."""
     begin = _begin(changes, known.record)
     noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
     noise += f" {format_small(effect.noise)}."
@@ -342,15 +345,15 @@ def _sentence(
 
 
 def _measure(effect: Effect) -> str:
-    """The logits that are measured, as the begin of a sentence."""
+    """Return the measure as the start of a sentence."""
     measure = effect.measure.partition(" after ")[0]
     return f"{measure[0].upper()}{measure[1:]}"
 
 
 def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
-    """Capture options that keep the layers of a record, as exactly as it does.
+    """Return capture options for the layers and the dtype of a record.
 
-    `every` has all that there are.
+    `every` has all layers of the model.
     """
     stacks = list(shown.stacks.values())
     whole = all(stack.layers == every.stack(stack.name).layers for stack in stacks)
@@ -381,7 +384,7 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
 
 
 def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
-    """All heads of all layers, computed again from their own weights at some queries."""
+    """Return changes that compute all heads again from unchanged weights, at some queries."""
     change = {}
     for (name, number), place in places.items():
         if name in record.stacks:
@@ -395,7 +398,7 @@ def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
 
 
 def _outcome_unchanged(known: _Unchanged, answer: Answer, runs: Runs, *, named: bool) -> Outcome:
-    """The answer as it is, with its measure where the reader named one."""
+    """Return the unchanged answer, with its measure if the reader chose one."""
     effect = effect_of(runs, answer, after=known.outputs, identity=known.outputs)
     if answer.of_hidden_states:
         return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
@@ -409,7 +412,7 @@ def _outcome_unchanged(known: _Unchanged, answer: Answer, runs: Runs, *, named: 
 
 
 def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
-    """How the sentence begins: what was changed, shortly."""
+    """Return the start of a sentence: a short description of the changes."""
     if len(changes) > 1:
         return f"With these {len(changes)} changes"
     [change] = changes

@@ -1,4 +1,4 @@
-"""One example that a model reads again and again."""
+"""Repeated runs of a model on one example."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from attnviz.utils.cleanup import Cleanup
 __all__ = ["LEAST", "NOT_KEPT", "Runs", "answering_stack", "check_options"]
 
 
-# Runs that are only compared by their answers keep no attention.
+# Options for runs of which only the answer is used. They capture no attention.
 LEAST = CaptureOptions(outline=True)
 
 
-#: Options of what a record keeps, which functions without a record do not have.
+#: Options of records that functions without a record do not accept.
 NOT_KEPT = ("generate", "layers", "dtype")
 _ARGUMENTS = ("answer", "position", "target", "progress")
 
 
 def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) -> None:
-    """Raise TypeError for unknown options, and for some that are not None."""
+    """Raise TypeError for unknown options, and for `refused` options that are not None."""
     for name, value in options.items():
         if name not in RecordOptions.__annotations__:
             meant = did_you_mean(name, [*RecordOptions.__annotations__, *_ARGUMENTS])
@@ -49,9 +49,9 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
 
 
 class Runs:
-    """One example that a model reads again and again.
+    """One example that a model runs repeatedly.
 
-    `index` is which one it is where what is encoded is a batch.
+    `index` selects the example if the encoded input is a batch.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Runs:
         decoder_input_ids: Any,
         options: RecordOptions,
     ) -> Runs:
-        """The one example that was given; ValueError if there are several."""
+        """Return the runs of the only example. Raise ValueError if there are several."""
         examples, many = examples_of(inputs)
         if many and len(examples) != 1:
             raise ValueError(
@@ -95,9 +95,9 @@ class Runs:
         *,
         settings: GenerationSettings | None = None,
     ) -> tuple[list[Runs], bool]:
-        """Each example of what was given, without padding, and whether it was several.
+        """Return the runs of each example, without padding, and whether there are several.
 
-        With `settings` each is a prompt that the model goes on with.
+        With `settings`, each example is a prompt that the model continues.
         """
         check_options(options)
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
@@ -127,7 +127,7 @@ class Runs:
         return found, many
 
     def alike(self, inputs: Any) -> list[Runs]:
-        """Other examples of the same model; its decoder is given what it is given here."""
+        """Return runs of other examples of the same model, with the same input of the decoder."""
         ids = self.batch.arguments.get("decoder_input_ids")
         found: list[Runs] = []
         for example in examples_of(inputs)[0]:
@@ -139,7 +139,7 @@ class Runs:
         return found
 
     def _encoded(self) -> Batch:
-        """Encode the example without padding, also if it is the only one of its batch."""
+        """Return the encoded example without padding."""
         return split_examples(self._encode())[self._index]
 
     def generated(
@@ -149,12 +149,12 @@ class Runs:
         progress: bool,
         watch: Callable[[Cleanup], None] | None = None,
     ) -> Generated:
-        """What the model produces behind the example; `watch` is as for `generate_text`."""
+        """Return the text that the model generates. `watch` is as for `generate_text`."""
         model = self.loaded.model
         return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
 
     def producing(self, generated: Generated, method: str) -> Runs:
-        """The example with the text that came behind it."""
+        """Return the runs of the example with its generated text."""
 
         def encode() -> Batch:
             batch = self._encoded()
@@ -166,8 +166,8 @@ class Runs:
     def forward(
         self, options: CaptureOptions, change: ForwardChange | None, logits: int | None = None
     ) -> Forward:
-        """Run the model; raise RuntimeError where a change did not reach its layer."""
-        # Predictions and notes are written into it.
+        """Run the model. Raise RuntimeError if a change did not reach its layer."""
+        # Runs write predictions and notes into the batch, so that each run needs a new one.
         self.batch = self._encoded()
         forward = run_forward(
             self.loaded,
@@ -185,7 +185,7 @@ class Runs:
     def check_memory(
         self, options: CaptureOptions, settings: GenerationSettings | None = None
     ) -> None:
-        """Raise MemoryError if what is to be kept, of the longest text, would not fit."""
+        """Raise MemoryError if the record of the longest possible text would not fit in memory."""
         check_capture(
             self.loaded,
             self.batch,
@@ -197,7 +197,7 @@ class Runs:
     def check_runs(
         self, doing: str, *, copies: Callable[[int], int], kept: Callable[[int], int] = lambda _: 0
     ) -> None:
-        """Raise MemoryError if runs of several copies of the example would not fit.
+        """Raise MemoryError if runs of several copies of the example would not fit in memory.
 
         Arguments are as for `attnviz.extraction.capture.memory.check_runs`.
         """
@@ -208,7 +208,7 @@ class Runs:
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
-        """The record of the last forward."""
+        """Return the record of the last forward."""
         [record] = records_of_forward(
             self.loaded, self.encoder, self.batch, forward, title=self._title, options=options
         )
@@ -216,6 +216,6 @@ class Runs:
 
 
 def answering_stack(record: AttentionRecord) -> AttentionStack:
-    """The stack after whose tokens answers are read."""
+    """Return the stack after whose tokens answers are read."""
     stacks = record.stacks
     return stacks["decoder" if "decoder" in stacks else record.stack().name]

@@ -1,4 +1,4 @@
-"""What each token does to the model's answer: every token left out alone."""
+"""Effect of every token on the model's answer: each token is removed separately."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ __all__ = ["TokenEffects", "token_effects"]
 
 @dataclass(frozen=True, eq=False)
 class TokenEffects:
-    """What leaving each token out does to the model's answer.
+    """Effects of removing each token on the model's answer.
 
     Attributes
     ----------
     values : ndarray of float64
-        (tokens,): the answer without the token minus the answer with it. NaN where there is none:
-        for the token after which the answer is read and, where colours are left out, for tokens
-        that are not patches of an image.
+        (tokens,): answer without the token minus answer with it. NaN for the token after which the
+        answer is read, and with ``"mean color"`` for tokens that are not patches of an image.
     noise : float
-        How far the answer moves in the same computation when nothing is left out. A smaller effect
-        says nothing.
+        Change of the answer in the same computation without a removal. Smaller effects mean
+        nothing.
     measure : str
-        The answer in words.
+        Description of the answer.
     removal : {"mask", "mean embedding", "delete", "mean color"}
-        How tokens were left out.
+        Kind of removal.
     tokens : Tokens
-        The tokens.
+        Tokens of the input.
 
     Examples
     --------
@@ -74,7 +73,7 @@ def token_effects(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> TokenEffects:
-    """Leave out every token alone, and say how far the model's answer moves.
+    """Remove every token separately, and measure the change of the model's answer.
 
     Parameters
     ----------
@@ -83,18 +82,18 @@ def token_effects(
     inputs : object
         One example, as for `attnviz.extract`.
     removal : {"mask", "mean embedding", "delete", "mean color"}
-        ``"mask"``: no other token reads it, by the model's attention mask. ``"mean embedding"``:
-        its embedding is replaced by the mean of the text's. ``"delete"``: the text goes without it.
-        ``"mean color"``: a patch gets the mean colour of its picture.
+        ``"mask"``: the attention mask of the model hides the token from all others.
+        ``"mean embedding"``: the token gets the mean embedding of the text. ``"delete"``: the token
+        is deleted from the text. ``"mean color"``: a patch gets the mean colour of its image.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. When left out, the likeliest answer against the second. With
-        ``"delete"`` a function reads the output for a shorter text.
+        As for `attnviz.intervene`. By default the most likely answer minus the second. With
+        ``"delete"``, a function gets the output for a shorter text.
     position : int or str, optional
-        The token after which the answer is read; the last one when left out.
+        Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
-        Whether a bar is shown where it takes longer than a second.
+        Whether a progress bar is shown if the computation takes longer than a second.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
 
@@ -106,17 +105,17 @@ def token_effects(
     Raises
     ------
     TypeError, ValueError
-        If an argument does not fit the model or the text: a model without a mask, without token
-        embeddings, or without patches.
+        If an argument does not fit the model or the text, for example if the model has no mask, no
+        token embeddings or no patches.
     NotImplementedError
-        If the model answers otherwise when the same input comes several times in a batch.
+        If copies of one input in a batch have different answers.
 
     Notes
     -----
-    There is more than one leave-one-out (Jain and Wallace 2019, arXiv 1902.10186, use the first),
-    and they agree among themselves in part only: compare two before an attribution is judged by
-    one (`attnviz.analysis.kendall_tau`). An effect of zero does not prove that a token is not
-    needed: another one may say the same.
+    Jain and Wallace (2019, arXiv 1902.10186) use ``"mask"``. The kinds of removal agree only in
+    part, so compare two of them (`attnviz.analysis.kendall_tau`) before you judge an attribution by
+    one. An effect of 0 does not prove that a token is not needed, because another token can have
+    the same information.
 
     Examples
     --------
