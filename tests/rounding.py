@@ -1,10 +1,11 @@
-"""How far apart two correct computations in float32 may be: bounds that tests compare with.
+"""Bounds of the difference between two correct computations in float32.
 
-A sum in float32 depends on the order of its terms, which depends on the processor, on the number of
-threads and on the shape of the block. So two computations of the same weights differ, and no test
-may know by how much they differ on one machine. The bounds here hold for every order of the terms.
-They follow Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 3.1: a sum of n
-products is off by at most ``n * u`` times the sum of the products' sizes, to first order in u.
+A sum in float32 depends on the order of its terms, which depends on the processor, the number of
+threads and the shape of the block. Two computations of the same weights therefore differ, and a
+test must not take its tolerance from the difference on one machine. These bounds hold for every
+order of the terms. They follow Higham, "Accuracy and Stability of Numerical Algorithms" (2002),
+section 3.1: the error of a sum of n products is at most ``n * u`` times the sum of their absolute
+values, to first order in u.
 """
 
 from __future__ import annotations
@@ -18,29 +19,30 @@ __all__ = ["UNIT", "forwards_error", "logit_error", "relative_error", "weights_e
 
 #: Largest relative error of one rounding to float32.
 UNIT = 2.0**-24
-# Roundings of a logit beside those of its sum: scale, soft cap (four), bias, and difference from
-# the row's maximum. The exponential and the quotient have another four, relative to the weight.
+# Roundings of a logit in addition to those of its sum: scale, soft cap (four), bias, and the
+# subtraction of the row's maximum. The exponential and the quotient add four more, relative to the
+# weight.
 _OF_LOGIT = 7
 _OF_WEIGHT = 4
 
 
 def relative_error(attention: LayerAttention, summed: int = 0) -> float:
-    """Bound of the relative difference of two computations of a weight, for all weights.
+    """Return a bound of the relative difference between two computations of the same weight.
 
-    Also of a sum or mean of `summed` weights, which are not negative.
-
-    With e from `logit_error`, the numerator ``exp(s)`` and the row's sum are off by e relative to
-    their values, and the sum of n numerators by another ``n * u``.
+    The bound holds for all weights, and for a sum or mean of `summed` weights that are not
+    negative. With e from `logit_error`, the numerator ``exp(s)`` and the row's sum have a relative
+    error of e, and the sum of n numerators adds ``n * u``.
     """
     roundings = attention.num_keys + _OF_WEIGHT + summed
     return 2 * (2 * logit_error(attention) + roundings * UNIT)
 
 
 def weights_error(*attentions: LayerAttention) -> float:
-    """Bound of the difference of two computations of a weight, or of a sum over `attentions`.
+    """Return a bound of the difference between two computations of a weight.
 
-    If every logit of a row is off by at most e, a weight w is off by at most ``2 * w * (1 - w) *
-    e``, so by ``e / 2`` or less. The sum of n numerators adds ``n * u``, as w is at most 1.
+    For several `attentions` the bound is that of the sum of their weights. If every logit of a row
+    has an error of at most e, a weight w has an error of at most ``2 * w * (1 - w) * e``, which is
+    at most ``e / 2``. The sum of n numerators adds ``n * u``, because w is at most 1.
     """
     return sum(
         logit_error(attention) + 2 * (attention.num_keys + _OF_WEIGHT) * UNIT
@@ -49,24 +51,25 @@ def weights_error(*attentions: LayerAttention) -> float:
 
 
 def forwards_error(record: AttentionRecord) -> float:
-    """Bound of the difference of a weight in two forwards of a model, which sum in other orders.
+    """Return a bound of the difference of a weight between two forwards of a model.
 
-    To first order: each layer adds its own error to that of the layers before it.
+    The forwards may sum in different orders. To first order, each layer adds its error to that of
+    the layers before it.
     """
     layers = [stack.attention(n) for stack in record.stacks.values() for n in stack.layers]
     return weights_error(*layers)
 
 
 def logit_error(attention: LayerAttention) -> float:
-    """Bound of the error of a logit in one computation.
+    """Return a bound of the error of a logit in one computation.
 
-    It is ``(head_dim + 7) * u * size``, with `size` the largest sum of ``|scale * query * key|``,
-    plus the largest bias or sink. Weights that were given have no logits: 0.
+    The bound is ``(head_dim + 7) * u * size``, where `size` is the largest sum of ``|scale * query
+    * key|`` plus the largest bias or sink. It is 0 for stored weights, which have no logits.
     """
     if not isinstance(attention, QueryKeyAttention):
         return 0.0
     queries, keys = attention.queries.float(), attention.keys.float()
-    # No sum of products is larger than the product of the lengths (Cauchy and Schwarz).
+    # The Cauchy-Schwarz inequality bounds the sum of products by the product of the norms.
     lengths = queries.norm(dim=-1).max() * keys.norm(dim=-1).max()
     size = abs(attention.scale) * float(lengths) + _largest_added(attention)
     return (queries.shape[-1] + _OF_LOGIT) * UNIT * size

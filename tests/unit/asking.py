@@ -1,4 +1,4 @@
-"""Asks a server as a browser does: what is not done in one reply is asked for again."""
+"""Requests to a server that are repeated until the reply is complete, as a browser does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["replies", "whole_reply"]
 
 
 def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
-    """All replies to a request, of which the last is its answer."""
+    """Yield all replies to a request. The last one is the result."""
     while True:
         reply = server.reply(name, arguments)
         yield reply
@@ -21,6 +21,6 @@ def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator
 
 
 def whole_reply(server: Server, name: str, arguments: Mapping[str, Any]) -> Reply:
-    """The answer to a request."""
+    """Return the complete reply to a request."""
     *_, answer = replies(server, name, arguments)
     return answer

@@ -1,4 +1,4 @@
-"""Points whose neighbourhoods are known because they were drawn so."""
+"""Random points in clusters whose members are known."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["clusters", "purity"]
 def clusters(
     each: int, *, count: int = 4, dimensions: int = 16, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Points around far centres, one group after another, and which group each is of."""
+    """Return points around distant centres, sorted by cluster, and the cluster of each point."""
     generator = np.random.default_rng(seed)
-    # At right angles to each other, so that they are apart by angle and by distance.
+    # Orthogonal centres, so that clusters are separated by angle and by distance.
     centres = np.linalg.qr(generator.normal(size=(dimensions, count)))[0].T * 20
     groups = np.repeat(np.arange(count), each)
     points = centres[groups] + generator.normal(size=(len(groups), dimensions))
@@ -21,7 +21,7 @@ def clusters(
 
 
 def purity(coordinates: NDArray[np.float32], groups: NDArray[np.int64]) -> float:
-    """Share of points whose nearest point on the plot is of their own group."""
+    """Return the share of points whose nearest point on the plot belongs to the same cluster."""
     apart = ((coordinates[:, None].astype(float) - coordinates[None]) ** 2).sum(axis=-1)
     np.fill_diagonal(apart, np.inf)
     return float((groups[apart.argmin(axis=1)] == groups).mean())

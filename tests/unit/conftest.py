@@ -1,4 +1,4 @@
-"""What all unit tests share."""
+"""Settings of all unit tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from attnviz.server import pending_replies
 
 @pytest.fixture(autouse=True)
 def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a busy machine not decide how far a reply comes; tests of parts set their own time."""
+    """Allow every reply as much time as it needs. Tests of partial replies set their own limit."""
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 3600.0)

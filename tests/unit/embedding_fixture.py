@@ -1,4 +1,4 @@
-"""The corpus that `tests/fixtures/embedding.json` is of, and what a view asks of it."""
+"""The corpus of `tests/fixtures/embedding.json` and the requests of a view."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fixture() -> dict[str, Any]:
 
 
 def fixture_corpus() -> Corpus:
-    """The corpus of `tests/fixtures/embedding.json`."""
+    """Return the corpus of `tests/fixtures/embedding.json`."""
     read = fixture()
     records = []
     for each in read["texts"]:

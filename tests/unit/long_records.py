@@ -1,4 +1,4 @@
-"""Records of long texts, made from queries and keys that attend as language models do."""
+"""Records of long texts whose attention resembles that of language models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
-#: A text of this many tokens has one query that reads one key far back and nothing else.
+#: Relative positions of a query and of the distant key that receives nearly all of its weight.
 NEEDLE = (0.75, 0.2)
 
 
@@ -28,15 +28,15 @@ def long_record(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> av.AttentionRecord:
-    """A Llama-like record: grouped key heads, a sink, a neighbourhood, topics and one needle.
+    """Return a Llama-like record: grouped keys, a sink, near tokens, topics and one distant key.
 
-    The needle is query ``int(0.75 * tokens)``, which gives nearly all of its weight to key
-    ``int(0.2 * tokens)``: one bright cell that a picture of the whole must not lose. If `varied`,
-    heads differ in how much each of this counts, as those of a trained model do.
+    Query ``int(0.75 * tokens)`` gives nearly all of its weight to key ``int(0.2 * tokens)``: one
+    bright cell that an overview must show. If `varied`, heads differ in the strength of these
+    parts, like the heads of a trained model.
     """
     generator = torch.Generator().manual_seed(seed)
     position = torch.arange(tokens, dtype=torch.float32)
-    # The products of two waves fall with the distance of their positions.
+    # The scalar product of two positions' waves decreases with their distance.
     wavelengths = torch.tensor([64.0, 256.0, 1024.0, 8192.0])
     angles = 2 * math.pi * position[:, None] / wavelengths
     waves = torch.cat([angles.cos(), angles.sin()], dim=1)
@@ -51,7 +51,7 @@ def long_record(
         local = torch.linspace(0.2, 1.6, heads)[:, None, None]
         q[:, :, :8], k[:, :, :8] = local * root * waves, waves
         q[:, :, 8:14], k[:, :, 8:14] = root * topic * (1.8 - local) / 2, topic
-        # Dimension 14 finds the first token, dimension 15 the needle.
+        # Dimension 14 selects the first token, dimension 15 the distant key.
         q[:, :, 14], k[:, :, 14] = root, 0.0
         k[:, 0, 14] = math.log(tokens) + 1
         q[:, :, 15], k[:, :, 15] = 0.0, 0.0
@@ -68,7 +68,7 @@ def long_record(
 
 
 def alike(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.AttentionRecord:
-    """A record of any size: all of its layers are one and the same."""
+    """Return a record of any size. All of its layers are the same object."""
     side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
     attention = QueryKeyAttention(side, side, 1.0, BandMask(None, 0) if causal else None)
     names = Tokens.of([f"word{place}" for place in range(tokens)])

@@ -1,4 +1,4 @@
-"""Corpora made by hand, of random vectors."""
+"""Corpora of random vectors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> QueryKeyAttention:
-    """Queries about 1 and keys about -1, so that moving the keys matters."""
+    """Return queries with a mean near 1 and keys with a mean near -1, so that centring matters."""
     keys = num_tokens if num_keys is None else num_keys
     return QueryKeyAttention(
         vectors(heads, num_tokens, size, seed=seed) + 1.0,
@@ -39,7 +39,7 @@ def attention(
 
 
 def record(num_tokens: int, *, layers: int = 2, seed: int = 0, **options: Any) -> AttentionRecord:
-    """A record of random vectors; the same seed gives the same ones."""
+    """Return a record of random vectors that depend only on `seed`."""
     made = {
         layer: attention(num_tokens, seed=seed + 100 * layer, **options) for layer in range(layers)
     }
@@ -55,13 +55,13 @@ def corpus(
     order: int = 0,
     **options: Any,
 ) -> Corpus:
-    """One text of each length."""
+    """Return a corpus with one text of each length."""
     records = [record(length, seed=number, **options) for number, length in enumerate(lengths)]
     return Corpus(records, max_points=max_points, seed=order, columns=columns)
 
 
 def cross_record(num_queries: int, num_keys: int, seed: int = 0) -> AttentionRecord:
-    """Queries and keys of different tokens."""
+    """Return a record whose queries and keys belong to different tokens."""
     layer = attention(num_queries, num_keys=num_keys, mask=None, seed=seed)
     stack = AttentionStack(
         "cross", {0: layer}, Tokens.of(words(num_queries, "d")), Tokens.of(words(num_keys, "e"))
@@ -70,7 +70,7 @@ def cross_record(num_queries: int, num_keys: int, seed: int = 0) -> AttentionRec
 
 
 def with_vectors(queries: torch.Tensor, keys: torch.Tensor, lengths: Sequence[int]) -> Corpus:
-    """A corpus of one layer whose vectors are these, cut into texts; causal."""
+    """Return a causal corpus of one layer: `queries` and `keys`, split into texts of `lengths`."""
     records = []
     for start, length in zip(np.cumsum([0, *lengths]).tolist(), lengths, strict=False):
         some = slice(start, start + length)

@@ -1,4 +1,4 @@
-"""What a page contains, as a reader of the file finds it."""
+"""Functions that decode the contents of an exported page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LAYER = re.compile(r'<template id="(attnviz-\d+)">(.*?)</template>', re.DOTALL)
 
 
 def bare_data_of(page: str) -> Any:
-    """The data, with the names of elements in place of the texts that stand there."""
+    """Return the page's data, with element names in place of the texts stored in those elements."""
     [text] = _DATA.findall(page)
     return json.loads(text)
 
 
 def data_of(page: str) -> Any:
-    """The data, with all texts in their places."""
+    """Return the page's data, complete with the texts of its elements."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:
@@ -45,7 +45,7 @@ def data_of(page: str) -> Any:
 
 
 def shown(block: dict[str, Any]) -> NDArray[np.float64]:
-    """The weights of a layer, as a reader of the page gets them."""
+    """Decode the weights of a layer of the page."""
     data = zlib.decompress(base64.b64decode(block["data"]))
     if block["encoding"] == "strongest-keys":
         return decode_sparse(block, data).dense()
@@ -62,12 +62,12 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """In place of a page of all weights."""
+    """Replace the function that makes a page of all weights."""
     yield from ()
 
 
 def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
-    """Read rows of strongest keys from bytes."""
+    """Decode the strongest keys of each row."""
     assert header["encoding"] == ENCODING
     assert sum(header["runs"]) == len(data)
     heads, num_rows, columns = header["shape"]
@@ -75,7 +75,8 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
     counts, firsts, before, gaps = (_unpacked(runs[place]) for place in (0, 1, 2, 4))
     row = np.tile(np.arange(num_rows), heads)
     assert len(counts) == len(row)
-    # A row's keys are its first gap, and then one more than each gap on.
+    # The first gap is a row's first key. Each later gap is one less than the distance to the next
+    # key.
     of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
     keys = [first - 1 + np.cumsum(each + 1) for first, each in of_rows]
     last = np.minimum(columns, row + 1 + header["reach"])
@@ -94,7 +95,7 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
 
 
 def _unpacked(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Numbers from base 128."""
+    """Decode numbers from base 128."""
     ends = np.flatnonzero(digits < 128) + 1
     starts = np.concatenate([[0], ends])[:-1]
     place = np.arange(len(digits)) - np.repeat(starts, ends - starts)

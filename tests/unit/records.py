@@ -1,4 +1,4 @@
-"""Records that several test files use, made without any model."""
+"""Records for several test files, made without a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 
-# Texts that end tags, begin scripts, fetch images, hide, turn the reading direction or are not
-# characters at all.
+# Texts that close tags, start scripts, load images, hide text, reverse the reading direction or are
+# not valid characters.
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -32,7 +32,7 @@ HOSTILE = (
 
 
 def shares(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Random weights whose rows sum to 1."""
+    """Return random weights whose rows sum to 1."""
     logits = np.random.default_rng(seed).normal(size=shape, scale=2)
     powers = np.exp(logits)
     weights: NDArray[np.float32] = (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
@@ -40,7 +40,7 @@ def shares(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def vectors(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Random vectors, float32."""
+    """Return random float32 vectors."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator)
 
@@ -50,7 +50,7 @@ def words(count: int, prefix: str = "t") -> list[str]:
 
 
 def given_record(heads_per_layer: tuple[int, ...] = (2, 3), num_tokens: int = 5) -> AttentionRecord:
-    """Given weights, layers numbered from 0."""
+    """Return a record of stored weights with layers numbered from 0."""
     layers = [
         shares(heads, num_tokens, num_tokens, seed=layer)
         for layer, heads in enumerate(heads_per_layer)
@@ -59,7 +59,7 @@ def given_record(heads_per_layer: tuple[int, ...] = (2, 3), num_tokens: int = 5)
 
 
 def encoder_decoder_record() -> AttentionRecord:
-    """Three stacks: 6 and 4 tokens; layers, heads and the numbers of both differ."""
+    """Return three stacks with 6 and 4 tokens that differ in layers, heads and their numbers."""
     return AttentionRecord.from_weights(
         encoder_attentions=[shares(3, 6, 6, seed=1), shares(3, 6, 6, seed=2)],
         decoder_attentions=[shares(2, 4, 4, seed=3)] * 3,
@@ -71,7 +71,7 @@ def encoder_decoder_record() -> AttentionRecord:
 
 
 def captured_record() -> AttentionRecord:
-    """Every kind of layer that a model can leave behind, in two stacks, with gaps."""
+    """Return two stacks with every kind of layer that a model can have, and with gaps."""
     flags = torch.from_numpy(np.random.default_rng(5).random((4, 6, 6)) < 0.6)
     flags[:, 3] = False
     causal = BandMask(None, 0)
@@ -106,12 +106,12 @@ def captured_record() -> AttentionRecord:
     )
 
 
-#: Colours of the shapes in `drawn_image`, far apart from each other and from its ground.
+#: Colours of the shapes in `drawn_image`. They differ strongly from each other and the background.
 GROUND, DISC, BAR, SQUARE = (236, 228, 208), (206, 60, 48), (38, 92, 170), (52, 140, 84)
 
 
 def drawn_image(height: int = 96, width: int = 128) -> NDArray[np.uint8]:
-    """A disc at the upper left, a square at the lower right and a bar between, in colours."""
+    """Return an image of a disc (top left), a square (bottom right) and a bar between them."""
     image = np.full((height, width, 3), GROUND, np.uint8)
     y, x = np.mgrid[:height, :width]
     image[(y - 0.3 * height) ** 2 + (x - 0.25 * width) ** 2 < (0.2 * height) ** 2] = DISC
@@ -125,7 +125,7 @@ def patch_names(rows: int, columns: int) -> list[str]:
 
 
 def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRecord:
-    """A vision model's: ``[CLS]`` and the patches of one image, two layers."""
+    """Return a record of a vision model: ``[CLS]`` and the patches of one image, two layers."""
     names = ["[CLS]", *patch_names(rows, columns)]
     tokens = Tokens(
         text=tuple(names),
@@ -141,7 +141,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 
 
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
-    """Weights that fall with the distance of patches; head h looks one patch further right."""
+    """Return weights that fall with the distance of patches. Head h shifts its focus h columns."""
     [grid] = tokens.grids
     places = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))
@@ -156,7 +156,7 @@ def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
 
 
 def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> AttentionRecord:
-    """A vision-language model's: text, the patches of images in turn, text; causal."""
+    """Return a causal record of a vision-language model: text, patches of images, text."""
     text, special, grids = ["<bos>", "Look", ":"], [True, False, False], []
     for image in range(images):
         grids.append(PatchGrid(image=image, start=len(text), rows=side, columns=side))
@@ -174,7 +174,7 @@ def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> Attentio
 
 
 def assert_same(one: AttentionRecord, other: AttentionRecord) -> None:
-    """Two records answer alike in everything."""
+    """Assert that two records have the same attributes, weights, queries and keys."""
     assert (one.model, one.notes) == (other.model, other.notes)
     assert list(one.stacks) == list(other.stacks)
     for name, stack in one.stacks.items():
@@ -185,8 +185,8 @@ def assert_same(one: AttentionRecord, other: AttentionRecord) -> None:
         assert (stack.signed, stack.measure) == (again.signed, again.measure)
         assert (stack.causal, repr(stack)) == (again.causal, repr(again))
         for layer in stack.layers:
-            # Vectors come back bit for bit; a product's last bit depends on where in memory they
-            # lie, on some processors.
+            # Queries and keys are equal bit for bit. The last bit of a product can depend on the
+            # alignment of memory, on some processors.
             weights = again.weights(layer=layer)
             assert_allclose(weights, stack.weights(layer=layer), rtol=0, atol=1e-5)
             assert range(stack.num_heads(layer)) == range(again.num_heads(layer))

@@ -1,4 +1,4 @@
-"""The benchmark's own parts: limits on what is measured, and the tables."""
+"""Parts of the benchmark: limits of time and memory, and the tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOM = 4 << 30
 
 
 def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
-    """Python's own timeit runs any statement in a process of its own."""
+    """Run a statement in a separate process with Python's timeit."""
     outcome = guarded("timeit", "-n1", "-r1", statement, limits=limits)
     return outcome.figures, outcome.fault
 
@@ -73,7 +73,7 @@ def test_the_error_of_what_fails_is_told() -> None:
 
 
 def test_the_cpu_time_of_what_it_started_is_counted() -> None:
-    # As many seconds of the CPU on a busy machine, which takes longer for them.
+    # Seconds of CPU time, because a busy machine takes more seconds by the clock.
     statement = "import time; [0 for _ in iter(lambda: time.process_time() < 1, False)]"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {statement!r}])"
     outcome = guarded("timeit", "-n1", "-r1", child, limits=Limits(50, ROOM))
@@ -113,7 +113,7 @@ def test_ways_take_turns_and_have_their_ratio_to_the_first() -> None:
 
 
 def published() -> Results:
-    """The run whose figures are in the docs."""
+    """Return the run whose figures are in the docs."""
     told = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
     return Results.from_json(told)
 
@@ -133,16 +133,17 @@ def test_a_busy_machine_is_named_before_all_figures() -> None:
 
 
 def test_growth_is_expected_to_go_on() -> None:
-    # Ten times the size in a hundredfold time, and again.
+    # Each tenfold size took a hundred times as long.
     assert expected_seconds([(10, 0.5), (100, 50.0)], 1000) == pytest.approx(5000)
-    # What did not grow may still be in proportion to the size; so is what is known of one alone.
+    # If the time did not grow, it may still be proportional to the size. The same holds if only one
+    # size was measured.
     assert expected_seconds([(10, 2.0), (100, 2.0)], 200) == pytest.approx(4)
     assert expected_seconds([(12, 3.0)], 36) == pytest.approx(9)
     assert expected_seconds([], 64) == 0
 
 
 def test_a_run_is_planned_for_fourteen_minutes() -> None:
-    # The pages of all tools take the rest, where the limit is 45 s.
+    # The pages of all tools take the rest of the time, with a limit of 45 s.
     assert sum(section.seconds for section in SECTIONS) <= 4.5 * 60
     names = [section.name for section in SECTIONS]
     assert len(set(names)) == len(names)

@@ -1,4 +1,4 @@
-"""What is public is documented: every parameter, what comes back, what is raised, an example."""
+"""Public docstrings explain every parameter, the result and the errors, and have an example."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PUBLIC_MODULES = (attnviz, analysis, comparison, corpus, integrations, intervent
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:
-    """Names and objects of the public interface: functions, classes and their methods."""
+    """Yield the names and objects of the public interface: functions, classes and their methods."""
     for module in PUBLIC_MODULES:
         for name in module.__all__:
             thing = getattr(module, name)
@@ -86,7 +86,8 @@ def test_every_parameter_is_explained_and_no_other(name: str) -> None:
         for one in parameter.arg_name.split(",")
     }
     signature = inspect.signature(function).parameters.values()
-    # The options of a view or of an extraction have names that the signature does not list.
+    # Options of a view or an extraction are forwarded with ``**``, so the signature lacks their
+    # names.
     forwards = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature)
     taken = parameters_of(function)
     assert taken == (explained & taken if forwards else explained)
@@ -101,7 +102,7 @@ def test_what_comes_back_is_explained(name: str) -> None:
     assert doc.returns is not None, f"{name} does not say what it returns"
 
 
-# What a user calls; classes that only come back from these explain themselves by their attributes.
+# Functions and classes that a user calls. Classes that these only return explain their attributes.
 CALLED = [
     name
     for name in OBJECTS

@@ -1,4 +1,4 @@
-"""What loads when, and who may use whom."""
+"""Modules that each import loads, and the allowed imports between packages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import attnviz.analysis
 
 PACKAGE = Path(attnviz.__file__).parent
 
-# What each package may import of the others: the table of CONTRIBUTING.md. `""` is attnviz itself,
-# whose names load when they are used.
+# Packages that each package may import, as in the table of CONTRIBUTING.md. `""` is attnviz itself,
+# which loads its names lazily.
 MAY_IMPORT = {
     "utils": set(),
     "record": {"utils"},
@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "demos": {"utils", "record", "analysis", "extraction"},
 }
 USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
-# They forward the names that notebooks import by these paths.
+# Modules that forward names to the paths that notebooks import.
 FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}
 
 
@@ -93,7 +93,7 @@ new()
 view.to_html()
 new()
 """
-# Of the first picture none needs these: what is laid out, read or drawn elsewhere does.
+# Packages that a first picture does not need, but layouts, files or pages do.
 HEAVY = {"PIL", "matplotlib", "nbformat", "numba", "openTSNE", "pandas"}
 HEAVY |= {"playwright", "pyarrow", "pynndescent", "ray", "scipy", "sklearn", "umap"}
 
@@ -102,7 +102,7 @@ def test_a_first_picture_loads_what_it_needs_and_nothing_else() -> None:
     lines = [set(line.split(",")) for line in run(FIRST_PICTURE).splitlines()]
     _, extraction, _, view, page = lines
     own = set(sys.stdlib_module_names) | {"attnviz", ""}
-    # Beside what a plain forward of the model loaded.
+    # Packages that are loaded in addition to those of a plain forward of the model.
     assert extraction - own <= {"humanize", "lazy_loader", "sentencepiece"}
     assert view - own <= {"cachetools"}
     assert page - own <= set()
@@ -155,7 +155,7 @@ def test_records_from_elsewhere_are_drawn_without_transformers(tmp_path: Path) -
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """Full names of the modules that a file imports, wherever in it, for types alone excepted."""
+    """Yield the full names of all modules that a file imports, except imports for types only."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_types = {
         id(inner)
@@ -174,7 +174,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 
 def imports_at_load(path: Path) -> Iterator[str]:
-    """Full names of what a file imports while it loads: outside of functions, types excepted."""
+    """Yield the full names of modules that a file imports while it loads, outside of functions."""
     waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while waiting:
         node = waiting.pop()
@@ -186,7 +186,7 @@ def imports_at_load(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            # A module, or a name in one.
+            # The imported name may be a module or a name in one.
             yield node.module or ""
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         waiting += ast.iter_child_nodes(node)
@@ -229,14 +229,14 @@ def test_no_module_imports_itself_through_others() -> None:
         for path in FILES
     }
     uses = {name: set(imports_at_load(path)) & set(modules) for name, path in modules.items()}
-    # Names the modules of a circle where there is one.
+    # The error names the modules of a cycle.
     TopologicalSorter(uses).prepare()
 
 
 @pytest.mark.parametrize(
     ("package", "outside"),
     [
-        # Bars are taken out of notebooks there, and torch is told how many threads it takes.
+        # utils changes progress bars in notebooks and sets the number of threads of torch.
         ("utils", {"IPython", "huggingface_hub", "torch", "tqdm", "transformers"}),
         ("record", {"numpy", "pandas", "safetensors", "torch"}),
         ("analysis", {"lazy_loader", "numpy", "scipy", "torch"}),

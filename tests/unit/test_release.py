@@ -1,4 +1,4 @@
-"""What a release repeats in several files agrees."""
+"""Versions and formats agree in all files of a release."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> Non
     for name, each in saved.items():
         path = tmp_path / f"{name}.safetensors"
         each.save(path)
-        # In a header's JSON, which is a string within the JSON of safetensors.
+        # The header is JSON in a string of the JSON of safetensors.
         (written[name],) = map(int, re.findall(rb'"format\\?": ?(\d+)', path.read_bytes()))
     (written["pages"],) = map(int, re.findall(r'"format": (\d+), "view"', page))
     assert written["differences"] == written["weights"]
@@ -68,5 +68,5 @@ def test_what_all_means_is_all_that_is_light() -> None:
     extras = set(project["optional-dependencies"]) - {"all"}
     (everything,) = project["optional-dependencies"]["all"]
     named = set(everything.removeprefix("attnviz[").removesuffix("]").split(","))
-    # Ray is for clusters, and larger than all others together.
+    # Ray is for clusters, and larger than all other extras together.
     assert named == extras - {"ray"}

@@ -1,4 +1,4 @@
-"""What the scripts behind `make` say where something is missing, and what they find out of date."""
+"""Scripts that `make` calls: their errors if a program is missing, and outdated files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE = Path(attnviz.__file__).parents[1]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with one view, its bundle newer than its source."""
+    """Return a project with one view whose bundle is newer than its source."""
     for name, seconds in {
         "js/src/views/head/index.tsx": 100,
         "js/src/views/head/plot.tsx": 100,
@@ -57,7 +57,7 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(project:
     assert not front_end.is_out_of_date()
     os.utime(project / "js" / "src" / "draw" / "marks.ts", (300, 300))
     assert front_end.is_out_of_date()
-    # A source distribution keeps the bundles that it carries.
+    # A source distribution contains its bundles.
     (project / "PKG-INFO").touch()
     assert not front_end.is_out_of_date()
 
@@ -73,7 +73,7 @@ def test_an_old_node_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
-    # -S: without site-packages, where Node may lie.
+    # -S omits site-packages, which may contain Node.
     answer = subprocess.run(
         [sys.executable, "-S", SCRIPTS / "front_end.py", "run", "build"],
         env={"PATH": str(tmp_path)},
@@ -88,7 +88,7 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_browser_is_a_failure_that_says_how_to_get_one(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, SCRIPTS / "find_browser.py", "--install"],
-        # The package of this tree, whichever one the environment was installed from.
+        # Use the package of this tree, even if another one is installed.
         env={"ATTNVIZ_BROWSER": str(tmp_path / "none"), "PATH": "", "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
@@ -115,7 +115,7 @@ def test_a_part_that_was_not_run_counts_as_failed(
 def run_here(
     folder: Path, files: dict[str, str], *options: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run files of tests in a process of its own, with this configuration."""
+    """Run test files in a separate process with this configuration."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -126,7 +126,7 @@ def run_here(
         capture_output=True,
         text=True,
         check=False,
-        # No test decides by it: one that hangs would not end.
+        # A guard for a run that hangs. No test decides by it.
         timeout=100,
     )
 
@@ -174,7 +174,7 @@ def test_a_failed_browser_test_runs_once_more_and_is_named(
         f"passed only on the second try: {once}\n"
         "3 passed, 2 failed, 0 skipped, 1 passed only on the second try\n"
     )
-    # What failed stands last of all, with the reason.
+    # The last lines name the failed tests with the reason.
     failed = told.err.splitlines()
     assert len(failed) == 2
     assert failed[0].startswith("failed: tests.browser.test_always test_that_fails: ")
@@ -197,9 +197,9 @@ def test_that_is_stuck():
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        # It passes, and at its end the process waits for the thread.
+        # The test passes, but the process waits for the thread at its end.
         ("threading.Thread(target=threading.Event().wait).start()", "2 passed"),
-        # What a timeout raises does not end it, as where a pool waits for its threads again.
+        # The exception of a timeout does not end the test, as in a pool that waits for its threads.
         (
             "while True:\n        try: threading.Event().wait()\n        except BaseException: ...",
             "",

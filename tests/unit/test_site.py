@@ -1,4 +1,4 @@
-"""The documentation site: its sources, and what its navigation leads to."""
+"""The documentation site: its sources and its navigation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def pages_of(entries: list[Any]) -> Iterator[str]:
-    """The pages of a navigation, from top to bottom."""
+    """Yield the pages of a navigation from top to bottom."""
     for entry in entries:
         if isinstance(entry, str):
             yield entry

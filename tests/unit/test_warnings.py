@@ -20,7 +20,7 @@ def test_a_warning_of_attnviz_is_an_error() -> None:
 
 
 def test_a_warning_in_a_page_of_the_docs_is_an_error() -> None:
-    """A block of a page has no name of a module."""
+    """Code blocks of pages run without a module name."""
     block = "from attnviz.utils.host import warn_caller\nwarn_caller('in a block')"
     with pytest.raises(UserWarning, match="in a block"):
         exec(block, {})  # noqa: S102
@@ -31,5 +31,5 @@ def test_a_warning_in_a_page_of_the_docs_is_an_error() -> None:
 def test_a_warning_of_another_package_is_none(module: str, category: type[Warning]) -> None:
     with warnings.catch_warnings(record=True) as shown:
         warnings.warn_explicit("on this version of Python", category, "a.py", 1, module=module)
-    # Shown, but for what is no business of attnviz's users.
+    # Other warnings are shown, except deprecations, which do not concern users of attnviz.
     assert len(shown) == (category is not DeprecationWarning)

@@ -1,4 +1,4 @@
-"""Agreement of rankings, and weights that can lie elsewhere."""
+"""Agreement of rankings, and weights that other weights with the same output can replace."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_moved_weight_gives_the_same_output(keys: int) -> None:
     assert found.weights.sum() == pytest.approx(1)
     assert found.weights.min() > -1e-9
     assert found.share == pytest.approx(np.abs(found.weights - weights).sum() / 2, abs=1e-9)
-    # With as many dimensions as keys the weights are the only ones.
+    # If there are as many dimensions as keys, only the original weights give this output.
     assert (found.share > 0.2) == (keys == 40)
 
 

@@ -1,4 +1,4 @@
-"""The head with the most distinct pattern: planted heads, noise, sums worked by hand."""
+"""The head with the most distinct pattern: planted heads, noise, sums worked out by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise(layers: int, heads: int, tokens: int, *, causal: bool, seed: int) -> N
 
 
 def before(share: float, tokens: int = N) -> NDArray[np.float64]:
-    """A causal head that gives the token before `share`, and the rest evenly to what it sees."""
+    """Return a causal head that gives `share` to the previous token and the rest evenly."""
     even = np.tri(tokens) / np.arange(1, tokens + 1)[:, None]
     planted = (1 - share) * even + share * np.eye(tokens, k=-1)
     planted[0, 0] = 1
@@ -50,7 +50,7 @@ def test_a_planted_head_is_found_with_its_numbers() -> None:
         "previous token",
         None,
     )
-    # The measure of arrays; of given weights no mask is known, so uniform attention is to all keys.
+    # Compare with the function of arrays. Stored weights have no mask, so the baseline is all keys.
     assert found.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
     assert found.score == head_scores(stack, "previous token")[2][3]
     assert found.baseline == pytest.approx(1 / N, abs=1e-6)
@@ -59,7 +59,7 @@ def test_a_planted_head_is_found_with_its_numbers() -> None:
 def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
     generator = torch.Generator().manual_seed(0)
     keys = 12 * torch.nn.functional.normalize(torch.randn(2, N, 8, generator=generator), dim=-1)
-    # Each query looks for what the token before it has.
+    # Each query matches the key of the previous token.
     record = AttentionRecord.from_qk([keys.roll(1, dims=1)], [keys], WORDS, causal=True)
     found = distinct_head(record)
     assert found is not None
@@ -73,7 +73,8 @@ def test_layers_with_other_masks_are_each_held_against_their_own() -> None:
     generator = torch.Generator().manual_seed(0)
     keys = 3 * torch.nn.functional.normalize(torch.randn(1, N, 8, generator=generator), dim=-1)
     queries = keys.roll(1, dims=1)
-    # The second layer sees two keys alone: half of the weight is on the one before by itself.
+    # In the second layer each query sees two keys, so even attention already gives half to the
+    # previous one.
     record = AttentionRecord.from_qk(
         [queries] * 3,
         [keys] * 3,
@@ -93,8 +94,9 @@ def test_layers_with_other_masks_are_each_held_against_their_own() -> None:
 
 
 def test_a_pattern_of_many_pairs_does_not_win_by_their_number() -> None:
-    # Two words, two of each in turn. Many pairs are of the same word, to which uniform attention
-    # gives much: 0.52 beyond it is less than 0.55 beyond the little that the token before gets.
+    # Two words, each twice in turn. Many pairs have the same word, so even attention already gives
+    # them a large weight: 0.52 above it is less than 0.55 above the small weight of the previous
+    # token.
     n = 24
     word = np.arange(n) // 2 % 2
     same = np.tri(n, k=-1) * (word[:, None] == word[None, :])
@@ -127,7 +129,7 @@ def test_rest_on_the_first_token_is_not_a_pattern_to_open_at() -> None:
 
 
 def test_what_few_queries_can_show_is_not_what_a_head_shows() -> None:
-    # One of twelve tokens stands twice, and one head finds it again.
+    # One of twelve tokens occurs twice, and one head attends to its first occurrence.
     weights = noise(1, 2, N, causal=True, seed=1)
     weights[0, 1, 9] = np.eye(N)[2]
     tokens = [*WORDS[:9], WORDS[2], *WORDS[10:]]
@@ -149,7 +151,7 @@ def test_texts_of_few_tokens_other_keys_and_nan_have_none() -> None:
 
 
 def long_stack(tokens: int, heads: int) -> AttentionStack:
-    """Heads that attend to the token before, by products of waves of the position."""
+    """Return heads that attend to the previous token, by products of waves of the position."""
     turn = 0.1 + 3 * torch.rand(16, generator=torch.Generator().manual_seed(0))
     at = torch.arange(tokens)[:, None] * turn
 
@@ -170,6 +172,6 @@ def test_a_long_text_is_estimated_as_views_score_it() -> None:
 
 
 def test_where_it_would_take_long_there_is_none() -> None:
-    # 64 heads x 64 queries x 5,000 keys are more than 2**24; 40 heads' are not.
+    # 64 heads x 64 queries x 5,000 keys are more than 2**24, those of 40 heads are not.
     assert distinct_head(long_stack(5000, 64)) is None
     assert distinct_head(long_stack(5000, 40)) is not None

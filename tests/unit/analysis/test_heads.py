@@ -1,4 +1,4 @@
-"""Scores of every head of a stack: planted heads, matrices worked by hand, the array measures."""
+"""Scores of all heads of a stack: planted heads, matrices by hand, the functions of arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from attnviz.record.rows import sample_queries
 from attnviz.record.tokens import Tokens
 from unit.records import captured_record, given_record, shares, vectors
 
-# Causal; the tokens are a b a b. Chosen so that every sum below can be done in the head.
+# A causal matrix for the tokens a b a b, with sums that are easy to do by hand.
 CAUSAL = np.array(
     [
         [1.0, 0.0, 0.0, 0.0],
@@ -65,7 +65,7 @@ def cross(queries: int = 2, keys: int = 2, text: str = "a") -> AttentionStack:
 
 
 def planted(keys: list[int]) -> NDArray[np.float64]:
-    """A head that gives each query's whole weight to one key."""
+    """Return a head that gives the whole weight of each query to one key."""
     return np.eye(len(keys))[keys]
 
 
@@ -90,7 +90,7 @@ def test_they_are_the_measures_on_arrays(
         distance <= (size if after is None else after)
     )
     with pytest.MonkeyPatch.context() as patch:
-        # A few rows at a time, whatever the number.
+        # Compute in blocks of any number of rows.
         patch.setattr(heads, "_ENTRIES", entries)
         together = all_head_scores(stack)
         for pattern, measure in ON_ARRAYS.items():
@@ -129,7 +129,7 @@ def test_no_query_looks_ahead_in_a_causal_stack() -> None:
 
 
 def test_queries_that_cannot_see_the_pair_are_not_counted() -> None:
-    # Each query sees itself alone, and one sees the key before it as well.
+    # Each query sees itself, and one query also sees the previous key.
     flags = np.eye(4, dtype=bool)
     flags[2, 1] = True
     layer = QueryKeyAttention(
@@ -151,7 +151,7 @@ def test_ids_tell_tokens_that_look_alike_apart() -> None:
 
 @pytest.mark.parametrize(("queries", "keys"), [(2, 3), (3, 3)])
 def test_other_tokens_as_keys_have_no_places_in_common(queries: int, keys: int) -> None:
-    # Also where they are as many, and the same: a decoder that copies.
+    # Also if queries and keys are equal in number and text, as in a decoder that copies.
     stack = cross(queries, keys)
     assert patterns_of(stack) == ("first token",)
     weights = stack.weights(layer=0)

@@ -1,4 +1,4 @@
-"""Head patterns on matrices worked by hand, and their bounds on any."""
+"""Head patterns on matrices worked out by hand, and their bounds on any matrix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis import patterns
 
-# Causal; the tokens are a b a b. Chosen so that every sum below can be done in the head.
+# A causal matrix for the tokens a b a b, with sums that are easy to do by hand.
 CAUSAL = np.array(
     [
         [1.0, 0.0, 0.0, 0.0],
@@ -32,7 +32,7 @@ ABAB = ["a", "b", "a", "b"]
         (patterns.self_token(CAUSAL), (1.0 + 0.6 + 0.2 + 0.1) / 4),
         (patterns.first_token(CAUSAL), (1.0 + 0.4 + 0.1 + 0.0) / 4),
         (patterns.first_token([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]), 0.75),
-        # Query 2 ("a") looks for what followed the "a" at 0: key 1. Query 3 ("b"): key 2.
+        # Query 2 ("a") attends to the token after the "a" at 0: key 1. Query 3 ("b"): key 2.
         (patterns.induction(CAUSAL, ABAB), (0.7 + 0.6) / 2),
         (patterns.mass_on(CAUSAL, np.array([False, True, True, False])), (0.6 + 0.9 + 0.9) / 4),
     ],
@@ -47,7 +47,7 @@ def test_next_token_means_nothing_where_no_query_may_look_ahead() -> None:
 
 @pytest.mark.parametrize("tokens", [ABAB, [7, 9, 7, 9], np.array([7, 9, 7, 9])])
 def test_same_token_by_hand(tokens: list[str]) -> None:
-    # Queries 2 and 3 saw their token at 0 and at 1.
+    # The tokens of queries 2 and 3 occurred before, at 0 and at 1.
     assert patterns.same_token(CAUSAL, tokens) == pytest.approx((0.1 + 0.3) / 2)
 
 
@@ -70,7 +70,7 @@ def test_repeated_induction_by_hand() -> None:
     weights = np.zeros((6, 6))
     weights[3, 1], weights[4, 2], weights[5, 3] = 0.9, 0.6, 0.3
     assert patterns.repeated_induction(weights, 3) == pytest.approx(0.6)
-    # The one query of the second half sees its own place.
+    # The only query of the second half counts its own position.
     assert patterns.repeated_induction([[1.0, 0.0], [0.75, 0.25]], 1) == pytest.approx(0.25)
 
 

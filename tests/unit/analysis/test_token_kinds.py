@@ -1,4 +1,4 @@
-"""Kinds of tokens, told from their texts."""
+"""Kinds of tokens, derived from their texts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import attnviz as av
 from attnviz.extraction.options import ExtractOptions, RecordOptions
 from attnviz.views.show import ShowFunction
 
-# What these functions take beside the options; of a corpus each text has a target of its own.
+# Parameters that are not options of an extraction. In a corpus each text has its own target.
 OWN = {"model", "inputs", "target"}
 SHOW: list[Callable[..., Any]] = [
     av.show_head_view,
@@ -41,7 +41,7 @@ def test_extract_takes_its_options() -> None:
 @pytest.mark.parametrize("function", SHOW)
 def test_views_take_the_same_options(function: Callable[..., Any]) -> None:
     taken, shown = options_of(av.extract), options_of(function)
-    # A view shows one record, which is there at once or has a bar of its own.
+    # A view shows one complete record, or has its own progress bar.
     for name in set(ExtractOptions.__annotations__) - {"decoder_input_ids", "progress"}:
         assert shown[name].default == taken[name].default, name
     view = getattr(av, str(inspect.signature(function).return_annotation))

@@ -1,4 +1,4 @@
-"""Views that go into trackers' runs and into folders."""
+"""Views logged to experiment trackers and to folders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def test_a_picture_of_a_comparison_shows_what_differs_from_the_member_that_is_sh
     for member in (1, 2):
         view.member = member
         inside = Entry("x", view).picture[5:69, 5:69]
-        # Of a row the first key has lost what the second has got.
+        # Orange marks the weight that the first key of a row lost, blue the weight that the second
+        # gained.
         corners = [tuple(inside[at]) for at in ((0, 0), (0, -1), (-1, 0), (-1, -1))]
         assert corners == [white, white, orange, blue]
 
@@ -105,7 +106,7 @@ def test_a_page_larger_than_allowed_is_refused_before_anything_is_written(tmp_pa
 def test_a_folder_that_is_called_like_a_tracker_is_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights & Biases leaves a folder "wandb", which Python can import."""
+    """Weights & Biases creates a folder "wandb", which Python can import."""
     for name in ("mlflow", "wandb", "trackio", "comet_ml"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
         with pytest.raises(ValueError, match=f"to={name}: no run is active. Start one with"):
