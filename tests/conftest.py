@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="end the run where a test, or the end of the run, goes on for so long after its "
+        help="end the run if a test or the end of the run takes this much longer than its "
         "timeout: a thread that waits for another cannot be interrupted",
     )
 
@@ -84,14 +84,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests that need a CUDA device if there is none."""
-    wanted = [item for item in items if item.get_closest_marker("gpu") is None]
-    if len(wanted) == len(items):
+    selected = [item for item in items if item.get_closest_marker("gpu") is None]
+    if len(selected) == len(items):
         return
     import torch
 
     if not torch.cuda.is_available():
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
-        items[:] = wanted
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
+        items[:] = selected
 
 
 @pytest.fixture(scope="module", autouse=True)

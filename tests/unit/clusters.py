@@ -9,19 +9,19 @@ __all__ = ["clusters", "purity"]
 
 
 def clusters(
-    each: int, *, count: int = 4, dimensions: int = 16, seed: int = 0
+    per_cluster: int, *, count: int = 4, dimensions: int = 16, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return points around distant centres, sorted by cluster, and the cluster of each point."""
     generator = np.random.default_rng(seed)
     # Orthogonal centres, so that clusters are separated by angle and by distance.
     centres = np.linalg.qr(generator.normal(size=(dimensions, count)))[0].T * 20
-    groups = np.repeat(np.arange(count), each)
+    groups = np.repeat(np.arange(count), per_cluster)
     points = centres[groups] + generator.normal(size=(len(groups), dimensions))
     return points.astype(np.float32), groups
 
 
 def purity(coordinates: NDArray[np.float32], groups: NDArray[np.int64]) -> float:
     """Return the share of points whose nearest point on the plot belongs to the same cluster."""
-    apart = ((coordinates[:, None].astype(float) - coordinates[None]) ** 2).sum(axis=-1)
-    np.fill_diagonal(apart, np.inf)
-    return float((groups[apart.argmin(axis=1)] == groups).mean())
+    distances = ((coordinates[:, None].astype(float) - coordinates[None]) ** 2).sum(axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    return float((groups[distances.argmin(axis=1)] == groups).mean())

@@ -26,26 +26,26 @@ PROJECTING: dict[str, Any] = {
 
 
 def fixture() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
-    return found
+    data: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
+    return data
 
 
 def fixture_corpus() -> Corpus:
     """Return the corpus of `tests/fixtures/embedding.json`."""
-    read = fixture()
+    data = fixture()
     records = []
-    for each in read["texts"]:
+    for text in data["texts"]:
         record = AttentionRecord.from_qk(
-            [torch.tensor(layer) for layer in each["queries"]],
-            [torch.tensor(layer) for layer in each["keys"]],
-            Tokens.of(each["tokens"], special=[token == "[CLS]" for token in each["tokens"]]),
+            [torch.tensor(layer) for layer in text["queries"]],
+            [torch.tensor(layer) for layer in text["keys"]],
+            Tokens.of(text["tokens"], special=[token == "[CLS]" for token in text["tokens"]]),
             causal=True,
             model="fixture",
         )
         layers = record.stack()
-        numbered = {number: layers.attention(place) for place, number in enumerate(read["layers"])}
+        numbered = {number: layers.attention(index) for index, number in enumerate(data["layers"])}
         stack = AttentionStack("self", numbered, layers.query_tokens)
         records.append(AttentionRecord({"self": stack}, model="fixture"))
-    half = sum(len(each["tokens"]) for each in read["texts"])
-    surprise = [place / 2 for place in range(half - 1)] + [np.nan]
+    half = sum(len(text["tokens"]) for text in data["texts"])
+    surprise = [index / 2 for index in range(half - 1)] + [np.nan]
     return Corpus(records, columns={"kind": ["prose", "poem"], "surprise": surprise})

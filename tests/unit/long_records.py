@@ -57,13 +57,13 @@ def long_record(
         q[:, :, 15], k[:, :, 15] = 0.0, 0.0
         q[:, query_at, 15], k[:, key_at, 15] = root, 40.0
         if varied:
-            much = torch.rand((3, heads, 1, 1), generator=generator)
-            q[:, :, :8] *= 5 * much[0] ** 2
-            q[:, :, 8:14] *= 3 * much[1] ** 2
-            q[:, :, 14:15] *= 1.4 * much[2]
+            strengths = torch.rand((3, heads, 1, 1), generator=generator)
+            q[:, :, :8] *= 5 * strengths[0] ** 2
+            q[:, :, 8:14] *= 3 * strengths[1] ** 2
+            q[:, :, 14:15] *= 1.4 * strengths[2]
         queries.append(q.to(dtype))
         keys.append(k.to(dtype))
-    names = [f"word{place}" for place in range(tokens)]
+    names = [f"word{index}" for index in range(tokens)]
     return av.AttentionRecord.from_qk(queries, keys, names, causal=causal, model="long")
 
 
@@ -71,6 +71,6 @@ def alike(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.At
     """Return a record of any size. All of its layers are the same object."""
     side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
     attention = QueryKeyAttention(side, side, 1.0, BandMask(None, 0) if causal else None)
-    names = Tokens.of([f"word{place}" for place in range(tokens)])
+    names = Tokens.of([f"word{index}" for index in range(tokens)])
     stack = AttentionStack("self", dict.fromkeys(range(layers), attention), names)
     return av.AttentionRecord({"self": stack})

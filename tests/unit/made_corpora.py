@@ -40,11 +40,11 @@ def attention(
 
 def record(num_tokens: int, *, layers: int = 2, seed: int = 0, **options: Any) -> AttentionRecord:
     """Return a record of random vectors that depend only on `seed`."""
-    made = {
+    attentions = {
         layer: attention(num_tokens, seed=seed + 100 * layer, **options) for layer in range(layers)
     }
     tokens = Tokens.of(words(num_tokens))
-    return AttentionRecord({"self": AttentionStack("self", made, tokens)}, model="made")
+    return AttentionRecord({"self": AttentionStack("self", attentions, tokens)}, model="made")
 
 
 def corpus(
@@ -73,8 +73,8 @@ def with_vectors(queries: torch.Tensor, keys: torch.Tensor, lengths: Sequence[in
     """Return a causal corpus of one layer: `queries` and `keys`, split into texts of `lengths`."""
     records = []
     for start, length in zip(np.cumsum([0, *lengths]).tolist(), lengths, strict=False):
-        some = slice(start, start + length)
-        layer = QueryKeyAttention(queries[:, some], keys[:, some], 1.0, mask=CAUSAL)
+        rows = slice(start, start + length)
+        layer = QueryKeyAttention(queries[:, rows], keys[:, rows], 1.0, mask=CAUSAL)
         stack = AttentionStack("self", {0: layer}, Tokens.of(words(length)))
         records.append(AttentionRecord({"self": stack}, model="given"))
     return Corpus(records)

@@ -31,9 +31,9 @@ def data_of(page: str) -> Any:
 
     def whole(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: whole(each) for key, each in value.items()}
+            return {key: whole(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [whole(each) for each in value]
+            return [whole(item) for item in value]
         if isinstance(value, str) and value.startswith("#attnviz-"):
             return texts[value[1:]]
         return value
@@ -51,13 +51,13 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
         return decode_sparse(block, data).dense()
     heads, rows, columns = block["shape"]
     weights = np.zeros((heads, rows, columns))
-    held = np.tri(rows, columns, block["reach"], dtype=np.bool_)
+    stored = np.tri(rows, columns, block["reach"], dtype=np.bool_)
     if block["encoding"] == "int8-sqrt":
         signed = np.frombuffer(data, np.int8).reshape(heads, -1).astype(np.float64)
-        weights[:, held] = block["maximum"] * signed * np.abs(signed) / 127**2
+        weights[:, stored] = block["maximum"] * signed * np.abs(signed) / 127**2
     else:
         codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
-        weights[:, held] = block["maximum"] * (codes / 255) ** 2
+        weights[:, stored] = block["maximum"] * (codes / 255) ** 2
     return weights
 
 
@@ -72,13 +72,13 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
     assert sum(header["runs"]) == len(data)
     heads, num_rows, columns = header["shape"]
     runs = np.split(np.frombuffer(data, np.uint8), np.cumsum(header["runs"])[:-1])
-    counts, firsts, before, gaps = (_unpacked(runs[place]) for place in (0, 1, 2, 4))
+    counts, firsts, before, gaps = (_unpacked(runs[index]) for index in (0, 1, 2, 4))
     row = np.tile(np.arange(num_rows), heads)
     assert len(counts) == len(row)
     # The first gap is a row's first key. Each later gap is one less than the distance to the next
     # key.
     of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
-    keys = [first - 1 + np.cumsum(each + 1) for first, each in of_rows]
+    keys = [first - 1 + np.cumsum(gaps_of_row + 1) for first, gaps_of_row in of_rows]
     last = np.minimum(columns, row + 1 + header["reach"])
     return SparseRows(
         shape=(heads, num_rows, columns),
@@ -98,6 +98,6 @@ def _unpacked(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Decode numbers from base 128."""
     ends = np.flatnonzero(digits < 128) + 1
     starts = np.concatenate([[0], ends])[:-1]
-    place = np.arange(len(digits)) - np.repeat(starts, ends - starts)
-    digit = (digits.astype(np.int64) & 127) << (7 * place)
+    exponent = np.arange(len(digits)) - np.repeat(starts, ends - starts)
+    digit = (digits.astype(np.int64) & 127) << (7 * exponent)
     return np.add.reduceat(digit, starts) if len(starts) else digit

@@ -143,12 +143,12 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
     """Return weights that fall with the distance of patches. Head h shifts its focus h columns."""
     [grid] = tokens.grids
-    places = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
+    cells = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))
     for head in range(heads):
-        apart = places[:, None] + [0, head] - places[None]
+        offsets = cells[:, None] + [0, head] - cells[None]
         inner = slice(grid.start, grid.stop)
-        logits[head, inner, inner] -= 0.5 * (apart**2).sum(-1)
+        logits[head, inner, inner] -= 0.5 * (offsets**2).sum(-1)
     logits[:, :, 0] += 1.5
     powers = np.exp(logits)
     weights: NDArray[np.float32] = (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
@@ -178,19 +178,24 @@ def assert_same(one: AttentionRecord, other: AttentionRecord) -> None:
     assert (one.model, one.notes) == (other.model, other.notes)
     assert list(one.stacks) == list(other.stacks)
     for name, stack in one.stacks.items():
-        again = other.stacks[name]
-        assert (stack.layers, stack.heads_per_layer) == (again.layers, again.heads_per_layer)
-        assert (stack.query_tokens, stack.key_tokens) == (again.query_tokens, again.key_tokens)
-        assert (stack.normalized, stack.maximum) == (again.normalized, again.maximum)
-        assert (stack.signed, stack.measure) == (again.signed, again.measure)
-        assert (stack.causal, repr(stack)) == (again.causal, repr(again))
+        reloaded = other.stacks[name]
+        assert (stack.layers, stack.heads_per_layer) == (reloaded.layers, reloaded.heads_per_layer)
+        assert (stack.query_tokens, stack.key_tokens) == (
+            reloaded.query_tokens,
+            reloaded.key_tokens,
+        )
+        assert (stack.normalized, stack.maximum) == (reloaded.normalized, reloaded.maximum)
+        assert (stack.signed, stack.measure) == (reloaded.signed, reloaded.measure)
+        assert (stack.causal, repr(stack)) == (reloaded.causal, repr(reloaded))
         for layer in stack.layers:
             # Queries and keys are equal bit for bit. The last bit of a product can depend on the
             # alignment of memory, on some processors.
-            weights = again.weights(layer=layer)
+            weights = reloaded.weights(layer=layer)
             assert_allclose(weights, stack.weights(layer=layer), rtol=0, atol=1e-5)
-            assert range(stack.num_heads(layer)) == range(again.num_heads(layer))
+            assert range(stack.num_heads(layer)) == range(reloaded.num_heads(layer))
             for head in range(stack.num_heads(layer)):
                 for vectors_of in ("queries", "keys"):
-                    found = [getattr(s, vectors_of)(layer=layer, head=head) for s in (stack, again)]
-                    assert_array_equal(*found)
+                    pair = [
+                        getattr(s, vectors_of)(layer=layer, head=head) for s in (stack, reloaded)
+                    ]
+                    assert_array_equal(*pair)

@@ -32,28 +32,28 @@ def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
     return outcome.figures, outcome.fault
 
 
-def test_lines_of_figures_are_put_together() -> None:
+def test_lines_of_figures_are_merged() -> None:
     statement = """print('{"a": {"x": 1}, "b": 7}'); print('{"a": {"y": 2}, "b": 8}')"""
     assert run(statement, Limits(30, ROOM)) == ({"a": {"x": 1, "y": 2}, "b": 8}, None)
 
 
-def test_what_was_said_before_the_end_is_kept() -> None:
+def test_output_before_a_failure_is_kept() -> None:
     statement = """print('{"drawn_s": 2}', flush=True); import time; time.sleep(60)"""
     figures, fault = run(statement, Limits(30, ROOM, more_seconds=1))
     assert figures == {"drawn_s": 2}
     assert fault is not None
 
 
-def test_what_eats_memory_is_ended() -> None:
+def test_a_process_over_the_memory_limit_is_ended() -> None:
     statement = "kept = bytearray(3 << 28); import time; time.sleep(60)"
     assert run(statement, Limits(50, 1 << 29)) == ({}, "needs more than 0.5 GB")
 
 
-def test_what_says_nothing_is_ended_in_time() -> None:
+def test_a_process_over_the_time_limit_is_ended() -> None:
     assert run("import time; time.sleep(600)", Limits(1, ROOM)) == ({}, "not within 1 s")
 
 
-def test_processes_that_it_started_end_with_it() -> None:
+def test_child_processes_end_with_their_parent() -> None:
     statement = (
         "import subprocess, sys, time;"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
@@ -66,13 +66,13 @@ def test_processes_that_it_started_end_with_it() -> None:
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_the_error_of_what_fails_is_told() -> None:
+def test_the_error_of_a_failed_process_is_reported() -> None:
     outcome = guarded("benchmarks.no_such_module", limits=Limits(30, ROOM))
     assert outcome.fault is not None
     assert "no_such_module" in outcome.fault
 
 
-def test_the_cpu_time_of_what_it_started_is_counted() -> None:
+def test_the_cpu_time_of_child_processes_is_counted() -> None:
     # Seconds of CPU time, because a busy machine takes more seconds by the clock.
     statement = "import time; [0 for _ in iter(lambda: time.process_time() < 1, False)]"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {statement!r}])"
@@ -98,7 +98,7 @@ def test_a_figure_has_its_spread(figure: Figure, words: str) -> None:
     assert spread(figure, seconds) == words
 
 
-def test_ways_take_turns_and_have_their_ratio_to_the_first() -> None:
+def test_alternatives_take_turns_and_are_compared_with_the_first() -> None:
     now, calls = [0.0], []
 
     def way(name: str, took: float) -> None:
@@ -114,8 +114,8 @@ def test_ways_take_turns_and_have_their_ratio_to_the_first() -> None:
 
 def published() -> Results:
     """Return the run whose figures are in the docs."""
-    told = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
-    return Results.from_json(told)
+    data = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
+    return Results.from_json(data)
 
 
 def test_a_busy_machine_is_named_before_all_figures() -> None:
@@ -132,7 +132,7 @@ def test_a_busy_machine_is_named_before_all_figures() -> None:
     assert "**The machine was busy**" in tables(busy)
 
 
-def test_growth_is_expected_to_go_on() -> None:
+def test_expected_seconds_extrapolate_the_growth() -> None:
     # Each tenfold size took a hundred times as long.
     assert expected_seconds([(10, 0.5), (100, 50.0)], 1000) == pytest.approx(5000)
     # If the time did not grow, it may still be proportional to the size. The same holds if only one
@@ -157,12 +157,12 @@ def test_a_readme_without_marks_for_figures_is_refused() -> None:
         with_figures("Before", published())
 
 
-@pytest.mark.parametrize("written", ["docs/benchmarks.md", "README.md"])
-def test_what_is_published_comes_wholly_from_the_figures_of_one_run(written: str) -> None:
-    run, text = published(), (ROOT / written).read_text(encoding="utf-8")
-    on_page = written.startswith("docs")
-    made = document(run) if on_page else with_figures(text, run)
-    assert text == made, (
+@pytest.mark.parametrize("path", ["docs/benchmarks.md", "README.md"])
+def test_published_pages_contain_the_figures_of_one_run(path: str) -> None:
+    run, text = published(), (ROOT / path).read_text(encoding="utf-8")
+    on_page = path.startswith("docs")
+    expected = document(run) if on_page else with_figures(text, run)
+    assert text == expected, (
         "not as the report writes it: write both again with `cd tests && python -m "
         "benchmarks --from ../docs/benchmarks.json --write-docs`"
     )

@@ -51,20 +51,20 @@ def documented(thing: Any) -> docstring_parser.Docstring:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_it_begins_with_one_sentence(name: str) -> None:
+def test_a_docstring_begins_with_one_sentence(name: str) -> None:
     summary = documented(OBJECTS[name]).short_description
     assert summary, f"{name} has no docstring"
     assert summary.endswith("."), f"{name}: {summary}"
 
 
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=str)
-def test_its_examples_run(path: Path) -> None:
+def test_examples_run(path: Path) -> None:
     module = importlib.import_module(".".join(("attnviz", *path.with_suffix("").parts)))
-    told: list[str] = []
+    output: list[str] = []
     runner = doctest.DocTestRunner()
     for example in doctest.DocTestFinder().find(module, extraglobs={"np": np}):
-        runner.run(example, out=told.append)
-    assert runner.failures == 0, "".join(told)
+        runner.run(example, out=output.append)
+    assert runner.failures == 0, "".join(output)
 
 
 def parameters_of(function: Callable[..., Any]) -> set[str]:
@@ -89,12 +89,12 @@ def test_every_parameter_is_explained_and_no_other(name: str) -> None:
     # Options of a view or an extraction are forwarded with ``**``, so the signature lacks their
     # names.
     forwards = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature)
-    taken = parameters_of(function)
-    assert taken == (explained & taken if forwards else explained)
+    parameters = parameters_of(function)
+    assert parameters == (explained & parameters if forwards else explained)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_comes_back_is_explained(name: str) -> None:
+def test_results_are_explained(name: str) -> None:
     function = FUNCTIONS[name]
     if inspect.signature(function).return_annotation in {"None", None}:
         return
@@ -112,6 +112,6 @@ CALLED = [
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_it_has_an_example(name: str) -> None:
+def test_a_public_function_has_an_example(name: str) -> None:
     text = inspect.getdoc(OBJECTS[name]) or ""
     assert "Examples\n--------\n" in text, f"{name} has no example"

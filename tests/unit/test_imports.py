@@ -109,7 +109,7 @@ def test_a_first_picture_loads_what_it_needs_and_nothing_else() -> None:
     assert not HEAVY & (extraction | view | page)
 
 
-def test_every_public_name_is_there_and_listed() -> None:
+def test_every_public_name_exists_and_is_listed() -> None:
     public = set(attnviz.__all__)
     assert public <= set(dir(attnviz))
     assert public >= {"extract", "show_head_view", "AttentionRecord", "HeadView", "load"}
@@ -119,8 +119,8 @@ def test_every_public_name_is_there_and_listed() -> None:
     assert all(getattr(attnviz, name).__doc__ for name in public)
     assert {name for name in dir(attnviz) if not name.startswith("_")} == public
     for name, meant in {"extrakt": "extract", "head_view": "show_head_view"}.items():
-        said = f"module 'attnviz' has no attribute '{name}'; did you mean '{meant}'?"
-        with pytest.raises(AttributeError, match=re.escape(said)):
+        message = f"module 'attnviz' has no attribute '{name}'; did you mean '{meant}'?"
+        with pytest.raises(AttributeError, match=re.escape(message)):
             getattr(attnviz, name)
     with pytest.raises(AttributeError, match=r"'attnviz\.analysis' has no attribute 'head'"):
         _ = attnviz.analysis.head  # type: ignore[attr-defined]
@@ -150,7 +150,7 @@ except ImportError as error:
 """
 
 
-def test_records_from_elsewhere_are_drawn_without_transformers(tmp_path: Path) -> None:
+def test_records_of_other_sources_are_drawn_without_transformers(tmp_path: Path) -> None:
     assert "transformers" in run(WITHOUT_TRANSFORMERS, str(tmp_path / "x.safetensors"))
 
 
@@ -199,7 +199,7 @@ def package_of(path: Path) -> str:
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def test_only_packages_stand_beside_the_command_line() -> None:
+def test_only_packages_and_the_command_line_are_at_the_top() -> None:
     loose = {path.name for path in PACKAGE.glob("*.py")}
     assert loose == {"__init__.py", "__main__.py", "cli.py"}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
@@ -221,7 +221,7 @@ def test_imports_go_one_way_between_packages() -> None:
     assert faults == []
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_imports_have_no_cycles() -> None:
     modules = {
         ".".join(("attnviz", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
             ".__init__"
@@ -245,7 +245,7 @@ def test_no_module_imports_itself_through_others() -> None:
         ("pages", {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"}),
     ],
 )
-def test_what_packages_use_from_outside(package: str, outside: set[str]) -> None:
+def test_packages_import_only_these_other_packages(package: str, outside: set[str]) -> None:
     for path in FILES:
         if package_of(path) != package:
             continue

@@ -26,8 +26,8 @@ def test_the_changelog_begins_with_the_version() -> None:
 
 def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    said = re.search(r"^Formats of this version(.*?)\n\n", changelog, re.MULTILINE | re.DOTALL)
-    assert said is not None
+    section = re.search(r"^Formats of this version(.*?)\n\n", changelog, re.MULTILINE | re.DOTALL)
+    assert section is not None
     records: dict[str, Any] = {
         "weights": attnviz.AttentionRecord.from_weights([[[[1.0]]]], ["a"]),
         "differences": attnviz.AttentionRecord.from_weights(
@@ -39,14 +39,14 @@ def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> Non
     page = attnviz.HeadView(records["weights"]).to_html()
     written = {}
     saved: dict[str, Any] = {**records, "statistics": statistics}
-    for name, each in saved.items():
+    for name, value in saved.items():
         path = tmp_path / f"{name}.safetensors"
-        each.save(path)
+        value.save(path)
         # The header is JSON in a string of the JSON of safetensors.
         (written[name],) = map(int, re.findall(rb'"format\\?": ?(\d+)', path.read_bytes()))
     (written["pages"],) = map(int, re.findall(r'"format": (\d+), "view"', page))
     assert written["differences"] == written["weights"]
-    assert re.findall(r"\d+", said[1]) == [
+    assert re.findall(r"\d+", section[1]) == [
         str(written[name]) for name in ("weights", "statistics", "pages")
     ]
 
@@ -63,7 +63,7 @@ def test_hooks_run_the_versions_that_make_runs() -> None:
     assert f"@biomejs/biome@{biome}" in hooks
 
 
-def test_what_all_means_is_all_that_is_light() -> None:
+def test_the_extra_all_contains_every_extra_except_ray() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(project["optional-dependencies"]) - {"all"}
     (everything,) = project["optional-dependencies"]["all"]

@@ -62,7 +62,7 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(project:
     assert not front_end.is_out_of_date()
 
 
-def test_an_old_node_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_node_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("node", "npm"):
         (tmp_path / name).write_text("#!/bin/sh\necho v18.20.0\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
@@ -85,7 +85,7 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
     assert answer.stderr == front_end.NO_NODE + "\n"
 
 
-def test_a_missing_browser_is_a_failure_that_says_how_to_get_one(tmp_path: Path) -> None:
+def test_a_missing_browser_fails_with_instructions(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, SCRIPTS / "find_browser.py", "--install"],
         # Use the package of this tree, even if another one is installed.
@@ -148,7 +148,7 @@ ALWAYS = "\ndef test_that_fails():\n    assert False\n"
 
 
 @pytest.mark.slow
-def test_a_failed_browser_test_runs_once_more_and_is_named(
+def test_a_failed_browser_test_runs_again_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {
@@ -160,22 +160,22 @@ def test_a_failed_browser_test_runs_once_more_and_is_named(
     }
     answer = run_here(tmp_path, files, "--second-try", "--junitxml=some.xml", "tests")
     assert answer.returncode == 1
-    said = answer.stdout
+    output = answer.stdout
     once = "tests/browser/test_once.py::test_that_fails_once"
-    summary = said.partition("first tries that failed")[2]
+    summary = output.partition("first tries that failed")[2]
     assert once in summary
     assert "the frame was detached" in summary
     # The test that always fails ran twice, and the unit test once.
-    assert re.search(r"2 failed, 3 passed.*, 2 rerun", said)
+    assert re.search(r"2 failed, 3 passed.*, 2 rerun", output)
     assert tally.second_tries([tmp_path / "some.xml"]) == [once]
     assert tally.main([str(tmp_path / "some.xml")]) == 1
-    told = capsys.readouterr()
-    assert told.out == (
+    captured = capsys.readouterr()
+    assert captured.out == (
         f"passed only on the second try: {once}\n"
         "3 passed, 2 failed, 0 skipped, 1 passed only on the second try\n"
     )
     # The last lines name the failed tests with the reason.
-    failed = told.err.splitlines()
+    failed = captured.err.splitlines()
     assert len(failed) == 2
     assert failed[0].startswith("failed: tests.browser.test_always test_that_fails: ")
     assert failed[1].startswith("failed: tests.unit.test_unit test_that_fails_once: ")
@@ -195,7 +195,7 @@ def test_that_is_stuck():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "output"),
     [
         # The test passes, but the process waits for the thread at its end.
         ("threading.Thread(target=threading.Event().wait).start()", "2 passed"),
@@ -206,13 +206,13 @@ def test_that_is_stuck():
         ),
     ],
 )
-def test_a_run_that_hangs_ends_and_says_where(tmp_path: Path, body: str, said: str) -> None:
+def test_a_run_that_hangs_ends_and_says_where(tmp_path: Path, body: str, output: str) -> None:
     files = {"conftest.py": CONFTEST, "test_stuck.py": STUCK.format(body=body)}
     answer = run_here(tmp_path, files, "-o", "timeout=1", "--stuck-after=1", ".")
     assert answer.returncode == 1
     assert "Timeout (" in answer.stderr
     assert "most recent call first" in answer.stderr
-    assert said in answer.stdout
+    assert output in answer.stdout
 
 
 def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
@@ -245,12 +245,12 @@ def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None
         ({"tests": ()}, "no such tests: none are named"),
     ],
 )
-def test_a_mutant_that_fits_the_source_no_longer_is_told(
+def test_a_mutant_that_no_longer_fits_the_source_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], problem: str
 ) -> None:
     (tmp_path / "a.py").write_text("x = 1\ny = x\n", encoding="utf-8")
     (tmp_path / "test_a.py").touch()
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     whole = {"file": "a.py", "old": "x = 1", "new": "x = 3", "tests": ("test_a.py",), "why": "w"}
-    found = mutants.Mutant(**{**whole, **change}).problem
-    assert problem in found if problem else found == ""
+    actual = mutants.Mutant(**{**whole, **change}).problem
+    assert problem in actual if problem else actual == ""

@@ -43,8 +43,8 @@ def navigation() -> list[str]:
 @pytest.mark.parametrize("folder", ["docs", "notebooks"])
 def test_every_page_has_one_line_in_the_navigation(folder: str, navigation: list[str]) -> None:
     files = [path for end in ("md", "ipynb") for path in (ROOT / folder).rglob(f"*.{end}")]
-    places = [build_site.place_in_site(path) for path in files]
-    missing = {str(place) for place in places} - set(navigation)
+    pages = [build_site.place_in_site(path) for path in files]
+    missing = {str(page) for page in pages} - set(navigation)
     assert not missing, f"add these to `nav` in zensical.toml: {sorted(missing)}"
     assert len(navigation) == len(set(navigation))
 
@@ -104,16 +104,18 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     )
 
 
-def test_a_made_function_is_documented_for_a_reader_that_runs_nothing() -> None:
+def test_a_generated_function_is_documented_without_running_it() -> None:
     extensions = griffe.load_extensions(griffe_show.ShowFunctions())
     package = griffe.load("attnviz", search_paths=[ROOT / "src"], extensions=extensions)
-    shown = package["views.show.show_matrix_view"]
+    documented = package["views.show.show_matrix_view"]
     function = importlib.import_module("attnviz").show_matrix_view
-    assert shown.is_function
-    assert shown.docstring.value == inspect.getdoc(function)
-    assert [each.name for each in shown.parameters] == list(inspect.signature(function).parameters)
-    assert shown.parameters["device"].default == "'cpu'"
-    assert str(shown.returns) == "MatrixView"
+    assert documented.is_function
+    assert documented.docstring.value == inspect.getdoc(function)
+    assert [parameter.name for parameter in documented.parameters] == list(
+        inspect.signature(function).parameters
+    )
+    assert documented.parameters["device"].default == "'cpu'"
+    assert str(documented.returns) == "MatrixView"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +136,9 @@ def test_a_made_function_is_documented_for_a_reader_that_runs_nothing() -> None:
     ],
 )
 def test_a_link_leads_to_the_same_page_of_the_site(origin: str, target: str, expected: str) -> None:
-    place = build_site.place_in_site(ROOT / origin)
-    assert place is not None
-    assert build_site.new_target(target, ROOT / origin, place) == expected
+    page = build_site.place_in_site(ROOT / origin)
+    assert page is not None
+    assert build_site.new_target(target, ROOT / origin, page) == expected
 
 
 def test_a_link_to_nothing_is_refused() -> None:
@@ -147,11 +149,11 @@ def test_a_link_to_nothing_is_refused() -> None:
 
 
 def test_code_stays_as_it_is() -> None:
-    origin, place = ROOT / "docs" / "kinds.md", Path("kinds.md")
+    origin, page = ROOT / "docs" / "kinds.md", Path("kinds.md")
     code = '```html\n<a href="../README.md">\n```\n\nHere `[x](../README.md)` is code.\n'
     text = code + 'Here [x](../README.md) and\n<img src="images/head-view.webp"> are not.\n'
     expected = code + 'Here [x](index.md) and\n<img src="images/head-view.webp"> are not.\n'
-    assert build_site.with_links(text, origin, place) == expected
+    assert build_site.with_links(text, origin, page) == expected
 
 
 def test_a_version_is_published_beside_the_others(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_a_version_is_published_beside_the_others(tmp_path: Path) -> None:
         (site / "index.html").write_text(f"of {version}", encoding="utf-8")
         build_site.publish(site, published, version)
     listed = json.loads((published / "versions.json").read_text(encoding="utf-8"))
-    assert [(each["version"], each["aliases"]) for each in listed] == [
+    assert [(version_entry["version"], version_entry["aliases"]) for version_entry in listed] == [
         ("0.2", ["latest"]),
         ("0.1", []),
     ]

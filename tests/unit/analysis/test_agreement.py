@@ -21,8 +21,8 @@ def test_tau_counts_pairs() -> None:
     assert kendall_tau(a, -a) == pytest.approx(-1)
     holes = a.copy()
     holes[3] = np.nan
-    there = np.arange(12) != 3
-    assert kendall_tau(holes, b) == kendall_tau(a[there], b[there])
+    valid = np.arange(12) != 3
+    assert kendall_tau(holes, b) == kendall_tau(a[valid], b[valid])
 
 
 def test_tau_refuses_what_cannot_be_compared() -> None:
@@ -37,13 +37,13 @@ def test_moved_weight_gives_the_same_output(keys: int) -> None:
     generator = np.random.default_rng(1)
     weights = generator.dirichlet(np.ones(keys) / 2)
     values = generator.normal(size=(keys, 8))
-    found = movable_weight(weights, values)
-    assert np.abs(found.weights @ values - weights @ values).max() < 1e-8
-    assert found.weights.sum() == pytest.approx(1)
-    assert found.weights.min() > -1e-9
-    assert found.share == pytest.approx(np.abs(found.weights - weights).sum() / 2, abs=1e-9)
+    moved = movable_weight(weights, values)
+    assert np.abs(moved.weights @ values - weights @ values).max() < 1e-8
+    assert moved.weights.sum() == pytest.approx(1)
+    assert moved.weights.min() > -1e-9
+    assert moved.share == pytest.approx(np.abs(moved.weights - weights).sum() / 2, abs=1e-9)
     # If there are as many dimensions as keys, only the original weights give this output.
-    assert (found.share > 0.2) == (keys == 40)
+    assert (moved.share > 0.2) == (keys == 40)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_moved_weight_gives_the_same_output(keys: int) -> None:
         ([0.5, 0.5], [[1.0], [np.inf]]),
     ],
 )
-def test_rows_that_are_none_are_refused(weights: Any, values: Any) -> None:
+def test_invalid_rows_are_refused(weights: Any, values: Any) -> None:
     with pytest.raises(ValueError, match="weights"):
         movable_weight(weights, values)

@@ -13,7 +13,7 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 
 N = 12
-WORDS = [f"w{place}" for place in range(N)]
+WORDS = [f"w{index}" for index in range(N)]
 
 
 def noise(layers: int, heads: int, tokens: int, *, causal: bool, seed: int) -> NDArray[np.float64]:
@@ -34,7 +34,7 @@ def before(share: float, tokens: int = N) -> NDArray[np.float64]:
 
 
 def stack_of(weights: NDArray[np.float64], tokens: list[str] | None = None) -> AttentionStack:
-    names = tokens or [f"w{place}" for place in range(weights.shape[-1])]
+    names = tokens or [f"w{index}" for index in range(weights.shape[-1])]
     return AttentionRecord.from_weights(list(weights.astype(np.float32)), names).stack()
 
 
@@ -42,18 +42,18 @@ def test_a_planted_head_is_found_with_its_numbers() -> None:
     weights = noise(3, 5, N, causal=True, seed=0)
     weights[2, 3] = before(0.8)
     stack = stack_of(weights)
-    found = distinct_head(stack)
-    assert found is not None
-    assert (found.layer, found.head, found.pattern, found.num_queries) == (
+    distinct = distinct_head(stack)
+    assert distinct is not None
+    assert (distinct.layer, distinct.head, distinct.pattern, distinct.num_queries) == (
         2,
         3,
         "previous token",
         None,
     )
     # Compare with the function of arrays. Stored weights have no mask, so the baseline is all keys.
-    assert found.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
-    assert found.score == head_scores(stack, "previous token")[2][3]
-    assert found.baseline == pytest.approx(1 / N, abs=1e-6)
+    assert distinct.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
+    assert distinct.score == head_scores(stack, "previous token")[2][3]
+    assert distinct.baseline == pytest.approx(1 / N, abs=1e-6)
 
 
 def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
@@ -61,15 +61,17 @@ def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
     keys = 12 * torch.nn.functional.normalize(torch.randn(2, N, 8, generator=generator), dim=-1)
     # Each query matches the key of the previous token.
     record = AttentionRecord.from_qk([keys.roll(1, dims=1)], [keys], WORDS, causal=True)
-    found = distinct_head(record)
-    assert found is not None
-    assert found.pattern == "previous token"
+    distinct = distinct_head(record)
+    assert distinct is not None
+    assert distinct.pattern == "previous token"
     # Query q sees q + 1 keys.
-    assert found.baseline == pytest.approx(np.mean([1 / (q + 1) for q in range(1, N)]), abs=1e-6)
-    assert found.baseline == uniform_scores(record, "previous token")[found.layer][found.head]
+    assert distinct.baseline == pytest.approx(np.mean([1 / (q + 1) for q in range(1, N)]), abs=1e-6)
+    assert (
+        distinct.baseline == uniform_scores(record, "previous token")[distinct.layer][distinct.head]
+    )
 
 
-def test_layers_with_other_masks_are_each_held_against_their_own() -> None:
+def test_layers_are_compared_with_even_attention_under_their_own_mask() -> None:
     generator = torch.Generator().manual_seed(0)
     keys = 3 * torch.nn.functional.normalize(torch.randn(1, N, 8, generator=generator), dim=-1)
     queries = keys.roll(1, dims=1)
@@ -88,9 +90,9 @@ def test_layers_with_other_masks_are_each_held_against_their_own() -> None:
     above = (shares - even) / (1 - even)
     assert np.argmax(shares) == 1
     assert np.argmax(above) == 0
-    found = distinct_head(record)
-    assert found is not None
-    assert (found.layer, found.pattern) == (0, "previous token")
+    distinct = distinct_head(record)
+    assert distinct is not None
+    assert (distinct.layer, distinct.pattern) == (0, "previous token")
 
 
 def test_a_pattern_of_many_pairs_does_not_win_by_their_number() -> None:
@@ -103,24 +105,24 @@ def test_a_pattern_of_many_pairs_does_not_win_by_their_number() -> None:
     even = np.full((n, n), 1 / n)
     repeats = np.where(same.any(axis=1, keepdims=True), 0.52, 0)
     by_word = (1 - repeats) * even + repeats * same / np.maximum(same.sum(1, keepdims=True), 1)
-    by_place = 0.45 * even + 0.55 * np.eye(n, k=-1)
-    by_place[0] = even[0]
-    stack = stack_of(np.stack([[by_word, by_place]]), [f"w{each}" for each in word])
+    by_position = 0.45 * even + 0.55 * np.eye(n, k=-1)
+    by_position[0] = even[0]
+    stack = stack_of(np.stack([[by_word, by_position]]), [f"w{number}" for number in word])
     scores = {name: head_scores(stack, name)[0] for name in ("same token", "previous token")}
     assert scores["same token"][0] > scores["previous token"][1]
-    found = distinct_head(stack)
-    assert found is not None
-    assert (found.head, found.pattern) == (1, "previous token")
+    distinct = distinct_head(stack)
+    assert distinct is not None
+    assert (distinct.head, distinct.pattern) == (1, "previous token")
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_noise_has_no_distinct_head(seed: int, *, causal: bool) -> None:
-    tokens = [f"w{place % 7}" for place in range(24)]
+    tokens = [f"w{index % 7}" for index in range(24)]
     assert distinct_head(stack_of(noise(4, 12, 24, causal=causal, seed=seed), tokens)) is None
 
 
-def test_rest_on_the_first_token_is_not_a_pattern_to_open_at() -> None:
+def test_attention_to_the_first_token_is_not_distinct() -> None:
     sink = np.zeros((1, 1, N, N))
     sink[..., 0] = 1
     stack = stack_of(sink)
@@ -128,7 +130,7 @@ def test_rest_on_the_first_token_is_not_a_pattern_to_open_at() -> None:
     assert distinct_head(stack) is None
 
 
-def test_what_few_queries_can_show_is_not_what_a_head_shows() -> None:
+def test_a_pattern_that_few_queries_can_show_is_not_distinct() -> None:
     # One of twelve tokens occurs twice, and one head attends to its first occurrence.
     weights = noise(1, 2, N, causal=True, seed=1)
     weights[0, 1, 9] = np.eye(N)[2]
@@ -158,20 +160,20 @@ def long_stack(tokens: int, heads: int) -> AttentionStack:
     def waves(angles: torch.Tensor) -> torch.Tensor:
         return torch.cat([angles.cos(), angles.sin()], dim=1).expand(heads, tokens, 32)
 
-    names = [f"w{place}" for place in range(tokens)]
+    names = [f"w{index}" for index in range(tokens)]
     record = AttentionRecord.from_qk([20 * waves(at - turn)], [waves(at)], names)
     return record.stack()
 
 
 def test_a_long_text_is_estimated_as_views_score_it() -> None:
     stack = long_stack(5000, 1)
-    found = distinct_head(stack)
-    assert found is not None
-    assert (found.pattern, found.num_queries) == ("previous token", 64)
-    assert found.score == head_scores(stack, "previous token", max_queries=64)[0][0]
+    distinct = distinct_head(stack)
+    assert distinct is not None
+    assert (distinct.pattern, distinct.num_queries) == ("previous token", 64)
+    assert distinct.score == head_scores(stack, "previous token", max_queries=64)[0][0]
 
 
-def test_where_it_would_take_long_there_is_none() -> None:
+def test_a_stack_that_would_take_long_has_no_distinct_head() -> None:
     # 64 heads x 64 queries x 5,000 keys are more than 2**24, those of 40 heads are not.
     assert distinct_head(long_stack(5000, 64)) is None
     assert distinct_head(long_stack(5000, 40)) is not None

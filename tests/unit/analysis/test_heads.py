@@ -70,7 +70,7 @@ def planted(keys: list[int]) -> NDArray[np.float64]:
 
 
 @given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 40), st.data())
-def test_they_are_the_measures_on_arrays(
+def test_scores_equal_the_measures_of_arrays(
     seed: int, size: int, entries: int, data: st.DataObject
 ) -> None:
     ids = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
@@ -99,14 +99,14 @@ def test_they_are_the_measures_on_arrays(
                 measure(stack.weights(layer=2), *more, allowed=allowed),
                 measure(stack.weights(layer=5), *more),
             ]
-            found = head_scores(stack, pattern)
-            for scores, other in zip(found, expected, strict=True):
-                assert_allclose(scores, other, atol=1e-6)
+            actual = head_scores(stack, pattern)
+            for scores, reference in zip(actual, expected, strict=True):
+                assert_allclose(scores, reference, atol=1e-6)
             if pattern in together:
-                for scores, other in zip(together[pattern], found, strict=True):
-                    assert_allclose(scores, other, atol=1e-12)
+                for scores, reference in zip(together[pattern], actual, strict=True):
+                    assert_allclose(scores, reference, atol=1e-12)
             else:
-                assert np.isnan(np.concatenate(found)).all()
+                assert np.isnan(np.concatenate(actual)).all()
     assert tuple(together) == patterns_of(stack)
 
 
@@ -150,7 +150,7 @@ def test_ids_tell_tokens_that_look_alike_apart() -> None:
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(2, 3), (3, 3)])
-def test_other_tokens_as_keys_have_no_places_in_common(queries: int, keys: int) -> None:
+def test_cross_attention_has_no_pattern_of_positions(queries: int, keys: int) -> None:
     # Also if queries and keys are equal in number and text, as in a decoder that copies.
     stack = cross(queries, keys)
     assert patterns_of(stack) == ("first token",)
@@ -161,7 +161,7 @@ def test_other_tokens_as_keys_have_no_places_in_common(queries: int, keys: int) 
         head_scores(stack, "induction")
 
 
-def test_a_pattern_that_is_none_names_those_there_are() -> None:
+def test_an_unknown_pattern_lists_the_valid_ones() -> None:
     with pytest.raises(ValueError, match=r"'prev': .* 'self' has 'previous token', 'next token'"):
         head_scores(stack_of([CAUSAL]), "prev")
     with pytest.raises(ValueError, match=r"'prev': .* stack 'cross' has 'first token'$"):
@@ -198,26 +198,28 @@ def test_entropy_leaves_out_rows_of_zeros_and_the_share_of_a_sink() -> None:
 
 
 def test_a_sample_is_measured_alone() -> None:
-    num_tokens, taken = 300, 20
+    num_tokens, num_queries = 300, 20
     layer = QueryKeyAttention(
         vectors(4, num_tokens, 8), vectors(2, num_tokens, 8, seed=1), 0.5, mask=BandMask(None, 0)
     )
-    tokens = Tokens.of([f"t{place % 11}" for place in range(num_tokens)])
+    tokens = Tokens.of([f"t{index % 11}" for index in range(num_tokens)])
     stack = AttentionStack("self", {0: layer}, tokens)
-    rows = sample_queries(num_tokens, taken)
+    rows = sample_queries(num_tokens, num_queries)
     weights = stack.weights(layer=0).astype(np.float64)[:, rows]
-    previous = weights[:, np.arange(taken), rows - 1].sum(1) / taken
-    assert_allclose(head_scores(stack, "previous token", max_queries=taken)[0], previous, atol=1e-6)
+    previous = weights[:, np.arange(num_queries), rows - 1].sum(1) / num_queries
+    assert_allclose(
+        head_scores(stack, "previous token", max_queries=num_queries)[0], previous, atol=1e-6
+    )
     same = (np.arange(num_tokens) % 11 == rows[:, None] % 11) & (
         np.arange(num_tokens) < rows[:, None]
     )
     expected = (weights * same).sum((1, 2)) / np.count_nonzero(same.any(1))
-    scores = all_head_scores(stack, max_queries=taken)
+    scores = all_head_scores(stack, max_queries=num_queries)
     assert_allclose(scores["same token"][0], expected, atol=1e-6)
     assert set(scores) == set(patterns_of(stack))
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     entropy = -(weights * logarithms).sum(-1).mean(-1)
-    assert_allclose(head_entropy(stack, max_queries=taken)[0], entropy, atol=1e-5)
+    assert_allclose(head_entropy(stack, max_queries=num_queries)[0], entropy, atol=1e-5)
     with pytest.raises(ValueError, match="max_queries=0 must be at least 1"):
         head_scores(stack, "self", max_queries=0)
 
@@ -227,8 +229,8 @@ def test_entropy_lies_between_one_key_and_all(seed: int, entries: int) -> None:
     record = given_record(num_tokens=seed % 7 + 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heads, "_ENTRIES", entries)
-        found = head_entropy(record.stack())
-    for scores, weights in zip(found, record.to_numpy(), strict=True):
+        actual = head_entropy(record.stack())
+    for scores, weights in zip(actual, record.to_numpy(), strict=True):
         expected = -(weights * np.log(weights)).sum(-1).mean(-1)
         assert_allclose(scores, expected, atol=1e-5)
         assert (scores >= 0).all()
@@ -236,11 +238,11 @@ def test_entropy_lies_between_one_key_and_all(seed: int, entries: int) -> None:
 
 
 MEASURES = [
-    lambda given: head_scores(given, "first token"),
+    lambda value: head_scores(value, "first token"),
     all_head_scores,
     head_entropy,
     patterns_of,
-    lambda given: analysis.uniform_scores(given, "first token"),
+    lambda value: analysis.uniform_scores(value, "first token"),
     analysis.distinct_head,
 ]
 
@@ -254,7 +256,7 @@ def test_a_record_is_measured_by_its_first_stack(measure: Any) -> None:
 
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         (shares(2, 3, 3), r"stack must be a record, .*; got ndarray. .*from_weights\(weights, tok"),
         (None, "stack must be a record, .*; got NoneType"),
@@ -262,18 +264,20 @@ def test_a_record_is_measured_by_its_first_stack(measure: Any) -> None:
         (given_record().stacks, r"give one of its stacks, record.stacks\[name\]"),
     ],
 )
-def test_what_is_neither_a_record_nor_a_stack(measure: Any, given: Any, message: str) -> None:
+def test_other_types_than_records_and_stacks_are_refused(
+    measure: Any, value: Any, message: str
+) -> None:
     with pytest.raises(TypeError, match=message):
-        measure(given)
+        measure(value)
 
 
-@pytest.mark.parametrize("given", [given_record(), given_record().stack()])
-def test_measures_of_arrays_say_where_records_belong(given: Any) -> None:
+@pytest.mark.parametrize("value", [given_record(), given_record().stack()])
+def test_measures_of_arrays_refuse_records_with_a_hint(value: Any) -> None:
     with pytest.raises(TypeError, match=r"weights must be an array; .*head_scores\(record"):
-        patterns.previous_token(given)
+        patterns.previous_token(value)
 
 
-def test_it_comes_with_the_package_and_without_torch() -> None:
+def test_analysis_loads_with_the_package_and_without_torch() -> None:
     code = (
         "import sys, attnviz as av; "
         "assert av.analysis.previous_token([[1.0, 0.0], [0.5, 0.5]]) == 0.5; "

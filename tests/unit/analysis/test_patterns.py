@@ -24,7 +24,7 @@ ABAB = ["a", "b", "a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("score", "expected"),
     [
         (patterns.previous_token(CAUSAL), (0.4 + 0.7 + 0.6) / 3),
         (patterns.next_token(FULL), (0.8 + 0.6) / 2),
@@ -37,11 +37,11 @@ ABAB = ["a", "b", "a", "b"]
         (patterns.mass_on(CAUSAL, np.array([False, True, True, False])), (0.6 + 0.9 + 0.9) / 4),
     ],
 )
-def test_patterns_by_hand(found: NDArray[np.float64], expected: float) -> None:
-    assert found == pytest.approx(expected)
+def test_patterns_by_hand(score: NDArray[np.float64], expected: float) -> None:
+    assert score == pytest.approx(expected)
 
 
-def test_next_token_means_nothing_where_no_query_may_look_ahead() -> None:
+def test_next_token_is_nan_if_no_query_may_look_ahead() -> None:
     assert np.isnan(patterns.next_token(CAUSAL, allowed=np.tri(4, dtype=bool)))
 
 
@@ -55,7 +55,7 @@ def test_same_token_without_a_repetition_is_not_a_number() -> None:
     assert np.isnan(patterns.same_token(CAUSAL, ["a", "b", "c", "d"]))
 
 
-def test_induction_counts_the_query_itself_where_its_token_came_just_before() -> None:
+def test_induction_counts_the_query_itself_if_its_token_is_the_previous_one() -> None:
     weights = [[1.0, 0.0, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6]]
     # Query 1: key 1 (after the "a" at 0). Query 2: keys 1 and 2.
     assert patterns.induction(weights, ["a", "a", "a"]) == pytest.approx((0.8 + 0.9) / 2)
@@ -74,27 +74,27 @@ def test_repeated_induction_by_hand() -> None:
     assert patterns.repeated_induction([[1.0, 0.0], [0.75, 0.25]], 1) == pytest.approx(0.25)
 
 
-def test_repeated_induction_equals_induction_where_no_token_stands_twice_in_a_half() -> None:
+def test_repeated_induction_equals_induction_if_tokens_occur_once_in_each_half() -> None:
     weights = np.random.default_rng(0).dirichlet(np.ones(12), size=12)
     tokens = [*range(6), *range(6)]
-    found = patterns.repeated_induction(weights, 6)
-    assert found == pytest.approx(float(patterns.induction(weights, tokens)))
+    score = patterns.repeated_induction(weights, 6)
+    assert score == pytest.approx(float(patterns.induction(weights, tokens)))
 
 
 def test_mass_on_counts_queries_that_may_see_a_chosen_key() -> None:
     mask = np.array([False, True, True, False])
     allowed = np.tri(4, dtype=bool)
     # Query 0 sees neither of the two keys.
-    found = patterns.mass_on(CAUSAL, mask, allowed=allowed)
-    assert found == pytest.approx((0.6 + 0.9 + 0.9) / 3)
+    score = patterns.mass_on(CAUSAL, mask, allowed=allowed)
+    assert score == pytest.approx((0.6 + 0.9 + 0.9) / 3)
 
 
-def test_one_result_for_each_leading_place() -> None:
+def test_one_result_for_each_leading_index() -> None:
     weights = np.stack([np.stack([CAUSAL, np.eye(4)]), np.stack([np.eye(4), CAUSAL])])
-    found = patterns.self_token(weights)
-    assert found.shape == (2, 2)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, [[0.475, 1.0], [1.0, 0.475]])
+    score = patterns.self_token(weights)
+    assert score.shape == (2, 2)
+    assert score.dtype == np.float64
+    np.testing.assert_allclose(score, [[0.475, 1.0], [1.0, 0.475]])
 
 
 def test_a_mask_for_each_head() -> None:
@@ -146,7 +146,7 @@ WRONG: list[tuple[str, Callable[[], object], type[Exception], str]] = [
 @pytest.mark.parametrize(
     ("call", "error", "words"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG]
 )
-def test_what_is_wrong_is_named(
+def test_errors_name_the_argument(
     call: Callable[[], object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):

@@ -26,30 +26,30 @@ SHOW: list[Callable[..., Any]] = [
 
 def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(function).parameters
-    return {name: each for name, each in parameters.items() if name not in OWN}
+    return {name: parameter for name, parameter in parameters.items() if name not in OWN}
 
 
 def test_extract_takes_its_options() -> None:
-    taken = options_of(av.extract)
-    assert set(taken) == set(ExtractOptions.__annotations__)
+    options = options_of(av.extract)
+    assert set(options) == set(ExtractOptions.__annotations__)
     hints = get_type_hints(ExtractOptions)
     own = get_type_hints(av.extract, localns={"torch": torch})
-    assert {name: own[name] for name in taken} == hints
-    assert all(each.kind is each.KEYWORD_ONLY for each in taken.values())
+    assert {name: own[name] for name in options} == hints
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in options.values())
 
 
 @pytest.mark.parametrize("function", SHOW)
 def test_views_take_the_same_options(function: Callable[..., Any]) -> None:
-    taken, shown = options_of(av.extract), options_of(function)
+    options, shown = options_of(av.extract), options_of(function)
     # A view shows one complete record, or has its own progress bar.
     for name in set(ExtractOptions.__annotations__) - {"decoder_input_ids", "progress"}:
-        assert shown[name].default == taken[name].default, name
+        assert shown[name].default == options[name].default, name
     view = getattr(av, str(inspect.signature(function).return_annotation))
     own = inspect.signature(ShowFunction.__call__).parameters.keys()
     assert shown.keys() <= own | set(view.state_names())
 
 
 def test_the_embedding_takes_the_same_options() -> None:
-    taken, shown = options_of(av.extract), options_of(av.show_embedding_view)
+    options, shown = options_of(av.extract), options_of(av.show_embedding_view)
     for name in RecordOptions.__annotations__.keys() - {"generate"}:
-        assert shown[name].default == taken[name].default, name
+        assert shown[name].default == options[name].default, name

@@ -27,13 +27,15 @@ def test_a_folder_holds_the_page_by_name_and_step(tmp_path: Path) -> None:
     log(view, tmp_path / "new")
     assert (tmp_path / "new" / "tiny-head-view.html").read_text("utf-8") == view.to_html()
     log(view, str(tmp_path), name="text 0/../../x", step=100)
-    (found,) = tmp_path.glob("text-0/**/*.html")
-    assert found.relative_to(tmp_path).as_posix() == "text-0/x/step-00000100.html"
+    (path,) = tmp_path.glob("text-0/**/*.html")
+    assert path.relative_to(tmp_path).as_posix() == "text-0/x/step-00000100.html"
 
 
-def test_a_picture_of_a_comparison_shows_what_differs_from_the_member_that_is_shown() -> None:
+def test_a_picture_of_a_comparison_shows_the_difference_of_the_chosen_member() -> None:
     first, second, third = ([[[[1.0, 0.0], [1 - x, x]]]] for x in (0.0, 0.5, 1.0))
-    members = [av.AttentionRecord.from_weights(each, ["a", "b"]) for each in (first, second, third)]
+    members = [
+        av.AttentionRecord.from_weights(weights, ["a", "b"]) for weights in (first, second, third)
+    ]
     view = av.CompareView(av.compare(members, names=["0", "1", "2"]))
     orange, white, blue = (217, 111, 14), (255, 255, 255), (27, 106, 179)
     for member in (1, 2):
@@ -70,12 +72,12 @@ def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
         ({"max_mb": 0}, "max_mb=0 must be greater than 0", ValueError),
     ],
 )
-def test_what_cannot_be_logged_is_an_error_that_names_the_argument(
+def test_invalid_arguments_are_named(
     tmp_path: Path, arguments: dict[str, Any], named: str, error: type[Exception]
 ) -> None:
-    given: dict[str, Any] = {"view": av.HeadView(record()), "to": tmp_path} | arguments
+    values: dict[str, Any] = {"view": av.HeadView(record()), "to": tmp_path} | arguments
     with pytest.raises(error, match=named):
-        log(given.pop("view"), given.pop("to"), **given)
+        log(values.pop("view"), values.pop("to"), **values)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,7 +105,7 @@ def test_a_page_larger_than_allowed_is_refused_before_anything_is_written(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_called_like_a_tracker_is_no_run(
+def test_a_folder_named_like_a_tracker_is_not_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights & Biases creates a folder "wandb", which Python can import."""
