@@ -1,4 +1,4 @@
-"""Statistics of heads, made of records and of `tests/fixtures/atlas.json`."""
+"""Statistics of heads, made from records and from `tests/fixtures/atlas.json`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fixture() -> dict[str, Any]:
 
 
 class FixtureRoles:
-    """The roles of the fixture, as `Roles` says them."""
+    """The roles of the fixture, with the interface of `Roles`."""
 
     def __init__(self, read: dict[str, Any]) -> None:
         self._stack = read["description"]["stacks"][0]
@@ -45,7 +45,7 @@ class FixtureRoles:
 
 
 class FixtureStack:
-    """The stack of the fixture, as `StackStatistics` says it."""
+    """The stack of the fixture, with the interface of `StackStatistics`."""
 
     def __init__(self, read: dict[str, Any]) -> None:
         self._values, self._stack = read["values"], read["description"]["stacks"][0]
@@ -119,7 +119,7 @@ class FixtureStack:
 
 
 class FixtureStatistics:
-    """The statistics of the fixture, as `HeadStatistics` says them."""
+    """The statistics of the fixture, with the interface of `HeadStatistics`."""
 
     def __init__(self) -> None:
         read = fixture()
@@ -139,14 +139,14 @@ def fixture_statistics() -> HeadStatistics:
 
 
 def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3) -> AttentionRecord:
-    """A record of random queries and keys, of which no query sees a later key."""
+    """Return a causal record of random queries and keys."""
     queries, keys = 3 * vectors(2, layers, heads, length, 4, seed=number)
     tokens = Tokens.of([f"·w{(number * 7 + place) % 5}" for place in range(length)])
     return AttentionRecord.from_qk(queries, keys, tokens, causal=True, model="made")
 
 
 def cross_record(number: int, queries: int = 4, keys: int = 6) -> AttentionRecord:
-    """A record of self-attention, and of cross attention to other tokens."""
+    """Return a record of self-attention and of cross-attention to other tokens."""
     own = Tokens.of([f"·d{place}" for place in range(queries)])
     others = Tokens.of([f"·e{place}" for place in range(keys)])
     cross = QueryKeyAttention(
@@ -163,7 +163,7 @@ def cross_record(number: int, queries: int = 4, keys: int = 6) -> AttentionRecor
 
 
 def made_statistics(texts: int = 8, **shape: int) -> HeadStatistics:
-    """Statistics of some causal records."""
+    """Return statistics of causal records."""
     statistics = HeadStatistics(edges=20)
     for number in range(texts):
         statistics.add(causal_record(number, **shape))

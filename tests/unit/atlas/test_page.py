@@ -1,4 +1,4 @@
-"""The page of an atlas contains what a kernel would send, as far as there is room."""
+"""The page of an atlas contains what a kernel would send, within its size limit."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_the_page_of_the_fixture_is_as_both_sides_read_it() -> None:
         codes = np.frombuffer(unpacked(layer["data"]), np.uint8).reshape(len(profiles), -1)
         maxima = np.array(layer["maximum"])[:, None]
         weights = np.where(codes == 0, np.nan, maxima * ((codes - 1.0) / 254) ** 2)
-        # Half a step at the top, of 254.
+        # Half a quantization step of the maximum, with 254 steps.
         assert_allclose(weights, np.array(profiles, float), atol=maxima.max() / 254)
 
 
 def many_heads(layers: int, heads: int, texts: int = 40, length: int = 40) -> HeadStatistics:
-    """Heads with random weights, so that nothing deflates well, and words of many kinds."""
+    """Return statistics of random weights, which compress poorly, and of many different words."""
     generator = np.random.default_rng(0)
     statistics = HeadStatistics("large")
     for _ in range(texts):
@@ -70,7 +70,7 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     [fewer] = data_of(page)["description"]["stacks"]
     assert 0 < fewer["sampled"] < 100
     assert fewer["sampled_in_all"] == 100
-    # Those that there are come first in all; their tokens are there.
+    # The edges on the page are the first of all edges, and their tokens are on the page.
     [embedded] = data_of(page)["atlas"]["stacks"]
     edges = json.loads(unpacked(embedded["edges"][1]))["sampled"]
     texts = json.loads(unpacked(embedded["texts"]))

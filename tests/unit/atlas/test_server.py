@@ -1,4 +1,4 @@
-"""What an atlas is asked for comes as the statistics have it, and as the fixture of both sides."""
+"""Replies about an atlas equal the statistics and the fixture of both languages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inflated(data: bytes | None) -> Any:
 
 
 def whole(server: AtlasServer, name: str, **arguments: Any) -> Any:
-    """What a request that comes in parts says."""
+    """Return the complete content of a reply that comes in parts."""
     first = server.reply(name, arguments)
     asked = [arguments | {"part": part} for part in range(1, first.header["parts"])]
     parts = [first.data or b"", *(server.reply(name, each).data or b"" for each in asked)]
@@ -41,7 +41,7 @@ def whole(server: AtlasServer, name: str, **arguments: Any) -> Any:
 
 
 def same_up_to_rounding(got: Any, wanted: Any) -> None:
-    """Whether JSON says the same, numbers to single precision."""
+    """Assert that two JSON values are equal, with numbers in single precision."""
     if isinstance(wanted, Mapping):
         assert set(got) == set(wanted)
         for name in wanted:
@@ -62,7 +62,7 @@ def test_the_fixture_is_described() -> None:
     wanted = fixture()["description"]
     for told in (described, wanted):
         for each in told["stacks"][0]["statistics"]:
-            # Each side's own words.
+            # Python and TypeScript define statistics in different words.
             assert each.pop("definition")
     assert described == wanted
 
@@ -124,7 +124,7 @@ def test_cross_attention_has_tokens_of_both_sides() -> None:
 
 
 def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """96 layers of 96 heads: no reply is larger than hosts pass on."""
+    """With 96 layers of 96 heads, no reply exceeds the limit of the hosts."""
     statistics = HeadStatistics(edges=4)
     generator = np.random.default_rng(0)
     for _ in range(2):

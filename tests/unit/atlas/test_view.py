@@ -1,4 +1,4 @@
-"""What an atlas takes, keeps and refuses."""
+"""Arguments of an atlas view, its state and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of two texts on common units."""
+"""Alignment of the tokens of two texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TWICE = [True, False, True, True, False, True]
 
 
 def changes(a: list[str], b: list[str]) -> int:
-    """The fewest insertions, deletions and replacements, by the textbook's table."""
+    """Return the edit distance, computed with the usual table."""
     above = list(range(len(b) + 1))
     for row, one in enumerate(a, 1):
         here = [row]
@@ -48,7 +48,7 @@ def test_random_edits_are_aligned_by_the_fewest_changes() -> None:
         if "".join(a) == "".join(b):
             assert len(found) == len(a) == len(b)
             continue
-        # Every token is in one unit, in order, and units have one token of each list at most.
+        # Every token is in one unit, in order. A unit has at most one token of each list.
         assert max(*found.a_lengths, *found.b_lengths) == 1
         assert found.a_lengths.sum() == len(a)
         assert found.b_lengths.sum() == len(b)
@@ -95,7 +95,7 @@ def test_a_pair_of_texts_keeps_its_separators() -> None:
     a = Tokens.of(["[CLS]", "un", "##do", "[SEP]", "it", "[SEP]"], special=SEPARATED)
     b = Tokens.of(["<s>", "undo", "</s>", "</s>", " it", "</s>"], special=TWICE)
     found = align_tokens(a, b)
-    # One of two separators in b stands for that of a, the other for none.
+    # One of the two separators in b is aligned with that of a, the other with nothing.
     assert found.a_lengths.tolist() in ([1, 2, 1, 0, 1, 1], [1, 2, 0, 1, 1, 1])
     assert found.b_lengths.tolist() == [1, 1, 1, 1, 1, 1]
 

@@ -1,4 +1,4 @@
-"""What differs between two records, against numbers worked out by hand."""
+"""Differences between two records, compared with numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_three_tokens_against_four_by_hand() -> None:
     assert np.allclose(b.weights(layer=0, head=0), FOUR, atol=1e-7)
     assert not a.allowed(layer=0, head=0)[2].any()
     assert not a.allowed(layer=0, head=0)[:, 2].any()
-    # Queries that both have: 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
+    # The queries of both: 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
     assert found.distance()[0] == pytest.approx([(0 + 0.25 + 0.375) / 3])
     table = found.to_pandas(top_k=2)
-    # Two of 0.25 and more: the first places come first.
+    # Two differences of at least 0.25. The first positions come first.
     assert table[["query_token", "key_token"]].to_numpy().tolist() == [
         ["·was", "he→she"],
         ["·was", "·was"],
@@ -56,7 +56,7 @@ def test_jensen_shannon_by_hand() -> None:
     found = av.compare(
         record([[1.0, 0.0], [0.5, 0.5]], ["a", "b"]), record([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
     )
-    # Of (1/2, 1/2) and (0, 1), with (1/4, 3/4) between them.
+    # Distance of (1/2, 1/2) and (0, 1), with the mean (1/4, 3/4).
     wanted = (0.5 * np.log2(2) + 0.5 * np.log2(2 / 3)) / 2 + np.log2(4 / 3) / 2
     assert found.distance(measure="Jensen-Shannon")[0] == pytest.approx([wanted / 2])
 
@@ -67,7 +67,7 @@ def test_what_a_sink_takes_counts() -> None:
         av.AttentionRecord.from_qk(queries, queries, ["a", "b"], sinks=sinks)
         for sinks in (None, [[np.log(2)]])
     )
-    # Of even weights the sink takes as much as both keys together.
+    # With even weights the sink takes as much as both keys together.
     assert av.compare(plain, sunk).distance()[0] == pytest.approx([0.5])
 
 
@@ -90,7 +90,7 @@ def test_the_head_that_was_changed_comes_first() -> None:
 
 
 def test_tokenizers_meet_in_sums_and_means() -> None:
-    """Against the same sums and means of the whole matrix, in float64."""
+    """Compare with the sums and means of the complete matrix in float64."""
     a = random_record(0, ["un", "do", " it", " now"])
     b = random_record(1, ["undo", " it", " n", "ow"])
     found = av.compare(a, b)
@@ -185,7 +185,7 @@ def test_nothing_as_large_as_queries_times_keys_is_held(monkeypatch: pytest.Monk
 
 
 def given_layers() -> dict[str, QueryKeyAttention]:
-    """Layers of all that goes into logits: 6 heads, 2 or 6 key heads, 7 queries and keys."""
+    """Return layers with every part of a logit: 6 heads, 2 or 6 key heads, 7 queries and keys."""
     generator = torch.Generator().manual_seed(3)
 
     def made(key_heads: int = 6, **options: Any) -> QueryKeyAttention:
@@ -208,7 +208,7 @@ def given_layers() -> dict[str, QueryKeyAttention]:
 
 @pytest.mark.parametrize("kind", given_layers())
 def test_queries_and_keys_stay_known_where_tokens_are_inserted(kind: str) -> None:
-    """The same weights as those of the given tokens, written among zeros."""
+    """The weights equal those of the original tokens, with zeros inserted."""
     layer = given_layers()[kind]
     words = [f" w{number}" for number in range(7)]
     one = av.AttentionRecord({"self": av.AttentionStack("self", {4: layer}, Tokens.of(words))})
@@ -238,7 +238,7 @@ def test_queries_and_keys_stay_known_where_tokens_are_inserted(kind: str) -> Non
 
 
 def test_heads_that_only_one_has_are_not_compared() -> None:
-    """Two heads against three, in a text with a token more and in one whose tokens are merged."""
+    """Compare 2 heads with 3. One text has one more token, and its tokens are merged."""
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 2, 5, 8, generator=generator)
     fewer = QueryKeyAttention(queries, keys, 8**-0.5)

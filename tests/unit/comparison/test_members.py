@@ -41,7 +41,7 @@ def test_the_difference_of_three_tokens_and_four_by_hand() -> None:
     assert np.allclose(found.weights(layer=0, head=0), wanted, atol=1e-7)
     allowed = found.allowed(layer=0, head=0)
     assert not allowed[2].any()
-    # A key that only one has counts where its own text may see it.
+    # A key that only one member has counts if this member's query may see it.
     assert allowed[3].all()
     assert found.maximum == 0.25
 
@@ -58,7 +58,7 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
         stack, own = found.stack(name), of.stack()
         assert np.array_equal(stack.weights(layer=0, head=0), own.weights(layer=0, head=0))
         assert (stack.signed, stack.normalized) == (own.signed, own.normalized)
-    # A member has its own tokens, and a unit that it lacks is named after what others have.
+    # A member has its own tokens. A unit that it lacks is named after the tokens of the others.
     assert [stack.query_tokens.text for stack in found.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
         ("she", "·was", "·very", "·tired"),
@@ -92,8 +92,8 @@ def test_a_difference_of_nothing_is_zero_and_turns_its_sign_with_the_order() -> 
         ahead, behind = (each.difference.stack().weights(layer=layer) for each in (there, back))
         assert np.abs(ahead).max() > 0.1
         assert np.array_equal(ahead, -behind)
-        # Rows sum to zero: what one key gains another loses. Each of both rows sums to 1 within a
-        # rounding for each of its keys and four of a quotient, and their sum here rounds as often.
+        # Rows sum to zero, because what one key gains another loses. The error of each of both sums
+        # is one rounding for each key and four of a quotient, and their sum here rounds as often.
         keys = ahead.shape[-1]
         assert np.abs(ahead.sum(-1)).max() < (3 * keys + 8) * UNIT
 
@@ -129,7 +129,7 @@ def test_checkpoints_are_compared_with_the_first() -> None:
             comparison.record().stack(f"self: {number} − 0").weights(layer=1),
             two.difference.stack().weights(layer=1),
         )
-    # The last is what a comparison of more than two speaks of.
+    # A comparison of more than two members reports about the last one.
     assert comparison.b is comparison.members[3]
     assert np.array_equal(comparison.distance()[0], comparison.pair("3").distance()[0])
     assert np.array_equal(
@@ -162,7 +162,7 @@ def test_records_come_one_at_a_time_from_a_generator() -> None:
 
 
 def test_several_texts_on_common_units() -> None:
-    """Of three texts every token is in one unit, and units are those that all share."""
+    """Every token of three texts is in one unit, and all texts share the units."""
     a = Tokens.of(["[", " he", " sat", " un", "der", " it"])
     others = [
         Tokens.of(["[", " she", " sat", " under", " it"]),
@@ -179,7 +179,7 @@ def test_several_texts_on_common_units() -> None:
         assert each.a_ends.tolist() == found[0].a_ends.tolist()
         assert each.a_lengths.sum() == len(a)
         assert each.b_lengths.sum() == len(other)
-    # Two tokenizers: the finest units that all share.
+    # With two tokenizers: the finest units that all share.
     whole = on_common_units(
         [
             align_tokens(Tokens.of([" un", "der", " it"]), Tokens.of(text))
@@ -230,10 +230,11 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
         av.compare(a, signed)
     with pytest.raises(ValueError, match="a and b have no token in common: 3 tokens such as 'a'"):
         av.compare(a, random_record(0, ["x", " y", " z", " q"]))
-    # The fewest changes may pass over a token that both have: nothing to refuse.
+    # The fewest changes may miss a token that both have. This is no error.
     passed = random_record(0, ["undo", " it", " or", " n", "ow"])
     assert len(av.compare(random_record(0, ["un", "do", " it", " now"]), passed).notes) == 1
-    # As many, all replaced: compared by their places, which is said.
+    # The texts have equally many tokens, all replaced. They are compared by position, and a note
+    # states it.
     places = av.compare(a, random_record(0, ["x", " y", " z"]))
     assert places.notes[1] == "No token of a is in b: tokens are compared by their places."
     grid = PatchGrid(image=0, start=0, rows=1, columns=3)
@@ -251,7 +252,7 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
 
 
 def test_words_against_tokens() -> None:
-    """The words of one record, and the tokens of the other merged to them."""
+    """Compare the words of one record with the tokens of the other, merged to these words."""
     text = ["un", "do", " it", " now"]
     a, b = random_record(0, text), random_record(1, text)
     merged = av.compare(a.merge_words(), b)
@@ -260,7 +261,7 @@ def test_words_against_tokens() -> None:
     assert any("a has words, b tokens" in note for note in merged.notes)
     for one, other in zip(merged.distance(), both.distance(), strict=True):
         assert np.allclose(one, other, atol=1e-7)
-    # Words that are merged further: those of tokens, summed and averaged once.
+    # Words that are merged further have the weights of their tokens, summed and averaged once.
     again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
     whole = a.stack().weights(layer=0, head=0).astype(float)
     wanted = [
@@ -275,7 +276,7 @@ def test_what_is_read_from_a_file_stays_known(tmp_path: Any) -> None:
     comparison = av.compare(saved, random_record(1, words))
     assert comparison.a.mapped_files == saved.mapped_files != ()
     assert comparison.record().mapped_files == saved.mapped_files
-    # And what is compared can be saved, with tokens that only one has.
+    # Compared records can be saved, with tokens that only one of them has.
     longer = av.compare(saved, random_record(1, [*words, " d"]))
     again = av.load(longer.a.save(tmp_path / "b.safetensors"))
     assert np.array_equal(again.stack().weights(layer=0), longer.a.stack().weights(layer=0))

@@ -1,4 +1,4 @@
-"""Numbers, slices and paths as callers give them: what is refused, and in which words."""
+"""Numbers, slices and paths that callers pass: accepted values and errors."""
 
 from __future__ import annotations
 

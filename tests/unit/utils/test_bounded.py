@@ -1,4 +1,4 @@
-"""Arguments that would take an endless time or all memory, and odd values of traits."""
+"""Arguments that are endless or need all memory, and odd values of traits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unit.records import given_record, vectors, words
 
 
 def test_many_layers_are_read_at_once() -> None:
-    # Comparing each with all others took more than a minute.
+    # Comparing each layer with all others took more than a minute.
     read = read_capture_options(layers=range(30_000)).layers
     assert read == tuple(range(30_000))
 

@@ -1,4 +1,4 @@
-"""What is changed for a while is taken back: all of it, in turn, whatever comes in between."""
+"""Temporary changes are undone completely and in order, even if something interrupts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
 
 
 def interrupted_once(then: Callable[[], object]) -> Callable[[], object]:
-    """A step that is interrupted when it first runs."""
+    """Return a step that raises KeyboardInterrupt when it first runs."""
     interrupts = [KeyboardInterrupt("step")]
 
     def step() -> None:
@@ -27,7 +27,7 @@ def interrupted_once(then: Callable[[], object]) -> Callable[[], object]:
 
 
 def restored(*steps: Callable[[], object], error: BaseException | None = None) -> None:
-    """A block that has these steps, and may raise an error."""
+    """Run a block with these cleanup steps. The block may raise an error."""
     with Cleanup() as undo, undo:
         for step in steps:
             undo.add(step)
@@ -54,7 +54,7 @@ def test_an_interrupt_of_a_step_is_raised_when_all_are_done() -> None:
 
 
 def test_an_exit_that_is_stopped_before_its_first_line() -> None:
-    """Python may do that: what the first exit leaves, the second one does."""
+    """Python can interrupt there. The second exit runs the steps that the first one left."""
     done: list[str] = []
     stopped = iter([True])
 
@@ -81,7 +81,7 @@ def test_an_error_of_a_step_stops_no_other() -> None:
 
 
 class Switch:
-    """A change of the whole process, which may be stopped on its way."""
+    """A change of the whole process that an interrupt may stop."""
 
     def __init__(self) -> None:
         self.on = False
@@ -130,7 +130,7 @@ def test_a_forked_process_finds_no_lock_held() -> None:
     def hold() -> None:
         with lock:
             held.set()
-            # A fork waits for the thread that holds the lock: no event may end this.
+            # A fork waits for the thread that holds the lock, so no event can end this.
             time.sleep(0.2)
 
     thread = threading.Thread(target=hold)

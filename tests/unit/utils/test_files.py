@@ -1,4 +1,4 @@
-"""Files that are written whole: what they replace and refuse, and what a fault leaves."""
+"""Atomic writing of files: replaced paths, errors, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     (folder / "target").write_bytes(b"before")
     (tmp_path / "link").symlink_to("folder/target")
     (tmp_path / "link of link").symlink_to("link")
-    # Relative to where the folder really is.
+    # Relative to the real path of the folder.
     (tmp_path / "by").symlink_to(folder)
     (folder / "sideways").symlink_to("../folder/target")
     links = [tmp_path / "link", tmp_path / "link of link", tmp_path / "by" / "sideways"]
@@ -67,7 +67,7 @@ def test_the_mode_of_what_was_there_is_kept(mode: int, tmp_path: Path) -> None:
     path.write_bytes(b"before")
     path.chmod(mode)
     with umask(0o022), open_atomic(path) as (file, _):
-        # Nobody reads it before it has its mode.
+        # The file has its mode before it has contents.
         (beside,) = set(tmp_path.iterdir()) - {path}
         assert stat.S_IMODE(beside.stat().st_mode) == mode
         file.write(b"after")
@@ -80,7 +80,7 @@ def test_a_new_file_has_the_mode_that_the_umask_leaves(
     mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with umask(mask), monkeypatch.context() as patched:
-        # It is the whole process's, threads that create files at that moment included.
+        # A umask belongs to the whole process, including other threads that create files.
         patched.setattr("os.umask", lambda _: pytest.fail("the umask was changed"))
         write_atomic(tmp_path / "x", b"new")
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o666 & ~mask

@@ -1,4 +1,4 @@
-"""Work in steps: under a bar, a moment at a time, and how long it still takes."""
+"""Work in steps: progress bars, limited time, and the estimated remaining time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def counting(parts: dict[str, int]) -> Steps[str]:
 
 
 class Clock:
-    """Goes on by a second whenever it is looked at."""
+    """A clock that advances by one second with each call."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Bar:
-    """What a bar is told."""
+    """A progress bar that records its calls."""
 
     made: list[Bar]
 
@@ -58,7 +58,7 @@ def test_a_part_that_is_soon_over_makes_no_bar() -> None:
     Bar.made = []
     parts = {"short": 1, "long": 9}
     assert run_with_bar(counting(parts), "page", bar=Bar, after=3, clock=Clock()) == "done"
-    # Each look at the clock is a second later: the long one has its bar at the fourth step.
+    # Each call of the clock advances it, so the long part gets its bar at the fourth step.
     [bar] = Bar.made
     assert (bar.desc, bar.n, bar.total, bar.closed) == ("page: long", 9, 9, True)
 
@@ -84,7 +84,7 @@ def test_the_time_left_is_measured() -> None:
         progress = work.progress
         assert progress is not None
         done, left = progress.done, work.seconds_left
-        # A second for the look at the clock after each step, and none between two requests.
+        # One second for the clock's call after each step, and none between two requests.
         assert left == 10 - done
     assert work.result == "done"
 

@@ -1,4 +1,4 @@
-"""Work in several threads: in order, each in one, and what torch was told before holds after."""
+"""Work in several threads: order, one item per thread, and torch's number of threads."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_each_is_made_in_one_thread_and_in_order() -> None:
 
     def make(number: int) -> tuple[int, int]:
         if number < 2:
-            # Passes only where two are at work at once.
+            # Passes only if two threads run at the same time.
             together.wait()
         return number, torch.get_num_threads()
 
     assert map_threads(make, 7) == [(number, 1) for number in range(7)]
     assert torch.get_num_threads() == 3
-    # Threads that come later go by what was said last, in whichever thread that was.
+    # New threads use the last number that was set, in any thread.
     assert number_of_a_new_thread() == 3
 
 
@@ -49,7 +49,7 @@ def test_a_thread_that_starts_meanwhile_takes_the_usual_number() -> None:
         other = torch_threads(2)
         with torch_threads(1):
             pool.submit(other.__enter__).result()
-        # The first to begin ends first: what the last one restores is what was there before both.
+        # The first to begin ends first. The last one restores the number from before both.
         pool.submit(other.__exit__, None, None, None).result()
         assert pool.submit(torch.get_num_threads).result() == 3
     assert (torch.get_num_threads(), number_of_a_new_thread()) == (3, 3)
@@ -59,7 +59,7 @@ def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.Monk
     set_for_a_thread = threads._set_own_threads
 
     def set_late(count: int) -> None:
-        # Threads that start one after another: the first result is there before the last thread.
+        # Threads start one after another, so the first result exists before the last thread starts.
         time.sleep(0.02)
         set_for_a_thread(count)
 

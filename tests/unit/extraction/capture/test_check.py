@@ -1,4 +1,4 @@
-"""Queries and keys that do not give the attention's own output or weights are noticed."""
+"""Captured queries and keys are refused if they do not give the model's output or weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
-# Of a text this long some rows are compared, of 8 heads 32 each: all rows in one head at least.
+# In a text of this length the check samples 32 rows in each of 8 heads, so it covers each row in at
+# least one head.
 LONG, MANY_HEADS = 256, 8
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -38,7 +39,7 @@ def call(
     length: int = LENGTH,
     key_heads: int | None = None,
 ) -> AttentionCall:
-    """An attention as torch's own function computes it."""
+    """Return a call of torch's scaled dot product attention."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(examples, count, length, WIDTH, generator=generator).to(dtype)
@@ -51,7 +52,7 @@ def call(
 
 
 def with_weights(given: AttentionCall) -> AttentionCall:
-    """The same as it is traced: with the weights that the model's softmax gave, and no output."""
+    """Return the call as tracing records it: with the model's weights and without an output."""
     assert given.query is not None
     assert given.key is not None
     logits = given.query.double() @ given.key.double().mT * WIDTH**-0.5
@@ -116,7 +117,7 @@ def test_parts_that_fit_into_memory_are_compared_as_all_are_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = call(examples=3, key_heads=2)
-    # So many weights at once: of 4 rows, of a head, of three heads, of an example, of two.
+    # The weights of 4 rows, a head, three heads, an example and two examples fit at once.
     for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(given)
@@ -152,13 +153,14 @@ def test_a_row_of_one_head_is_found_as_often_as_is_said() -> None:
         is_refused(replace(given, output=changed(given.output, (0, row, row % MANY_HEADS), 0.1)))
         for row in range(LONG)
     ]
-    # 32 of 256 rows of each head: of 256 changes 32 are found, give or take four deviations.
+    # 32 of 256 rows of each head are compared, so 32 of 256 changes are found, plus or minus four
+    # standard deviations.
     assert 11 <= sum(found) <= 53
 
 
 def test_the_same_rows_are_compared_again_and_no_generator_of_torch_moves() -> None:
     given = call(heads=1, length=10 * LONG)
-    # More rows than are not compared: found for certain.
+    # More rows are wrong than the check omits, so it must find one.
     half = replace(given, output=changed(given.output, (0, slice(0, 9 * LONG)), 0.1))
     wrong = [
         replace(given, output=changed(given.output, (0, row), 0.1)) for row in range(0, 2560, 40)
@@ -175,7 +177,7 @@ def test_outputs_may_differ_by_rounding_alone(dtype: torch.dtype) -> None:
     given = call(dtype)
     assert given.output is not None
     assert not is_refused(given)
-    # The last bit of any number may be another.
+    # The last bit of any number may differ.
     unit = torch.finfo(dtype).eps / 2
     assert not is_refused(replace(given, output=given.output * (1 + unit)))
     by = {torch.float16: 0.03, torch.bfloat16: 0.25}.get(dtype, 3e-4)

@@ -1,4 +1,4 @@
-"""One forward's attention, collected from modules that compute it by themselves."""
+"""The attention of one forward, collected from modules that compute it themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADS, LENGTH, WIDTH = 3, 5, 4
 
 
 class ChangedAttention(nn.Module):
-    """Attention that changes the logits of one head by a way around torch's functions."""
+    """Attention that changes the logits of one head without torch's functions."""
 
     def __init__(self, head: int | None) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class ChangedAttention(nn.Module):
         vectors = self.project(tokens).unflatten(-1, (HEADS, WIDTH)).transpose(1, 2)
         logits = torch.matmul(vectors, vectors.transpose(2, 3))
         if self._head is not None:
-            # The same memory, in an array that torch's functions do not see.
+            # The array shares the tensor's memory, but torch's functions do not see it.
             logits.detach().numpy()[:, self._head, :, 0] += 1.0
         weights = torch.softmax(logits, dim=-1)
         return torch.matmul(weights, vectors).mean(dim=1)
@@ -45,7 +45,7 @@ class Model(nn.Module):
 
 
 def layers_known_by_weights_alone(head: int | None) -> list[int]:
-    """Layers whose queries and keys were found not to give the weights of the model."""
+    """Return the layers whose queries and keys were found not to give the model's weights."""
     torch.manual_seed(0)
     model = Model(head)
     collector = Collector(

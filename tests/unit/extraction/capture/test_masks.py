@@ -1,4 +1,4 @@
-"""What attention functions are given, against the masks that transformers makes of the same."""
+"""Masks read from the arguments of attention functions equal those that transformers makes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call(implementation: str, mask: torch.Tensor | None = None, **options: Any) 
 
 
 def flags_of(mask: Mask | None, length: int = LENGTH) -> torch.Tensor:
-    """(queries, keys)."""
+    """Return the mask as booleans of shape (queries, keys)."""
     if mask is None:
         return torch.ones(length, length, dtype=torch.bool)
     return mask.allowed(0, slice(0, length), slice(0, length)).cpu()
@@ -40,7 +40,7 @@ def transformers_own(function: Any) -> torch.Tensor:
 def test_the_same_mask_is_read_again_where_another_layer_is_causal(
     order: tuple[bool, bool],
 ) -> None:
-    # No mask, and the same positions: only the flag tells the two layers apart.
+    # The masks and positions are the same. Only the flag distinguishes the two layers.
     reader, positions = MaskReader(), [Positions(None, None)]
     expected = {True: transformers_own(causal_mask_function), False: flags_of(None)}
     for causal in (*order, *order):

@@ -1,4 +1,4 @@
-"""What is free, what keeping takes, and the error where it does not fit."""
+"""Free memory, the memory that a capture needs, and the error if it does not fit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_the_system_could_give_is_free(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("group", "expected"),
     [
-        # A container of its own: it sees its group as the top.
+        # A container with its own group, which it sees as the root.
         (
             {
                 "proc/self/cgroup": "0::/\n",
@@ -53,7 +53,7 @@ def test_what_the_system_could_give_is_free(tmp_path: Path) -> None:
             },
             2_500_000,
         ),
-        # Bound by a group around it.
+        # Limited by the parent group.
         (
             {
                 "proc/self/cgroup": "0::/user/job\n",
@@ -64,7 +64,7 @@ def test_what_the_system_could_give_is_free(tmp_path: Path) -> None:
             },
             100,
         ),
-        # Version 1, without a limit there, then with one.
+        # Version 1, first without a limit, then with one.
         (
             {
                 "proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/box\n0::/\n",
@@ -123,7 +123,7 @@ def layers(
     dtype: torch.dtype = torch.float32,
     device: torch.device = CPU,
 ) -> list[LayerSize]:
-    """Of a model as Llama 3 8B: 32 heads that share 8 key heads of 128 dimensions."""
+    """Return sizes like those of Llama 3 8B: 32 heads that share 8 key heads of 128 dimensions."""
     return [
         LayerSize(number, 32, 8, 128, ((tokens, tokens),), dtype, device) for number in range(count)
     ]
@@ -172,7 +172,7 @@ def test_free_is_what_the_disk_of_a_folder_has_left(tmp_path: Path) -> None:
     free = free_disk(tmp_path)
     assert free is not None
     assert free > 0
-    # Also of one that is yet to be made.
+    # Also for a folder that does not exist yet.
     assert free_disk(tmp_path / "no" / "such") is not None
 
 
@@ -195,7 +195,7 @@ def test_layers_on_several_devices_are_counted_where_they_are() -> None:
     assert "on cuda:1" in error_of(
         mixed, CaptureOptions(), {CUDA: each[CUDA], other: each[CUDA] - 1}
     )
-    # The device that lacks most is named.
+    # The error names the device that lacks most.
     assert "on cuda:0" in error_of(
         mixed, CaptureOptions(), {CUDA: each[CUDA] - 2, other: each[CUDA] - 1}
     )
