@@ -21,42 +21,42 @@ FIXTURE = Path(__file__).parents[2] / "fixtures" / "atlas.json"
 
 
 def fixture() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
-    return found
+    data: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
+    return data
 
 
 class FixtureRoles:
     """The roles of the fixture, with the interface of `Roles`."""
 
-    def __init__(self, read: dict[str, Any]) -> None:
-        self._stack = read["description"]["stacks"][0]
-        self._roles = read["values"]["table"]["roles"]
-        self.definitions = {each["name"]: each["definition"] for each in self._stack["roles"]}
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._stack = data["description"]["stacks"][0]
+        self._roles = data["values"]["table"]["roles"]
+        self.definitions = {entry["name"]: entry["definition"] for entry in self._stack["roles"]}
         self.margin, self.level = self._stack["margin"], self._stack["level"]
 
     def of(self, layer: int, head: int) -> list[Role]:
-        at = self._stack["layers"].index(layer)
+        index = self._stack["layers"].index(layer)
         names = list(self.definitions)
-        found = []
-        for each in self._roles[at][head]:
-            numbers = {name: each[name] for name in each if name not in ("role", "p")}
-            found.append(Role(name=names[each["role"]], p_value=each["p"], **numbers))
-        return found
+        roles = []
+        for role_data in self._roles[index][head]:
+            numbers = {name: role_data[name] for name in role_data if name not in ("role", "p")}
+            roles.append(Role(name=names[role_data["role"]], p_value=role_data["p"], **numbers))
+        return roles
 
 
 class FixtureStack:
     """The stack of the fixture, with the interface of `StackStatistics`."""
 
-    def __init__(self, read: dict[str, Any]) -> None:
-        self._values, self._stack = read["values"], read["description"]["stacks"][0]
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._values, self._stack = data["values"], data["description"]["stacks"][0]
         self.name, self.causal = self._stack["name"], self._stack["causal"]
         self.one_text = self._stack["same_tokens"]
         self.layers = tuple(self._stack["layers"])
         self.heads_per_layer = tuple(self._stack["heads_per_layer"])
         self.offset_labels = tuple(self._stack["offsets"])
-        self.score_names = tuple(each["name"] for each in self._stack["statistics"])
-        self.class_systems = tuple(each["name"] for each in self._stack["classes"])
-        self._roles = FixtureRoles(read)
+        self.score_names = tuple(entry["name"] for entry in self._stack["statistics"])
+        self.class_systems = tuple(entry["name"] for entry in self._stack["classes"])
+        self._roles = FixtureRoles(data)
 
     def num_heads(self, layer: int) -> int:
         count: int = self.heads_per_layer[self.layers.index(layer)]
@@ -109,12 +109,12 @@ class FixtureStack:
 
     def text_tokens(self, text: int, side: str = "key") -> Any:
         assert side in ("key", "query")
-        kept = self._values["kept"]
-        at, tokens = kept["numbers"].index(text), kept["queries"]
+        stored = self._values["kept"]
+        index, tokens = stored["numbers"].index(text), stored["queries"]
         return (
-            tuple(tokens["positions"][at]),
-            tuple(kept["vocabulary"][place] for place in tokens["tokens"][at]),
-            np.array([system[at] for system in tokens["classes"]], np.int32),
+            tuple(tokens["positions"][index]),
+            tuple(stored["vocabulary"][entry] for entry in tokens["tokens"][index]),
+            np.array([system[index] for system in tokens["classes"]], np.int32),
         )
 
 
@@ -122,11 +122,15 @@ class FixtureStatistics:
     """The statistics of the fixture, with the interface of `HeadStatistics`."""
 
     def __init__(self) -> None:
-        read = fixture()
-        told = read["description"]
-        self.model, self.texts, self.tokens = told["model"], told["texts"], told["tokens"]
-        self.num_skipped, self.notes = told["num_skipped"], told["notes"]
-        self._stack = FixtureStack(read)
+        data = fixture()
+        description = data["description"]
+        self.model, self.texts, self.tokens = (
+            description["model"],
+            description["texts"],
+            description["tokens"],
+        )
+        self.num_skipped, self.notes = description["num_skipped"], description["notes"]
+        self._stack = FixtureStack(data)
         self.stack_names = (self._stack.name,)
 
     def stack(self, name: str) -> FixtureStack:
@@ -141,14 +145,14 @@ def fixture_statistics() -> HeadStatistics:
 def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3) -> AttentionRecord:
     """Return a causal record of random queries and keys."""
     queries, keys = 3 * vectors(2, layers, heads, length, 4, seed=number)
-    tokens = Tokens.of([f"·w{(number * 7 + place) % 5}" for place in range(length)])
+    tokens = Tokens.of([f"·w{(number * 7 + position) % 5}" for position in range(length)])
     return AttentionRecord.from_qk(queries, keys, tokens, causal=True, model="made")
 
 
 def cross_record(number: int, queries: int = 4, keys: int = 6) -> AttentionRecord:
     """Return a record of self-attention and of cross-attention to other tokens."""
-    own = Tokens.of([f"·d{place}" for place in range(queries)])
-    others = Tokens.of([f"·e{place}" for place in range(keys)])
+    query_tokens = Tokens.of([f"·d{position}" for position in range(queries)])
+    key_tokens = Tokens.of([f"·e{position}" for position in range(keys)])
     cross = QueryKeyAttention(
         vectors(2, queries, 4, seed=number), vectors(2, keys, 4, seed=number + 9), 1.0
     )
@@ -156,8 +160,8 @@ def cross_record(number: int, queries: int = 4, keys: int = 6) -> AttentionRecor
         vectors(2, queries, 4, seed=number + 20), vectors(2, queries, 4, seed=number + 30), 1.0
     )
     stacks = {
-        "decoder": AttentionStack("decoder", {0: self_attention}, own),
-        "cross": AttentionStack("cross", {0: cross}, own, others),
+        "decoder": AttentionStack("decoder", {0: self_attention}, query_tokens),
+        "cross": AttentionStack("cross", {0: cross}, query_tokens, key_tokens),
     }
     return AttentionRecord(stacks, model="made")
 

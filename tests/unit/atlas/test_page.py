@@ -27,14 +27,16 @@ def unpacked(text: str) -> bytes:
 
 def test_the_page_of_the_fixture_is_as_both_sides_read_it() -> None:
     data = data_of(make_atlas_page(fixture_statistics(), STATE))
-    wanted = fixture()
-    [found], [stack] = data["atlas"]["stacks"], wanted["page"]["stacks"]
-    assert set(found) == set(stack)
+    expected = fixture()
+    [actual], [stack] = data["atlas"]["stacks"], expected["page"]["stacks"]
+    assert set(actual) == set(stack)
     for name in ("table", "texts"):
-        same_up_to_rounding(json.loads(unpacked(found[name])), json.loads(unpacked(stack[name])))
-    for one, other in zip(found["edges"], stack["edges"], strict=True):
-        same_up_to_rounding(json.loads(unpacked(one)), json.loads(unpacked(other)))
-    for layer, profiles in zip(found["offsets"], wanted["values"]["offsets"], strict=True):
+        same_up_to_rounding(json.loads(unpacked(actual[name])), json.loads(unpacked(stack[name])))
+    for actual_edges, expected_edges in zip(actual["edges"], stack["edges"], strict=True):
+        same_up_to_rounding(
+            json.loads(unpacked(actual_edges)), json.loads(unpacked(expected_edges))
+        )
+    for layer, profiles in zip(actual["offsets"], expected["values"]["offsets"], strict=True):
         codes = np.frombuffer(unpacked(layer["data"]), np.uint8).reshape(len(profiles), -1)
         maxima = np.array(layer["maximum"])[:, None]
         weights = np.where(codes == 0, np.nan, maxima * ((codes - 1.0) / 254) ** 2)
@@ -79,18 +81,18 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     assert max(np.bincount(edges["head"])) == fewer["sampled"]
 
 
-def test_a_page_that_cannot_be_small_enough_says_what_would_do() -> None:
+def test_a_page_that_cannot_be_small_enough_names_the_needed_size() -> None:
     view = AtlasView(made_statistics())
     with pytest.raises(ValueError, match=r"max_mb=0\.01 is too small for any page"):
         view.to_html(max_mb=0.01)
-    least = len(make_atlas_page(view.statistics, view.state, max_bytes=None).encode())
+    min_bytes = len(make_atlas_page(view.statistics, view.state, max_bytes=None).encode())
     with pytest.raises(
         ValueError, match=r"the page of 6 heads needs .* MB without any edges, .* max_mb"
     ):
-        view.to_html(max_mb=(least - 4_000) / 1e6)
-    for wrong in (0, -1, float("nan")):
+        view.to_html(max_mb=(min_bytes - 4_000) / 1e6)
+    for invalid in (0, -1, float("nan")):
         with pytest.raises(ValueError, match="max_mb"):
-            view.to_html(max_mb=wrong)
+            view.to_html(max_mb=invalid)
     with pytest.raises(TypeError, match="max_mb must be a number"):
         view.to_html(max_mb="5")  # type: ignore[arg-type]
 
@@ -105,7 +107,7 @@ def test_a_page_of_32_by_32_heads_has_less_than_5_mb() -> None:
     assert stack["sampled"] >= 10
 
 
-def test_a_table_stands_in_where_nothing_can_be_drawn() -> None:
+def test_a_table_replaces_a_view_that_cannot_be_drawn() -> None:
     statistics = HeadStatistics("<m>")
     before = np.eye(6, k=-1)
     before[0, 0] = 1

@@ -34,37 +34,37 @@ def inflated(data: bytes | None) -> Any:
 def whole(server: AtlasServer, name: str, **arguments: Any) -> Any:
     """Return the complete content of a reply that comes in parts."""
     first = server.reply(name, arguments)
-    asked = [arguments | {"part": part} for part in range(1, first.header["parts"])]
-    parts = [first.data or b"", *(server.reply(name, each).data or b"" for each in asked)]
-    assert all(len(each) <= MAX_REPLY_BYTES for each in parts)
+    requests = [arguments | {"part": part} for part in range(1, first.header["parts"])]
+    parts = [first.data or b"", *(server.reply(name, request).data or b"" for request in requests)]
+    assert all(len(request) <= MAX_REPLY_BYTES for request in parts)
     return inflated(b"".join(parts))
 
 
-def same_up_to_rounding(got: Any, wanted: Any) -> None:
+def same_up_to_rounding(actual: Any, expected: Any) -> None:
     """Assert that two JSON values are equal, with numbers in single precision."""
-    if isinstance(wanted, Mapping):
-        assert set(got) == set(wanted)
-        for name in wanted:
-            same_up_to_rounding(got[name], wanted[name])
-    elif isinstance(wanted, list):
-        assert len(got) == len(wanted)
-        for one, other in zip(got, wanted, strict=True):
+    if isinstance(expected, Mapping):
+        assert set(actual) == set(expected)
+        for name in expected:
+            same_up_to_rounding(actual[name], expected[name])
+    elif isinstance(expected, list):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             same_up_to_rounding(one, other)
-    elif isinstance(wanted, float):
-        assert got == pytest.approx(wanted, rel=1e-4)
+    elif isinstance(expected, float):
+        assert actual == pytest.approx(expected, rel=1e-4)
     else:
-        assert got == wanted
+        assert actual == expected
 
 
 def test_the_fixture_is_described() -> None:
     server = AtlasServer(fixture_statistics())
     described = json.loads(json.dumps(server.reply("describe", {}).header))
-    wanted = fixture()["description"]
-    for told in (described, wanted):
-        for each in told["stacks"][0]["statistics"]:
+    expected = fixture()["description"]
+    for description in (described, expected):
+        for statistic in description["stacks"][0]["statistics"]:
             # Python and TypeScript define statistics in different words.
-            assert each.pop("definition")
-    assert described == wanted
+            assert statistic.pop("definition")
+    assert described == expected
 
 
 @pytest.mark.parametrize("name", ["statistics", "texts", "offsets", "classes", "edges"])
@@ -97,22 +97,22 @@ def test_edges_are_weights_of_their_texts_with_the_tokens_around_them() -> None:
                 assert as_weights(record, layer, head)[query, key] == pytest.approx(
                     weight, rel=1e-3
                 )
-                at = texts["numbers"].index(text)
-                positions = texts["queries"]["positions"][at]
+                index = texts["numbers"].index(text)
+                positions = texts["queries"]["positions"][index]
                 for end in (query, key):
-                    entry = texts["queries"]["tokens"][at][positions.index(end)]
+                    entry = texts["queries"]["tokens"][index][positions.index(end)]
                     assert texts["vocabulary"][entry] == record.stack().query_tokens[end]
         strongest = edges["strongest"]
         for head in range(3):
-            some = [
+            weights = [
                 w for w, h in zip(strongest["weight"], strongest["head"], strict=True) if h == head
             ]
-            assert some == sorted(some, reverse=True)
+            assert weights == sorted(weights, reverse=True)
 
 
 def test_cross_attention_has_tokens_of_both_sides() -> None:
     server = AtlasServer(cross_statistics())
-    stacks = {each["name"]: each for each in server.reply("describe", {}).header["stacks"]}
+    stacks = {stack["name"]: stack for stack in server.reply("describe", {}).header["stacks"]}
     assert stacks["decoder"]["same_tokens"]
     assert not stacks["cross"]["same_tokens"]
     texts = whole(server, "texts", stack="cross")
@@ -160,9 +160,7 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),
     ],
 )
-def test_what_cannot_be_answered_is_refused(
-    name: str, arguments: dict[str, Any], message: str
-) -> None:
+def test_invalid_requests_are_refused(name: str, arguments: dict[str, Any], message: str) -> None:
     server = AtlasServer(made_statistics())
     with pytest.raises((IndexError, KeyError, TypeError, ValueError), match=message):
         server.reply(name, arguments)

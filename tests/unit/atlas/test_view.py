@@ -27,7 +27,7 @@ def test_statistics_are_shown() -> None:
     assert "HeadStatistics" in repr(view)
 
 
-def test_everything_can_be_said_at_once() -> None:
+def test_every_state_can_be_set_at_once() -> None:
     chosen: dict[str, Any] = {
         "stack": "cross",
         "layer": 0,
@@ -70,11 +70,11 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str)
         AtlasView(made_statistics(), **{name: value})
 
 
-def test_what_is_no_statistics_is_refused() -> None:
-    given: Any
-    for given in (None, causal_record(0), [causal_record(0)], "statistics.safetensors"):
+def test_other_types_than_statistics_are_refused() -> None:
+    invalid: Any
+    for invalid in (None, causal_record(0), [causal_record(0)], "statistics.safetensors"):
         with pytest.raises(TypeError, match="statistics must be a HeadStatistics"):
-            AtlasView(given)
+            AtlasView(invalid)
     with pytest.raises(TypeError, match="AtlasView has no argument 'token'; it takes color"):
         AtlasView(made_statistics(), token=3)
     with pytest.raises(TypeError, match=r"model is a HeadStatistics, .*\. Omit texts, keep_edges"):
@@ -83,26 +83,26 @@ def test_what_is_no_statistics_is_refused() -> None:
         AtlasView(av.HeadStatistics())
 
 
-def test_places_are_taken_as_people_say_them() -> None:
+def test_layers_and_heads_can_be_negative_or_text() -> None:
     view = AtlasView(made_statistics(), layer=-1, heads="all")
     assert (view.layer, view.heads) == (1, [0, 1, 2])
     view.heads = [-1]
     assert view.heads == [2]
 
 
-def test_another_stack_moves_what_does_not_fit() -> None:
+def test_another_stack_replaces_invalid_state() -> None:
     view = AtlasView(cross_statistics(), stack="decoder", heads=[1])
     view.stack = "cross"
     assert (view.stack, view.layer, view.heads) == ("cross", 0, [1])
 
 
-def test_an_atlas_that_nothing_holds_is_freed() -> None:
+def test_an_atlas_without_references_is_freed() -> None:
     view = AtlasView(made_statistics())
-    held = weakref.ref(view)
+    view_ref = weakref.ref(view)
     view.close()
     del view
     gc.collect()
-    assert held() is None
+    assert view_ref() is None
 
 
 def test_saved_files_are_pages(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_one_call_measures_and_shows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("options", "error", "message"),
     [
         ({"texts": None}, TypeError, "texts is missing"),
         ({"edges": 100}, traitlets.TraitError, "edges=100: expected any of"),
@@ -145,8 +145,8 @@ def test_one_call_measures_and_shows() -> None:
     ],
 )
 def test_calls_that_do_not_fit_are_refused(
-    given: dict[str, Any], error: type[Exception], message: str
+    options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     model, tokenizer = av.demos.load("decoder")
     with pytest.raises(error, match=message):
-        show_atlas_view(model, **{"texts": MODEL_TEXTS, "tokenizer": tokenizer} | given)
+        show_atlas_view(model, **{"texts": MODEL_TEXTS, "tokenizer": tokenizer} | options)

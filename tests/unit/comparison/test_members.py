@@ -30,41 +30,45 @@ def hand_worked() -> av.Comparison:
 
 
 def test_the_difference_of_three_tokens_and_four_by_hand() -> None:
-    found = hand_worked().difference.stack()
-    assert (found.signed, found.measure, found.normalized) == (True, "difference", False)
-    wanted: list[list[float]] = [
+    difference = hand_worked().difference.stack()
+    assert (difference.signed, difference.measure, difference.normalized) == (
+        True,
+        "difference",
+        False,
+    )
+    expected: list[list[float]] = [
         [0, 0, 0, 0],
         [-0.25, 0.25, 0, 0],
         [0, 0, 0, 0],
         [-0.125, 0.25, 0.125, -0.25],
     ]
-    assert np.allclose(found.weights(layer=0, head=0), wanted, atol=1e-7)
-    allowed = found.allowed(layer=0, head=0)
+    assert np.allclose(difference.weights(layer=0, head=0), expected, atol=1e-7)
+    allowed = difference.allowed(layer=0, head=0)
     assert not allowed[2].any()
     # A key that only one member has counts if this member's query may see it.
     assert allowed[3].all()
-    assert found.maximum == 0.25
+    assert difference.maximum == 0.25
 
 
 def test_members_and_differences_are_stacks_of_one_record() -> None:
     comparison = hand_worked()
-    found = comparison.record()
-    assert list(found.stacks) == ["self: before", "self: after", "self: after − before"]
-    for name, of in (
+    record = comparison.record()
+    assert list(record.stacks) == ["self: before", "self: after", "self: after − before"]
+    for name, source in (
         ("self: before", comparison.a),
         ("self: after", comparison.b),
         ("self: after − before", comparison.difference),
     ):
-        stack, own = found.stack(name), of.stack()
+        stack, own = record.stack(name), source.stack()
         assert np.array_equal(stack.weights(layer=0, head=0), own.weights(layer=0, head=0))
         assert (stack.signed, stack.normalized) == (own.signed, own.normalized)
     # A member has its own tokens. A unit that it lacks is named after the tokens of the others.
-    assert [stack.query_tokens.text for stack in found.stacks.values()] == [
+    assert [stack.query_tokens.text for stack in record.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
         ("she", "·was", "·very", "·tired"),
         ("he→she", "·was", "+·very", "·tired"),
     ]
-    assert set(comparison.notes) <= set(found.notes)
+    assert set(comparison.notes) <= set(record.notes)
     described = comparison.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == {
         "names": NAMES,
@@ -80,22 +84,24 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
     }
 
 
-def test_a_difference_of_nothing_is_zero_and_turns_its_sign_with_the_order() -> None:
+def test_the_difference_of_equal_records_is_zero_and_the_order_sets_the_sign() -> None:
     words = [f" w{number}" for number in range(9)]
     a, b = random_record(0, words), random_record(1, [*words[:4], " more", *words[4:]])
-    nothing, there, back = av.compare(a, a), av.compare(a, b), av.compare(b, a)
+    nothing, forward, backward = av.compare(a, a), av.compare(a, b), av.compare(b, a)
     assert len(nothing.to_pandas()) == 0
     for layer in (0, 1):
         assert not nothing.distance()[layer].any()
-        assert np.array_equal(there.distance()[layer], back.distance()[layer])
+        assert np.array_equal(forward.distance()[layer], backward.distance()[layer])
         assert not nothing.difference.stack().weights(layer=layer).any()
-        ahead, behind = (each.difference.stack().weights(layer=layer) for each in (there, back))
-        assert np.abs(ahead).max() > 0.1
-        assert np.array_equal(ahead, -behind)
+        positive, negative = (
+            comparison.difference.stack().weights(layer=layer) for comparison in (forward, backward)
+        )
+        assert np.abs(positive).max() > 0.1
+        assert np.array_equal(positive, -negative)
         # Rows sum to zero, because what one key gains another loses. The error of each of both sums
         # is one rounding for each key and four of a quotient, and their sum here rounds as often.
-        keys = ahead.shape[-1]
-        assert np.abs(ahead.sum(-1)).max() < (3 * keys + 8) * UNIT
+        keys = positive.shape[-1]
+        assert np.abs(positive.sum(-1)).max() < (3 * keys + 8) * UNIT
 
 
 def test_long_texts_are_sampled_and_say_so() -> None:
@@ -105,7 +111,7 @@ def test_long_texts_are_sampled_and_say_so() -> None:
     stack = comparison.describe()["stacks"]["self"]
     assert stack["sampled"] == 64
     assert stack["distances"][1][0] == comparison.distance(max_queries=64)[0].tolist()
-    assert all(each > 0 for each in stack["rounding"][1][0])
+    assert all(error > 0 for error in stack["rounding"][1][0])
 
 
 def test_checkpoints_are_compared_with_the_first() -> None:
@@ -124,7 +130,9 @@ def test_checkpoints_are_compared_with_the_first() -> None:
         assert comparison.pair(number).names == ("0", str(number))
         for one, other in zip(comparison.pair(number).distance(), two.distance(), strict=True):
             assert np.array_equal(one, other)
-        assert described["distances"][number] == [each.tolist() for each in two.distance()]
+        assert described["distances"][number] == [
+            distances.tolist() for distances in two.distance()
+        ]
         assert np.array_equal(
             comparison.record().stack(f"self: {number} − 0").weights(layer=1),
             two.difference.stack().weights(layer=1),
@@ -169,29 +177,29 @@ def test_several_texts_on_common_units() -> None:
         Tokens.of([" so", "[", " he", " sat", " un", "der", " it", " now"]),
         Tokens.of(["[", " he", " un", "der", " it", " now", " too"]),
     ]
-    found = on_common_units([align_tokens(a, other) for other in others])
-    assert common_tokens(found).text == (
+    alignments = on_common_units([align_tokens(a, other) for other in others])
+    assert common_tokens(alignments).text == (
         *("+·so", "[", "·he→·she", "−·sat"),
         *("·un→·under", "−der", "·it", "+·now", "+·too"),
     )
-    for each, other in zip(found, others, strict=True):
-        assert len(each) == 9
-        assert each.a_ends.tolist() == found[0].a_ends.tolist()
-        assert each.a_lengths.sum() == len(a)
-        assert each.b_lengths.sum() == len(other)
+    for alignment, other in zip(alignments, others, strict=True):
+        assert len(alignment) == 9
+        assert alignment.a_ends.tolist() == alignments[0].a_ends.tolist()
+        assert alignment.a_lengths.sum() == len(a)
+        assert alignment.b_lengths.sum() == len(other)
     # With two tokenizers: the finest units that all share.
-    whole = on_common_units(
+    finest = on_common_units(
         [
             align_tokens(Tokens.of([" un", "der", " it"]), Tokens.of(text))
             for text in ([" under", " it"], [" un", "der", " i", "t"])
         ]
     )
-    assert common_tokens(whole).text == ("·under", "·it")
-    assert [each.b_lengths.tolist() for each in whole] == [[1, 1], [2, 2]]
+    assert common_tokens(finest).text == ("·under", "·it")
+    assert [alignment.b_lengths.tolist() for alignment in finest] == [[1, 1], [2, 2]]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_three_random_texts_are_each_whole(seed: int) -> None:
+def test_random_texts_keep_all_their_weights(seed: int) -> None:
     generator = np.random.default_rng(seed)
     letters = [f" {letter}" for letter in "abcd"]
     texts = [
@@ -200,15 +208,15 @@ def test_three_random_texts_are_each_whole(seed: int) -> None:
     records = [random_record(number, text) for number, text in enumerate(texts)]
     comparison = av.compare(records)
     units = len(comparison.a.tokens)
-    for member, given in zip(comparison.members, records, strict=True):
-        weights, own = (each.stack().weights(layer=1, head=1) for each in (member, given))
+    for member, original in zip(comparison.members, records, strict=True):
+        weights, own = (record.stack().weights(layer=1, head=1) for record in (member, original))
         assert weights.shape == (units, units)
-        there = np.flatnonzero(weights.any(axis=1))
-        assert len(there) == len(own)
-        assert np.allclose(weights[np.ix_(there, there)], own, atol=1e-6)
+        present = np.flatnonzero(weights.any(axis=1))
+        assert len(present) == len(own)
+        assert np.allclose(weights[np.ix_(present, present)], own, atol=1e-6)
 
 
-def test_pictures_of_both_are_there() -> None:
+def test_images_of_both_members_are_kept() -> None:
     grid = PatchGrid(image=0, start=1, rows=1, columns=2)
     tokens = Tokens.of(["[CLS]", "[1]", "[2]"], special=[True, False, False])
     tokens = Tokens(**{**vars(tokens), "grids": (grid,)})
@@ -216,13 +224,13 @@ def test_pictures_of_both_are_there() -> None:
     records = [
         av.AttentionRecord.from_weights([[THREE]], tokens, images=[image]) for image in images
     ]
-    found = av.compare(*records).record()
-    assert [int(image.max()) for image in found.images] == [0, 255]
-    assert [stack.query_tokens.grids[0].image for stack in found.stacks.values()] == [0, 1, 0]
+    combined = av.compare(*records).record()
+    assert [int(image.max()) for image in combined.images] == [0, 255]
+    assert [stack.query_tokens.grids[0].image for stack in combined.stacks.values()] == [0, 1, 0]
     assert len(av.compare(records[0], records[0]).record().images) == 1
 
 
-def test_what_cannot_be_compared_is_refused_or_said() -> None:
+def test_records_that_cannot_be_compared_are_refused_or_noted() -> None:
     words = ["a", " b", " c"]
     a = random_record(0, words)
     signed = av.compare(a, random_record(1, words)).difference
@@ -231,12 +239,12 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
     with pytest.raises(ValueError, match="a and b have no token in common: 3 tokens such as 'a'"):
         av.compare(a, random_record(0, ["x", " y", " z", " q"]))
     # The fewest changes may miss a token that both have. This is no error.
-    passed = random_record(0, ["undo", " it", " or", " n", "ow"])
-    assert len(av.compare(random_record(0, ["un", "do", " it", " now"]), passed).notes) == 1
+    shifted = random_record(0, ["undo", " it", " or", " n", "ow"])
+    assert len(av.compare(random_record(0, ["un", "do", " it", " now"]), shifted).notes) == 1
     # The texts have equally many tokens, all replaced. They are compared by position, and a note
     # states it.
-    places = av.compare(a, random_record(0, ["x", " y", " z"]))
-    assert places.notes[1] == "No token of a is in b: tokens are compared by their places."
+    replaced = av.compare(a, random_record(0, ["x", " y", " z"]))
+    assert replaced.notes[1] == "No token of a is in b: tokens are compared by their places."
     grid = PatchGrid(image=0, start=0, rows=1, columns=3)
     patches = Tokens(
         text=("[1]", "[2]", "[3]"), special=(False,) * 3, sequence=(0,) * 3, grids=(grid,)
@@ -246,9 +254,9 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
     )
     with pytest.raises(ValueError, match=r"3 tokens such as 'a' and 3 patches such as '\[1\]'"):
         av.compare(record(THREE, words), image)
-    given = av.AttentionRecord.from_weights(a.to_numpy(), words)
-    assert "Of b only weights are known" in av.compare(a, given).notes[0]
-    assert "Of a only weights are known" in av.compare(given, a).notes[0]
+    weights_only = av.AttentionRecord.from_weights(a.to_numpy(), words)
+    assert "Of b only weights are known" in av.compare(a, weights_only).notes[0]
+    assert "Of a only weights are known" in av.compare(weights_only, a).notes[0]
 
 
 def test_words_against_tokens() -> None:
@@ -262,15 +270,15 @@ def test_words_against_tokens() -> None:
     for one, other in zip(merged.distance(), both.distance(), strict=True):
         assert np.allclose(one, other, atol=1e-7)
     # Words that are merged further have the weights of their tokens, summed and averaged once.
-    again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
+    merged_again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
     whole = a.stack().weights(layer=0, head=0).astype(float)
-    wanted = [
+    expected = [
         [part[:, :2].sum(1).mean(), part[:, 2:].sum(1).mean()] for part in (whole[:2], whole[2:])
     ]
-    assert np.allclose(again.a.stack().weights(layer=0, head=0), wanted, atol=1e-6)
+    assert np.allclose(merged_again.a.stack().weights(layer=0, head=0), expected, atol=1e-6)
 
 
-def test_what_is_read_from_a_file_stays_known(tmp_path: Any) -> None:
+def test_mapped_files_are_kept(tmp_path: Any) -> None:
     words = ["a", " b", " c"]
     saved = av.load(random_record(0, words).save(tmp_path / "a.safetensors"))
     comparison = av.compare(saved, random_record(1, words))
@@ -278,13 +286,13 @@ def test_what_is_read_from_a_file_stays_known(tmp_path: Any) -> None:
     assert comparison.record().mapped_files == saved.mapped_files
     # Compared records can be saved, with tokens that only one of them has.
     longer = av.compare(saved, random_record(1, [*words, " d"]))
-    again = av.load(longer.a.save(tmp_path / "b.safetensors"))
-    assert np.array_equal(again.stack().weights(layer=0), longer.a.stack().weights(layer=0))
+    reloaded = av.load(longer.a.save(tmp_path / "b.safetensors"))
+    assert np.array_equal(reloaded.stack().weights(layer=0), longer.a.stack().weights(layer=0))
 
 
 def test_a_comparison_is_copied_and_pickled() -> None:
     comparison = hand_worked()
-    for again in (copy.deepcopy(comparison), pickle.loads(pickle.dumps(comparison))):  # noqa: S301
-        assert again.names == comparison.names
-        assert again.distance()[0].tolist() == comparison.distance()[0].tolist()
-        assert again.alignment()[0].text == comparison.alignment()[0].text
+    for copied in (copy.deepcopy(comparison), pickle.loads(pickle.dumps(comparison))):  # noqa: S301
+        assert copied.names == comparison.names
+        assert copied.distance()[0].tolist() == comparison.distance()[0].tolist()
+        assert copied.alignment()[0].text == comparison.alignment()[0].text

@@ -16,23 +16,23 @@ from attnviz.utils.arguments import (
 )
 
 
-@pytest.mark.parametrize("given", [3, np.int32(3), np.uint8(3), np.array(3)])
-def test_whole_numbers_of_any_library_are_taken(given: object) -> None:
-    number = whole_number("seed", given, 3, 3)
+@pytest.mark.parametrize("value", [3, np.int32(3), np.uint8(3), np.array(3)])
+def test_whole_numbers_of_any_library_are_accepted(value: object) -> None:
+    number = whole_number("seed", value, 3, 3)
     assert number == 3
     assert type(number) is int
-    assert whole_numbers("layers", [given, 0]) == (3, 0)
+    assert whole_numbers("layers", [value, 0]) == (3, 0)
 
 
-@pytest.mark.parametrize("given", [True, np.True_, 0.5, 3.0, "3", None, [3]])
-def test_what_is_not_a_whole_number_is_refused(given: object) -> None:
+@pytest.mark.parametrize("value", [True, np.True_, 0.5, 3.0, "3", None, [3]])
+def test_values_other_than_whole_numbers_are_refused(value: object) -> None:
     with pytest.raises(TypeError) as raised:
-        whole_number("seed", given, 0)
-    assert str(raised.value) == f"seed={given!r} must be a whole number"
+        whole_number("seed", value, 0)
+    assert str(raised.value) == f"seed={value!r} must be a whole number"
     with pytest.raises(TypeError) as raised:
-        whole_numbers("layers", [1, given])
+        whole_numbers("layers", [1, value])
     assert str(raised.value) == (
-        f"layers={[1, given]!r} must be a list of whole numbers, such as [0, 5]; {given!r} is not "
+        f"layers={[1, value]!r} must be a list of whole numbers, such as [0, 5]; {value!r} is not "
         "one"
     )
 
@@ -46,14 +46,14 @@ def test_numbers_outside_of_their_bounds_are_refused() -> None:
     assert whole_number("k", -(10**30)) == -(10**30)
 
 
-@pytest.mark.parametrize("given", ["01", b"01", 3, None])
-def test_what_is_not_a_list_of_numbers_is_refused(given: object) -> None:
+@pytest.mark.parametrize("value", ["01", b"01", 3, None])
+def test_values_other_than_lists_of_numbers_are_refused(value: object) -> None:
     with pytest.raises(TypeError) as raised:
-        whole_numbers("layers", given, hint="one a layer")
-    assert str(raised.value) == f"layers={given!r} must be a list of whole numbers, one a layer"
+        whole_numbers("layers", value, hint="one a layer")
+    assert str(raised.value) == f"layers={value!r} must be a list of whole numbers, one a layer"
 
 
-def test_slices_are_cut_to_what_there_is() -> None:
+def test_slices_are_cut_to_the_length() -> None:
     assert resolve_slice("rows", None, 7) == slice(0, 7)
     assert resolve_slice("rows", slice(-3, 99), 7) == slice(4, 7)
     assert resolve_slice("rows", slice(5, 2), 7) == slice(5, 5)
@@ -63,7 +63,7 @@ def test_slices_are_cut_to_what_there_is() -> None:
         resolve_slice("rows", slice(0, 7, 2), 7)
 
 
-def test_neighbours_are_named_by_their_ends() -> None:
+def test_consecutive_numbers_are_written_as_a_range() -> None:
     assert format_numbers([3, 4, 5]) == "3 to 5"
     assert format_numbers([3, 5]) == "3, 5"
     assert format_numbers([4]) == "4"

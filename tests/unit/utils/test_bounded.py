@@ -20,27 +20,27 @@ from attnviz.views.model import ModelView
 from unit.records import given_record, vectors, words
 
 
-def test_many_layers_are_read_at_once() -> None:
+def test_many_layers_are_read_quickly() -> None:
     # Comparing each layer with all others took more than a minute.
-    read = read_capture_options(layers=range(30_000)).layers
-    assert read == tuple(range(30_000))
+    layers = read_capture_options(layers=range(30_000)).layers
+    assert layers == tuple(range(30_000))
 
 
 ENDLESS: dict[str, Callable[[Any], object]] = {
-    "layers": lambda given: read_capture_options(layers=given),
-    "include_layers": lambda given: HeadView(given_record(), include_layers=given),
-    " layers|^layers": lambda given: given_record().only(given),
+    "layers": lambda value: read_capture_options(layers=value),
+    "include_layers": lambda value: HeadView(given_record(), include_layers=value),
+    " layers|^layers": lambda value: given_record().only(value),
 }
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-@pytest.mark.parametrize("given", [range(10**12), itertools.count(), itertools.repeat(0)], ids=repr)
-def test_numbers_without_end_are_refused(name: str, given: Any) -> None:
+@pytest.mark.parametrize("value", [range(10**12), itertools.count(), itertools.repeat(0)], ids=repr)
+def test_endless_numbers_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"^({name})=.*more than 100,000 numbers"):
-        ENDLESS[name](given)
+        ENDLESS[name](value)
 
 
-def test_entries_of_tokens_without_end_are_refused() -> None:
+def test_endless_tokens_are_refused() -> None:
     for name in ("special", "sequence", "ids", "words"):
         endless: dict[str, Any] = {name: itertools.repeat(0)}
         with pytest.raises(ValueError, match=name):
@@ -61,23 +61,23 @@ ODD = [
 
 @pytest.mark.parametrize("view", [HeadView, ModelView])
 def test_odd_values_of_a_trait_name_it(view: type[HeadView]) -> None:
-    shown = view(given_record())
+    instance = view(given_record())
     for name in (
         *("stack", "layer", "token", "key", "prediction", "combine", "orientation"),
         *("theme", "pair", "color_scale", "thumbnails", "include_heads", "leave_out"),
     ):
         if name not in view.state_names():
             continue
-        for odd in ODD:
-            before = getattr(shown, name)
-            said: str = name
+        for invalid in ODD:
+            before = getattr(instance, name)
+            message: str = name
             try:
-                setattr(shown, name, odd)
-                setattr(shown, name, before)
+                setattr(instance, name, invalid)
+                setattr(instance, name, before)
             except traitlets.TraitError as error:
-                said = str(error)
-            assert name in said, odd
-            assert len(said) < 1500
+                message = str(error)
+            assert name in message, invalid
+            assert len(message) < 1500
 
 
 def test_a_number_alone_in_an_array_is_a_number() -> None:
@@ -87,19 +87,19 @@ def test_a_number_alone_in_an_array_is_a_number() -> None:
     assert view.heads == [1, 0]
 
 
-def made(**options: Any) -> AttentionRecord:
+def record_with(**options: Any) -> AttentionRecord:
     vector = vectors(2, 5, 4)
     return AttentionRecord.from_qk([vector, vector], [vector, vector], words(5), **options)
 
 
 def test_numbers_by_layer_may_be_an_array() -> None:
-    for given in (np.array([0.5, 0.25]), torch.tensor([0.5, 0.25])):
-        stack, same = made(scale=given).stack(), made(scale=[0.5, 0.25]).stack()
+    for scale in (np.array([0.5, 0.25]), torch.tensor([0.5, 0.25])):
+        stack, same = record_with(scale=scale).stack(), record_with(scale=[0.5, 0.25]).stack()
         assert np.array_equal(stack.weights(layer=1, head=0), same.weights(layer=1, head=0))
     odd = {"scale": np.eye(2), "softcap": {}, "window": float("nan")}
     for name, value in [*odd.items(), ("scale", "x"), ("window", float("inf")), ("window", "x")]:
         with pytest.raises((TypeError, ValueError), match=rf"^{name}="):
-            made(**{name: value})
+            record_with(**{name: value})
 
 
 def test_tensors_of_other_kinds_are_read_or_refused_by_name() -> None:

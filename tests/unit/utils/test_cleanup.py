@@ -37,25 +37,25 @@ def restored(*steps: Callable[[], object], error: BaseException | None = None) -
 
 @pytest.mark.parametrize("error", [None, ValueError("block"), KeyboardInterrupt("block")])
 def test_steps_run_the_last_one_first(error: BaseException | None) -> None:
-    done: list[str] = []
+    calls: list[str] = []
     try:
-        restored(partial(done.append, "first"), partial(done.append, "second"), error=error)
+        restored(partial(calls.append, "first"), partial(calls.append, "second"), error=error)
     except BaseException as raised:  # noqa: BLE001
         assert raised is error  # noqa: PT017
-    assert list(dict.fromkeys(done)) == ["second", "first"]
+    assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 
 def test_an_interrupt_of_a_step_is_raised_when_all_are_done() -> None:
-    done: list[str] = []
-    last = interrupted_once(partial(done.append, "second"))
+    calls: list[str] = []
+    last = interrupted_once(partial(calls.append, "second"))
     with pytest.raises(KeyboardInterrupt, match="step"):
-        restored(partial(done.append, "first"), last)
-    assert list(dict.fromkeys(done)) == ["second", "first"]
+        restored(partial(calls.append, "first"), last)
+    assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 
 def test_an_exit_that_is_stopped_before_its_first_line() -> None:
     """Python can interrupt there. The second exit runs the steps that the first one left."""
-    done: list[str] = []
+    calls: list[str] = []
     stopped = iter([True])
 
     class Stopped(Cleanup):
@@ -65,19 +65,19 @@ def test_an_exit_that_is_stopped_before_its_first_line() -> None:
             super().__exit__(*raised)
 
     with pytest.raises(KeyboardInterrupt), Stopped() as undo, undo:
-        undo.add(partial(done.append, "done"))
-    assert set(done) == {"done"}
+        undo.add(partial(calls.append, "done"))
+    assert set(calls) == {"done"}
 
 
 def test_an_error_of_a_step_stops_no_other() -> None:
-    done: list[str] = []
+    calls: list[str] = []
 
     def fail() -> None:
         raise OSError("step")
 
     with pytest.raises(OSError, match="step"):
-        restored(partial(done.append, "done"), fail)
-    assert set(done) == {"done"}
+        restored(partial(calls.append, "done"), fail)
+    assert set(calls) == {"done"}
 
 
 class Switch:
@@ -96,21 +96,21 @@ class Switch:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_last_that_holds_a_change_takes_it_back(order: tuple[int, int]) -> None:
+def test_the_last_holder_of_a_change_undoes_it(order: tuple[int, int]) -> None:
     switch = Switch()
-    held = [Cleanup(), Cleanup()]
-    for each in held:
-        switch.change.hold(each)
+    cleanups = [Cleanup(), Cleanup()]
+    for cleanup in cleanups:
+        switch.change.hold(cleanup)
     assert switch.on
-    with held[order[0]]:
+    with cleanups[order[0]]:
         pass
     assert switch.on
-    with held[order[1]]:
+    with cleanups[order[1]]:
         pass
     assert not switch.on
 
 
-def test_a_change_that_was_stopped_is_held_by_nobody() -> None:
+def test_an_interrupted_change_has_no_holder() -> None:
     switch = Switch()
     switch.stops = 1
     with pytest.raises(KeyboardInterrupt), Cleanup() as undo, undo:
@@ -125,17 +125,17 @@ def test_a_change_that_was_stopped_is_held_by_nobody() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_finds_no_lock_held() -> None:
-    lock, held = fork_safe_lock(), threading.Event()
+    lock, locked = fork_safe_lock(), threading.Event()
 
     def hold() -> None:
         with lock:
-            held.set()
+            locked.set()
             # A fork waits for the thread that holds the lock, so no event can end this.
             time.sleep(0.2)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait()
+    locked.wait()
     child = os.fork()
     if child == 0:
         os._exit(0 if lock.acquire(timeout=5) else 1)

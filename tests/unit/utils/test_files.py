@@ -27,7 +27,7 @@ def umask(mask: int) -> Iterator[None]:
 
 
 @posix
-def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "target").write_bytes(b"before")
@@ -48,7 +48,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
 
 
 @posix
-def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+def test_paths_of_other_things_than_files_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
@@ -62,14 +62,14 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
-def test_the_mode_of_what_was_there_is_kept(mode: int, tmp_path: Path) -> None:
+def test_the_mode_of_a_replaced_file_is_kept(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
     path.chmod(mode)
     with umask(0o022), open_atomic(path) as (file, _):
         # The file has its mode before it has contents.
-        (beside,) = set(tmp_path.iterdir()) - {path}
-        assert stat.S_IMODE(beside.stat().st_mode) == mode
+        (temporary,) = set(tmp_path.iterdir()) - {path}
+        assert stat.S_IMODE(temporary.stat().st_mode) == mode
         file.write(b"after")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"after", mode)
 
@@ -87,7 +87,7 @@ def test_a_new_file_has_the_mode_that_the_umask_leaves(
 
 
 @posix
-def test_other_names_of_a_file_keep_what_it_was(tmp_path: Path) -> None:
+def test_hard_links_keep_the_old_contents(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
     os.link(path, tmp_path / "y")
@@ -117,7 +117,7 @@ def test_threads_that_write_to_one_path_replace_each_other(tmp_path: Path) -> No
 
 
 @posix
-def test_a_disk_without_room_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     import resource
 
     path = tmp_path / "x"
@@ -134,7 +134,7 @@ def test_a_disk_without_room_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_file_that_cannot_be_put_in_place_leaves_what_was_there(
+def test_a_failed_replacement_leaves_the_old_file(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Path, target: Path) -> None:
@@ -156,6 +156,6 @@ def test_the_longest_name_that_a_file_can_have(tmp_path: Path) -> None:
     path = tmp_path / ("é" * 127 + "x")
     write_atomic(path, b"one")
     write_atomic(path, b"two")
-    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"two"]
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"two"]
     with pytest.raises(OSError, match="cannot write path="):
         write_atomic(tmp_path / ("é" * 128), b"one")

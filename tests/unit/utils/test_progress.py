@@ -30,12 +30,12 @@ class Clock:
 class Bar:
     """A progress bar that records its calls."""
 
-    made: list[Bar]
+    instances: list[Bar]
 
     def __init__(self, **options: Any) -> None:
         self.total, self.desc, self.n = options["total"], options["desc"], options["initial"]
         self.closed = False
-        Bar.made.append(self)
+        Bar.instances.append(self)
 
     def update(self, more: float) -> None:
         self.n += more
@@ -45,21 +45,21 @@ class Bar:
 
 
 def test_a_bar_for_each_part_that_ends_with_it() -> None:
-    Bar.made = []
+    Bar.instances = []
     assert run_with_bar(counting({"first": 3, "second": 5}), "page", bar=Bar, after=0) == "done"
-    assert [(bar.desc, bar.n, bar.total) for bar in Bar.made] == [
+    assert [(bar.desc, bar.n, bar.total) for bar in Bar.instances] == [
         ("page: first", 3, 3),
         ("page: second", 5, 5),
     ]
-    assert all(bar.closed for bar in Bar.made)
+    assert all(bar.closed for bar in Bar.instances)
 
 
-def test_a_part_that_is_soon_over_makes_no_bar() -> None:
-    Bar.made = []
+def test_a_short_part_has_no_bar() -> None:
+    Bar.instances = []
     parts = {"short": 1, "long": 9}
     assert run_with_bar(counting(parts), "page", bar=Bar, after=3, clock=Clock()) == "done"
     # Each call of the clock advances it, so the long part gets its bar at the fourth step.
-    [bar] = Bar.made
+    [bar] = Bar.instances
     assert (bar.desc, bar.n, bar.total, bar.closed) == ("page: long", 9, 9, True)
 
 
@@ -68,10 +68,10 @@ def test_an_interrupt_closes_the_bar() -> None:
         yield Progress("first", 1, 2)
         raise KeyboardInterrupt
 
-    Bar.made = []
+    Bar.instances = []
     with pytest.raises(KeyboardInterrupt):
         run_with_bar(interrupted(), "page", bar=Bar, after=0)
-    assert Bar.made[0].closed
+    assert Bar.instances[0].closed
 
 
 def test_the_time_left_is_measured() -> None:
@@ -83,13 +83,13 @@ def test_the_time_left_is_measured() -> None:
     while not work.run_for(0):
         progress = work.progress
         assert progress is not None
-        done, left = progress.done, work.seconds_left
+        done, remaining = progress.done, work.seconds_left
         # One second for the clock's call after each step, and none between two requests.
-        assert left == 10 - done
+        assert remaining == 10 - done
     assert work.result == "done"
 
 
-def test_as_many_steps_as_there_is_time_for() -> None:
+def test_steps_run_until_the_time_is_over() -> None:
     work = Work(counting({"first": 10}), Clock())
     work.run_for(3)
     assert work.progress == Progress("first", 2, 10)

@@ -27,7 +27,7 @@ def number_of_a_new_thread() -> int:
         return pool.submit(torch.get_num_threads).result()
 
 
-def test_each_is_made_in_one_thread_and_in_order() -> None:
+def test_items_are_computed_in_one_thread_each_and_in_order() -> None:
     together = threading.Barrier(2, timeout=100)
 
     def make(number: int) -> tuple[int, int]:
@@ -42,15 +42,15 @@ def test_each_is_made_in_one_thread_and_in_order() -> None:
     assert number_of_a_new_thread() == 3
 
 
-def test_a_thread_that_starts_meanwhile_takes_the_usual_number() -> None:
+def test_other_threads_keep_the_usual_number() -> None:
     with torch_threads(1):
         assert (torch.get_num_threads(), number_of_a_new_thread()) == (1, 3)
     with ThreadPoolExecutor(1) as pool:
-        other = torch_threads(2)
+        second = torch_threads(2)
         with torch_threads(1):
-            pool.submit(other.__enter__).result()
+            pool.submit(second.__enter__).result()
         # The first to begin ends first. The last one restores the number from before both.
-        pool.submit(other.__exit__, None, None, None).result()
+        pool.submit(second.__exit__, None, None, None).result()
         assert pool.submit(torch.get_num_threads).result() == 3
     assert (torch.get_num_threads(), number_of_a_new_thread()) == (3, 3)
 
@@ -73,7 +73,7 @@ def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_what_goes_wrong_is_told_and_leaves_no_trace(count: int) -> None:
+def test_an_error_is_raised_and_the_number_of_threads_restored(count: int) -> None:
     def fail(number: int) -> int:
         raise ValueError(f"number {number}")
 
@@ -92,23 +92,23 @@ def name_and(number: int) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize(("count", "own"), [(0, True), (1, True), (2, False), (9, False)])
-def test_one_item_is_not_worth_a_thread(count: int, own: bool) -> None:
-    found = list(map_ahead(name_and, iter(range(count))))
-    assert [number for _, number in found] == list(range(count))
-    assert all((name == threading.current_thread().name) == own for name, _ in found)
+def test_one_item_needs_no_thread(count: int, own: bool) -> None:
+    results = list(map_ahead(name_and, iter(range(count))))
+    assert [number for _, number in results] == list(range(count))
+    assert all((name == threading.current_thread().name) == own for name, _ in results)
     assert torch.get_num_threads() == 3
 
 
 def test_items_are_taken_as_they_are_needed() -> None:
-    taken: list[int] = []
+    consumed: list[int] = []
 
     def items() -> Iterator[int]:
         for number in range(100):
-            taken.append(number)
+            consumed.append(number)
             yield number
 
     results = map_ahead(name_and, items())
     assert next(results)[1] == 0
-    assert len(taken) < 10
+    assert len(consumed) < 10
     results.close()  # type: ignore[attr-defined]
     assert torch.get_num_threads() == 3

@@ -51,24 +51,24 @@ def call(
     )
 
 
-def with_weights(given: AttentionCall) -> AttentionCall:
+def with_weights(original: AttentionCall) -> AttentionCall:
     """Return the call as tracing records it: with the model's weights and without an output."""
-    assert given.query is not None
-    assert given.key is not None
-    logits = given.query.double() @ given.key.double().mT * WIDTH**-0.5
-    weights = logits.softmax(dim=-1).to(given.query.dtype)
-    return replace(given, implementation="eager", value=None, output=None, weights=weights)
+    assert original.query is not None
+    assert original.key is not None
+    logits = original.query.double() @ original.key.double().mT * WIDTH**-0.5
+    weights = logits.softmax(dim=-1).to(original.query.dtype)
+    return replace(original, implementation="eager", value=None, output=None, weights=weights)
 
 
 def captured(
-    given: AttentionCall,
+    original: AttentionCall,
     *,
     unpadded: Sequence[Positions] | None = None,
     windows: bool = False,
 ) -> list[QueryKeyAttention | StoredWeights]:
-    found, _ = capture(
-        given,
-        unpadded or [Positions(None, None)] * given.num_examples,
+    attentions, _ = capture(
+        original,
+        unpadded or [Positions(None, None)] * original.num_examples,
         MaskReader(),
         Copier(CaptureOptions()),
         SelfCheck(),
@@ -76,7 +76,7 @@ def captured(
         turn=0,
         windows=windows,
     )
-    return found
+    return attentions
 
 
 def changed(tensor: torch.Tensor | None, at: Any, by: float) -> torch.Tensor:
@@ -86,9 +86,9 @@ def changed(tensor: torch.Tensor | None, at: Any, by: float) -> torch.Tensor:
     return tensor
 
 
-def is_refused(given: AttentionCall, **options: Any) -> bool:
+def is_refused(original: AttentionCall, **options: Any) -> bool:
     try:
-        captured(given, **options)
+        captured(original, **options)
     except NotImplementedError:
         return True
     return False
@@ -97,13 +97,13 @@ def is_refused(given: AttentionCall, **options: Any) -> bool:
 @pytest.mark.parametrize("key_heads", [1, 2, HEADS])
 @pytest.mark.parametrize("windows", [False, True])
 def test_every_row_of_every_head_and_window_is_compared(windows: bool, key_heads: int) -> None:
-    given = call(examples=3, key_heads=key_heads)
-    assert not is_refused(given, windows=windows)
+    correct = call(examples=3, key_heads=key_heads)
+    assert not is_refused(correct, windows=windows)
     for example in range(3):
         for head in range(HEADS):
             for row in range(LENGTH):
                 at = (example, row, head, row % WIDTH)
-                wrong = replace(given, output=changed(given.output, at, 1e-3))
+                wrong = replace(correct, output=changed(correct.output, at, 1e-3))
                 with pytest.raises(
                     NotImplementedError,
                     match=re.escape("layers.0.attention")
@@ -113,116 +113,123 @@ def test_every_row_of_every_head_and_window_is_compared(windows: bool, key_heads
                     captured(wrong, windows=windows)
 
 
-def test_parts_that_fit_into_memory_are_compared_as_all_are_at_once(
+def test_comparing_in_parts_finds_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = call(examples=3, key_heads=2)
+    correct = call(examples=3, key_heads=2)
     # The weights of 4 rows, a head, three heads, an example and two examples fit at once.
     for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
-        assert not is_refused(given)
+        assert not is_refused(correct)
         for at in [(0, 0, 0), (0, 3, 3), (1, 8, 1), (2, 8, 3)]:
-            assert is_refused(replace(given, output=changed(given.output, at, 1e-3)))
+            assert is_refused(replace(correct, output=changed(correct.output, at, 1e-3)))
 
 
 def test_padding_is_left_out() -> None:
-    given = call(examples=2)
-    assert given.query is not None
-    shown = torch.tensor([0, 2, 3, 4, 7])
-    unpadded = [Positions(None, None), Positions(shown, shown)]
+    correct = call(examples=2)
+    assert correct.query is not None
+    kept = torch.tensor([0, 2, 3, 4, 7])
+    unpadded = [Positions(None, None), Positions(kept, kept)]
     mask = torch.ones(2, 1, LENGTH, LENGTH, dtype=torch.bool)
     mask[1, ..., [1, 5, 6, 8]] = False
-    output = scaled_dot_product_attention(given.query, given.key, given.value, mask)  # type: ignore[arg-type]
-    padded = replace(given, mask=mask, output=output.transpose(1, 2))
+    output = scaled_dot_product_attention(correct.query, correct.key, correct.value, mask)  # type: ignore[arg-type]
+    padded = replace(correct, mask=mask, output=output.transpose(1, 2))
     assert not is_refused(padded, unpadded=unpadded)
     for row in range(LENGTH):
         wrong = replace(padded, output=changed(padded.output, (1, row, 2), 0.1))
-        assert is_refused(wrong, unpadded=unpadded) == (row in shown)
+        assert is_refused(wrong, unpadded=unpadded) == (row in kept)
 
 
 def test_a_row_that_is_wrong_in_all_heads_of_a_long_text_is_found() -> None:
-    given = call(heads=MANY_HEADS, length=LONG)
-    assert not is_refused(given)
+    correct = call(heads=MANY_HEADS, length=LONG)
+    assert not is_refused(correct)
     for row in range(0, LONG, 5):
-        assert is_refused(replace(given, output=changed(given.output, (0, row), 0.1)))
+        assert is_refused(replace(correct, output=changed(correct.output, (0, row), 0.1)))
 
 
-def test_a_row_of_one_head_is_found_as_often_as_is_said() -> None:
-    given = call(heads=MANY_HEADS, length=LONG)
-    found = [
-        is_refused(replace(given, output=changed(given.output, (0, row, row % MANY_HEADS), 0.1)))
+def test_a_wrong_row_of_one_head_is_found_with_the_documented_probability() -> None:
+    correct = call(heads=MANY_HEADS, length=LONG)
+    refused = [
+        is_refused(
+            replace(correct, output=changed(correct.output, (0, row, row % MANY_HEADS), 0.1))
+        )
         for row in range(LONG)
     ]
     # 32 of 256 rows of each head are compared, so 32 of 256 changes are found, plus or minus four
     # standard deviations.
-    assert 11 <= sum(found) <= 53
+    assert 11 <= sum(refused) <= 53
 
 
 def test_the_same_rows_are_compared_again_and_no_generator_of_torch_moves() -> None:
-    given = call(heads=1, length=10 * LONG)
+    correct = call(heads=1, length=10 * LONG)
     # More rows are wrong than the check omits, so it must find one.
-    half = replace(given, output=changed(given.output, (0, slice(0, 9 * LONG)), 0.1))
+    half = replace(correct, output=changed(correct.output, (0, slice(0, 9 * LONG)), 0.1))
     wrong = [
-        replace(given, output=changed(given.output, (0, row), 0.1)) for row in range(0, 2560, 40)
+        replace(correct, output=changed(correct.output, (0, row), 0.1))
+        for row in range(0, 2560, 40)
     ]
     before = torch.get_rng_state()
     assert is_refused(half)
-    once, again = ([is_refused(each) for each in wrong] for _ in range(2))
+    once, again = ([is_refused(wrong_call) for wrong_call in wrong] for _ in range(2))
     assert once == again
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_outputs_may_differ_by_rounding_alone(dtype: torch.dtype) -> None:
-    given = call(dtype)
-    assert given.output is not None
-    assert not is_refused(given)
+    correct = call(dtype)
+    assert correct.output is not None
+    assert not is_refused(correct)
     # The last bit of any number may differ.
     unit = torch.finfo(dtype).eps / 2
-    assert not is_refused(replace(given, output=given.output * (1 + unit)))
+    assert not is_refused(replace(correct, output=correct.output * (1 + unit)))
     by = {torch.float16: 0.03, torch.bfloat16: 0.25}.get(dtype, 3e-4)
     for sign in (-1, 1):
-        wrong = changed(given.output, (0, LENGTH - 1, 0, 0), sign * by)
-        assert is_refused(replace(given, output=wrong))
+        wrong = changed(correct.output, (0, LENGTH - 1, 0, 0), sign * by)
+        assert is_refused(replace(correct, output=wrong))
 
 
 @pytest.mark.parametrize(("dtype", "factor"), [(torch.bfloat16, 1.2), (torch.float32, 1.001)])
 def test_a_temperature_of_one_head_is_found(dtype: torch.dtype, factor: float) -> None:
-    given = call(dtype, length=64)
-    assert given.query is not None
+    correct = call(dtype, length=64)
+    assert correct.query is not None
     for head in range(HEADS):
-        query = given.query.clone()
+        query = correct.query.clone()
         query[:, head] *= factor
-        wrong = scaled_dot_product_attention(query, given.key, given.value)  # type: ignore[arg-type]
-        assert is_refused(replace(given, output=wrong.transpose(1, 2)))
+        wrong = scaled_dot_product_attention(query, correct.key, correct.value)  # type: ignore[arg-type]
+        assert is_refused(replace(correct, output=wrong.transpose(1, 2)))
 
 
 @pytest.mark.parametrize("head", range(HEADS))
 @pytest.mark.parametrize("windows", [False, True])
-def test_every_row_is_held_against_the_weights(head: int, windows: bool) -> None:
-    given = with_weights(call(examples=2))
-    assert {type(each) for each in captured(given, windows=windows)} == {QueryKeyAttention}
+def test_every_row_is_compared_with_the_weights(head: int, windows: bool) -> None:
+    correct = with_weights(call(examples=2))
+    assert {type(attention) for attention in captured(correct, windows=windows)} == {
+        QueryKeyAttention
+    }
     for example in range(2):
         for row in range(LENGTH):
-            wrong = changed(given.weights, (example, head, row, 0), 0.01)
-            found = captured(replace(given, weights=wrong), windows=windows)
-            assert {type(each) for each in found} == {StoredWeights}
-            assert torch.equal(found[example].tensors[0][head, row], wrong[example, head, row])
+            changed_weights = changed(correct.weights, (example, head, row, 0), 0.01)
+            attentions = captured(replace(correct, weights=changed_weights), windows=windows)
+            assert {type(attention) for attention in attentions} == {StoredWeights}
+            assert torch.equal(
+                attentions[example].tensors[0][head, row], changed_weights[example, head, row]
+            )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_weights_may_differ_by_rounding_alone(dtype: torch.dtype) -> None:
-    given = with_weights(call(dtype))
-    assert isinstance(captured(given)[0], QueryKeyAttention)
+    correct = with_weights(call(dtype))
+    assert isinstance(captured(correct)[0], QueryKeyAttention)
     allowed = {torch.float16: 2e-2, torch.bfloat16: 1.5e-1}.get(dtype, 1e-4)
     for sign in (-1, 1):
-        wrong = changed(given.weights, (0, 0, LENGTH - 1, 0), sign * allowed)
-        assert isinstance(captured(replace(given, weights=wrong))[0], StoredWeights)
+        wrong = changed(correct.weights, (0, 0, LENGTH - 1, 0), sign * allowed)
+        assert isinstance(captured(replace(correct, weights=wrong))[0], StoredWeights)
 
 
 def test_an_output_that_is_nan_is_named() -> None:
-    given = call()
-    wrong = replace(given, output=changed(given.output, (0, 4, 2, 0), float("nan")))
+    correct = call()
+    wrong = replace(correct, output=changed(correct.output, (0, 4, 2, 0), float("nan")))
     with pytest.raises(ValueError, match="returned NaN"):
         captured(wrong)
 
@@ -232,7 +239,7 @@ def own_function(*arguments: Any, **options: Any) -> Any:
 
 
 class TestForeignFunctions:
-    def test_those_of_transformers_are_not_foreign(self) -> None:
+    def test_functions_of_transformers_are_not_foreign(self) -> None:
         for name, function in AttentionInterface._global_mapping.items():
             assert foreign_name(replace(call(), implementation=name, function=function)) is None
 
@@ -247,22 +254,22 @@ class TestForeignFunctions:
             ("mine", nn.Identity()),
         ],
     )
-    def test_all_others_are(self, name: str, function: Any) -> None:
-        found = foreign_name(replace(call(), implementation=name, function=function))
-        assert found is not None
-        assert found.startswith(repr(name))
+    def test_all_other_functions_are_foreign(self, name: str, function: Any) -> None:
+        name_of_function = foreign_name(replace(call(), implementation=name, function=function))
+        assert name_of_function is not None
+        assert name_of_function.startswith(repr(name))
 
     def test_all_rows_of_their_outputs_are_compared(self) -> None:
-        given = replace(call(heads=1, length=600), function=own_function, implementation="mine")
+        correct = replace(call(heads=1, length=600), function=own_function, implementation="mine")
         for row in range(0, 600, 60):
-            assert is_refused(replace(given, output=changed(given.output, (0, row), 0.1)))
+            assert is_refused(replace(correct, output=changed(correct.output, (0, row), 0.1)))
 
     def test_an_output_of_another_size_cannot_be_compared(self) -> None:
-        given = replace(call(), function=own_function, implementation="mine")
+        correct = replace(call(), function=own_function, implementation="mine")
         compared = SelfCheck()
-        attention = captured(given)[0]
+        attention = captured(correct)[0]
         assert isinstance(attention, QueryKeyAttention)
         for output in (None, torch.zeros(3)):
-            wrong = replace(given, output=output)
+            wrong = replace(correct, output=output)
             compared.check_output(wrong, [attention], [Positions(None, None)], range(HEADS), "a")
             assert list(compared.foreign.values()) == [None]

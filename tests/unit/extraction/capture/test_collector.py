@@ -68,5 +68,5 @@ def test_queries_and_keys_that_give_the_weights_are_kept() -> None:
 
 
 @pytest.mark.parametrize("head", range(HEADS))
-def test_every_head_of_every_layer_is_held_against_the_model(head: int) -> None:
+def test_every_head_of_every_layer_is_compared_with_the_model(head: int) -> None:
     assert layers_known_by_weights_alone(head) == list(range(2 * HEADS))

@@ -31,13 +31,16 @@ def flags_of(mask: Mask | None, length: int = LENGTH) -> torch.Tensor:
 
 
 def transformers_own(function: Any) -> torch.Tensor:
-    places = torch.arange(LENGTH)
-    rows = [[function(places[0], places[0], query, key) for key in places] for query in places]
+    positions = torch.arange(LENGTH)
+    rows = [
+        [function(positions[0], positions[0], query, key) for key in positions]
+        for query in positions
+    ]
     return torch.tensor([list(map(bool, row)) for row in rows])
 
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_the_same_mask_is_read_again_where_another_layer_is_causal(
+def test_the_causal_flag_distinguishes_layers_with_the_same_mask(
     order: tuple[bool, bool],
 ) -> None:
     # The masks and positions are the same. Only the flag distinguishes the two layers.
@@ -54,30 +57,30 @@ def test_the_same_mask_is_read_again_where_another_layer_is_causal(
 def test_a_window_of_flash_attention_is_the_one_that_transformers_masks(
     implementation: str, window: int
 ) -> None:
-    given = call(implementation, is_causal=True, sliding_window=window)
-    ((mask, _),) = MaskReader().read(given, [Positions(None, None)])
-    own = transformers_own(sliding_window_causal_mask_function(window))
-    assert torch.equal(flags_of(mask), own)
+    arguments = call(implementation, is_causal=True, sliding_window=window)
+    ((mask, _),) = MaskReader().read(arguments, [Positions(None, None)])
+    expected = transformers_own(sliding_window_causal_mask_function(window))
+    assert torch.equal(flags_of(mask), expected)
 
 
 def test_a_window_of_flash_attention_beside_padding() -> None:
-    given = call(
+    arguments = call(
         "flash_attention_2",
         torch.tensor([[0, 0, *[1] * (LENGTH - 2)]]),
         is_causal=True,
         sliding_window=3,
     )
     unpadded = torch.arange(2, LENGTH)
-    ((mask, _),) = MaskReader().read(given, [Positions(unpadded, unpadded)])
-    own = transformers_own(sliding_window_causal_mask_function(3))[2:, 2:]
-    assert torch.equal(flags_of(mask, LENGTH - 2), own)
+    ((mask, _),) = MaskReader().read(arguments, [Positions(unpadded, unpadded)])
+    expected = transformers_own(sliding_window_causal_mask_function(3))[2:, 2:]
+    assert torch.equal(flags_of(mask, LENGTH - 2), expected)
 
 
 def test_layers_that_differ_in_their_window_have_different_masks() -> None:
     reader, positions = MaskReader(), [Positions(None, None)]
     for window in (2, 4, None, 2):
-        given = call("flash_attention_2", is_causal=True, sliding_window=window)
-        ((mask, _),) = reader.read(given, positions)
+        arguments = call("flash_attention_2", is_causal=True, sliding_window=window)
+        ((mask, _),) = reader.read(arguments, positions)
         function = (
             causal_mask_function if window is None else sliding_window_causal_mask_function(window)
         )

@@ -36,7 +36,7 @@ def files(root: Path, texts: dict[str, str]) -> Path:
 SYSTEM = {"proc/meminfo": "MemTotal: 64000 kB\nMemFree: 10 kB\nMemAvailable:   8000 kB\n"}
 
 
-def test_what_the_system_could_give_is_free(tmp_path: Path) -> None:
+def test_memory_that_the_system_can_free_counts_as_free(tmp_path: Path) -> None:
     assert free_memory(CPU, files(tmp_path, SYSTEM)) == 8000 * 1024
 
 
@@ -89,7 +89,7 @@ def test_a_container_may_take_less(group: dict[str, str], expected: int, tmp_pat
     assert free_memory(CPU, files(tmp_path, SYSTEM | group)) == expected
 
 
-def test_where_nobody_tells_nothing_is_known(
+def test_free_memory_is_unknown_without_a_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(_: str) -> int:
@@ -102,7 +102,7 @@ def test_where_nobody_tells_nothing_is_known(
     assert free_memory(CPU, tmp_path) == 10_000
 
 
-def test_of_a_cuda_device_what_torch_holds_unused_is_free_too(
+def test_memory_that_torch_holds_unused_on_a_cuda_device_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (100, 1000))
@@ -111,7 +111,7 @@ def test_of_a_cuda_device_what_torch_holds_unused_is_free_too(
     assert free_memory(CUDA) == 130
 
 
-def test_bytes_are_said_in_words() -> None:
+def test_bytes_are_written_with_units() -> None:
     words = [in_words(count) for count in (0, 990, 1000, 34_359_738_368, 9_960_000, 10**15)]
     assert words == ["0 Bytes", "990 Bytes", "1 kB", "34 GB", "10 MB", "1 PB"]
 
@@ -134,16 +134,16 @@ def test_bytes_are_those_of_queries_and_keys() -> None:
     assert needed_memory(layers(2, 1000), CaptureOptions()) == {CPU: 2 * 40 * 128 * 1000 * 4}
     half = CaptureOptions(dtype=torch.float16)
     assert needed_memory(layers(2, 1000), half) == {CPU: 2 * 40 * 128 * 1000 * 2}
-    some = CaptureOptions(layers=(1,))
-    assert needed_memory(layers(2, 1000), some) == {CPU: 40 * 128 * 1000 * 4}
+    first_layer = CaptureOptions(layers=(1,))
+    assert needed_memory(layers(2, 1000), first_layer) == {CPU: 40 * 128 * 1000 * 4}
     assert needed_memory(layers(2, 1000), CaptureOptions(outline=True)) == {CPU: 0}
     placed = CaptureOptions(device=CUDA)
     assert needed_memory(layers(1, 1000), placed) == {CUDA: 40 * 128 * 1000 * 4}
 
 
-def error_of(sizes: list[LayerSize], wanted: CaptureOptions, free: dict[torch.device, Any]) -> str:
+def error_of(sizes: list[LayerSize], options: CaptureOptions, free: dict[torch.device, Any]) -> str:
     with pytest.raises(MemoryError) as raised:
-        check_memory(sizes, wanted, free.get)
+        check_memory(sizes, options, free.get)
     return str(raised.value)
 
 
@@ -155,7 +155,7 @@ def test_the_error_says_how_much_is_needed_and_what_needs_less() -> None:
     )
 
 
-def test_a_disk_that_is_too_small_is_told_with_what_needs_less(tmp_path: Path) -> None:
+def test_the_error_of_a_small_disk_says_what_needs_less(tmp_path: Path) -> None:
     needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
     check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: needed)
     check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: None)
@@ -176,7 +176,7 @@ def test_free_is_what_the_disk_of_a_folder_has_left(tmp_path: Path) -> None:
     assert free_disk(tmp_path / "no" / "such") is not None
 
 
-def test_nothing_is_said_where_it_fits_or_nobody_knows() -> None:
+def test_no_error_if_it_fits_or_free_memory_is_unknown() -> None:
     needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
     check_memory(layers(), CaptureOptions(CPU), {CPU: needed}.get)
     check_memory(layers(), CaptureOptions(CPU), {CPU: None}.get)
@@ -189,13 +189,13 @@ def test_layers_on_several_devices_are_counted_where_they_are() -> None:
         replace(layer, number=layer.number + 4, device=other)  # type: ignore[operator]
         for layer in layers(4, 1000, device=CUDA)
     ]
-    each = needed_memory(mixed, CaptureOptions())
-    assert each[CUDA] == each[other]
-    check_memory(mixed, CaptureOptions(), dict.fromkeys((CUDA, other), each[CUDA]).get)
+    needed = needed_memory(mixed, CaptureOptions())
+    assert needed[CUDA] == needed[other]
+    check_memory(mixed, CaptureOptions(), dict.fromkeys((CUDA, other), needed[CUDA]).get)
     assert "on cuda:1" in error_of(
-        mixed, CaptureOptions(), {CUDA: each[CUDA], other: each[CUDA] - 1}
+        mixed, CaptureOptions(), {CUDA: needed[CUDA], other: needed[CUDA] - 1}
     )
     # The error names the device that lacks most.
     assert "on cuda:0" in error_of(
-        mixed, CaptureOptions(), {CUDA: each[CUDA] - 2, other: each[CUDA] - 1}
+        mixed, CaptureOptions(), {CUDA: needed[CUDA] - 2, other: needed[CUDA] - 1}
     )
