@@ -1,14 +1,15 @@
 """Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
 
 make bench                                          everything, about 14 minutes on a quiet machine
-cd tests && python -m benchmarks --quick            its small cases, two minutes
-cd tests && python -m benchmarks --only Start       one part; again for another
-cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md
+cd tests && python -m benchmarks --quick            only small cases, two minutes
+cd tests && python -m benchmarks --only Start       one part (repeat the option for more parts)
+cd tests && python -m benchmarks --write-docs       also write docs/benchmarks.* and README.md
 
-Every page is made and opened in processes of its own, one after the other, under a limit of time
-and memory: what hangs or eats memory is told as such. Prints tables; asserts nothing, as machines
-differ and are noisy: it says how much of the machine other processes took meanwhile.
-`benchmarks.counts` compares what does not depend on the machine. A new table is a `Section`.
+Every page is made and opened in separate processes, one after the other. Each process has a limit
+of time and memory, and the tables name the pages that exceed it. The benchmark prints tables and
+asserts nothing, because machines differ and are noisy. It also reports the CPU time of other
+processes. `benchmarks.counts` compares the counts that do not depend on the machine. A new table is
+a `Section`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from benchmarks.section import Section
 from benchmarks.tools import VIEWS
 
 LAYERS = 12
-#: Parts in which pages are made and opened: their names, and of which views.
+#: Titles of the parts that make and open pages, and the views that they measure.
 PAGES = {"Head views": "head", "Longest text": "long", "All heads at once": "model"}
 _REST_S = 2.0
 PARTS = (*PAGES, *(section.title for section in SECTIONS))
@@ -53,22 +54,22 @@ PARTS = (*PAGES, *(section.title for section in SECTIONS))
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured."""
+    """Sizes, repetitions and limits of a run."""
 
     lengths: tuple[int, ...]
-    #: Between the first two lengths, for tools whose second is too long.
+    #: Lengths between the first two, measured for tools that fail at the second.
     between: tuple[int, ...]
     long: tuple[int, ...]
     grids: tuple[int, ...]
     repeats: int
-    #: Of making a page and of opening it.
+    #: Limits of making a page plus opening it.
     limits: Limits
-    #: The same of long texts, which attnviz alone draws.
+    #: Limits for long texts, which only attnviz draws.
     long_limits: Limits
     is_quick: bool = False
 
     def runs(self, section: Section) -> tuple[tuple[str, ...], ...]:
-        """Arguments of a section's processes."""
+        """Return the arguments of the processes of a section."""
         return section.quick if self.is_quick else section.runs
 
 
@@ -86,7 +87,7 @@ QUICK = Plan((64,), (), (), (12,), 1, _QUICK_LIMITS, _QUICK_LIMITS, is_quick=Tru
 
 
 class Run:
-    """One run: its folder, its browser, and what was measured until now."""
+    """One run: its folder, its browser and the results so far."""
 
     def __init__(self, plan: Plan, folder: Path, browser: str) -> None:
         self._plan = plan
@@ -98,7 +99,7 @@ class Run:
         self.results = Results(machine(browser), words, [], {})
 
     def parts(self, names: Collection[str]) -> None:
-        """The parts of these names, and what the machine does before and after them."""
+        """Measure the named parts, and the load of the machine before and after them."""
         self._timed("Before the run", time.sleep, _REST_S)
         if self.results.parts[-1].is_busy:
             _say("The machine is busy: seconds by the clock will mean nothing by themselves.")
@@ -126,7 +127,7 @@ class Run:
         return outcome
 
     def _pages(self, view: str) -> None:
-        """Pages of all tools, longer and longer, or of more and more heads."""
+        """Measure pages of all tools with increasing lengths or numbers of heads."""
         for layers, tokens in self._sizes(view):
             cases = [Case(view, tool, layers, tokens) for tool in VIEWS[view]]
             worth = [case for case in cases if self._is_worth_trying(case)]
@@ -147,7 +148,7 @@ class Run:
         self.results.sections[section.name] = figures
 
     def _sizes(self, view: str) -> Iterator[tuple[int, int]]:
-        """Layers (and heads of each), and tokens."""
+        """Yield the number of layers (equal to the heads per layer) and of tokens."""
         plan = self._plan
         lengths = {"head": plan.lengths + plan.between, "long": plan.long}
         if view in lengths:
@@ -156,14 +157,14 @@ class Run:
             yield from ((layers, 64) for layers in plan.grids)
 
     def _is_worth_trying(self, case: Case) -> bool:
-        """Not what is larger than what did not open, nor what lies between lengths that opened."""
+        """Return whether no smaller page failed. Lengths between are tried after a failure."""
         failed = [row.tokens for row in self._rows_before(case) if row.fault]
         if case.view == "head" and case.tokens in self._plan.between:
             return failed == [self._plan.lengths[1]]
         return not failed
 
     def _hopeless(self, case: Case) -> Row | None:
-        """The row of what would take longer than the limit, by how the tool grew until now."""
+        """Return a row that explains the omission if the expected time exceeds the limit."""
         known = [
             (_size(row), all_of(row.figures["build_s"])[0] + all_of(row.figures["drawn_s"])[0])
             for row in self._rows_before(case)
@@ -202,11 +203,11 @@ class Run:
         if not fault:
             which, times = (case.view, case.tool), str(self._plan.repeats)
             paths = (str(page), str(self._folder), self._browser)
-            # Both together are stopped at the limit.
+            # The limit holds for making plus opening the page.
             left = replace(limits, seconds=max(1.0, limits.seconds - all_of(figures["build_s"])[0]))
             opened = self._guarded("benchmarks.opening", *which, *paths, times, limits=left)
             figures = {**figures, **opened.figures, "tab_bytes": opened.largest_bytes}
-            # One that was drawn has opened, though it may have answered to nothing after that.
+            # A page that was drawn counts as opened, even if it did not respond afterwards.
             if "drawn_s" not in figures:
                 is_late = (opened.fault or "").startswith("not within")
                 fault = f"not within {limits.seconds:.0f} s" if is_late else opened.fault
@@ -220,7 +221,7 @@ class Run:
 
 
 def _size(case: Case) -> float:
-    """Tokens, or where all heads are shown heads: what grows within a view."""
+    """Return the quantity that grows within a view: tokens, or heads if all heads are drawn."""
     return float(case.tokens if case.view in ("head", "long") else case.layers**2)
 
 
@@ -230,7 +231,6 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--quick", action="store_true", help="the small cases, two minutes")

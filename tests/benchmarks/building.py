@@ -1,8 +1,8 @@
-"""Makes one page in a process of its own: how long it takes, and how much memory.
+"""Make one page in a separate process, and report time and memory.
 
 cd tests && python -m benchmarks.building VIEW TOOL LAYERS TOKENS PAGE.html TIMES [WEIGHTS.npy]
 
-It is made so many times, or as often as fits into some seconds; its memory is that of the first.
+The page is made up to TIMES times, within a limit of seconds. The memory is that of the first time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MOST_SECONDS = 3.0
 
 
 def measured(make: Callable[[], Made]) -> tuple[Made, float, float]:
-    """What it makes, seconds, and by how many bytes the process was at most larger than before."""
+    """Return the result of `make`, the seconds, and the growth of the peak memory in bytes."""
     with contextlib.suppress(OSError):
-        # Linux forgets what the largest size was until now.
+        # Reset the peak size that Linux keeps.
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _largest_size()
     start = time.perf_counter()
@@ -39,11 +39,11 @@ def measured(make: Callable[[], Made]) -> tuple[Made, float, float]:
 
 
 def _largest_size() -> int:
-    """The bytes that the process had in memory at most."""
+    """Return the peak resident size of this process in bytes."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
     except OSError:
-        # Kilobytes, but on macOS.
+        # The unit is kilobytes, except on macOS.
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     # Linux's ru_maxrss may be the size of the process that started this one.
@@ -52,7 +52,7 @@ def _largest_size() -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Make it once more than that, the first time small: that loads what the tool needs first."""
+    """Make the page up to TIMES times. A small page comes first and loads what the tool imports."""
     view, name, layers, tokens, page, times, given = [*arguments, ""][:7]
     torch.set_num_threads(1)
     tool = VIEWS[view][name]

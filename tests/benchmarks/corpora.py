@@ -1,4 +1,4 @@
-"""Corpora of made up queries and keys, which spread as those of trained heads do."""
+"""Corpora of random queries and keys with the spread of trained heads."""
 
 from __future__ import annotations
 
@@ -10,19 +10,9 @@ TEXT_TOKENS, HEAD_DIM = 100, 64
 
 
 def made(points: int, layers: int, heads: int) -> av.Corpus:
-    """A corpus of so many queries and keys, with heads that look at positions and at topics.
+    """Return a corpus with `points` queries and keys and heads for positions and topics.
 
-    Parameters
-    ----------
-    points : int
-        Queries and keys together.
-    layers, heads : int
-        Of the model.
-
-    Returns
-    -------
-    Corpus
-        Of texts of `TEXT_TOKENS` tokens.
+    Each text has `TEXT_TOKENS` tokens.
     """
     generator = torch.Generator().manual_seed(0)
     position = torch.arange(TEXT_TOKENS, dtype=torch.float32)

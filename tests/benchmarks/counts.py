@@ -1,10 +1,10 @@
-"""Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, bytes held, runs.
+"""Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, forwards.
 
 make counts                                        renew the baseline, tests/benchmarks/counts.json
-cd tests && python -m benchmarks.counts            how the counts differ from it
+cd tests && python -m benchmarks.counts            print the differences from the baseline
 
-`tests/browser/test_counts.py` holds them against the baseline. Whoever changes them on purpose
-renews it in the same commit, where everybody can read by how much.
+`tests/browser/test_counts.py` compares the counts with the baseline. A change that moves a count on
+purpose renews the baseline in the same commit, so that the diff shows the amount.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from browser.chromium import launch
 from unit.long_records import long_record
 
 BASELINE = Path(__file__).with_name("counts.json")
-#: By how much a count may differ from the baseline: versions of packages move some of them a bit.
+#: Relative tolerance of a count. Versions of packages move some counts slightly.
 TOLERANCE = 0.03
 EMBEDDING = "embedding view, 12 x 12, 1,000 points"
 NODES = "document.querySelectorAll('*').length"
@@ -54,7 +54,7 @@ def _bundles() -> Iterator[tuple[str, int]]:
 
 
 def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
-    """Pages of the same weights that the benchmark uses."""
+    """Yield the counts of pages with the weights of the benchmark."""
     short = AttentionRecord.from_weights(weights(12, 12, 64), texts(64))
     longer = AttentionRecord.from_weights(weights(12, 12, 256), texts(256))
     wide = AttentionRecord.from_weights(weights(32, 32, 64), texts(64))
@@ -78,7 +78,7 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _compared(record: AttentionRecord) -> av.CompareView:
-    """A record against one whose heads stand in another order."""
+    """Return the view that compares a record with itself, heads in reverse order."""
     stack = record.stack()
     heads = {
         layer: [
@@ -91,7 +91,7 @@ def _compared(record: AttentionRecord) -> av.CompareView:
 
 
 def _live(browser: Browser) -> Iterator[tuple[str, int]]:
-    """What views ask for when they open, and the head view when its layer changes."""
+    """Yield the requests of views when they open, and of the head view when its layer changes."""
     record = long_record(96, layers=12, heads=12, key_heads=12)
     views: dict[str, RecordView] = {
         "head view, 12 x 12, n=96": av.HeadView(record),
@@ -126,7 +126,7 @@ def _live(browser: Browser) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def _forwards(model: Any) -> Iterator[Counter[str]]:
-    """Count how often a model runs meanwhile, under "forwards"."""
+    """Count the forwards of a model inside the context, under "forwards"."""
     counted: Counter[str] = Counter()
 
     def count(*_: Any) -> None:
@@ -140,7 +140,7 @@ def _forwards(model: Any) -> Iterator[Counter[str]]:
 
 
 def _what_if(browser: Browser) -> Iterator[tuple[str, int]]:
-    """What an answer to "What if this edge were cut?" costs: runs of the model, and requests."""
+    """Yield the forwards and requests of each answer to "What if this edge were cut?"."""
     model, tokenizer = av.demos.load("decoder")
     text = "the animal did not cross the street because it was too wide so the"
     given = {"model": model, "inputs": text, "tokenizer": tokenizer}
@@ -165,7 +165,7 @@ def _what_if(browser: Browser) -> Iterator[tuple[str, int]]:
             expect(answer).to_contain_text(words)
             live.rest()
             yield f"live what if, {what}: forwards", ran["forwards"]
-            # The bytes of an answer are those of the digits of its numbers.
+            # The number of bytes is not counted: it depends on the digits of the numbers.
             yield f"live what if, {what}: requests", live.count()["requests intervene"]
     page.close()
 
@@ -184,20 +184,7 @@ def _extraction() -> Iterator[tuple[str, int]]:
 
 
 def counted(browser: Browser, folder: Path) -> Counts:
-    """All of them.
-
-    Parameters
-    ----------
-    browser : Browser
-        A Chromium.
-    folder : Path
-        For pages.
-
-    Returns
-    -------
-    dict of str to int
-        What is counted, in words, and the count.
-    """
+    """Return all counts by name. Pages are written to `folder`."""
     return dict(
         (
             *_bundles(),
@@ -210,7 +197,7 @@ def counted(browser: Browser, folder: Path) -> Counts:
 
 
 def differences(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
-    """What differs by more than the tolerance, in words: worse or better, both are news."""
+    """Return one sentence for each count that changed by more than the tolerance, up or down."""
     said = []
     for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
@@ -223,7 +210,7 @@ def differences(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
 
 
 def main() -> None:
-    """Compare, or renew."""
+    """Print the differences from the baseline, or renew it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.counts")
     parser.add_argument("--renew", action="store_true", help="write them as the new baseline")
     options = parser.parse_args()

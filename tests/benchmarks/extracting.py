@@ -1,10 +1,10 @@
-"""Times one forward of a GPT-2-small-like model, and what it needs, in a process of its own.
+"""Time one forward of a model like GPT-2 small, and measure its memory, in a separate process.
 
     cd tests && python -m benchmarks.extracting time TOKENS      all ways, in turns
     cd tests && python -m benchmarks.extracting WAY TOKENS       the memory of one way
 
-The weights are random: they decide neither time nor memory. Without the language model's head,
-whose logits would be most of the memory of every way.
+The weights are random, which changes neither time nor memory. The model has no language modelling
+head, because its logits would take most of the memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TURNS = 2
 
 
 def _runs(ways: list[str]) -> dict[str, Callable[[int], Any]]:
-    """Each way by its name: runs on a text of so many tokens."""
+    """Return a function for each way that runs it on a text of the given number of tokens."""
     runs: dict[str, Callable[[int], Any]] = {}
     torch.manual_seed(0)
     if {"plain", "extract"} & set(ways):
@@ -53,7 +53,7 @@ def _ids(tokens: int) -> dict[str, torch.Tensor]:
 
 @torch.inference_mode()
 def main(what: str, tokens: str) -> None:
-    """Write the seconds of every way, or the bytes of one."""
+    """Write the seconds of all ways, or the bytes of one way."""
     torch.set_num_threads(1)
     length = int(tokens)
     if what != "time":
@@ -69,7 +69,7 @@ def main(what: str, tokens: str) -> None:
 
 
 def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
-    """The table."""
+    """Return the lines of the table."""
     lines = [["n", "", "time", "of a plain forward's", "memory"]]
     for tokens, each in figures.items():
         for way, words in WAYS.items():

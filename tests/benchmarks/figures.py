@@ -1,21 +1,21 @@
-"""Figures in words: the median of what was measured, with the least and the most of it."""
+"""Format measurements: the median with the minimum and maximum."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 
-#: One measurement, or all of them.
+#: One measurement, or a list of repeated measurements.
 Figure = float | list[float]
 
 
 def in_turns(
     ways: Mapping[str, Callable[[], object]], turns: int, clock: Callable[[], float]
 ) -> dict[str, Figure]:
-    """Seconds of every way, and in each turn its ratio to the first of them.
+    """Return the seconds of each way, and in each turn the ratio to the first way.
 
-    In turns, so that what else the machine does falls on all of them. One more turn comes first,
-    uncounted: it loads what is loaded when it is first used.
+    The ways alternate, so that other load on the machine affects all of them. An extra first turn
+    is not counted, because it loads modules.
     """
     took: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(turns + 1):
@@ -32,17 +32,16 @@ def in_turns(
 
 
 def all_of(figure: Figure) -> list[float]:
-    """All measurements of a figure."""
+    """Return the figure as a list of measurements."""
     return list(figure) if isinstance(figure, list) else [figure]
 
 
 def median(figure: Figure) -> float:
-    """Their median."""
     return statistics.median(all_of(figure))
 
 
 def spread(figure: Figure, words: Callable[[float], str]) -> str:
-    """The median, with the least and the most of several measurements: "423 ms [401 to 460]"."""
+    """Return the median with minimum and maximum: "423 ms [401 to 460]"."""
     every = all_of(figure)
     middle, least, most = (words(each) for each in (median(every), min(every), max(every)))
     if least == most:
@@ -54,7 +53,7 @@ def spread(figure: Figure, words: Callable[[float], str]) -> str:
 
 
 def seconds(value: float) -> str:
-    """Seconds or milliseconds."""
+    """Format seconds as "ms" or "s"."""
     if value < 0.00995:
         return f"{value * 1e3:.1f} ms"
     if value < 1:
@@ -63,29 +62,29 @@ def seconds(value: float) -> str:
 
 
 def megabytes(value: float) -> str:
-    """Bytes as MB or GB."""
+    """Format bytes as MB or GB."""
     if value < 1e8:
         return f"{value / 1e6:.1f} MB"
     return f"{value / 1e6:.0f} MB" if value < 1e9 else f"{value / 1e9:.1f} GB"
 
 
 def count(value: float) -> str:
-    """A whole number."""
+    """Format a whole number."""
     return f"{value:,.0f}"
 
 
 def multiple(value: float) -> str:
-    """How many times as much."""
+    """Format a ratio: "3.2x"."""
     return f"{value:,.0f}x" if value >= 10 else f"{value:.1f}x"
 
 
 def share(value: float) -> str:
-    """A share of 1 as a percentage."""
+    """Format a share of 1 as a percentage."""
     return f"{value:.0%}"
 
 
 def table(lines: Iterable[list[str]]) -> str:
-    """A Markdown table; the first line is its heading."""
+    """Return a Markdown table. The first line is the heading."""
     head, *body = lines
     rule = ["---"] * len(head)
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))

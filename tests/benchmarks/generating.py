@@ -1,8 +1,9 @@
-"""Times a generation of a GPT-2-small-like model that is watched, beside the model's own.
+"""Time a live generation of a model like GPT-2 small, beside `model.generate`.
 
     cd tests && python -m benchmarks.generating [turns]
 
-In processor time, in turns in one process: what else the machine does falls on all ways alike.
+The benchmark measures CPU time and alternates the ways in one process, so that other load on the
+machine affects all of them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _TURNS = 3
 
 @torch.inference_mode()
 def main(turns: str = str(_TURNS)) -> None:
-    """Write the seconds of every way, and its ratio to the model's own."""
+    """Write the seconds of each way, and its ratio to `model.generate`."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(eos_token_id=None, bos_token_id=None)).eval()
@@ -49,7 +50,7 @@ def main(turns: str = str(_TURNS)) -> None:
 
 
 def rows(figures: Mapping[str, Figure]) -> list[list[str]]:
-    """The table."""
+    """Return the lines of the table."""
     lines = [["", "CPU time", "of model.generate's"]]
     for way, words in WAYS.items():
         ratio = spread(figures[f"{way}_ratio"], lambda value: f"{value:.2f}x")

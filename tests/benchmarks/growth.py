@@ -1,4 +1,4 @@
-"""How long something will take, by how it grew until now."""
+"""Prediction of the time for a larger size."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 def expected_seconds(known: Sequence[tuple[float, float]], size: float) -> float:
-    """What a size will take: by the power of the last two that are known.
+    """Extrapolate the time for `size` from the last two measured pairs of size and seconds.
 
-    Of one that is known it is in proportion to the size, which is the least: pages hold a number
-    for each pair of tokens. Of none it is 0.
+    The growth is a power of the size. With one pair the time is proportional to the size, as a
+    lower bound. Without any the result is 0.
 
     Examples
     --------
@@ -25,6 +25,6 @@ def expected_seconds(known: Sequence[tuple[float, float]], size: float) -> float
     power = 1.0
     if len(known) > 1:
         before, less = known[-2]
-        # Seconds of small sizes are mostly those of starting.
+        # The time of small sizes is mostly start-up time.
         power = max(1.0, math.log(seconds / less) / math.log(last / before))
     return float(seconds * (size / last) ** power)

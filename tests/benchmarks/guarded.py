@@ -1,4 +1,4 @@
-"""Runs a process that may hang or eat memory: ended at a limit, with what it said until then."""
+"""Run a process under limits of time and memory, and keep the output that it wrote before."""
 
 from __future__ import annotations
 
@@ -19,56 +19,45 @@ import psutil
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
-#: Where `make bench` installs the tools that attnviz is compared with.
+#: Folder into which `make bench` installs the other tools.
 PEERS = ROOT / ".bench"
 _LOOK_S = 0.05
-# Below this the machine begins to swap or to end processes of its own choice.
+# With less free memory the machine begins to swap or to kill processes.
 _LEFT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a process may take, and how much memory the largest of its processes."""
+    """Limits of time and of the memory of the largest process."""
 
-    #: Until its first line of figures.
+    #: Seconds until the first line of figures.
     seconds: float
     bytes: int
-    #: For the rest of them.
+    #: Seconds for the remaining figures.
     more_seconds: float = 60
 
     @property
     def words(self) -> str:
-        """Both, to be read."""
+        """Both limits as text."""
         return f"{self.seconds:.0f} s and {self.bytes / 2**30:g} GB"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a process said, the size of its largest process, and why it was ended, if it was."""
+    """Figures of a process, the size of its largest process, and the reason why it was ended."""
 
     figures: dict[str, Any]
     largest_bytes: int
     fault: str | None
-    #: Of the CPU, which it and the processes that it started took.
+    #: Seconds of CPU time of the process and its children.
     cpu_s: float
 
 
 def guarded(module: str, *arguments: str, limits: Limits) -> Outcome:
     """Run ``python -m module arguments`` under the limits.
 
-    Parameters
-    ----------
-    module : str
-        A module of the tests.
-    *arguments : str
-        Its arguments. It writes lines of JSON, each an object.
-    limits : Limits
-        What it may use. Processes that it starts count too, each by itself.
-
-    Returns
-    -------
-    Outcome
-        All lines as one object (`put_together`); `fault` says in words why there are no more.
+    The module writes lines of JSON, each an object, which `put_together` merges. The memory limit
+    holds for each child process separately. `fault` of the result says why figures are missing.
     """
     environment = {
         **os.environ,
@@ -76,7 +65,7 @@ def guarded(module: str, *arguments: str, limits: Limits) -> Outcome:
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join(map(str, (TESTS, ROOT / "src", PEERS))),
     }
-    # As where attnviz is installed: modules are compiled once.
+    # Allow compiled modules, as in an installation.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", module, *arguments]
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
@@ -95,14 +84,14 @@ def guarded(module: str, *arguments: str, limits: Limits) -> Outcome:
         if fault is None and process.returncode != 0:
             lines = [line for line in complained.read().splitlines() if line.strip()]
             fault = (lines or [f"ended with {process.returncode}"])[-1][:200]
-    # Of processes that end between two looks the last moments are not seen, and the system counts
-    # only those that ended by themselves.
+    # Polling misses the last moments of a process, and the system counts only processes that were
+    # not killed.
     cpu = max(watched.cpu_s, _cpu_of_ended() - waited)
     return Outcome(figures, watched.largest_bytes, fault, cpu)
 
 
 def put_together(figures: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add figures to those that are there: objects are merged, anything else is replaced."""
+    """Merge figures into `figures`: objects recursively, other values by replacement."""
     for name, value in more.items():
         known = figures.get(name)
         if isinstance(known, dict) and isinstance(value, Mapping):
@@ -118,7 +107,7 @@ def _cpu_of_ended() -> float:
 
 @dataclass
 class _Watched:
-    """A process and those that it started: their largest size, and their time of the CPU."""
+    """A process and its children, with their largest size and their CPU time."""
 
     process: subprocess.Popen[bytes]
     largest_bytes: int = 0
@@ -160,7 +149,7 @@ def _watch(watched: _Watched, said: int, limits: Limits) -> str | None:
                 break
             time.sleep(_LOOK_S)
     finally:
-        # Also where the run is interrupted.
+        # Also end the processes if the run is interrupted.
         for each in reversed(watched.family):
             with contextlib.suppress(psutil.Error):
                 each.kill()

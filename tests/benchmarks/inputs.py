@@ -1,8 +1,8 @@
-"""What every tool is given: weights as a language model's.
+"""Inputs of all tools: weights like those of a language model.
 
     cd tests && python -m benchmarks.inputs LAYERS TOKENS FILE.npy
 
-writes weights to a file, so that the memory of making them is in no tool's figures.
+The command writes weights to a file, so that no tool's figures include the memory of making them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import torch
 
 
 def texts(tokens: int) -> list[str]:
-    """Names for so many tokens."""
+    """Return one name for each token."""
     return [f"token{place}" for place in range(tokens)]
 
 
 def weights(layers: int, heads: int, tokens: int) -> torch.Tensor:
-    """Causal weights with a sink, a neighbourhood, and heads of all sharpness."""
+    """Return causal weights with a sink, a preference for near keys, and heads of different
+    sharpness.
+    """
     generator = torch.Generator().manual_seed(0)
     positions = torch.arange(tokens)
     distance = (positions[:, None] - positions).float()
@@ -36,7 +38,7 @@ def weights(layers: int, heads: int, tokens: int) -> torch.Tensor:
 
 
 def main(layers: str, tokens: str, path: str) -> None:
-    """Write weights of as many heads as layers."""
+    """Write weights with as many heads as layers."""
     torch.set_num_threads(1)
     np.save(Path(path), weights(int(layers), int(layers), int(tokens)).numpy())
 

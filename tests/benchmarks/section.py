@@ -1,7 +1,7 @@
-"""A part of a run that is measured in processes and has a table on the page.
+"""A part of a run that is measured in separate processes and has a table on the page.
 
-A module of this folder defines one as `SECTION`, beside the code that measures it, and `SECTIONS`
-of `report.py` lists it: that is all that a new table needs.
+A module of this folder defines it as `SECTION`, beside the code that measures it. To add a table,
+add its section to `SECTIONS` of `report.py`.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from benchmarks.guarded import Limits
 
 @dataclass(frozen=True)
 class Section:
-    """One of them.
+    """Description of one section.
 
     Parameters
     ----------
     name : str
-        Under this its figures are in docs/benchmarks.json.
+        Key of the figures in docs/benchmarks.json.
     title : str
-        Of its heading.
+        Heading of the section.
     words : str
-        What a reader has to know of the table: what was measured, on what, in which unit.
+        Text above the table: what was measured, with which inputs, in which unit.
     module : str
-        What measures it: ``python -m module *arguments``. It writes lines of JSON, each an object;
-        a line adds to those before it. A list of numbers is several measurements of one figure:
-        `figures.spread` writes its median, least and most.
+        Module that measures: ``python -m module *arguments``. It writes lines of JSON, each an
+        object, which are merged. A list of numbers is several measurements of one figure, of which
+        `figures.spread` writes the median, minimum and maximum.
     rows : callable
-        From all figures to the lines of the table, the heading first.
+        Returns the lines of the table from all figures, the heading first.
     runs : tuple of tuple of str
-        Arguments of each process, which run one after another.
+        Arguments of each process. They run one after another.
     quick : tuple of tuple of str
-        The same for ``--quick``; empty for nothing.
+        Arguments of each process for ``--quick``, or empty to skip the section.
     seconds : float
-        About how long all of it takes on a quiet machine with two cores. A run takes at most
-        14 minutes in all: a test adds these up.
+        Approximate time of the section on a quiet machine with two cores. A test adds these up:
+        a run takes at most 14 minutes.
     limits : Limits
-        Of each process.
+        Limits of each process.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""From an empty kernel to the first picture: what takes how long, and whose it is.
+"""Time from an empty kernel to the first picture, by stage and by the software responsible.
 
     cd tests && python -m benchmarks.starting 3
 
-A Jupyter kernel is started, and cells run in it one after the other, each with what a first picture
-needs next, so that a library's import is not counted as attnviz's. Then the view's own bundle draws
-in a Chromium (`benchmarks.live`): what a notebook's page does before that is not attnviz's.
+The benchmark starts a Jupyter kernel and runs one cell for each stage, so that the import of a
+library is not counted as attnviz's. Then the view's bundle draws in a Chromium (`benchmarks.live`).
+The earlier work of a notebook's page is not attnviz's and is not measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TEXT = "the animal did not cross the street because it was too wide so the anim
 
 @dataclass(frozen=True)
 class Stage:
-    """One cell: what it does, and who could make it quicker."""
+    """One cell: its code, and the software that could make it faster."""
 
     name: str
     code: str
@@ -72,7 +72,7 @@ IN_BROWSER = (
     "parse and run it",
     "from an empty page to the picture, with that",
 )
-# As `widget.js` does; the code itself is parsed when it is imported.
+# Unpacks like `widget.js`. The browser parses the code when it is imported.
 _LOAD = """async (packed) => {
   const begin = performance.now();
   const bytes = Uint8Array.from(atob(packed), (each) => each.charCodeAt(0));
@@ -86,7 +86,7 @@ _LOAD = """async (packed) => {
 _DRAWN = """new MutationObserver(() => {
   if (document.querySelector("[data-attnviz-drawn]")) window.drawnAt ??= performance.now();
 }).observe(document, { subtree: true, childList: true, attributes: true });"""
-# Runs a stage's code in the kernel and prints seconds of the clock and of the CPU.
+# Runs the code of a stage in the kernel, and prints wall-clock and CPU seconds.
 _TIMED = """
 import gc as _gc, json as _json, time as _time
 _gc.collect()
@@ -98,7 +98,7 @@ print("took", _json.dumps(_took))
 
 
 def _run(client: Any, code: str) -> tuple[str, dict[str, int]]:
-    """What a cell prints, and the bytes of the messages that it sends, by their kind."""
+    """Return the output of a cell, and the bytes of the comm messages it sends, by type."""
     printed: list[str] = []
     sent: dict[str, int] = {}
 
@@ -117,7 +117,7 @@ def _run(client: Any, code: str) -> tuple[str, dict[str, int]]:
 
 
 def in_a_kernel() -> dict[str, Any]:
-    """Seconds of the clock and of the CPU for each stage, in a new kernel."""
+    """Return wall-clock and CPU seconds of each stage in a new kernel."""
     start = time.perf_counter()
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel()
@@ -139,7 +139,7 @@ def in_a_kernel() -> dict[str, Any]:
 
 
 def in_a_browser(turns: int) -> dict[str, Any]:
-    """Until a live view has drawn, in a page that has nothing of it yet; and parts of that."""
+    """Return the seconds until a live view has drawn in a new page, and of its parts."""
     record = av.AttentionRecord.from_weights(weights(4, 4, 16), texts(16))
     code = widget_code("head")
     took: dict[str, list[float]] = {name: [] for name in IN_BROWSER}
@@ -163,7 +163,7 @@ def in_a_browser(turns: int) -> dict[str, Any]:
 
 
 def main(turns: str = "3") -> None:
-    """Write what each stage took, once a turn."""
+    """Write the time of each stage, once per turn."""
     found = [in_a_kernel() for _ in range(int(turns))]
     figures = {
         stage: {name: [each[stage][name] for each in found] for name in found[0][stage]}
@@ -173,7 +173,7 @@ def main(turns: str = "3") -> None:
 
 
 def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
-    """The table."""
+    """Return the lines of the table."""
     whose = {stage.name: stage.whose for stage in STAGES}
     whose |= dict.fromkeys(IN_BROWSER, "attnviz, in the browser")
     lines = [["", "whose", "clock", "CPU time", "sent to the browser"]]

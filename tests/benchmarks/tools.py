@@ -1,7 +1,8 @@
-"""The tools that are compared: how each makes a page, and how its page is read and handled.
+"""The tools that are compared: functions that make their pages, and scripts that operate them.
 
-What a page is asked are JavaScript expressions. `drawn` holds when the picture is there; `layer`
-and `hover` act on it, given `i`, and `changed` and `lit` hold when what that asks for is there.
+The scripts are JavaScript expressions. `drawn` is true when the picture is drawn. `layer` and
+`hover` act on the picture with the number `i`, and `changed` and `lit` are true when it shows the
+result.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from benchmarks.guarded import PEERS
 
 if TYPE_CHECKING:
-    # What opens pages needs none of it.
+    # Opening pages does not need torch.
     import torch
 
 Build: TypeAlias = "Callable[[torch.Tensor, list[str]], str]"
@@ -25,7 +26,7 @@ _COMPARED = ("bertviz", "circuitsvis", "inspectus")
 
 @dataclass(frozen=True)
 class Tool:
-    """One way of drawing the weights."""
+    """One tool and its way of drawing the weights."""
 
     name: str
     build: Build
@@ -38,7 +39,7 @@ class Tool:
 
 def _bertviz(view: str) -> Build:
     def build(weights: torch.Tensor, tokens: list[str]) -> str:
-        # They come without types, and lie in an environment of their own.
+        # The tools have no types and are installed in a separate folder.
         make = getattr(importlib.import_module("bertviz"), view)
         html = make([layer[None] for layer in weights], tokens, html_action="return")
         return f"{_START}{html.data}"
@@ -51,7 +52,7 @@ def _circuitsvis(weights: torch.Tensor, tokens: list[str], names: list[str] | No
     made = attention.attention_heads(
         attention=weights, tokens=tokens, attention_head_names=names, mask_upper_tri=True
     )
-    # What it shows where there is no network: with its script inside, as attnviz's pages.
+    # The output for use without a network: the page contains its script, like attnviz's pages.
     return f"{_START}{made.local_src}"
 
 
@@ -68,7 +69,7 @@ def _circuitsvis_all(weights: torch.Tensor, tokens: list[str]) -> str:
 def _inspectus(weights: torch.Tensor, tokens: list[str]) -> str:
     display: Any = importlib.import_module("IPython.display")
     parts: list[str] = []
-    # It shows and returns nothing.
+    # inspectus displays its output and returns nothing.
     shown, display.display = display.display, lambda html: parts.append(html.data)
     try:
         importlib.import_module("inspectus").attention(weights.numpy(), tokens)
@@ -89,7 +90,7 @@ def _attnviz(view: str, **options: Any) -> Build:
 
 
 def _from_vectors(weights: torch.Tensor, tokens: list[str]) -> str:
-    """A text so long that there are no weights: from queries and keys, as an extracted record."""
+    """Return the page of a text too long for weights, from queries and keys as in a record."""
     import attnviz as av
     from unit.long_records import long_record
 
@@ -120,9 +121,9 @@ _ATTNVIZ_GRID = {
     """,
     "lit": "document.querySelector('.av-hint') !== null",
 }
-# Its script draws in one go.
+# BertViz draws in one step.
 _BERTVIZ = "document.querySelector('#vis svg') !== null"
-# It draws after it has made its canvases. The row that is looked at crosses nearly all keys.
+# CircuitsVis draws after it has made its canvases. The sampled row crosses nearly all keys.
 _CIRCUITSVIS = {
     "drawn": """(() => {
       const painted = (canvas) => {
@@ -189,7 +190,7 @@ MODEL_VIEWS: Mapping[str, Tool] = {
         **_ATTNVIZ_GRID,
     ),
 }
-# For the longest text that opens: beyond what a tensor of weights can be made for.
+# Tools for the longest text, for which no tensor of weights fits into memory.
 LONG_VIEWS: Mapping[str, Tool] = {
     "vectors": Tool("attnviz, head view of queries and keys", _from_vectors, **_ATTNVIZ_HEAD),
 }
@@ -197,6 +198,6 @@ VIEWS = {"head": HEAD_VIEWS, "model": MODEL_VIEWS, "long": LONG_VIEWS}
 
 
 def versions() -> dict[str, str]:
-    """The tools that attnviz is compared with, and their versions."""
+    """Return the versions of the tools that attnviz is compared with."""
     found = importlib.metadata.distributions(path=[str(PEERS)])
     return {each.name: each.version for each in found if each.name in _COMPARED}

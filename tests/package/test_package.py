@@ -1,6 +1,6 @@
-"""The package as a stranger gets it: built, and installed where nothing else is.
+"""The built package, installed in an empty environment.
 
-Not a part of `make test`, as it needs minutes of installing: `make package` runs it.
+`make test` omits these tests because the installation takes minutes. `make package` runs them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import attnviz
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMOS = ("decoder", "encoder-decoder", "vision")
-# Megabytes: the demo models with checkpoints (4), the bundles and the code.
+# Megabytes: demo models with checkpoints (4), bundles and code.
 LARGEST_WHEEL = 6.0
 
 pytestmark = pytest.mark.timeout(900)
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a command and return what it prints; fail with that when it fails."""
+    """Run a command and return its output. Fail the test with the output if the command fails."""
     answer = subprocess.run(
         [str(part) for part in command],
         env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment},
@@ -46,13 +46,13 @@ def run(*command: str | Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def no_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A PATH on which there is nothing, so no Node either."""
+    """Return a PATH without any program, so without Node."""
     return str(tmp_path_factory.mktemp("no-programs"))
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the source distribution and the wheel, built as for a release."""
+    """Return a folder with the source distribution and the wheel, built as for a release."""
     folder = tmp_path_factory.mktemp("built")
     run(sys.executable, "-m", "build", "--sdist", "--wheel", "--outdir", folder, ROOT)
     return folder
@@ -103,7 +103,7 @@ def test_the_package_index_shows_the_readme_with_its_links_and_pictures(wheel: P
     assert shown is not None
     targets = re.findall(r'(?:href|src)="([^"]*)"', shown)
     written = (ROOT / "README.md").read_text(encoding="utf-8")
-    # Every link and picture of the README, but for the dark pictures.
+    # All links and pictures of the README, except the dark pictures.
     links = re.findall(r"\]\((?!#)[^)]*\)|<img src=", written)
     assert len([target for target in targets if not target.startswith("#")]) == len(links)
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []
