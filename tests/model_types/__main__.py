@@ -1,7 +1,7 @@
 """Check all cases of every model type of the installed transformers, each type in its own process.
 
-make coverage                       all of them, and docs/coverage.md
-cd tests && python -m model_types bert swin    some
+make coverage                       all types, and docs/coverage.md
+cd tests && python -m model_types bert swin    single types
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from model_types.rows import Row
 _PROCESSES = 2
 _MOST_SECONDS = 120
 _MOST_MEMORY = 12 << 30
-# What nearly every type imports: loaded before the processes part, it is loaded once.
+# Modules that nearly every type imports. Loaded before the fork, they are loaded once.
 _COMMON = (
     "model_types.check",
     "torch._dynamo",
@@ -48,7 +48,7 @@ _COMMON = (
 def _complete_torchvision() -> None:
     """Define the operators that torchvision's Python part expects of its compiled part.
 
-    PyPI's torchvision is compiled for CUDA. Its compiled part does not load beside a CPU build of
+    PyPI's torchvision is compiled for CUDA. Its compiled part does not load with a CPU build of
     torch, and no model here needs it.
     """
     import torch
@@ -68,7 +68,7 @@ def _work(model_type: str, answer: Connection) -> None:
     from model_types.cases import cases_of
     from model_types.check import check
 
-    # A model that was not made small must not take the machine with it.
+    # A model that was not made small must not exhaust the memory of the machine.
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -80,8 +80,8 @@ def _work(model_type: str, answer: Connection) -> None:
 
 
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
-    """Check types side by side; a row for each case as soon as it is there."""
-    # Forked, not spawned: importing transformers anew takes longer than most checks.
+    """Check types in parallel processes. Yield the row of each case when it is ready."""
+    # Forked, not spawned: importing transformers again takes longer than most checks.
     context = multiprocessing.get_context("fork")
     waiting = list(model_types)[::-1]
     running: dict[str, tuple[BaseProcess, Connection, float]] = {}
@@ -118,8 +118,8 @@ def _rows(model_types: Sequence[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Check what was asked for, and write down what was found."""
-    # Before transformers, which imports torchvision.
+    """Check the types of the command line, or all types, and write the results."""
+    # Must run before the import of transformers, which imports torchvision.
     _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

@@ -1,4 +1,4 @@
-"""A tiny random model of any model type, with weights that make a difference."""
+"""A tiny random model of any model type, with weights that make each formula visible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from model_types.shrink import tiny_config
 
 __all__ = ["class_of", "seed_of", "tiny_model"]
 
-# Heads by how little they ask for beside the model's own input.
+# Mappings in the order of the inputs they need besides the model's own: fewest first.
 _MAPPINGS = (
     "MODEL_MAPPING_NAMES",
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
@@ -38,12 +38,12 @@ _MOST_PARAMETERS = 60_000_000
 
 
 def seed_of(model_type: str) -> int:
-    """A seed that stays the same for a model type."""
+    """Return a fixed seed for a model type."""
     return zlib.crc32(model_type.encode())
 
 
 def class_of(model_type: str, wanted: str | None = None) -> type[PreTrainedModel]:
-    """The class to build: the base model where there is one."""
+    """Return the class to build: the base model if it exists."""
     if wanted is not None:
         return _named(model_type, wanted)
     for mapping in _MAPPINGS:
@@ -75,7 +75,7 @@ def _modeling_modules(kind: type[PretrainedConfig]) -> Iterator[Any]:
 
 
 def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedModel]]:
-    """Models that lie beside a configuration and are made from it, the plainest first."""
+    """Yield the models in the modules of a configuration that it can build, plain ones first."""
     for module in _modeling_modules(kind):
         fitting = [
             found
@@ -89,7 +89,7 @@ def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedMod
 
 
 def tiny_model(model_type: str, wanted: str | None, changes: Mapping[str, Any]) -> PreTrainedModel:
-    """Make a tiny random model, in evaluation mode; the same one on every call."""
+    """Make a tiny random model in evaluation mode. Every call returns an equal model."""
     kind = class_of(model_type, wanted)
     config = _of_kind(kind, tiny_config(model_type, changes))
     torch.manual_seed(seed_of(model_type))
@@ -102,7 +102,7 @@ def tiny_model(model_type: str, wanted: str | None, changes: Mapping[str, Any]) 
 
 
 def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:
-    """Return the part of a configuration that a class is made from: often that of its text."""
+    """Return the part of a configuration that a class is built from, often the text part."""
     wanted = kind.config_class
     parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
     if wanted is None or isinstance(config, wanted):
@@ -112,10 +112,10 @@ def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> Pretraine
 
 @torch.no_grad()
 def _enliven(model: nn.Module) -> None:
-    """Make every parameter matter.
+    """Randomize the parameters so that each affects the output.
 
-    Checkpoints' initial weights are so small that all tokens look alike, and position biases,
-    gates and sinks start at zero: a formula that forgets them would not show.
+    The usual initial weights are so small that all tokens look alike. Position biases, gates and
+    sinks start at zero, so a formula that omits them would not be noticed.
     """
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():

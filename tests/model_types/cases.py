@@ -14,8 +14,8 @@ from model_types.shrink import tiny_config
 
 __all__ = ["AUTO_CLASSES", "Case", "cases_of", "override_of"]
 
-# The classes that people load, by the mapping that each of them reads. Settings are changed in the
-# first of these that a model type has.
+# The auto classes that users load, with the mapping of each. Settings are changed in the first of
+# these classes that a model type has.
 AUTO_CLASSES = {
     "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -37,13 +37,13 @@ class Case:
     ----------
     model_type : str
     kind : str
-        Its class; empty for the base model.
+        Class of the model, or "" for the base model.
     auto : tuple of str
-        The auto classes that load it.
+        The auto classes that load the class.
     flag : str
-        The setting that is unusual, as ``name=value``; empty for the usual configuration.
+        The unusual setting as ``name=value``, or "" for the default configuration.
     settings, inputs : dict
-        What the flag adds to the configuration and to the arguments.
+        Additions of the flag to the configuration and to the arguments.
     """
 
     model_type: str
@@ -55,12 +55,12 @@ class Case:
 
     @property
     def is_base(self) -> bool:
-        """Whether this is the model type's base model in its usual configuration."""
+        """Whether this is the base model of the model type in its default configuration."""
         return not self.auto and not self.flag
 
 
 def cases_of(model_type: str) -> Iterator[Case]:
-    """The base model, every class with a head, and every flag that the configuration has."""
+    """Yield the base model, every class with a head, and every flag of the configuration."""
     yield Case(model_type)
     classes = _classes(model_type)
     for kind, auto in classes.items():
@@ -70,7 +70,7 @@ def cases_of(model_type: str) -> Iterator[Case]:
 
 
 def override_of(case: Case) -> dict[str, Any]:
-    """Return what a case needs beyond the general rules: its type's, its class's, its flag's."""
+    """Return the exceptions of a case to the general rules: of its type, its class and its flag."""
     override = OVERRIDES.get(case.model_type, {})
     head = override.get("heads", {}).get(case.kind, {})
     made = {
@@ -82,7 +82,7 @@ def override_of(case: Case) -> dict[str, Any]:
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a configuration and its parts, the second ones before the first ones."""
+    """Merge nested settings. Values of `other` replace values of `one`."""
     made = dict(one)
     for name, value in other.items():
         now = made.get(name)
@@ -94,7 +94,7 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _classes(model_type: str) -> dict[str, list[str]]:
-    """The names of the classes that auto classes load, with the auto classes of each."""
+    """Return the classes that auto classes load, with the names of the auto classes."""
     found: dict[str, list[str]] = {}
     for auto, mapping in AUTO_CLASSES.items():
         names = getattr(modeling_auto, mapping, {}).get(model_type, ())
@@ -109,13 +109,13 @@ def _flagged(model_type: str, kind: str) -> Iterator[Case]:
         return
     try:
         config = tiny_config(model_type, override.get("config", {}))
-    # A configuration that cannot be built is named in the base model's line.
+    # The row of the base model reports a configuration that cannot be built.
     except Exception:  # noqa: BLE001
         return
     seen: list[Mapping[str, Any]] = []
     for flag in FLAGS:
         settings = settings_of(config, flag)
-        # Two flags can be the same for a configuration.
+        # Two flags may set the same values.
         if settings and settings not in seen:
             seen.append(settings)
             name = _named(next(iter(flag.settings)), settings)

@@ -1,8 +1,8 @@
-"""A model's attention changed: whether it can be, and whether the change is exact.
+"""Checks whether a model's attention can be changed, and whether the change is exact.
 
-A head is ablated in every layer of a stack. That must give the bits of a plain forward in which the
-head's columns of the output projections are 0. Which matrices those are is read from the forward:
-of all matrices' inputs theirs alone have lost the columns of one head.
+A head is ablated in every layer of a stack. The output must equal, bit for bit, a plain forward in
+which the head's columns of the output projections are 0. The forward identifies these matrices:
+only their inputs lose the columns of one head.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["changes_of"]
 def changes_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, StackChange]:
     """Change every stack of a model, one after the other.
 
-    Raises TypeError or ValueError where the inputs are not one example.
+    Raises TypeError or ValueError unless the inputs are one example.
     """
     tried = _Tried(model, inputs)
     return {name: tried.stack(name) for name in tried.record.stacks}
 
 
 class _Tried:
-    """A model that runs again and again, changed and unchanged."""
+    """A model that runs repeatedly, with and without changes."""
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
         self._model = model
@@ -77,7 +77,7 @@ class _Tried:
             return {}
 
     def stack(self, name: str) -> StackChange:
-        """Change one stack."""
+        """Return the result of changing one stack."""
         places = {place for (stack, _), place in self._places.items() if stack == name}
         projected = all(place in self._linear and place in self._whole for place in places)
         found = StackChange("", projection=projected)
@@ -107,7 +107,7 @@ class _Tried:
         elif same(expected, ablated):
             found.gate = "exact"
         elif not all(place in self._projections for place in places):
-            # A norm may stand before the matrix, or some layer's may be of another kind.
+            # A norm may precede the matrix, or some layers may be of another kind.
             found.gate = "changed"
         else:
             found.gate = "wrong"
@@ -121,7 +121,7 @@ class _Tried:
         return plan_of([change], self.record, self._places)
 
     def _noise(self, name: str) -> float:
-        # Of every query and head, as a key is cut; but nothing is cut.
+        # The plan covers every query and head, as for a cut key, but cuts nothing.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         again = {
             place: replace(change, attend=unchanged, factors={}) for place, change in plan.values()
@@ -129,14 +129,14 @@ class _Tried:
         return _apart(self._before, self._forward(again).outputs)
 
     def _other_projections(self, places: set[Place], columns: Mapping[str, Any]) -> str:
-        """What `attnviz.interventions` takes for an output projection and lost no columns."""
+        """Name the output projections found by `attnviz.interventions` that lost no columns."""
         names = {id(module): name for name, module in self._matrices().items()}
         found = {names.get(id(self._projections[p]), "") for p in places if p in self._projections}
         return ", ".join(f"{name} does not project it" for name in sorted(found - set(columns)))
 
 
 def _apart(one: Any, other: Any) -> float:
-    """The largest difference, as a share of the largest number of the same tensor."""
+    """Return the largest difference relative to the largest value of the same tensor."""
     return max(
         (
             float((a - b).abs().nan_to_num(0).max() / a.abs().nan_to_num(0).max().clamp_min(1e-30))
@@ -146,13 +146,13 @@ def _apart(one: Any, other: Any) -> float:
     )
 
 
-# For each matrix, and each time it ran, which columns of its input are all 0.
+# By matrix, for each run: which columns of its input are all 0.
 _Zeros = dict[str, list[torch.Tensor]]
 
 
 @contextmanager
 def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
-    """See which columns of what matrices are given are all 0 while the block runs."""
+    """Record which columns of the inputs of matrices are all 0 inside the context."""
     seen: _Zeros = {name: [] for name in matrices}
 
     def look(zeros: list[torch.Tensor], module: nn.Module, given: tuple[Any, ...]) -> None:
@@ -169,7 +169,7 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
 
 
 def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
-    """The columns that are 0 now, if they are the last of a head, the same every time."""
+    """Return the columns that became 0 if they are those of the last head in every run."""
     if len(plain) != len(now) or not now:
         return None
     found = set()
@@ -187,13 +187,13 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
-    """Have columns of matrices at 0 while the block runs."""
+    """Set columns of matrices to 0 inside the context."""
     with ExitStack() as stack, torch.no_grad():
         for name, some in columns.items():
             module: Any = matrices[name]
-            # Another one in its place: a layer elsewhere may have the same.
+            # Replace the parameter, because another layer may share it.
             stack.callback(setattr, module, "weight", module.weight)
             module.weight = nn.Parameter(module.weight.clone())
-            # Conv1D has its inputs as rows.
+            # Conv1D stores its inputs as rows.
             (module.weight if isinstance(module, Conv1D) else module.weight.T)[some] = 0
         yield

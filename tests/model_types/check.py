@@ -1,4 +1,4 @@
-"""One tiny model from its configuration to a line of the table."""
+"""Check of one tiny model, from its configuration to a row of the table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check(case: Case) -> Row:
 
 
 class _EndedError(Exception):
-    """The end of a check before it came to "ok"."""
+    """The end of a check with another result than "ok"."""
 
     def __init__(self, result: str, reason: str | Exception) -> None:
         if isinstance(reason, Exception):
@@ -88,7 +88,7 @@ def _check(row: Row, case: Case) -> None:
 def _check_cached(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> None:
-    """Compare a forward that keeps a cache, of the model as it was sharpened without one."""
+    """Compare a forward with a cache. The model was sharpened without one."""
     try:
         run(model, inputs)
     # A model without a cache may raise any exception.
@@ -109,7 +109,7 @@ def _check_cached(
     row.error = max(row.error or 0.0, found.error)
 
 
-# Both kinds of a model's own weights: those of its output, and those that its modules computed.
+# The weights in the output of a model, and those that its modules computed.
 _Own = tuple[Weights, Weights]
 
 
@@ -120,9 +120,9 @@ def _compared(
     own: _Own,
     override: Mapping[str, Any],
 ) -> tuple[Comparison, AbstractContextManager[object]]:
-    """Extract, see that the model did not change, and compare.
+    """Extract, check that the model is unchanged, and compare.
 
-    Returns the arithmetic of the comparison, too.
+    Also return the arithmetic of the comparison.
     """
     plain = run(model, inputs)
     before = state_of([model])
@@ -147,12 +147,12 @@ def _compared(
 
 
 def _demand(row: Row, found: Comparison, inputs: Mapping[str, Any]) -> None:
-    """End the check if the record is not what the model computed, or not all of it."""
+    """End the check if the record differs from the computation of the model or lacks a part."""
     if not found.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
         only_missing = warned and found.error <= TOLERANCE and found.matches
         raise _EndedError("partly" if only_missing else "wrong", _differences(found))
-    # Rows that were compared are as many as a plain forward has.
+    # The record must have as many rows as a plain forward.
     short = [
         f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
         for layers in found.unverified.values()
@@ -164,7 +164,7 @@ def _demand(row: Row, found: Comparison, inputs: Mapping[str, Any]) -> None:
         raise _EndedError("wrong", "; ".join(short))
 
 
-# Which argument holds the text that a stack's queries stand for.
+# Names of the arguments with the text of a stack's queries.
 _TEXT_OF = {
     "self": "input_ids",
     "encoder": "input_ids",
@@ -176,7 +176,7 @@ _TEXT_OF = {
 def _prepared(
     row: Row, case: Case, override: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Make the model and find inputs that it runs on."""
+    """Make the model and find inputs that it accepts."""
     if "skip" in override:
         raise _EndedError("not built", override["skip"])
     try:
@@ -198,7 +198,7 @@ def _prepared(
 def _sharpened(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> _Own:
-    """Sharpen the model and take its own weights."""
+    """Sharpen the model and return its own weights."""
 
     def current() -> tuple[Weights, dict[str, list[torch.Tensor]]]:
         return _own(eager_copy(model), inputs, override)
@@ -225,7 +225,7 @@ def _sharpened(
 def _own(
     eager: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> tuple[Weights, dict[str, list[torch.Tensor]]]:
-    """The weights in the output of an eager model, and those that its modules compute."""
+    """Return the weights in the output of an eager model, and those that its modules compute."""
     left_out = override.get("left_out", ())
     calls = module_calls(eager, inputs)
     try:
@@ -278,10 +278,11 @@ def _under_eager(
     found: Comparison,
     own: _Own,
 ) -> Comparison:
-    """The comparison with a record of the eager model, where that is the fair one.
+    """Return the comparison with a record of the eager model if default attention differs from
+    eager.
 
-    The record is of what the model runs. Where its default attention is not what eager computes,
-    its own weights are of something else.
+    The record has the weights that the model runs with. If default and eager attention differ, the
+    model's own weights are other numbers.
     """
     eager = eager_copy(model)
     pairs = pairs_of_tensors(run(model, inputs), run(eager, inputs))
@@ -306,11 +307,11 @@ def _in_double(
     found: Comparison,
     override: Mapping[str, Any],
 ) -> Comparison:
-    """The comparison of the same forwards in float64, if that is the one that can be right.
+    """Return the comparison of the same forwards in float64 if it is right.
 
-    Where keys are much alike, logits are large before rows are sharp (11,000 were seen):
-    float32 has three digits of their differences. Neither the record, nor the model's own
-    weights, nor the forwards of default and eager attention say the fourth.
+    If keys are similar, logits get very large before rows are sharp (up to 11,000). Then float32
+    has three digits of their differences, so the record, the model's own weights, and default and
+    eager attention agree to three digits only.
     """
     exact = {
         name: value.double() if torch.is_tensor(value) and value.is_floating_point() else value

@@ -18,7 +18,7 @@ def _heads(rows: Iterable[Row]) -> list[Row]:
 
 
 def _flagged(rows: Iterable[Row]) -> list[Row]:
-    """Models with an unusual setting that transformers could build."""
+    """Return the models with an unusual setting that transformers could build."""
     return [row for row in rows if row.flag and row.result in REFERENCED]
 
 
@@ -31,13 +31,13 @@ def _compared(rows: Iterable[Row]) -> list[Row]:
 
 
 def share_of_classes(rows: Iterable[Row]) -> float:
-    """Return how many classes with a head are right, as a share of those that have weights."""
+    """Return the share of right classes among the classes with a head that return weights."""
     compared = _compared(_heads(rows))
     return _right(compared) / max(1, len(compared))
 
 
 def summary_of_classes(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of the summary that are about classes and settings."""
+    """Return the lines of the summary about classes and settings."""
     compared, flagged = _compared(_heads(rows)), _flagged(rows)
     cached = sum(row.cached for row in rows if row.result == "ok")
     names = {_field(row) for row in flagged}
@@ -78,7 +78,7 @@ def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
-    """Write reasons, each with the classes that it holds for."""
+    """Write a list of reasons with the classes of each."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(reason(row), []).append(_name(row))

@@ -1,4 +1,4 @@
-"""A record held against a model's own weights, layer by layer and head by head."""
+"""Comparison of a record with a model's own weights, by layer and head."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from model_types.shapes import layouts
 
 __all__ = ["ROUNDED", "TOLERANCE", "Comparison", "Match", "Pair", "compare", "layer_weights"]
 
-# Two computations in float32 of sharp weights: logits of up to 100 with terms that add up to 300
-# and are summed in 20 roundings of 6e-8 each are off by 3.6e-4 at most, and by a tenth of that if
-# the roundings are independent. Half of it reaches a weight, from each of the two.
+# Two computations of sharp weights in float32 differ by at most 3.6e-4 in the logits: logits of up
+# to 100 with terms that add up to 300, summed in 20 roundings of 6e-8. Independent roundings give a
+# tenth of that. Half of the error reaches a weight, from each of the two.
 TOLERANCE = 1e-4
-# What differences in rounding can grow to in the layers of a model as sharp as these: enough to
-# tell which layer is meant, and to compare again in float64; not enough to be right.
+# Bound of the rounding differences after several layers of such sharp models. It identifies the
+# corresponding layer and allows a second comparison in float64, but it does not pass the check.
 ROUNDED = 2e-3
 _MOST_LAYOUTS = 60
 _EVEN = 1e-6
@@ -31,7 +31,7 @@ _EVEN = 1e-6
 Array = NDArray[np.float32]
 Layers = list[tuple[str, int, LayerAttention]]
 
-# Which stacks a field of the output can be, likeliest first; a name is the beginning of a stack's.
+# Possible stacks of a field of the output, most likely first. A name is a prefix of a stack's name.
 _STACKS = (
     (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
     (re.compile(r"cross"), ("cross", "connector")),
@@ -49,7 +49,7 @@ _STACKS = (
 
 @dataclass
 class Pair:
-    """A layer of a record and what the model itself gave for it."""
+    """A layer of a record and the model's own weights of it."""
 
     stack: str
     layer: int
@@ -58,14 +58,13 @@ class Pair:
     error: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compare once."""
         self.error = self.difference(layer_weights(self.attention))
 
     def difference(self, found: Array) -> float:
-        """Largest difference over heads, rows and keys.
+        """Return the largest difference over heads, rows and keys.
 
-        torch's own attention gives nothing but the mean over heads (WavLM repeats it). Where no key
-        is allowed, a record's row is zero, and the model's is even or not a number.
+        Attention of torch returns only the mean over heads (WavLM repeats it). If no key is
+        allowed, the row of a record is zero, and the model's row is uniform or NaN.
         """
         if len(self.own) > 1 and bool((self.own == self.own[:1]).all()):
             found = np.broadcast_to(found.mean(axis=0), found.shape)
@@ -75,7 +74,7 @@ class Pair:
 
 @dataclass
 class Match:
-    """A field of the output with the stack that it is."""
+    """A field of the output and its stack."""
 
     field: str
     stack: str
@@ -89,12 +88,12 @@ class Match:
 
 @dataclass
 class Comparison:
-    """What of a record was held against the model's own weights."""
+    """Result of comparing a record with the model's own weights."""
 
     matches: list[Match]
-    # Fields of the output that no stack of the record fits.
+    # Fields of the output that fit no stack of the record.
     unmatched: list[str]
-    # Stacks that nothing of the model's own says anything about, with their layers.
+    # Stacks without own weights to compare with, with their layers.
     unverified: dict[str, Layers]
 
     @property
@@ -104,18 +103,18 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether everything that the model gives is in the record, within the tolerance."""
+        """Whether the record contains all weights of the model within the tolerance."""
         return bool(self.matches) and not self.unmatched and self.error <= TOLERANCE
 
 
 def layer_weights(attention: LayerAttention) -> Array:
-    """All weights of a layer, (heads, queries, keys)."""
+    """Return all weights of a layer, (heads, queries, keys)."""
     rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
     return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
 
 
 def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparison:
-    """Match every field of the output with a stack, and then what is left with its modules."""
+    """Match every field of the output with a stack, and the remaining stacks with modules."""
     groups = _groups(record)
     matches: list[Match] = []
     unmatched: list[str] = []
@@ -152,7 +151,7 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
 
 
 def _groups(record: AttentionRecord) -> dict[str, Layers]:
-    """Layers by the tower that they belong to: the stages of a tower follow one another."""
+    """Group the layers of a record by tower. The stages of a tower follow one another."""
     groups: dict[str, Layers] = {}
     for name, stack in record.stacks.items():
         tower = re.sub(r"\s*stage \d+", "", name)
@@ -163,7 +162,7 @@ def _groups(record: AttentionRecord) -> dict[str, Layers]:
 
 
 def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
-    """Decoders that attend to themselves and to the encoder in one softmax give two parts of it."""
+    """Join the two parts of decoders with one softmax over their own and the encoder's tokens."""
     selves = "decoder_attentions" if "decoder_attentions" in own else "attentions"
     names = (selves, "cross_attentions")
     if not all(name in own for name in names):
@@ -221,7 +220,7 @@ def _match(
         return _some_of(name, group, layers, [tensor for _, tensor in given])
     pairs = []
     for (place, tensor), layer in zip(given, layers, strict=True):
-        # Where the output has places for layers without attention, they are the layers' numbers.
+        # A list with None for layers without attention is indexed by the numbers of layers.
         if len(given) < len(tensors) and place != layer[1]:
             return f"own weights of layer {place} stand against layer {layer[1]} of the record"
         pair = _pair(layer, tensor)
@@ -232,7 +231,7 @@ def _match(
 
 
 def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
-    """Own weights of some layers only, in order: each must equal one after the one before."""
+    """Match weights of some layers only. Each must equal a layer after the previous match."""
     pairs: list[Pair] = []
     rest = iter(layers)
     for tensor in tensors:
@@ -245,16 +244,16 @@ def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tens
 
 
 def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -> Match | None:
-    """Own weights of several stacks in one field: each must equal a layer that none has yet.
+    """Match weights of several stacks in one field. Each must equal a layer that has no match yet.
 
-    CANINE's local and deep layers, or Mllama's self- and cross-attention, come in one list.
+    Examples are CANINE's local and deep layers, and Mllama's self- and cross-attention.
     """
     left = list(layers)
     pairs: list[Pair] = []
     for place, tensor in enumerate(tensors):
         if tensor is None:
             continue
-        # A layer of the same number first; sorting keeps the rest in order.
+        # Try the layer with the same number first. The sort keeps the order of the others.
         for layer in sorted(left, key=lambda layer: layer[1] != place):
             pair = _pair(layer, tensor)
             if pair is not None and pair.error <= ROUNDED:
@@ -286,14 +285,14 @@ def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str
 
 
 def _by_modules(stack: str, left: Layers, own: Weights, modules: Weights) -> Match | None:
-    """Match a stack's layers with what modules computed; None where no modules fit."""
+    """Match the layers of a stack with the weights of modules, or return None if none fit."""
     known = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
     found: list[Match] = []
     for name, tensors in modules.items():
         given = [
             tensor
             for tensor in tensors
-            # What is a field of the output has its own stack.
+            # A field of the output has its own stack.
             if tensor is not None and not any(torch.equal(tensor, other) for other in known)
         ]
         if len(given) == len(left) and isinstance(match := _match(name, stack, left, given), Match):
@@ -307,7 +306,7 @@ def _by_modules(stack: str, left: Layers, own: Weights, modules: Weights) -> Mat
 
 
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
-    """For each layer the next tensor that it equals; None where there is none."""
+    """Return for each layer the next tensor that it equals, or None if one is missing."""
     pairs: list[Pair] = []
     rest = iter(tensors)
     for layer in layers:

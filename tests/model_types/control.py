@@ -1,4 +1,4 @@
-"""Controls: what attention received is corrupted, and the comparison must notice."""
+"""Controls: the comparison must notice corrupted inputs of attention."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from model_types.compare import Match, layer_weights
 
 __all__ = ["NOTICED", "unnoticed"]
 
-# Ten times what a right formula may differ by.
+# Ten times the tolerance of a right formula.
 NOTICED = 1e-3
 
 
 def unnoticed(matches: list[Match]) -> list[str]:
-    """Corruptions of some layer that would have passed for right, or nearly so."""
+    """Name the corruptions of layers that the comparison would accept or almost accept."""
     missed: list[str] = []
     for match in matches:
         for pair in match.pairs:
@@ -31,7 +31,7 @@ def unnoticed(matches: list[Match]) -> list[str]:
 
 
 def _can_choose(attention: LayerAttention) -> bool:
-    """Whether any query has two keys or more; all weight is on an only one, whatever it is."""
+    """Return whether any query has at least two keys. A single key always gets all weight."""
     rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
     return any(
         attention.allowed(head, rows, columns).sum(-1).max() > 1

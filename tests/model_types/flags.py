@@ -1,7 +1,7 @@
-"""Settings of configurations that change attention, with the values that each is given.
+"""Settings of configurations that change attention, with the values to set.
 
-They were found by reading the fields of all configurations. A value that depends on the rest of the
-configuration is a function of it, which returns `_LEAVE` if the setting does not fit.
+The list is from the fields of all configurations. A value that depends on the rest of the
+configuration is a function of it, which returns `_LEAVE` if the setting does not apply.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _SLIDING, _FULL = "sliding_attention", "full_attention"
 
 @dataclass(frozen=True)
 class Flag:
-    """Settings that are given together.
+    """Settings that are changed together.
 
     Attributes
     ----------
     settings : dict
-        The first one decides: a configuration without it, or with this value, is left alone. The
-        others are given beside it if the configuration has them.
+        The first one decides: a configuration that lacks it or has this value is left unchanged.
+        The others are set if the configuration has them.
     inputs : dict
-        Arguments beside those of the model's other cases, as in `overrides`.
+        Additional arguments, as in `overrides`.
     masks : bool
-        Whether this decides which tokens are seen. Models of several parts make masks for them.
-        Other settings of a part are changed only where the part is a model type by itself.
+        Whether the flag changes masks. Models of several parts make masks for their parts. Other
+        settings of a part are changed only if the part is not a model type itself.
     """
 
     settings: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Flag:
 
 
 def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
-    """Turn a boolean over."""
+    """Return a function that negates a boolean setting."""
 
     def made(config: PretrainedConfig) -> Any:
         now = vars(config)[name]
@@ -52,7 +52,7 @@ def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _swapped_layers(config: PretrainedConfig) -> Any:
-    """Swap sliding and full layers. If all are alike, every other layer becomes the other kind."""
+    """Swap sliding and full layers. If all layers are alike, change every other layer."""
     now: Sequence[str] = config.layer_types or ()
     other = {_SLIDING: _FULL, _FULL: _SLIDING}
     kinds = other.keys() & set(now)
@@ -63,7 +63,7 @@ def _swapped_layers(config: PretrainedConfig) -> Any:
 
 
 def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
-    """Make all layers of one kind, if they are sliding and full ones."""
+    """Return a function that makes all layers one kind if they are sliding and full layers."""
 
     def made(config: PretrainedConfig) -> Any:
         now: Sequence[str] = config.layer_types or ()
@@ -73,17 +73,17 @@ def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _decoder(config: PretrainedConfig) -> Any:
-    """Make an encoder of BERT's kind a decoder."""
+    """Turn an encoder like BERT into a decoder."""
     return _LEAVE if config.is_encoder_decoder else True
 
 
 def _one_key_head(config: PretrainedConfig) -> Any:
-    """Give all heads the same keys. Latent attention has no such groups."""
+    """Use one key head for all heads. Latent attention has no such groups."""
     return _LEAVE if "kv_lora_rank" in vars(config) else 1
 
 
 def _kind_of_attention(config: PretrainedConfig) -> Any:
-    """Name the other kind: each model type has kinds of its own under this name."""
+    """Return the other kind of attention. Each model type has its own kinds under this name."""
     others = {
         "block_sparse": "original_full",
         "relative_shift": "factorized",
@@ -93,7 +93,7 @@ def _kind_of_attention(config: PretrainedConfig) -> Any:
     return others.get(config.attention_type, _LEAVE)
 
 
-# Booleans that are turned over.
+# Booleans to negate.
 _BOOLEANS = """
     alibi attention_bias attention_k_eq_v attention_out_bias attention_softmax_in_fp32
     attn_temperature_tuning causal channel_attention do_stable_layer_norm gated_attn
@@ -114,7 +114,7 @@ _SHORT_WINDOW = {"sliding_window": 5, "use_sliding_window": True}
 
 FLAGS: tuple[Flag, ...] = (
     *(Flag({name: _other_way(name)}) for name in _BOOLEANS),
-    # Which tokens are seen: later ones, those of a window, those of another stack.
+    # Masks: later tokens, windows, tokens of another stack.
     Flag({"is_decoder": _decoder}),
     Flag(
         {"add_cross_attention": _decoder, "is_decoder": True},
@@ -157,7 +157,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"num_hidden_groups": 2}),
     Flag({"inner_group_num": 2}),
     Flag({"head_ratio": 1}),
-    # The logits: their scale, their soft cap, and what is added to them.
+    # Logits: scale, soft cap and bias.
     Flag({"attn_logit_softcapping": 5.0}),
     Flag({"attn_logit_softcapping": None}),
     Flag({"attention_multiplier": 0.5}),
@@ -179,7 +179,7 @@ FLAGS: tuple[Flag, ...] = (
 
 
 def settings_of(config: PretrainedConfig, flag: Flag) -> dict[str, Any]:
-    """Return what gives a configuration and its parts a flag; empty if nothing would change.
+    """Return the settings of a flag for a configuration and its parts, or {} if nothing changes.
 
     A dict among the settings is for that part of the configuration.
     """

@@ -16,7 +16,7 @@ from model_types.written import as_tensor
 
 __all__ = ["find_inputs"]
 
-# Lengths that nothing else has, so that a stack cannot be taken for another one.
+# Unique lengths, so that no stack can be mistaken for another.
 _TEXT_LENGTH = 14
 _DECODER_LENGTH = 9
 _MISMATCH = re.compile(
@@ -49,9 +49,9 @@ Run = Callable[[Inputs], Any]
 
 
 def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | None) -> Inputs:
-    """Inputs that the model runs on: the fullest kind that it takes.
+    """Return inputs that the model accepts, with as many kinds of data as possible.
 
-    Raises what the model said to the first kind when it takes none.
+    Raises the model's first error if it accepts none.
     """
     first: Exception | None = None
     for candidate in _Maker(model).all():
@@ -60,14 +60,14 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
         inputs = {n: value for n, value in (candidate | given).items() if value is not None}
         try:
             return _fitted(model, inputs, run)
-        # What a model says to inputs that it doesn't take can be anything.
+        # A model may raise any exception for inputs that it does not accept.
         except Exception as error:  # noqa: BLE001
             first = first or error
     raise first or LookupError("no inputs to try")
 
 
 def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
-    """Give the text as many image tokens as the model makes of the image."""
+    """Set the number of image tokens in the text to the number that the model makes."""
     for _ in range(3):
         try:
             run(inputs)
@@ -87,7 +87,7 @@ def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
 def _set_placeholders(config: PretrainedConfig, inputs: Inputs, present: int, wanted: int) -> None:
     ids = inputs["input_ids"][0].tolist()
     numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
-    # Which of several kinds the model speaks of shows by how many there are.
+    # The number of tokens in the error identifies the kind.
     number = next((n for n in numbers if n is not None and ids.count(n) == present), numbers[0])
     if number is None:
         return
@@ -101,14 +101,14 @@ def _set_placeholders(config: PretrainedConfig, inputs: Inputs, present: int, wa
 
 
 def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
-    """The id that stands in a text for a piece of an image or a sound."""
+    """Return the id of the placeholder for a piece of an image or a sound."""
     found = token_ids(config)
     endings = ("token_id", "token_index", "context_token_id", "pad_token_id", "patch_id")
     return next((found[n] for e in endings if (n := f"{kind}_{e}") in found), None)
 
 
 class _Maker:
-    """Makes candidates for one model."""
+    """Maker of candidate inputs for one model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -121,7 +121,7 @@ class _Maker:
         }
 
     def all(self) -> Iterator[Inputs]:
-        """The fullest first."""
+        """Yield candidates, those with the most kinds of data first."""
         with_text = "input_ids" in self.names
         for kind, beside in self._beside_text():
             if with_text:
@@ -167,7 +167,7 @@ class _Maker:
         if "decoder_input_ids" in self.names:
             inputs["decoder_input_ids"] = self._ids(_DECODER_LENGTH)
             if type(self.model).__name__.endswith("ForSequenceClassification"):
-                # Its decoder reads the same text, and the class is told at the text's end.
+                # The decoder reads the same text, and the class is read from its last token.
                 del inputs["decoder_input_ids"]
                 ids[0, -1] = SPECIAL_IDS["eos_token_id"]
         if "bbox" in self.names:
@@ -178,7 +178,7 @@ class _Maker:
         return inputs
 
     def _count_of_features(self, kind: str, beside: Inputs) -> int:
-        """How many tokens the model makes of an image; a guess where it doesn't tell."""
+        """Return the number of tokens that the model makes of an image, or 4 if it is unknown."""
         ask = getattr(self.model, f"get_{kind}_features", None)
         if ask is None:
             return 4
@@ -250,14 +250,14 @@ class _Maker:
             yield {"input_values": self._normal(1, frames, bins)}
 
     def _part(self, names: tuple[str, ...]) -> Any:
-        """The part of the configuration that sees or hears."""
+        """Return the part of the configuration for images or sound."""
         whole = getattr(self.config, "thinker_config", self.config)
         parts = (getattr(whole, name, None) for name in names)
         return next((part for part in parts if isinstance(part, PretrainedConfig)), whole)
 
 
 def _number(config: Any, names: tuple[str, ...], otherwise: int) -> int:
-    """The first of these that is a number, or a list that begins with one."""
+    """Return the first of these settings that is a number or a list of numbers."""
     for name in names:
         found = getattr(config, name, None)
         if isinstance(found, list | tuple) and found:

@@ -9,7 +9,7 @@ __all__ = ["lines", "number", "plain", "short"]
 
 
 def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table."""
+    """Return a table."""
     made = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in made)
 
@@ -21,12 +21,12 @@ def short(text: str, length: int = 170) -> str:
 
 
 def number(value: float | None) -> str:
-    """Write one digit of a number."""
+    """Format a number with one digit."""
     return "" if value is None else f"{value:.0e}"
 
 
 def plain(result: str, reason: str) -> str:
-    """Say in words why a model was not tested. The results have what torch said."""
+    """Explain why a model was not tested. The results contain the error of torch."""
     missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", reason)
     if missing:
         return f"needs {missing[1] or missing[2]}, which is not installed"

@@ -1,6 +1,6 @@
-"""What must hold of the rows that `make coverage` made, and of the table made of them.
+"""Checks of the rows of `make coverage` and of the table made from them.
 
-`make coverage` runs this file by its name; nothing else collects it.
+Only `make coverage` collects this file, by its name.
 """
 
 from __future__ import annotations

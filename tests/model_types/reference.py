@@ -1,4 +1,4 @@
-"""A model's own weights: those that an eager copy of it returns, or that its modules do."""
+"""A model's own weights, from the output or the modules of an eager copy."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ __all__ = [
     "run",
 ]
 
-# Model types that return scores before the softmax under the name of attentions.
+# Model types whose "attentions" are scores before the softmax.
 _SCORES = {"prophetnet", "squeezebert"}
 
-# By where they stand in the output (or by module): a tensor a layer, None for one without.
+# By field of the output or by module: a tensor for each layer, None for a layer without weights.
 Weights = dict[str, list[torch.Tensor | None]]
 
 
 def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
-    """One plain forward, without a cache."""
+    """Run a plain forward without a cache."""
     draw_the_same(model)
     if "use_cache" in inspect.signature(model.forward).parameters and "use_cache" not in inputs:
         more.setdefault("use_cache", False)
@@ -51,7 +51,7 @@ def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
 
 
 def draw_the_same(model: nn.Module) -> None:
-    """Have a model that draws random numbers (VITS, ViLT) draw the same ones every time."""
+    """Seed a model that draws random numbers (VITS, ViLT), so that each forward draws the same."""
     torch.manual_seed(seed_of(type(model).__name__))
 
 
@@ -59,10 +59,10 @@ _eager: WeakKeyDictionary[nn.Module, PreTrainedModel] = WeakKeyDictionary()
 
 
 def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """An independent copy that computes attention in the open, with the weights of now.
+    """Return an independent eager copy with the current weights.
 
-    Made anew: models that choose a class by the implementation (SAM), or that bypass the dispatcher
-    (Falcon), cannot be switched.
+    The copy is built again, because models that choose a class by the implementation (SAM), or that
+    bypass the dispatcher (Falcon), cannot switch it.
     """
     if model not in _eager:
         config = copy.deepcopy(model.config)
@@ -75,7 +75,7 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 @contextmanager
 def double_softmax() -> Iterator[None]:
-    """Have eager attention keep the logits of a float64 model, which many cast to float32."""
+    """Keep eager attention from casting the logits of a float64 model to float32."""
     softmax = nn.functional.softmax
 
     def kept(logits: torch.Tensor, dim: int | None = None, **options: Any) -> torch.Tensor:
@@ -88,19 +88,19 @@ def double_softmax() -> Iterator[None]:
 
 @contextmanager
 def double_weights() -> Iterator[None]:
-    """Have the weights of a record computed in float64: by the same code, with more digits."""
+    """Compute the weights of records in float64 inside the context."""
     with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
         yield
 
 
 def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
-    """Every tensor of weights in the model's output."""
+    """Return all attention weights in the output of the model."""
     found = dict(_weights_in(_with_attentions(eager, inputs), ""))
     return _scores_as_weights(found, eager.config.model_type)
 
 
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
-    """The output of a forward that is asked for weights."""
+    """Return the output of a forward with weights."""
     parameters = inspect.signature(eager.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if "output_attentions" in parameters or takes_any:
@@ -155,7 +155,9 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
 
 
 def _scores_as_weights(found: Weights, kind: str) -> Weights:
-    """Leave out what is no weights: linear attention returns its state under the name."""
+    """Apply the softmax to scores, and drop tensors that are not weights, such as the state of
+    linear attention.
+    """
     kept: Weights = {}
     for path, tensors in found.items():
         made = [
@@ -168,7 +170,7 @@ def _scores_as_weights(found: Weights, kind: str) -> Weights:
 
 
 def _without_cross(found: Weights) -> Weights:
-    """Take out of attentions what stands in cross attentions as well (Q-Formers)."""
+    """Remove cross-attention from the attentions if it is also in cross_attentions (Q-Formers)."""
     kept = dict(found)
     for path, tensors in found.items():
         cross = found.get(re.sub(r"(^|\.)attentions$", r"\1cross_attentions", path), ())
@@ -185,7 +187,7 @@ def _without_cross(found: Weights) -> Weights:
 
 
 def are_weights(tensor: torch.Tensor) -> bool:
-    """Whether rows are shares of one: with sinks less than one, nothing where all is masked."""
+    """Return whether rows are non-negative and sum to at most 1, as with sinks or masks."""
     values = tensor.detach().float()
     sums = values.sum(-1)
     return bool((values >= 0).all()) and bool((sums <= 1 + 1e-3).all()) and bool(sums.max() > 0.01)
@@ -196,9 +198,10 @@ def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
 
 
 def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
-    """Modules that differ in a layer's number alone as one entry, in the order in which they ran.
+    """Group the calls of modules that differ only in the layer number, in the order in which they
+    ran.
 
-    A module that attends window by window has one tensor, with the windows along its diagonal.
+    A module that attends window by window gets one tensor with the windows on its diagonal.
     """
     found: Weights = {}
     for name, tensors in calls.items():
@@ -209,10 +212,10 @@ def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
 def module_calls(
     eager: PreTrainedModel, inputs: Mapping[str, Any]
 ) -> dict[str, list[torch.Tensor]]:
-    """What the attention of an eager copy itself computes, by the module's name.
+    """Return the weights that the attention modules of an eager copy compute, by module name.
 
-    Composite models keep the weights of their vision towers to themselves, and hierarchical ones
-    those of all but the last layer of a stage.
+    Outputs lack the weights of the vision towers of composite models, and of all but the last layer
+    of a stage of hierarchical models.
     """
     seen = _Seen(eager)
     with ExitStack() as stack:
@@ -222,14 +225,14 @@ def module_calls(
         run(eager, inputs)
     by_function, seen.calls = seen.calls, {}
     with ExitStack() as stack:
-        # Only the last of several forwards counts.
+        # Count only the last of several forwards.
         stack.callback(eager.register_forward_pre_hook(seen.begin).remove)
         for name, module in eager.named_modules():
             known = any(other == name or other.startswith(f"{name}.") for other in by_function)
             if re.search("atten|attn", type(module).__name__, re.IGNORECASE) and not known:
                 stack.callback(module.register_forward_hook(seen.hook).remove)
         try:
-            # Some hand their weights on only where they are asked for.
+            # Some modules return their weights only on request.
             _with_attentions(eager, inputs)
         except (IndexError, TypeError, ValueError):
             run(eager, inputs)
@@ -237,14 +240,14 @@ def module_calls(
 
 
 class _Seen:
-    """Weights that modules returned, by the modules' names."""
+    """Weights that modules returned, by module name."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: dict[str, list[torch.Tensor]] = {}
         self._names = {id(module): name for name, module in model.named_modules()}
 
     def note(self, module: nn.Module, beside: Any) -> None:
-        """Keep the first tensor beside a module's output, if it is weights."""
+        """Store the first tensor after a module's output if it contains weights."""
         for entry in beside:
             if isinstance(entry, torch.Tensor) and entry.dim() >= 3 and entry.is_floating_point():
                 if are_weights(entry):
@@ -253,19 +256,19 @@ class _Seen:
                 return
 
     def hook(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        """Note what a module returned."""
+        """Record the output of a module."""
         del arguments
         self.note(module, output[1:] if isinstance(output, tuple | list) else ())
 
     def begin(self, module: nn.Module, arguments: Any) -> None:
-        """Forget what was seen before."""
+        """Drop the weights of earlier forwards."""
         del module, arguments
         self.calls.clear()
 
 
 @contextmanager
 def _noting(source: Any, note: Any) -> Iterator[None]:
-    """Have a modeling file's own eager attention seen while the block runs."""
+    """Record the eager attention function of a modeling file inside the context."""
     original = source.eager_attention_forward
 
     @functools.wraps(original)

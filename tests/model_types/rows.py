@@ -1,4 +1,4 @@
-"""The results for one tiny model."""
+"""Results for one tiny model."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 
 __all__ = ["REFERENCED", "Row", "StackChange"]
 
-# Results of types whose own weights are known: what the share of those that are right is taken of.
+# Results of types with known weights: the denominator of the share of right types.
 REFERENCED = ("ok", "partly", "wrong", "refused")
 
 
 @dataclass
 class StackChange:
-    """What came of changing one stack.
+    """Result of changing one stack.
 
     Attributes
     ----------
     gate : str
-        "exact": without a head the model gives the bits that it gives with the head's columns of
-        the output projections at 0. "changed": it gives something else than before, and the
-        attention's output is not what a matrix takes. "without effect": what the model gives does
-        not depend on it. "refused", or "wrong".
+        "exact": without a head the output equals, bit for bit, the output with the head's columns
+        of the output projections at 0. "changed": the output changes, but no matrix receives the
+        attention's output. "without effect": the output does not depend on it. "refused" or
+        "wrong".
     reason : str
-        Why, where it is refused or wrong.
+        Reason why it is refused or wrong.
     identity : bool or None
-        Whether a change that multiplies outputs by 1 leaves every bit of what the model gives.
+        Whether a change that multiplies outputs by 1 keeps every bit of the output.
     noise : float or None
-        How far that moves where outputs are computed again from the weights as they are, as a share
-        of the largest number of the same tensor.
+        Change of the output if attention outputs are computed again from unchanged weights,
+        relative to the largest number of the same tensor.
     projection : bool
         Whether `attnviz.interventions` finds the output projection of every layer.
     """
@@ -42,48 +42,48 @@ class StackChange:
 
 @dataclass
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Attributes
     ----------
     model_type, kind : str
         The model type and the class that was built.
     auto : list of str
-        The auto classes that load this class; none for the model type's base model.
+        The auto classes that load this class. Empty for the base model.
     flag : str
-        The setting of its configuration that is unusual; empty for the usual configuration.
+        The unusual setting, or "" for the default configuration.
     cached : bool
         Whether a forward with a cache was compared, too.
     result : str
-        "ok", "partly" (a warning says that some attention is not shown), "wrong", "refused" (an
-        error that says so), or what kept the type from being tried: "not built", "no inputs",
+        "ok", "partly" (a warning names attention that is not shown), "wrong", "refused" (an error
+        names it), or the reason why the type was not compared: "not built", "no inputs",
         "no own weights", "too slow", "died".
     reason : str
-        Why, where the result is not "ok".
+        Explanation of a result other than "ok".
     inputs : list of str
-        The arguments that the model ran on.
+        Names of the arguments.
     source : str
-        Where its own weights came from: "output" or "modules".
+        Source of the model's own weights: "output" or "modules".
     stacks : list of str
-        Stacks of the record, layers and heads.
+        Stacks of the record, with layers and heads.
     way : str
         "queries and keys", "weights", or both.
     error : float or None
-        Largest difference from its own weights.
+        Largest difference from the model's own weights.
     peak : float or None
-        Median of its rows' largest weights: near one over the number of keys nothing is proved.
+        Median of the rows' largest weights. A value near 1 / number of keys proves nothing.
     unnoticed : list of str
         Corruptions that the comparison would not have noticed.
     unverified : list of str
-        Stacks that nothing of the model's own says anything about.
+        Stacks without own weights to compare with.
     changes : dict of str to StackChange
-        What came of changing each stack.
+        Result of changing each stack.
     unchanged : str
-        Why nothing was changed, where there is a record.
+        Reason why nothing was changed although a record exists.
     notes : list of str
-        The record's notes, warnings, and what is special about the comparison.
+        Notes of the record, warnings, and notes about the comparison.
     seconds : float
-        How long it took.
+        Time of the check.
     """
 
     model_type: str
@@ -108,11 +108,11 @@ class Row:
 
     @property
     def is_base(self) -> bool:
-        """Whether this is the model type's base model in its usual configuration."""
+        """Whether this is the base model of the model type in its default configuration."""
         return not self.auto and not self.flag
 
     @classmethod
     def of(cls, written: dict[str, Any]) -> Row:
-        """A row as `dataclasses.asdict` wrote it."""
+        """Return the row that `dataclasses.asdict` wrote."""
         changes = {name: StackChange(**each) for name, each in written["changes"].items()}
         return cls(**{**written, "changes": changes})

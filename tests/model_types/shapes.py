@@ -1,7 +1,6 @@
-"""Own weights that are given for windows or bands, laid out as queries by keys.
+"""Own weights of windows or bands, laid out as queries by keys.
 
-Each layout is written down from what the model's documentation says about its windows, and not
-from how a record stores them.
+Each layout follows the documentation of a model about its windows, and not the storage of a record.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Places = NDArray[np.int64]
 
 
 def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[Array]:
-    """Every reading of a tensor as (heads, queries, keys); none where no reading fits."""
+    """Yield every possible reading of a tensor as (heads, queries, keys)."""
     values = own.detach().float()
     if values.dim() > 3 and values.shape[0] == 1:
         values = values[0]
@@ -41,7 +40,7 @@ def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[
 
 
 def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
-    """As (windows, heads, queries, keys), wherever the heads stand."""
+    """Yield the tensor as (windows, heads, queries, keys) for each possible axis of the heads."""
     if values.dim() == 4 and values.shape[1] == heads:
         yield values
     if values.dim() == 4 and values.shape[0] == heads:
@@ -51,7 +50,7 @@ def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
 
 
 def _row_by_row(values: Array) -> Iterator[Array]:
-    """Patches that a model takes in blocks of two by two (Qwen2-VL), put row by row."""
+    """Reorder patches in blocks of two by two (Qwen2-VL) row by row."""
     tokens = np.arange(values.shape[1])
     for rows, columns in _factors(len(tokens)):
         if rows % 2 or columns % 2:
@@ -62,7 +61,7 @@ def _row_by_row(values: Array) -> Iterator[Array]:
 
 
 def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
-    """Longformer: column c of row i is key i - window / 2 + c."""
+    """Lay out Longformer's bands: column c of row i is key i - window / 2 + c."""
     heads, queries, width = values.shape
     if width % 2 == 0:
         return
@@ -76,7 +75,7 @@ def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
 
 
 def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
-    """LongT5: block b sees blocks b - 1, b and b + 1; the last block is padded."""
+    """Lay out LongT5's blocks: block b sees blocks b - 1, b and b + 1. The last block is padded."""
     blocks, heads, size, width = values.shape
     if not tokens <= blocks * size < tokens + size:
         return
@@ -91,7 +90,7 @@ def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
 
 
 def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
-    """Windows (windows, heads, queries, keys) that part the tokens among them."""
+    """Lay out windows (windows, heads, queries, keys) that partition the tokens."""
     count, heads, rows, columns = values.shape
     if count * rows != queries or count * columns != keys:
         return
@@ -104,20 +103,20 @@ def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
 
 
 def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, Places]]:
-    """Ways to part queries and keys into windows, in each window's own order."""
+    """Yield partitions of queries and keys into windows, in each window's own order."""
     queries, keys = np.arange(count * rows), np.arange(count * columns)
-    # Neighbouring tokens; and every count-th one (Hiera's units, time by place).
+    # Neighbouring tokens, and every count-th token (Hiera's units, time by place).
     yield queries.reshape(count, rows), keys.reshape(count, columns)
     yield queries.reshape(rows, count).T, keys.reshape(columns, count).T
     if count == 2:
-        # Two pictures, each of which attends to the other one.
+        # Two images that attend to each other.
         yield queries.reshape(2, rows), keys.reshape(2, columns)[::-1]
     if rows != columns:
         return
     for window_height, window_width in _factors(rows):
         for down, across in _factors(count):
             height, width = down * window_height, across * window_width
-            # Swin: every other layer's windows are shifted by half their size, round the edges.
+            # Swin shifts the windows of every other layer by half their size, with wrap-around.
             for shift in {(0, 0), (window_height // 2, window_width // 2)}:
                 grid = np.roll(queries.reshape(height, width), (-shift[0], -shift[1]), axis=(0, 1))
                 places = (
@@ -129,7 +128,7 @@ def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, P
 
 
 def _factors(number: int) -> Iterator[tuple[int, int]]:
-    """Two factors of about the same size first."""
+    """Yield pairs of factors, the most equal pair first."""
     for first in sorted(
         range(1, number + 1), key=lambda n: abs(math.log(n) - math.log(number) / 2)
     ):

@@ -1,6 +1,7 @@
-"""Sharpening: queries and keys of a random model are scaled until its rows are peaked.
+"""Sharpening: queries and keys of a random model are scaled until its rows have clear maxima.
 
-A random model attends nearly uniformly, so that any formula looks right. Here a wrong one shows.
+A random model attends almost uniformly, so any formula looks right. Sharp rows show a wrong
+formula.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from torch import nn
 
 __all__ = ["peak", "sharpen"]
 
-# Modules that make queries and keys, or queries, keys and values at once; and norms after them.
+# Names of modules that make queries and keys (separately or together with values), and of norms
+# after them.
 _ALONE = re.compile(
     r"^(q|k|query|key|q_proj|k_proj|q_lin|k_lin|to_q|to_k|w_q|w_k|wq|wk|linear_q|linear_k|q_linear"
     r"|k_linear|query_proj|key_proj|q_attn|fc_q|fc_k|query_layer|key_layer|q_b_proj|kv_b_proj"
@@ -35,20 +37,20 @@ _PARAMETERS = re.compile(r"^(q|k|r|in_proj_weight|seg_embed)$")
 _AIM = (0.3, 0.9)
 _TRIES = 9
 
-# Weights by the name of the attention module that computed them; "" for those of the whole model.
+# Weights by the name of the attention module that computed them, "" for the whole model.
 Measured = Mapping[str, Sequence[torch.Tensor]]
 
 
 @dataclass
 class _Group:
-    """What makes the queries and keys of one attention module."""
+    """The parameters that make queries and keys of one attention module."""
 
     places: list[torch.Tensor] = field(default_factory=list)
     step: float = 2.0
     below: bool | None = None
 
     def adapt(self, found: float) -> bool:
-        """Scale towards the aim; whether that was needed."""
+        """Scale the parameters towards the target range. Return whether that was necessary."""
         if not np.isfinite(found) or _AIM[0] <= found <= _AIM[1]:
             return False
         below = found < _AIM[0]
@@ -62,9 +64,9 @@ class _Group:
 
 
 def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
-    """Scale queries and keys until each module's median of the rows' largest weights is in the aim.
+    """Scale queries and keys until the peak of each module is in the target range.
 
-    Modules whose weights nobody sees are scaled like the whole.
+    Modules without visible weights are scaled like the whole model.
     """
     measured = measure()
     groups: dict[str, _Group] = {}
@@ -78,7 +80,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
             return
         measured = measure()
         if not np.isfinite(peak(measured.get("", ()))):
-            # Too far: the model overflows.
+            # The model overflows: restore the previous values.
             places = [place for group in groups.values() for place in group.places]
             with torch.no_grad():
                 for place, values in zip(places, kept, strict=True):
@@ -87,7 +89,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
 
 
 def _places(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter, or part of one, that makes queries or keys, with its module's path."""
+    """Yield the parameters, or their parts, that make queries or keys, by module name."""
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
         weight = getattr(module, "weight", None)
@@ -104,7 +106,7 @@ def _places(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
     if _ALONE.match(name):
-        # Convolution and norm in a sequence (CvT, MobileViT).
+        # A sequence of convolution and norm (CvT, MobileViT).
         yield from (parameter.data for parameter in module.parameters() if parameter.dim() >= 2)
     for own, parameter in module.named_parameters(recurse=False):
         if own == "in_proj_weight":
@@ -114,7 +116,7 @@ def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
-    """The part of a fused projection that makes queries and keys, where it comes first."""
+    """Return the part of a fused projection that makes queries and keys if it comes first."""
     if name == "c_attn" and not isinstance(module, nn.Linear):
         return weight[:, : 2 * weight.shape[1] // 3]
     if name in ("qkv", "Wqkv", "to_qkv") and weight.shape[0] == 3 * weight.shape[1]:
@@ -123,10 +125,10 @@ def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
 
 
 def peak(weights: Iterable[torch.Tensor]) -> float:
-    """Median of the largest weight of every row that may attend to three keys or more.
+    """Return the median of the largest weights of rows that may attend to at least three keys.
 
-    Where no row of three keys or more has a third weight above zero, they are as sharp as can be:
-    1. Not a number where there are no such rows.
+    If no such row has a third weight above zero, the rows are as sharp as possible, and the result
+    is 1. Without such rows it is NaN.
     """
     found: list[NDArray[np.float32]] = []
     sharpest = float("nan")

@@ -1,4 +1,4 @@
-"""A tiny configuration of any model type: its own default, made small name by name."""
+"""A tiny configuration of any model type: the default configuration with smaller settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from model_types.sizes import (
 __all__ = ["tiny_config", "token_ids"]
 
 _TOKEN = re.compile(r"token_?(id|index)$|_(bos|eos|pad|start|end|patch)_id$|im_\w+_id$")
-# Bookkeeping of every configuration, and what follows from the rest.
+# General settings of every configuration, and derived settings.
 _LEFT_ALONE = {
     "architectures",
     "dtype",
@@ -39,16 +39,16 @@ _LEFT_ALONE = {
 
 
 def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig:
-    """Make the tiny configuration of a model type.
+    """Return the tiny configuration of a model type.
 
-    `changes` wins over the table of sizes. A dict in it goes into that part of the configuration,
-    or takes its place where it names a model type.
+    `changes` overrides the table of sizes. A dict in it is merged into that part of the
+    configuration, or replaces the part if it names a model type.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
 
 
 def token_ids(config: PretrainedConfig) -> dict[str, int]:
-    """Every special token's id, by name, of a configuration and its parts."""
+    """Return the ids of special tokens of a configuration and its parts, by name."""
     found: dict[str, int] = {}
     for name, value in vars(config).items():
         if isinstance(value, PretrainedConfig):
@@ -60,7 +60,7 @@ def token_ids(config: PretrainedConfig) -> dict[str, int]:
 
 
 class _Ids:
-    """Small ids for special tokens: the same name gives the same id in all parts."""
+    """Small ids for special tokens. A name has the same id in all parts."""
 
     def __init__(self) -> None:
         self._given: dict[str, int] = {}
@@ -98,22 +98,22 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
     parts = {name: part for name, part in settings.items() if isinstance(part, PretrainedConfig)}
     if all(hasattr(made, name) for name in parts):
         return made
-    # Before transformers 5.2 some take their parts as dicts only.
+    # Before transformers 5.2 some configurations accept their parts only as dicts.
     return kind(**settings | {name: part.to_dict() for name, part in parts.items()})
 
 
 @dataclass(frozen=True)
 class _Layers:
-    """Which of the default's layers are kept.
+    """The layers of the default configuration that are kept.
 
     Attributes
     ----------
     number : int
-        How many the default has; 0 where that is not known.
+        Number of layers in the default configuration, or 0 if unknown.
     kept : sequence of int
-        The first two of each kind.
+        The first two layers of each kind.
     staged : bool
-        Whether a list says how deep each stage is: there stay as many stages.
+        Whether a list gives the depth of each stage. The number of stages is kept.
     """
 
     number: int
@@ -142,12 +142,12 @@ def _settings_that_belong_together(
 ) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if "kv_lora_rank" in vars(default):
-        # Latent attention has no groups: its key heads come out expanded.
+        # Latent attention has no groups: its keys are expanded to all heads.
         settings["num_key_value_heads"] = SIZES["num_attention_heads"]
     stages = vars(default).get("_out_indices")
     given = changes.keys() & {"out_indices", "out_features"}
     if isinstance(stages, list | tuple) and len(stages) > 1 and not given:
-        # As many of a backbone's stages as its default hands on.
+        # Keep the number of a backbone's stages that the default returns.
         settings["out_indices"] = list(stages)
         if not layers.staged:
             settings["out_indices"] = list(range(1, len(stages) + 1))
@@ -159,7 +159,7 @@ def _settings_that_belong_together(
 
 
 def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
-    """Rotary parameters whose sections fit a small head; None where there are no sections."""
+    """Return rotary parameters whose sections fit a small head, or None without sections."""
     parameters = vars(default).get("rope_parameters")
     known = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()
     if "mrope_section" not in known or not isinstance(parameters, Mapping):
@@ -172,7 +172,7 @@ def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
 
 
 def _smaller(name: str, value: Any, layers: _Layers, ids: _Ids) -> Any:
-    """What to give for a setting, None to leave it to the configuration."""
+    """Return the value for a setting, or None to keep the default."""
     if value is None:
         return FILLED.get(name)
     if isinstance(value, bool | str | Mapping):

@@ -1,6 +1,6 @@
-"""How large a tiny model is: one table of sizes by the names that configurations use.
+"""Sizes of tiny models: one table by the names that configurations use.
 
-Plain data. A name that isn't here keeps the size that its configuration has by itself.
+A name that is not in the table keeps its default size.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _HEAD_WIDTH = dict.fromkeys(
     16,
 )
 
-# How many layers a stack has.
+# Names of numbers of layers.
 LAYER_COUNTS = frozenset(
     """
     conf_num_hidden_layers decoder_layers decoder_num_hidden_layers depth encoder_layers
@@ -90,7 +90,7 @@ LAYER_COUNTS = frozenset(
     """.split()
 )
 
-# Lists of the numbers of layers that are special in some way.
+# Lists of the numbers of special layers.
 LAYER_LISTS = frozenset(
     """
     attn_layer_indices cross_attention_layers deepstack_visual_indexes full_attn_idxs
@@ -174,7 +174,7 @@ _OTHER: dict[str, Any] = {
     "ssm_state_size": 8,
     "state_size": 8,
     "chunk_size": 8,
-    # Vocabularies beside the main one.
+    # Additional vocabularies.
     "vocab_size": VOCABULARY,
     "vocab_size_per_layer_input": VOCABULARY,
     "hidden_size_per_layer_input": 16,
@@ -216,7 +216,7 @@ SIZES: dict[str, Any] = {
     **_OTHER,
 }
 
-# What a configuration leaves open, and its model asks for all the same.
+# Settings that are None by default although the model needs them.
 FILLED: dict[str, Any] = {
     "head_dim": 16,
     "image_token_id": 10,
@@ -229,10 +229,10 @@ FILLED: dict[str, Any] = {
     "top_k_experts": 2,
 }
 
-# Lists of how many layers each stage has.
+# Lists with the number of layers of each stage.
 STAGE_DEPTHS = frozenset({"blocks_per_stage", "depths", "num_block_repeats"})
 
-# Smaller ones stay as they are.
+# Upper bounds: smaller defaults are kept.
 UPPER_BOUNDS = frozenset(
     {
         "index_topk",
@@ -245,7 +245,7 @@ UPPER_BOUNDS = frozenset(
     }
 )
 
-# Ids that mean something; text is made of ids above them.
+# Ids of special tokens. Text consists of larger ids.
 SPECIAL_IDS: dict[str, int] = {
     "pad_token_id": 0,
     "bos_token_id": 1,

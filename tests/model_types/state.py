@@ -1,4 +1,4 @@
-"""What an extraction must leave as it was: the model, and what it computes."""
+"""State that an extraction must not change: the model and its computation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Calls", "pairs_of_tensors", "same"]
 
 
 class Calls:
-    """What the forwards of an extraction were given, and what they gave."""
+    """Arguments and outputs of the forwards of an extraction."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.implementation = model.config._attn_implementation
@@ -23,23 +23,22 @@ class Calls:
         self._handle = model.register_forward_hook(self._hook, with_kwargs=True)
 
     def _hook(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        # Where the second way switches to eager, the output is eager's.
+        # If the extraction switches to eager attention, the output is eager's.
         if module.config._attn_implementation == self.implementation and not args:
             self.calls.append((kwargs, output))
 
     def stop(self) -> None:
-        """Watch no longer."""
         self._handle.remove()
 
     def changes(self, model: PreTrainedModel) -> list[str]:
-        """Whether a plain forward with the very same arguments gives the very same bits."""
+        """Return a sentence unless plain forwards with the same arguments return the same bits."""
         if all(same(output, run(model, kwargs)) for kwargs, output in self.calls):
             return []
         return ["the output during capture is not that of a plain forward"]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two outputs are equal bit for bit."""
+    """Return whether two outputs are equal bit for bit."""
     if isinstance(one, torch.Tensor):
         return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
     if isinstance(one, Mapping):
@@ -52,7 +51,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def pairs_of_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The floating-point tensors that stand at the same place of two outputs."""
+    """Yield the pairs of floating-point tensors at the same position of two outputs."""
     if isinstance(one, torch.Tensor):
         if one.is_floating_point() and one.numel() and one.shape == other.shape:
             yield one, other

@@ -19,7 +19,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 
-# Rounding moves outputs by less than this where layers behind do not enlarge it.
+# Bound of the rounding error of outputs, unless later layers increase it.
 _NOISY = 1e-4
 _NOT_YET = ("refused", "partly", "wrong", "died", "too slow")
 _HEAD = """\
@@ -59,13 +59,13 @@ The columns about interventions:
 
 
 def versions() -> str:
-    """What the table was made with, as its head says it."""
+    """Return the versions of the packages for the head of the table."""
     names = ("transformers", "torch", "attnviz")
     return "Made with " + ", ".join(f"{name} {version(name)}" for name in names) + "."
 
 
 def share(rows: Iterable[Row]) -> float:
-    """How many model types that return their own weights are right, as a share of one."""
+    """Return the share of right model types among those that return their own weights."""
     counted = [
         row for row in rows if row.is_base and row.source == "output" and row.result in REFERENCED
     ]
@@ -73,7 +73,7 @@ def share(rows: Iterable[Row]) -> float:
 
 
 def table(all_rows: Sequence[Row]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     rows = [row for row in all_rows if row.is_base]
     right = [row for row in rows if row.result == "ok"]
     parts = [
@@ -182,7 +182,7 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
 
 
 def _changes(row: Row) -> tuple[str, str, str]:
-    """What came of changing its stacks: the gate, an identity, the projection."""
+    """Return the cells about changed stacks: gate, identity and projection."""
     changes = row.changes
     identities = {change.identity for change in changes.values()} - {None}
     return (
@@ -193,7 +193,7 @@ def _changes(row: Row) -> tuple[str, str, str]:
 
 
 def _by_stack(said: Mapping[str, str]) -> str:
-    """The commonest, and what differs with the names of the stacks."""
+    """Return the most common value, and the stacks with other values."""
     if not said:
         return ""
     usual = Counter(said.values()).most_common(1)[0][0]
@@ -205,7 +205,7 @@ def _by_stack(said: Mapping[str, str]) -> str:
 
 
 def _refused(rows: Sequence[Row]) -> str:
-    """Why attention cannot be changed, with the types of which that is so."""
+    """Return the section about attention that cannot be changed: model types by reason."""
     by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
         for change in row.changes.values():
@@ -222,7 +222,7 @@ def _refused(rows: Sequence[Row]) -> str:
 
 
 def _kind_of(reason: str) -> str:
-    """What is said of a module, without its name and its sizes."""
+    """Return the general form of a reason, without module names and sizes."""
     for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
         if words in reason:
             return _KINDS[words]
@@ -239,7 +239,7 @@ _KINDS = {
 
 
 def _remarks(right: Sequence[Row]) -> str:
-    """What a reader must know of types that are right."""
+    """Return the section of remarks about types that are right."""
     parts = ["\n## Remarks\n\n"]
     for note, said in (
         (
@@ -286,7 +286,7 @@ def _remarks(right: Sequence[Row]) -> str:
 
 
 def _reasons(title: str, rows: Sequence[Row]) -> str:
-    """A table with a line for each."""
+    """Return a table with a line for each row."""
     if not rows:
         return ""
     entries = (
@@ -297,7 +297,7 @@ def _reasons(title: str, rows: Sequence[Row]) -> str:
 
 
 def _grouped(title: str, rows: Sequence[Row]) -> str:
-    """A list of reasons, each with those that have it."""
+    """Return a list of reasons, each with its model types."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(plain(row.result, row.reason), []).append(row.model_type)

@@ -1,4 +1,4 @@
-"""A sample of model types, one or more of each kind; `make coverage` checks all of them."""
+"""A sample of model types, one or more of each kind. `make coverage` checks all of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from model_types.check import check
 from model_types.compare import TOLERANCE
 from model_types.rows import Row
 
-# Text that is read and text that is written, with every way to say where a token stands; experts,
-# latent attention and hybrids; two stacks; images, windows and stages; text with images; sound,
-# proteins, series; what bypasses transformers' dispatcher.
+# Text encoders and decoders with all kinds of positions, experts, latent attention and hybrids, two
+# stacks, images, windows and stages, text with images, sound, proteins, series, and models that
+# bypass transformers' dispatcher.
 SAMPLE = """
     albert bert canine convbert deberta-v2 distilbert mobilebert modernbert roformer squeezebert
     bloom codegen falcon gemma2 gpt2 gpt_neo gpt_oss gptj llama mistral mpt olmo2 qwen3 xlnet
@@ -31,9 +31,9 @@ SAMPLE = """
     hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
 
-# What becomes of each stack that is changed, and whether its output projection is found: of the
-# most usual kinds; with a gate between attention and projection; past the dispatcher; with a
-# convolution behind it; channels that attend to each other; what cannot be changed.
+# Result of changing each stack, and whether its output projection is found: for the most common
+# kinds, a gate between attention and projection, attention that bypasses the dispatcher, a
+# convolution after it, channels that attend to each other, and attention that cannot be changed.
 CHANGED = {
     "gpt2": {"self": ("exact", True)},
     "albert": {"self": ("exact", True)},
@@ -52,9 +52,9 @@ CHANGED = {
 }
 
 
-# Classes with a head and unusual settings: heads on one token alone, layers that share keys and
-# values, masks of every kind, decoders that read another stack or the text itself, groups of heads
-# and of layers, scales, soft caps and biases.
+# Classes with a head and unusual settings: heads on one token, layers that share keys and values,
+# all kinds of masks, decoders that read another stack or the text itself, groups of heads and of
+# layers, scales, soft caps and biases.
 CASES = [
     ("biogpt", "BioGptForSequenceClassification", ""),
     ("bart", "BartForSequenceClassification", ""),
@@ -101,7 +101,7 @@ def _row(case: Case) -> Row:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     try:
-        # What transformers says of its own is none of this test's business.
+        # Warnings of transformers itself are not tested here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return check(case)
@@ -117,7 +117,7 @@ def test_weights_are_the_models_own_and_the_model_stays_as_it_was(model_type: st
     assert (row.result, row.reason) == ("ok", "")
     assert row.error is not None
     assert row.error <= TOLERANCE
-    # The attention that came in cannot be corrupted unnoticed.
+    # The control must notice corrupted inputs of attention.
     assert row.peak is not None
     assert row.peak > 0.25
     assert row.unnoticed == []
@@ -127,7 +127,7 @@ def test_weights_are_the_models_own_and_the_model_stays_as_it_was(model_type: st
 def test_classes_with_a_head_and_unusual_settings_have_the_models_own_weights(
     model_type: str, kind: str, flag: str
 ) -> None:
-    """Without a cache and with one; a text has a row for each of its tokens."""
+    """Both without and with a cache. A text has a row for each token."""
     row = _checked_case(model_type, kind, flag)
 
     assert (row.result, row.reason) == ("ok", "")
@@ -149,19 +149,19 @@ def test_a_head_that_is_taken_away_is_its_columns_of_the_projection(model_type: 
     for each in changes.values():
         assert each.identity is (None if each.gate == "refused" else True)
         assert each.gate != "refused" or each.reason.startswith("changes: ")
-        # The outputs are computed again from weights that may be off by TOLERANCE. In half
-        # precision they would be off by 1e-3.
+        # The outputs are computed again from weights with errors of up to TOLERANCE. In half
+        # precision the errors would be 1e-3.
         assert each.noise is None or each.noise < TOLERANCE
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:
-    """Whether it does in this version of transformers: T5 and Swin did not in the oldest."""
+    """Return whether this version of transformers does: T5 and Swin did not in the oldest one."""
     modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(modeling)
 
 
 def test_channels_that_attend_to_each_other_have_no_projection() -> None:
-    """Of DaViT's channel attention a matrix takes the output turned over."""
+    """A matrix receives the transposed output of DaViT's channel attention."""
     changes = _checked("florence_vision").changes
 
     assert changes["self stage 2"].gate == "exact"

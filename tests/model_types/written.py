@@ -1,4 +1,4 @@
-"""Inputs as the table of overrides writes them, made into tensors."""
+"""Tensors for the inputs that the overrides describe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Maker = Callable[..., torch.Tensor]
 
 
 def as_tensor(written: Any, random: torch.Generator) -> Any:
-    """Make ("normal", 1, 3) and the like; what is no tuple is taken as it is."""
+    """Make a tensor from ("normal", 1, 3) and the like. Return other values as they are."""
     if not isinstance(written, tuple):
         return written
     kind, *shape = written
@@ -34,7 +34,7 @@ def as_tensor(written: Any, random: torch.Generator) -> Any:
 def _patches_with_positions(
     batch: int, count: int, columns: int, width: int, *, random: torch.Generator
 ) -> torch.Tensor:
-    """Pix2Struct's patches: row and column, counted from 1, before the pixels."""
+    """Make Pix2Struct's patches: row and column, counted from 1, before the pixels."""
     patches = torch.randn(batch, count, width, generator=random)
     patches[..., 0] = torch.arange(count) // columns + 1
     patches[..., 1] = torch.arange(count) % columns + 1

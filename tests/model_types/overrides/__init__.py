@@ -1,10 +1,14 @@
-"""What single model types need beyond the general rules, as data.
+"""Exceptions of single model types to the general rules, as data.
 
-For each: ``config`` (changes to the tiny configuration, a dict in it for a part), ``class`` (where
-the base model isn't the one to build), ``inputs`` (arguments beside those found, or in place of
-them; None leaves one out), ``left_out`` (fields of the output that are called attentions and are
-no weights of queries for keys), ``sharpen`` (False where that only blows up rounding), ``skip``
-(why it isn't built) and ``heads`` (the same for single classes, by their names).
+Keys of an entry:
+
+config : changes to the tiny configuration, with a dict for each part
+class : the class to build instead of the base model
+inputs : arguments that are added or replaced. None removes one
+left_out : fields of the output that are called attentions and contain no attention weights
+sharpen : False if sharpening only increases rounding errors
+skip : the reason why the type is not built
+heads : an entry for single classes, by their names
 
 An input is written as its kind and shape: ("normal", 1, 3), ("ids", 1, 9), ("small", 1, 9) for
 numbers below 4, ("ones", 1, 9), ("zeros", 1, 9), ("true", 1, 9), or ("exactly", values).

@@ -1,4 +1,4 @@
-"""Models of sound."""
+"""Exceptions of models of sound."""
 
 from __future__ import annotations
 

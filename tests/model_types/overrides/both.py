@@ -1,4 +1,4 @@
-"""Models of text with images or sound, and the towers that only they have."""
+"""Exceptions of models of text with images or sound, and of towers that only they have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LLAMA4_VISION: dict[str, Any] = {
     "projector_input_dim": 64,
     "intermediate_size": 256,
 }
-# A picture of one tile beside the whole of it.
+# An image of one tile, plus the whole image.
 _TILES: dict[str, Any] = {
     "config": {"image_grid_pinpoints": [[32, 32], [64, 32]]},
     "inputs": {
@@ -56,9 +56,9 @@ _TILES: dict[str, Any] = {
         "image_sizes": ("exactly", [[32, 32]]),
     },
 }
-# Perceiver's classes of text read it under another name.
+# Perceiver's text classes name the text `inputs`.
 _WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
-# What a whole model gives to one of its parts, as lists of features.
+# Parts of a model whose inputs are lists of features.
 _PART = {"skip": "a part of another model, which is tried"}
 
 BOTH: dict[str, dict[str, Any]] = {
@@ -186,7 +186,7 @@ BOTH: dict[str, dict[str, Any]] = {
             "input_features_mask": ("ones", 1, 20),
         },
     },
-    # Its image tower, of timm, has a size of its own, which stays large.
+    # The timm model of the image tower has a fixed size, which stays large.
     "gemma3n": {
         "config": {
             "text_config": TEXT["gemma3n_text"]["config"],
@@ -367,7 +367,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "blip-2": {
         "config": {"image_token_index": 10, "use_decoder_only_language_model": True},
     },
-    # It returns the decoder's weights of its own tokens alone, out of one softmax of both.
+    # The class returns only the weights of the decoder's own tokens, from a softmax over both
+    # texts.
     "t5gemma2": {"heads": {"T5Gemma2ForSequenceClassification": {"left_out": ("attentions",)}}},
     "t5gemma2_encoder": {"config": {"text_config": {"dropout_rate": 0.0}}},
     "tvp": {

@@ -1,4 +1,4 @@
-"""Models of text, series and proteins."""
+"""Exceptions of models of text, series and proteins."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TEXT: dict[str, dict[str, Any]] = {
             },
         }
     },
-    # It cuts its prompt out of the weights that it returns.
+    # The model cuts its prompt out of the weights that it returns.
     "cpmant": {"left_out": ("attentions",)},
     "dbrx": {
         "config": {
@@ -99,7 +99,7 @@ TEXT: dict[str, dict[str, Any]] = {
             "activation_sparsity_pattern": None,
         }
     },
-    # A cap that binds.
+    # A soft cap low enough to change the logits.
     "gemma2": {"config": {"attn_logit_softcapping": 3.0}},
     "t5gemma": {
         "config": {
@@ -133,7 +133,7 @@ TEXT: dict[str, dict[str, Any]] = {
     "led": {"config": {"attention_window": 4, "max_encoder_position_embeddings": 96}},
     "longformer": {
         "config": {"attention_window": 4},
-        # The question ends at the first of three separators, and is what all tokens attend to.
+        # The question ends at the first of three separators. All tokens attend to it.
         "heads": {
             "LongformerForQuestionAnswering": {
                 "inputs": {

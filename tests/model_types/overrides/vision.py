@@ -1,4 +1,4 @@
-"""Models of images and videos."""
+"""Exceptions of models of images and videos."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RESNET: dict[str, Any] = {
 _RESNET_LAST: dict[str, Any] = {
     "backbone_config": {**_RESNET["backbone_config"], "out_features": ["stage4"]},
 }
-# Three stages of 16 x 16, 8 x 8 and 4 x 4 patches: every stage in whole windows.
+# Three stages of 16 x 16, 8 x 8 and 4 x 4 patches. Each divides into whole windows.
 _SWIN: dict[str, Any] = {
     "embed_dim": 32,
     "depths": [2, 2, 2],
@@ -27,7 +27,7 @@ _SWIN: dict[str, Any] = {
     "patch_size": 2,
 }
 
-# Four stages of 32 x 32 to 4 x 4 patches, for what hands all of them on.
+# Four stages of 32 x 32 to 4 x 4 patches, for models that use all of them.
 SWIN_FOUR: dict[str, Any] = {
     "image_size": 64,
     "embed_dim": 16,
@@ -119,7 +119,7 @@ _SAM2_VISION: dict[str, Any] = {
     "fpn_hidden_size": 64,
 }
 
-# Deformable attention weighs points between the patches: no weight of a query for a key.
+# Deformable attention weights points between the patches, not query-key pairs.
 _POINTS = ("cross_attentions",)
 _POINTS_TOO = ("cross_attentions", "encoder_attentions")
 
@@ -146,8 +146,9 @@ VISION: dict[str, dict[str, Any]] = {
     "donut-swin": {"config": _SWIN},
     "efficientloftr": {
         "config": {
-            # That of the batch norms' factors, too: at the default of 0.02 nothing of the images
-            # reaches the attention, all keys are alike, and sharp rows have logits of 11,000.
+            # This is also the range of the batch norms' factors. With the default of 0.02 the
+            # attention does not depend on the images, all keys are alike, and sharp rows have
+            # logits of 11,000.
             "initializer_range": 1.0,
             "stage_num_blocks": [1, 1, 1, 1],
             "out_features": [16, 16, 32, 64],
@@ -241,7 +242,7 @@ VISION: dict[str, dict[str, Any]] = {
         "inputs": _IMAGE_64,
     },
     "pp_doclayout_v3": {
-        # Its queries lie so close together that what tells them apart is rounding.
+        # The queries are so similar that only rounding distinguishes them.
         "sharpen": False,
         "config": {
             **_DETECTION,
