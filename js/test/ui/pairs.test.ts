@@ -11,20 +11,20 @@ const pair = {
 const single = { text: ["a", "b"], special: [], sequence: [0, 0] };
 
 describe("a pair of texts", () => {
-  it("is one where both sides have tokens of both texts", () => {
+  it("exists if both sides have tokens of both texts", () => {
     expect(hasPair({ queries: pair, keys: pair })).toBe(true);
     expect(hasPair({ queries: pair, keys: single })).toBe(false);
     expect(pairOf({ queries: single, keys: single }, "a-b")).toBe("all");
     expect(pairOf({ queries: pair, keys: pair }, "b-a")).toBe("b-a");
   });
 
-  it("takes the tokens of its texts, and no special token", () => {
+  it("contains the tokens of its texts, and no special token", () => {
     expect([...pairMembers(pair, "a-b", "query")]).toEqual([0, 1, 1, 0, 0, 0]);
     expect([...pairMembers(pair, "a-b", "key")]).toEqual([0, 0, 0, 0, 1, 0]);
     expect([...pairMembers(pair, "all", "key")]).toEqual([1, 1, 1, 1, 1, 1]);
   });
 
-  it("spans from the first to the last of them", () => {
+  it("extends from the first to the last token", () => {
     expect(pairRange(pair, "b-a", "query")).toEqual([4, 5]);
     expect(pairRange(pair, "b-a", "key")).toEqual([1, 3]);
     expect(pairRange(pair, "all", "key")).toEqual([0, 6]);

@@ -1,4 +1,4 @@
-/** Signed numbers, such as differences: what views draw of them, and say. */
+/** Signed numbers, for example differences: marks and captions of all views. */
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../src/client/protocol";
 import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks";
@@ -43,8 +43,8 @@ const palette = PALETTES.light;
 const measure = (text: string): number => 6 * text.length;
 const QUANTITY = { name: "difference", signed: true, maximum: 0.8 };
 
-describe("signed numbers in words", () => {
-  it("have their sign, with a minus as wide as a plus", () => {
+describe("signed numbers in text", () => {
+  it("have a sign, with a minus as wide as a plus", () => {
     expect([0.123, -0.3, 0, -0.001, Number.NaN].map((value) => written(QUANTITY, value))).toEqual([
       "+0.12",
       "−0.30",
@@ -54,12 +54,12 @@ describe("signed numbers in words", () => {
     ]);
     expect(writtenSmall(QUANTITY, -0.0012)).toBe("−0.0012");
     expect(writtenSmall(QUANTITY, -0.25)).toBe("−0.25");
-    // Weights are written as they were.
+    // Weights are written without a sign.
     const weight = { name: "weight", signed: false, maximum: 1 };
     expect([written(weight, 0.3), writtenSmall(weight, 0.0012)]).toEqual(["0.30", "0.0012"]);
   });
 
-  it("have decimals that fit their size", () => {
+  it("have decimals that fit their magnitude", () => {
     const of = (maximum: number) => ({ name: "effect", signed: true, maximum });
     expect(written(of(0.004), -0.00123)).toBe("−0.0012");
     expect(written(of(4), 1.234)).toBe("+1.23");
@@ -68,7 +68,7 @@ describe("signed numbers in words", () => {
     expect(written(of(0), 0)).toBe("0.00");
   });
 
-  it("say more and less of a difference, and nothing of what is none", () => {
+  it("are described as more or less if they are differences", () => {
     expect(withWay(QUANTITY, -0.3, "−0.30")).toBe("−0.30 (less)");
     expect(withWay(QUANTITY, 0.3, "+0.30")).toBe("+0.30 (more)");
     expect(withWay(QUANTITY, 0, "0.00")).toBe("0.00");
@@ -87,7 +87,7 @@ describe("signed numbers in words", () => {
     expect(quantityOf({ maximum: 1 })).toEqual({ name: "weight", signed: false, maximum: 1 });
   });
 
-  it("say what share of all sizes a page contains", () => {
+  it("have a share of the absolute values in a page", () => {
     const embedded = { form: "strongest" as const, covered: 0.9521, error: 0.01 };
     expect(precision(0.01, { ...SIGNED, embedded })).toBe(
       "95.2% of all differences by size, exact to 0.01",
@@ -97,7 +97,7 @@ describe("signed numbers in words", () => {
 
 describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (theme) => {
   const { background } = PALETTES[theme];
-  /** A colour on the background, as "#rrggbb". */
+  /** Return a transparent colour blended with the background, as "#rrggbb". */
   const seen = (share: number): string => {
     const [red, green, blue, opacity] = signColorAt(share, PALETTES[theme]);
     const ground = rgbOf(background);
@@ -109,10 +109,10 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
 
   it.each(Object.entries(SIGHT))("tell the signs apart to %s sight", (_name, sight) => {
     for (const share of [0.4, 0.6, 0.8, 1]) {
-      // As far as heads' colours are from each other, at less than half of the scale.
+      // Difference of at least that between two head colours, at less than half of the scale.
       expect(distance(seen(share), seen(-share), sight), String(share)).toBeGreaterThan(0.085);
     }
-    // More is farther from zero, on both sides.
+    // Larger absolute values differ more from the colour of zero, on both sides.
     for (const sign of [1, -1]) {
       const away = [0.1, 0.3, 0.5, 0.7, 1].map((share) =>
         distance(seen(sign * share), background, sight),
@@ -121,7 +121,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
     }
   });
 
-  it("leave zero to the background, and mark what is not known", () => {
+  it("give zero the background colour, and mark unknown cells", () => {
     const values = Float32Array.of(0, 0.4, -0.8, -4, Number.NaN);
     const colors = PALETTES[theme];
     const pixels = pixelsOf(values, theme, 0.8, "linear", "#010203", colors);
@@ -134,7 +134,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
   });
 });
 
-it("follows the logarithm of the size, the same way on both sides", () => {
+it("follows the logarithm of the absolute value on both sides", () => {
   for (const value of [1e-5, 1e-3, 0.1, 0.8]) {
     const [above, below] = [value, -value].map((each) => signedShareOf(each, 0.8, "log"));
     expect(below).toBeCloseTo(-(above as number), 9);
@@ -192,7 +192,7 @@ const textsOf = (marks: Mark[]): string[] =>
 describe("a heat map of signed numbers", () => {
   const FOUR = [0.1, -0.8, 0.4, 0];
 
-  it("says the largest in size, with its sign", () => {
+  it("names the largest absolute value with its sign", () => {
     const now = viewport(2, 2, {}, SIGNED);
     const said = {
       ...{ viewport: now, grid: gridOf(FOUR), token: null, key: null, row: null, column: null },
@@ -218,7 +218,7 @@ describe("a heat map of signed numbers", () => {
     expect(words).toBe("Each cell is one difference. Blank: no difference.");
   });
 
-  it("says what a cell with both signs shows", () => {
+  it("describes cells with both signs", () => {
     const now = viewport(2000, 2000, {}, SIGNED);
     const values = new Array<number>(now.rows.cells * now.columns.cells).fill(0.1);
     const grid = { ...gridOf(values), rows: now.rows.cells, columns: now.columns.cells };
@@ -229,7 +229,7 @@ describe("a heat map of signed numbers", () => {
     expect(coverage(most, look)).toContain("differences with the largest absolute value.");
   });
 
-  it("has numbers with signs in its cells, and a minus where there is less room", () => {
+  it("has signed numbers in its cells, and only a minus in small cells", () => {
     expect(textsOf(backMarks(heatMap(FOUR)))).toEqual(["+.10", "−.80", "+.40"]);
     const many = Array.from({ length: 400 }, (_, i) => (i % 3 === 0 ? -0.5 : 0.5));
     const signs = textsOf(backMarks(heatMap(many)));
@@ -237,7 +237,7 @@ describe("a heat map of signed numbers", () => {
     expect(signs).toHaveLength(134);
   });
 
-  it("has bars on both sides of a line", () => {
+  it("has bars on both sides of a zero line", () => {
     const line = { token: 0, window: [0, 2] as [number, number], error: 0 };
     const values = Float32Array.of(0.2, -0.4);
     const map = heatMap(FOUR, { row: { ...line, values }, column: { ...line, values } }, 900);
@@ -256,7 +256,7 @@ describe("a heat map of signed numbers", () => {
     );
   });
 
-  it("has a legend from minus to plus", () => {
+  it("has a legend from negative to positive", () => {
     const map = heatMap(FOUR);
     expect(scaleLabels({ ...map, signs: palette })).toEqual(["−0.8", "0", "+0.8"]);
     expect(scaleLabels({ ...map, signs: palette, beyond: true })).toEqual(["≤−0.8", "0", "≥+0.8"]);
@@ -303,7 +303,7 @@ const ONE = [0.4, -0.8, 0, 0.002, 0.1, -0.1, 0, 0, 0.2];
 describe("lines of signed numbers", () => {
   const curves = (plot: LinePlot): CurvesMark[] => lineMarksOf(plot) as CurvesMark[];
 
-  it("are as opaque as they are large, in the colours of their signs, dashed below zero", () => {
+  it("have an opacity by absolute value, the colours of their signs, and dashes below zero", () => {
     const [below, above] = curves(linePlot([ONE]));
     expect([below?.color, below?.dashed]).toEqual([palette.negative, true]);
     expect([above?.color, above?.dashed]).toEqual([palette.positive, undefined]);
@@ -313,7 +313,7 @@ describe("lines of signed numbers", () => {
     );
   });
 
-  it("are dashed below zero also where colours say the head, and in files", () => {
+  it("are dashed below zero if colours show the head, and in files", () => {
     const plot = linePlot([ONE, ONE.map((value) => -value)]);
     expect(curves(plot).map(({ color, dashed = false }) => [color, dashed])).toEqual([
       [palette.heads[0], true],
@@ -333,7 +333,7 @@ describe("lines of signed numbers", () => {
     expect(svg.match(/stroke-dasharray/g)).toHaveLength(2);
   });
 
-  it("combine to the mean, or to the largest in size", () => {
+  it("combine to the mean, or to the largest absolute value", () => {
     const { weights } = linePlot([ONE, [0.6, 0.3, 0, 0, -0.3, 0.3, 0, 0, -0.2]]);
     const mean = shownMatrices(weights, "mean", false)[0]?.matrix ?? [];
     expect(mean[0]).toBeCloseTo(0.5, 6);
@@ -344,7 +344,7 @@ describe("lines of signed numbers", () => {
     });
   });
 
-  it("are said with their sign, and not as shares of one", () => {
+  it("are described with their sign, and not as shares of 1", () => {
     const plot = linePlot([ONE]);
     const stack = { ...selection(3, 3, SIGNED).stack, key_tokens: null };
     const description = { model: "", notes: [], stacks: [stack] };
@@ -368,7 +368,7 @@ describe("lines of signed numbers", () => {
     );
   });
 
-  it("stand in a table with their sign, under what they are", () => {
+  it("have a sign and the name of the measure in tables", () => {
     const [header, , second] = linesCsv(linePlot([ONE]), "self", 0).split("\r\n");
     expect(header).toBe(
       "stack,layer,head,query,query_token,key,key_token,difference,largest_error",
@@ -385,7 +385,7 @@ describe("small maps of signed numbers", () => {
     ...{ maximum: 0.8, error: 0 },
   };
 
-  it("have the colour of the sign, and ink by the root of the size", () => {
+  it("have the colour of the sign, and an opacity by the root of the absolute value", () => {
     const { pixels } = heatMark(map, { x: 0, y: 0, side: 2 }, palette) as ImageMark;
     expect([...pixels.subarray(0, 8)]).toEqual([
       ...[...rgbOf(palette.positive), 128],
@@ -396,13 +396,13 @@ describe("small maps of signed numbers", () => {
     expect([...small]).toEqual([...pixels]);
   });
 
-  it("show the larger in size where a pixel stands for several cells", () => {
+  it("show the larger absolute value if a pixel covers several cells", () => {
     const pixels = new Uint8ClampedArray(4);
     paintHeat(pixels, 1, map, { x: 0, y: 0, side: 1 }, palette);
     expect([...pixels]).toEqual([...rgbOf(palette.negative), 255]);
   });
 
-  it("name their strongest by size, and draw lines of both signs", () => {
+  it("name the largest absolute values, and draw lines of both signs", () => {
     expect(strongest(map)?.weight).toBeCloseTo(-0.8, 6);
     const marks = lineMarks([[map, { x: 0, y: 0, side: 60 }]], palette) as CurvesMark[];
     expect(marks.map(({ color, count, dashed = false }) => [color, count, dashed])).toEqual([
@@ -412,12 +412,12 @@ describe("small maps of signed numbers", () => {
   });
 });
 
-it("fits scales to what is shown, and never so far that what hardly changes looks like much", () => {
+it("fits scales to the visible numbers, but not to tiny changes", () => {
   expect(scaleEnd(0.45, 0.8, "auto", true)).toBe(0.5);
   expect(scaleEnd(0.7, 0.8, "auto", true)).toBe(0.8);
   expect(scaleEnd(0.0001, 0.8, "auto", true)).toBe(0.02);
   expect(scaleEnd(0.0001, 0.8, "largest", true)).toBeCloseTo(0.0001, 9);
   expect(scaleEnd(0.45, 0.8, "whole", true)).toBe(0.8);
-  // Of weights nothing changes.
+  // Weights are not affected.
   expect(scaleEnd(0.45, 1, "auto")).toBe(1);
 });

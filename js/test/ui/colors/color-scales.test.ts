@@ -14,7 +14,7 @@ import {
 import { PALETTES, rgbOf, type ThemeName } from "../../../src/ui/colors/palette";
 
 describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (theme) => {
-  it("go one way in lightness, by equal steps, from the background on", () => {
+  it("have monotonic lightness in equal steps, starting at the background", () => {
     const map = colorMap(theme);
     const lightness = Array.from(
       { length: 256 },
@@ -29,12 +29,12 @@ describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (them
     });
     const background = oklabOf(rgbOf(PALETTES[theme].background))[0];
     const step = Math.abs((lightness[0] as number) - background);
-    // The smallest weight is near to nothing, and not the same.
+    // The smallest weight is close to zero, but visible.
     expect(step).toBeGreaterThan(0.02);
     expect(step).toBeLessThan(0.08);
   });
 
-  it("leave what is zero to the background, and mark what is not known", () => {
+  it("give zero the background colour, and mark unknown cells", () => {
     const values = Float32Array.of(0, 1e-9, 1, Number.NaN);
     const pixels = pixelsOf(values, theme, 1, "linear", "#010203");
     expect([...pixels.subarray(0, 4)]).toEqual([0, 0, 0, 0]);
@@ -45,7 +45,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (them
 });
 
 describe("scales", () => {
-  it("are linear, or logarithmic from a floor on", () => {
+  it("are linear, or logarithmic above a floor", () => {
     expect(shareOf(0.25, 1, "linear")).toBe(0.25);
     expect(shareOf(2, 0.5, "linear")).toBe(1);
     expect(shareOf(0, 1, "log")).toBeNull();
@@ -55,7 +55,7 @@ describe("scales", () => {
     expect(weightAt(0.5, 1, "log")).toBeCloseTo(0.01, 6);
   });
 
-  it("end at a round number where all is small, unless the whole is asked for", () => {
+  it("end at a round number if all weights are small, unless the whole scale is chosen", () => {
     expect([0.03, 0.17, 0.21, 0.25].map(niceMaximum)).toEqual([0.05, 0.2, 0.25, 0.25]);
     expect(scaleEnd(0.17, 1, "auto")).toBe(0.2);
     expect(scaleEnd(0.17, 1, "whole")).toBe(1);

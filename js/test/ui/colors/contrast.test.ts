@@ -1,4 +1,4 @@
-/** Text stands out by 4.5 to 1: what axe-core cannot see, because it is on a canvas. */
+/** Contrast of text on canvases, which axe-core cannot see: at least 4.5 to 1. */
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
@@ -14,8 +14,8 @@ import { contrast } from "../../sight";
 const LEAST = 4.5;
 
 /**
- * Behind a view that takes its host's own background: JupyterLab, marimo, and themes that come
- * with VS Code, high contrast among them.
+ * Backgrounds of hosts whose background a view uses: JupyterLab, marimo, and the themes of VS Code,
+ * including high contrast.
  */
 const HOSTS: Record<ThemeName, Record<string, string>> = {
   light: { jupyterlab: "#ffffff", marimo: "#ffffff", vscode: "#ffffff", solarized: "#fdf6e3" },
@@ -30,7 +30,7 @@ const HOSTS: Record<ThemeName, Record<string, string>> = {
   },
 };
 
-/** The last `#rrggbb` of each `--av-` property of a rule: what is left where the host says nothing. */
+/** Last `#rrggbb` of each `--av-` property of a rule, which is its fallback without a host. */
 function cssColors(selector: string): Record<string, string> {
   const start = frameCss.indexOf(`${selector} {`);
   const body = frameCss.slice(start, frameCss.indexOf("}", start));
@@ -46,16 +46,16 @@ const RULES: Record<ThemeName, string> = {
   dark: '.attnviz[data-theme="dark"]',
 };
 
-it("measures contrast as the standard does", () => {
+it("measures contrast like the standard", () => {
   expect(contrast("#000000", "#ffffff")).toBeCloseTo(21, 5);
-  // The grey that WCAG's own technique G18 calls the lightest that passes on white.
+  // WCAG technique G18 names this grey as the lightest that passes on white.
   expect(contrast("#767676", "#ffffff")).toBeCloseTo(4.54, 2);
 });
 
 describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (theme) => {
   const palette = PALETTES[theme];
 
-  it("stands out from what is behind it", () => {
+  it("contrasts with its background", () => {
     const faint: string[] = [];
     const hold = (text: string, behind: string, what: string): void => {
       const ratio = contrast(text, behind);
@@ -67,7 +67,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
       hold(palette.muted, behind, `muted on ${name}`);
       hold(palette.neutral, behind, `neutral on ${name}`);
     }
-    // What a search found is set in ink.
+    // Text on search matches has the ink colour.
     hold(palette.ink, palette.found, "ink on found");
     for (let place = 0; place < MOST_COLOURS; place++) {
       for (const [name, behind] of Object.entries(own)) {
@@ -81,7 +81,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
     expect(headTextColor(palette, 1, 2 * MOST_COLOURS)).toBe(palette.headTexts[0]);
     palette.heads.forEach((color, place) => {
       const text = palette.headTexts[place] as string;
-      // Only as far from the line's colour as the contrast asks for.
+      // The text colour differs from the line colour only as much as the contrast needs.
       const [near, far] = [contrast(color, palette.background), contrast(text, palette.background)];
       expect(far).toBeGreaterThanOrEqual(near - 0.01);
       if (near >= LEAST && contrast(color, palette.raised) >= LEAST) expect(text).toBe(color);

@@ -1,4 +1,7 @@
-/** Hosts that cannot run here, each by what sets it apart: buffers, signals, marks of a theme. */
+/**
+ * Hosts that cannot run here, simulated by their differences: buffers, signals, and theme
+ * attributes.
+ */
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { KernelChannel } from "../../../src/client/kernel";
@@ -15,7 +18,7 @@ const WIDGETS = [
   ["matrix", makeMatrixWidget],
 ] as const;
 
-/** What a message to the kernel may take: the smallest hosts carry far more. */
+/** Maximum size of a message to the kernel, far below the limit of any host. */
 const LARGEST_REQUEST = 10_000;
 
 const TOKENS = ["a", "b", "c"];
@@ -39,10 +42,10 @@ interface Message {
   name: string;
   arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
 }
-/** How a host hands a reply's bytes over. */
+/** Form in which a host delivers the bytes of a reply. */
 type Handing = (bytes: Uint8Array<ArrayBuffer>) => unknown;
 
-/** A widget's model with a kernel behind it that answers; every query attends to key 0. */
+/** Model of a widget with a kernel that answers. Every query attends to key 0. */
 class Host {
   readonly values: Record<string, unknown> = { stack: "self", layer: 0, heads: [0] };
   readonly listeners = new Map<string, Set<Listener>>();
@@ -96,7 +99,7 @@ class Host {
   }
 }
 
-/** The bytes amid those of other messages, at a place that is no multiple of four. */
+/** The bytes inside a larger buffer, at an offset that is not a multiple of four. */
 function amid(bytes: Uint8Array): [ArrayBuffer, number] {
   const all = new Uint8Array(bytes.length + 12).fill(7);
   all.set(bytes, 5);
@@ -123,7 +126,7 @@ const HANDINGS: [string, Handing][] = [
 ];
 
 let place: HTMLElement;
-/** What the host calls when its outputs are gone. */
+/** Functions that the host calls when its outputs are removed. */
 let ends: (() => void)[] = [];
 
 beforeEach(() => {
@@ -138,7 +141,7 @@ afterEach(() => {
   for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
 });
 
-/** Shows a widget in an element as a host does that gives no signal. */
+/** Show a widget in an element, like a host that passes no signal. */
 function show(widget: ReturnType<typeof makeHeadWidget>, model: Host, el = place): () => void {
   const end = widget.render({ model: model as never, el });
   ends.push(end);
@@ -171,7 +174,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     expect(root.textContent).toContain("“a”");
   });
 
-  it("says so where a host drops buffers", async () => {
+  it("reports an error if a host drops buffers", async () => {
     const model = new Host(() => undefined);
     const widget = makeWidget();
     initialize(widget, model);
@@ -181,7 +184,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     expect(root.textContent).toContain("The reply contains no data.");
   });
 
-  it("cleans up by the functions that it gave, where the host hands it no signal", async () => {
+  it("cleans up through the returned functions if the host passes no signal", async () => {
     const model = new Host(HANDINGS[0]?.[1] as Handing);
     const widget = makeWidget();
     const end = initialize(widget, model);
@@ -198,7 +201,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     expect(model.sent).toHaveLength(asked);
   });
 
-  it("draws where a host renders without initialising", async () => {
+  it("draws if a host renders without initialising", async () => {
     const model = new Host(HANDINGS[0]?.[1] as Handing);
     const close = show(makeWidget(), model);
     await drawn(name);
@@ -206,7 +209,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     expect(model.count()).toBe(0);
   });
 
-  it("shows in two outputs, and goes on in one when the other is cleared", async () => {
+  it("shows in two outputs, and continues in one when the other is cleared", async () => {
     const model = new Host(HANDINGS[0]?.[1] as Handing);
     const widget = makeWidget();
     initialize(widget, model);
@@ -237,7 +240,7 @@ describe("requests", () => {
     const asked = [
       source.block({ ...common, rows: span, columns: span }),
       source.maps({ ...common, size: 64 }),
-      // Every one of a thousand keys left out by hand.
+      // All but one of a thousand keys are left out.
       source.page({ ...common, leave_out: Array.from({ length: 1_000 }, (_, key) => key) }),
     ];
     end.abort();

@@ -29,7 +29,7 @@ describe("the legend of a colour scale", () => {
     expect(box.querySelector("button")).toBeNull();
   });
 
-  it("has a switch that says what it is, with the style sheet's colours where it has none", () => {
+  it("has a labelled switch, and the colours of the style sheet by default", () => {
     const onChange = vi.fn();
     const toggle = { label: "scale to the largest drawn", title: "the end", on: true, onChange };
     render(<ColorLegend labels={["0", "weight", "1"]} toggle={toggle} />, box);
@@ -38,7 +38,7 @@ describe("the legend of a colour scale", () => {
     expect(input.getAttribute("aria-label")).toBe("scale to the largest drawn");
     expect([input.checked, input.getAttribute("aria-checked")]).toEqual([true, "true"]);
     input.click();
-    // A click on the ramp does the same.
+    // A click on the ramp toggles the switch, too.
     box.querySelector<HTMLElement>(".av-ramp")?.click();
     expect(onChange).toHaveBeenCalledTimes(2);
     expect(box.querySelector<HTMLElement>("label.av-legend")?.title).toBe("the end");
@@ -46,7 +46,7 @@ describe("the legend of a colour scale", () => {
     expect(box.querySelector(".av-color-title")).toBeNull();
   });
 
-  it("is on where the scale is fitted, also where that changes nothing to be seen", () => {
+  it("has its switch on for a fitted scale, even if nothing visible changes", () => {
     const scaling = signal<Scaling>("auto");
     const at = (end: number) =>
       fitSwitch("scale to the largest drawn", scaling, { end, maximum: 1 });
@@ -57,10 +57,10 @@ describe("the legend of a colour scale", () => {
     expect([scaling.value, at(0.2).on]).toEqual(["whole", false]);
   });
 
-  it("of weights says where it is cut off", () => {
+  it("names the cut of a weight scale", () => {
     expect(scaleLabels({ scale: "linear", end: 0.5 })).toEqual(["0", "0.25", "0.5"]);
     expect(scaleLabels({ scale: "linear", end: 0.5, beyond: true })[2]).toBe("≥0.5");
-    // From a ten-thousandth of the end on, the middle of which is a hundredth.
+    // The scale starts at a ten-thousandth of its end, so its middle is a hundredth.
     expect(scaleLabels({ scale: "log", end: 1 })).toEqual(["≤0.0001", "0.01", "1"]);
     const stops = weightStops("light");
     expect([stops[0], stops.length, stops.at(-1)]).toEqual([
@@ -72,7 +72,7 @@ describe("the legend of a colour scale", () => {
 });
 
 describe("the pointer in a plot", () => {
-  it("is where it is in the whole plot, also where that is scrolled", () => {
+  it("has the position in the whole plot, even if the plot is scrolled", () => {
     const plot = document.createElement("div");
     vi.spyOn(plot, "getBoundingClientRect").mockReturnValue({ left: 100, top: 40 } as DOMRect);
     const event = new MouseEvent("pointermove", { clientX: 130, clientY: 45 });

@@ -16,7 +16,7 @@ afterEach(() => {
 });
 
 describe("the theme", () => {
-  it("is JupyterLab's before all others", () => {
+  it("is that of JupyterLab before all others", () => {
     systemIs(true);
     document.body.setAttribute("data-jp-theme-light", "true");
     document.body.className = "vscode-dark dark";
@@ -25,7 +25,7 @@ describe("the theme", () => {
     expect(hostTheme(document.body)).toBe("dark");
   });
 
-  it("is VS Code's before the system's", () => {
+  it("is that of VS Code before that of the system", () => {
     systemIs(true);
     document.body.className = "vscode-light";
     expect(hostTheme(document.body)).toBe("light");
@@ -35,7 +35,7 @@ describe("the theme", () => {
     expect(hostTheme(document.body)).toBe("light");
   });
 
-  it("is marimo's, also from inside a shadow tree", () => {
+  it("is that of marimo, even inside a shadow tree", () => {
     systemIs(false);
     const host = document.createElement("div");
     document.body.append(host);
@@ -46,7 +46,7 @@ describe("the theme", () => {
     expect(hostTheme(inner)).toBe("dark");
   });
 
-  it("is Colab's, whose system may be of the other kind", () => {
+  it("is that of Colab, even if the system differs", () => {
     systemIs(false);
     document.documentElement.setAttribute("theme", "dark");
     expect(hostTheme(document.body)).toBe("dark");
@@ -56,7 +56,7 @@ describe("the theme", () => {
     document.documentElement.removeAttribute("theme");
   });
 
-  it("is the system's where no host says anything", () => {
+  it("is that of the system if no host defines one", () => {
     systemIs(true);
     expect(hostTheme(document.body)).toBe("dark");
     systemIs(false);

@@ -5,14 +5,14 @@ import { layerForKey } from "../../../src/ui/controls/layers";
 describe("keys for layers", () => {
   const at = (layer: number) => ({ stack: { layers: [0, 5, 11] }, layer });
 
-  it("go to the layers that there are, and no farther than to the last", () => {
+  it("select existing layers, and stop at the last", () => {
     expect(["PageUp", "["].map((key) => layerForKey(key, at(5)))).toEqual([0, 0]);
     expect(["PageDown", "]"].map((key) => layerForKey(key, at(5)))).toEqual([11, 11]);
     expect(layerForKey("[", at(0))).toBe(0);
     expect(layerForKey("]", at(11))).toBe(11);
   });
 
-  it("are no others", () => {
+  it("exclude all other keys", () => {
     expect(["ArrowUp", "n", "5", ""].map((key) => layerForKey(key, at(5)))).toEqual([
       null,
       null,

@@ -47,13 +47,13 @@ const shares = [
 const stateOf = (scores: object, order = "number", score_notes = {}) =>
   ({ scores, order, score_notes }) as Parameters<typeof headEffectsOf>[1];
 
-describe("which scores are effects", () => {
-  it("are those of both signs, the ones that heads are ordered by first", () => {
+describe("scores that are effects", () => {
+  it("have both signs, and those that order the heads come first", () => {
     const scores = { shares: { self: shares }, one: { self: signed }, two: { self: signed } };
     expect(headEffectsOf(stack, stateOf(scores))?.name).toBe("one");
     expect(headEffectsOf(stack, stateOf(scores, "two"))?.name).toBe("two");
     expect(headEffectsOf(stack, stateOf({ shares: { self: shares } }, "shares"))).toBeNull();
-    // All below zero: likelihoods, which have no zero line. Effects say that they are.
+    // Log-likelihoods are all negative and have no zero line, unless they are declared as effects.
     const below = { mine: { self: [[-1, -2], [-3]] } };
     expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
     expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);
@@ -61,7 +61,7 @@ describe("which scores are effects", () => {
     expect(headEffectsOf(stack, stateOf({}))).toBeNull();
   });
 
-  it("have one scale, the largest size of any", () => {
+  it("share one scale, the largest absolute value", () => {
     const effects = headEffectsOf(stack, stateOf({ one: { self: signed } }));
     expect(effects?.end).toBe(14.85);
     if (!effects) throw new Error("There are effects.");
@@ -72,14 +72,14 @@ describe("which scores are effects", () => {
 });
 
 describe("a bar", () => {
-  it("begins in the middle, to the left below zero", () => {
+  it("begins in the middle and extends to the left for negative values", () => {
     expect(barShares(-5, 10)).toEqual({ from: 0.25, length: 0.25 });
     expect(barShares(10, 10)).toEqual({ from: 0.5, length: 0.5 });
     expect(barShares(null, 10).length).toBe(0);
     expect(barShares(0, 0).length).toBe(0);
   });
 
-  it("is drawn with its zero line, and not at all without a number", () => {
+  it("has a zero line, and is absent without a number", () => {
     const box = { x: 100, y: 20, width: 40, height: 6 };
     const [bar, line] = effectMarks(box, -5, 10, palette) as [RectMark, LineMark];
     expect([bar.x, bar.width, bar.fill]).toEqual([110, 10, palette.negative]);
@@ -90,7 +90,7 @@ describe("a bar", () => {
     expect(effectMarks(box, null, 10, palette)).toEqual([]);
   });
 
-  it("that stands goes upwards above zero", () => {
+  it("extends upwards for positive values if it is vertical", () => {
     const box = { x: 0, y: 20, width: 6, height: 40, standing: true };
     const [bar, line] = effectMarks(box, 10, 10, palette) as [RectMark, LineMark];
     expect([bar.y, bar.height, line.y0]).toEqual([20, 20, 40]);
@@ -99,7 +99,7 @@ describe("a bar", () => {
   });
 });
 
-describe("the words of effects", () => {
+describe("descriptions of effects", () => {
   const scale = { name: "effect", note: "effect of x; noise 0.01", end: 14.86 };
 
   it("have a sign and digits for the scale", () => {
@@ -111,7 +111,7 @@ describe("the words of effects", () => {
     expect(shortEffectText(scale, null)).toBe("–");
   });
 
-  it("say where zero is, where bars end and what is measured", () => {
+  it("name the directions, the full bar and the measure", () => {
     expect(effectsInWords(scale, "below heads")).toBe(
       "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01.",
     );
@@ -130,7 +130,7 @@ describe("standard errors", () => {
   const effects = headEffectsOf(stack, state);
   if (!effects) throw new Error("There are effects.");
 
-  it("have room on the scale, and are said", () => {
+  it("are included in the scale and described", () => {
     expect([effects.end, effects.spread]).toEqual([15, true]);
     expect(headError(effects, stack, { layer: 4, head: 1 })).toBe(0.25);
     expect(headError(effects, stack, { layer: 4, head: 0 })).toBeNull();
@@ -142,9 +142,9 @@ describe("standard errors", () => {
     expect(effectsInWords({ ...effects, spread: false }, "below heads")).not.toContain(words);
   });
 
-  it("are lines around the ends of bars", () => {
+  it("are drawn as lines around the ends of bars", () => {
     expect(whiskerShares(-14.85, 0.15, 15)).toEqual({ from: 0, to: expect.closeTo(0.01) });
-    // What reaches out of the bar's whole length ends there.
+    // The line is cut at the end of the bar's range.
     expect(whiskerShares(1, 2, 2)).toEqual({ from: 0.25, to: 1 });
     const box = { x: 10, y: 0, width: 100, height: 5 };
     const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);
@@ -166,7 +166,7 @@ describe("effects of keys", () => {
     expect([effects.name, effects.note, effects.end]).toEqual(["effect", "measured", 3]);
   });
 
-  it("are those that were chosen, where the stack has them", () => {
+  it("are the chosen ones if the stack has them", () => {
     const token_scores = { one: { self: [1, 2, 3] }, far: { cross: [1] }, two: { self: [4] } };
     const chosen = (token_score: string | null): string | undefined =>
       tokenEffectsOf(stack, { token_scores, token_score_notes: {}, token_score })?.name;
@@ -174,13 +174,13 @@ describe("effects of keys", () => {
     expect(tokenScoreNames(stack, token_scores)).toEqual(["one", "two"]);
   });
 
-  it("are the largest in size of several keys together", () => {
+  it("are pooled to the largest absolute value", () => {
     expect(tokenEffect(effects, [0, 3])).toBe(-3);
     expect(tokenEffect(effects, [0, 1])).toBe(0.5);
     expect(tokenEffect(effects, [2, 3])).toBeNull();
   });
 
-  it("are said, and where there are none", () => {
+  it("are described, with the number of keys without a value", () => {
     expect(tokenEffectsInWords(effects, false)).toContain("1 of 3 keys has no number and no bar.");
     expect(tokenEffectsSpoken(effects, texts, null)).toBe(
       "Effect, largest absolute value at “b”: −3.00.",
@@ -188,12 +188,12 @@ describe("effects of keys", () => {
     expect(tokenEffectsSpoken(effects, texts, 2)).toBe("Effect, at “a” (2): none.");
   });
 
-  it("have columns in tables, whatever their name", () => {
+  it("have columns in tables, for any name", () => {
     expect(effectColumns(effects)).toEqual(["key score: effect", "key_score_measure"]);
     expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
     expect(effectColumns(null)).toEqual([]);
     expect(effectCells(undefined, [1, 2])).toEqual([]);
-    // The word "score" comes first, so that no name begins a formula.
+    // The word "score" comes first, so that no name can begin a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
 
@@ -227,7 +227,7 @@ describe("effects of keys", () => {
       }
     });
 
-  it("leave lines in a plot of 280 pixels", () => {
+  it("leave space for lines in a plot of 280 pixels", () => {
     const layout = layOut({
       orientation: "vertical",
       width: 280,
@@ -246,7 +246,7 @@ describe("effects of keys", () => {
     expect(layout.width).toBe(280);
   });
 
-  it("are never cut off: what has no room makes the plot wider", () => {
+  it("are never cut off: the plot becomes wider if they do not fit", () => {
     const layout = layOut({
       orientation: "vertical",
       width: 150,

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { csvText, roundedTo, roundedUp, shortest, writtenError } from "../../../src/ui/exports/csv";
 
 describe("a table", () => {
-  it("holds no formula: what came in as data never runs", () => {
+  it("contains no formula, so data never runs", () => {
     expect(csvText(["token"], [["=1+1"], ["+a"], ["-"], ["@x"], ["a=b"]])).toBe(
       ["token", '"\'=1+1"', '"\'+a"', '"\'-"', '"\'@x"', '"a=b"'].join("\r\n"),
     );
@@ -13,12 +13,12 @@ describe("a table", () => {
     "keeps a text that begins with %j as text",
     (sign) => {
       expect(csvText(["token"], [[`${sign}SUM(A1)`]])).toBe(`token\r\n"'${sign}SUM(A1)"`);
-      // Only at the beginning: elsewhere it is a sign like any other.
+      // The character is escaped only at the beginning.
       expect(csvText(["token"], [[`x${sign}1`]])).toBe(`token\r\n"x${sign}1"`);
     },
   );
 
-  it("guards the names of its columns like its cells", () => {
+  it("escapes the names of its columns like its cells", () => {
     const names = ["token", "=1+1", '=HYPERLINK("a")', "a b", "a,b", "\t=1", "\u202e=1"];
     const written = [
       "token",
@@ -32,16 +32,16 @@ describe("a table", () => {
     expect(csvText(names, [])).toBe(written.join(","));
   });
 
-  it("doubles quotes and leaves out what is not known", () => {
+  it("doubles quotes and leaves unknown cells empty", () => {
     expect(csvText(["a", "b"], [['say "x"', null]])).toBe('a,b\r\n"say ""x""",');
   });
 
-  it("gives no more digits than are exact", () => {
+  it("writes no more digits than are exact", () => {
     expect(roundedTo(0.123456789, 0.004)).toBe(0.1235);
     expect(roundedUp(0.00392)).toBe(0.004);
   });
 
-  it("has exact numbers as they are", () => {
+  it("writes exact numbers unchanged", () => {
     for (const value of [1 / 3, 1e-9 / 7, 0.999999]) {
       const single = Math.fround(value);
       expect(Math.fround(roundedTo(single, 0))).toBe(single);
@@ -49,7 +49,7 @@ describe("a table", () => {
     expect(writtenError(0)).toBe(0);
   });
 
-  it("says how far a number is off as it is written: rounding it counts", () => {
+  it("includes the rounding of a number in its error", () => {
     for (const error of [0.3, 0.004, 0.0039, 3e-4, 9.9e-5, 1e-5, 2e-8]) {
       for (const exact of [0.123456789, 0.00004, 0.0000549, 0.87654321]) {
         for (const value of [exact + error, exact, Math.max(0, exact - error)])
@@ -57,13 +57,13 @@ describe("a table", () => {
             writtenError(error),
           );
       }
-      // No coarser than a digit more.
+      // The bound is less than one unit of its digit above the error.
       expect(writtenError(error)).toBeLessThanOrEqual(roundedUp(error * 1.2) * 2);
     }
     expect(writtenError(0.00392)).toBe(0.004);
   });
 
-  it("has every digit of a single-precision number, and no more", () => {
+  it("writes all digits of a float32 number, and no more", () => {
     for (const value of [0.1, 1 / 3, 2 ** -20, 0.024468931, 1e-38, 0, 1]) {
       const single = Math.fround(value);
       expect(Math.fround(shortest(single))).toBe(single);

@@ -1,4 +1,4 @@
-/** How a page that is being made is told of. */
+/** Progress of a page export. */
 
 import { expect, test } from "vitest";
 import { KernelChannel, type MessageModel } from "../../../src/client/kernel";
@@ -14,11 +14,11 @@ test.each([
   [{ ...LATER, seconds_left: 6.1 }, "strongest keys, 34%, about 7 s left"],
   [{ ...LATER, seconds_left: 400 }, "strongest keys, 34%, about 7 min left"],
   [{ ...LATER, seconds_left: null }, "strongest keys, 34%"],
-] as [ReplyProgress, string][])("says how far an answer is", (later, words) => {
+] as [ReplyProgress, string][])("describes the progress of a reply", (later, words) => {
   expect(laterInWords(later)).toBe(words);
 });
 
-/** A kernel that makes a page in two moments of work, in two parts. */
+/** Transport of a kernel that makes a page in two steps and two parts. */
 class Maker implements MessageModel {
   readonly asked: number[] = [];
   #listener: ((message: object, buffers?: DataView[]) => void) | null = null;
@@ -49,7 +49,7 @@ test("asks until the page is made, and then for its parts", async () => {
   expect(maker.asked).toEqual([0, 0, 0, 1]);
 });
 
-test("asks for nothing more once it is given up", async () => {
+test("requests nothing after it is cancelled", async () => {
   const maker = new Maker();
   const given = new AbortController();
   const source = new Source(new KernelChannel(maker));

@@ -16,8 +16,8 @@ function prediction(query: number, row: number | null): Prediction {
   return { query, token, candidates: [token], row };
 }
 
-// Of two tokens of a prompt, the third and the fourth, which were produced, and one that was never
-// read. Python's tests read the same file.
+// Predictions for a prompt of two tokens: tokens 2 and 3 were produced, and one more was never
+// read. The Python tests read the same file.
 const fixture = new URL("../../../../tests/fixtures/generated_token.json", import.meta.url);
 const { predictions, cases } = JSON.parse(readFileSync(fixture, "utf8")) as {
   predictions: [number, number | null][];
@@ -44,7 +44,7 @@ interface Case {
   after: Values;
 }
 
-describe("the cursor in what a model produced", () => {
+describe("the cursor of a generated answer", () => {
   it("has cases", () => {
     expect(cases.length).toBeGreaterThan(20);
   });
@@ -56,26 +56,26 @@ describe("the cursor in what a model produced", () => {
     expect(settled(PREDICTIONS, cursor(before), found)).toEqual(found);
   });
 
-  it("takes an address's pin before a page's own prediction", () => {
+  it("prefers the pin in the URL to the prediction of the page", () => {
     expect(settled(PREDICTIONS, null, cursor([1, 2, false]))).toEqual(cursor([1, 0, false]));
     expect(settled(PREDICTIONS, null, cursor([null, 1, false]))).toEqual(cursor([2, 1, false]));
     expect(settled([], null, cursor([1, 2, true]))).toEqual(cursor([1, null, true]));
   });
 
-  it("knows where the answer begins", () => {
+  it("finds the start of the answer", () => {
     expect(answerStart(TOKENS)).toBe(2);
     expect(answerStart({ ...TOKENS, predictions: [] })).toBeNull();
-    // A decoder that began with a special token alone: there is no prompt.
+    // A decoder that started with only a special token has no prompt.
     expect(answerStart({ ...TOKENS, special: [0, 1] })).toBeNull();
   });
 
-  it("says what a query predicted, where it is shown as the one that did", () => {
+  it("describes the prediction of a query that is shown as the predicting one", () => {
     expect(predictingInWords({ queries: TOKENS }, 1)).toBe(", predicting “t2” (0.50),");
     expect(predictingInWords({ queries: TOKENS, asQuery: true }, 1)).toBe("");
     expect(predictingInWords({ queries: TOKENS }, 0)).toBe("");
   });
 
-  it("calls the texts by what they are", () => {
+  it("names the two texts", () => {
     expect(pairInWords("b-a", TOKENS)).toBe("answer to prompt");
     expect(keysInWords("b-a", TOKENS)).toBe("the prompt");
     expect(pairChoices(TOKENS)[1]).toEqual(["a-a", "prompt to prompt"]);

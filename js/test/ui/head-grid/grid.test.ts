@@ -21,18 +21,18 @@ function withHeads(heads: Record<number, number>): StackDescription {
 
 const ragged = withHeads({ 0: 3, 2: 1, 7: 2 });
 
-describe("which heads stand where", () => {
-  it("offers the heads that are included, everywhere or by layer", () => {
+describe("the arrangement of heads", () => {
+  it("shows the included heads, in all layers or by layer", () => {
     expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
     expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
     const grid = layerGrid(ragged, offeredHeads(ragged, { "0": [2], "7": [0] }));
-    // Columns of heads that nobody asked for are not there, nor are rows without any.
+    // Columns without any included head and rows without heads are absent.
     expect(grid.columns).toEqual([0, 2]);
     expect(grid.rows).toHaveLength(2);
     expect([grid.offered, grid.all]).toEqual([2, 6]);
   });
 
-  it("steps to neighbours, over gaps, and no further than the last", () => {
+  it("steps to neighbours, skips gaps, and stops at the last", () => {
     const grid = layerGrid(ragged, offeredHeads(ragged, null));
     expect(stepCell(grid, { row: 0, column: 2 }, 1, 0)).toEqual({ row: 1, column: 0 });
     expect(stepCell(grid, { row: 1, column: 0 }, 0, 1)).toEqual({ row: 1, column: 0 });
@@ -42,7 +42,7 @@ describe("which heads stand where", () => {
       row: 0,
       column: 2,
     });
-    // A head that was left out between two others is stepped over.
+    // A missing head between two others is skipped.
     const gap = layerGrid(ragged, offeredHeads(ragged, { "0": [0, 2], "7": [1] }));
     expect(stepCell(gap, { row: 0, column: 0 }, 0, 1)).toEqual({ row: 0, column: 2 });
   });
@@ -51,7 +51,7 @@ describe("which heads stand where", () => {
 describe("a grid that scrolls", () => {
   const options = { gallery: false, mostHeight: 600, size: "fit", longest: 64 } as const;
 
-  it("knows what is in sight, and one row more", () => {
+  it("finds the visible part, and one row more", () => {
     const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
     const seen = Math.ceil((layout.boxHeight - layout.top) / layout.down);
     expect(sightOf(layout, 64, { x: 0, y: 0 })).toEqual({ rows: [0, seen + 1], chunks: [0, 3] });
@@ -61,7 +61,7 @@ describe("a grid that scrolls", () => {
     expect(far.chunks).toEqual([2, 64 / CHUNK]);
   });
 
-  it("counts as in sight what is not cut off, from one end to the other", () => {
+  it("finds the completely visible cells, from one end to the other", () => {
     const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
     const { cell, across, down, left, top, width, height, boxWidth, boxHeight } = layout;
     for (const [x, y] of [
@@ -75,7 +75,7 @@ describe("a grid that scrolls", () => {
         [columns, across, x, boxWidth - left],
         [rows, down, y, boxHeight - top],
       ] as const) {
-        // The first and the last lie inside, and those beside them do not.
+        // The first and last cells are visible, and their neighbours are not.
         expect(start * each).toBeGreaterThanOrEqual(from - 3);
         expect((start - 1) * each).toBeLessThan(from);
         expect((stop - 1) * each + cell).toBeLessThanOrEqual(from + room + 3);

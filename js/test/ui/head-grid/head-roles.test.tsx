@@ -1,4 +1,4 @@
-/** Roles of heads as views write them. */
+/** Roles of heads in views. */
 import { render } from "preact";
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
@@ -33,9 +33,9 @@ const roles: NamedHeads = {
 };
 
 describe("roles of heads", () => {
-  it("are found by the model's numbers", () => {
+  it("are found by the model's layer and head numbers", () => {
     expect(roleOf(roles, stack, { layer: 5, head: 0 })?.label).toBe("induction 0.98 ± 0.01");
-    // A name without a score is its own label.
+    // A name without a score is used as the label.
     expect(roleOf(roles, stack, { layer: 5, head: 2 })).toEqual({
       name: "induction",
       label: "induction",
@@ -60,7 +60,7 @@ describe("roles of heads", () => {
     expect(rolesInWords(none, stack)).toBe("None of 6 heads has a role over the corpus.");
   });
 
-  it("leave out heads where a role has many", () => {
+  it("name only the first heads of a common role", () => {
     const many = { layers: [0], heads_per_layer: [9] } as StackDescription;
     const names = [Array.from({ length: 9 }, () => "first token")];
     const words = rolesInWords({ names, labels: names, ranks: [Array(9).fill(1)] }, many);
@@ -79,7 +79,7 @@ describe("roles of heads", () => {
     expect(box.textContent).toMatch(/5\.7 x · 2 more$/);
   });
 
-  it("have letters and colours, that of the fewest heads first", () => {
+  it("have letters and colours, starting with the rarest role", () => {
     const signs = signsOfHeads(roles, PALETTES.light).map(({ name, sign, count }) => [
       name,
       sign,
@@ -91,7 +91,7 @@ describe("roles of heads", () => {
     ]);
   });
 
-  it("are cut to the width of a picture", () => {
+  it("are shortened to the width of a picture", () => {
     expect(fittedName("previous token", 90)).toBe("previous token");
     expect(fittedName("previous token", 52)).toBe("previous …");
   });

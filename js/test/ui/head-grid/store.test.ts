@@ -18,7 +18,7 @@ const layout: GridLayout = {
   boxHeight: 225,
 };
 
-/** Forty layers of three heads, of which layer 0 lacks head 0. */
+/** Forty layers of three heads. Layer 0 lacks head 0. */
 const grid: HeadGrid = {
   stack: "self",
   columns: [0, 1, 2],
@@ -38,10 +38,10 @@ function store(isOpen: boolean, at: HeadIndex | null = null) {
 }
 
 describe("the keyboard's cursor", () => {
-  it("begins at the first head that there is, or at the current one", () => {
+  it("begins at the first existing head, or at the current one", () => {
     expect(store(false).position()).toEqual({ row: 0, column: 1 });
     expect(store(false, { layer: 7, head: 2 }).position()).toEqual({ row: 7, column: 2 });
-    // A head that the grid does not have is no place to begin.
+    // A head that is not in the grid is no start.
     expect(store(false, { layer: 0, head: 0 }).position()).toEqual({ row: 0, column: 1 });
   });
 
@@ -53,13 +53,13 @@ describe("the keyboard's cursor", () => {
     expect(heads.move(0, -99)).toEqual({ layer: 8, head: 0 });
   });
 
-  it("moves at once from a head that is open", () => {
+  it("moves at once if the current head is open", () => {
     expect(store(true, { layer: 7, head: 2 }).move(1, 0)).toEqual({ layer: 8, head: 2 });
   });
 });
 
-describe("what is in sight", () => {
-  it("follows scrolling by whole rows, and is told once for each", () => {
+describe("the visible part", () => {
+  it("follows scrolling by whole rows, and notifies once per row", () => {
     const heads = store(false);
     const seen: unknown[] = [];
     const stop = heads.sight.subscribe((value) => seen.push(value?.rows));
@@ -67,7 +67,7 @@ describe("what is in sight", () => {
     heads.scroll.value = { x: 0, y: 9 };
     heads.scroll.value = { x: 0, y: 500 };
     stop();
-    // Eight rows fit; one more on each side is there before it comes into sight.
+    // Eight rows fit. One more row on each side is rendered in advance.
     expect(seen).toEqual([
       [0, 9],
       [0, 10],
@@ -75,7 +75,7 @@ describe("what is in sight", () => {
     ]);
   });
 
-  it("names cells apart from those of another grid in the page", () => {
+  it("has cell ids that differ from those of another grid in the page", () => {
     expect(store(false).id).not.toBe(store(false).id);
   });
 });

@@ -31,10 +31,10 @@ const look = { scale: "linear" as const, end: 1, live: true };
 
 const TWELVE = Array.from({ length: 12 }, (_, head) => head);
 
-describe("words", () => {
+describe("captions", () => {
   const small = viewport(2);
 
-  it("name the heads that are shown", () => {
+  it("name the shown heads", () => {
     expect(whatInWords({ heads: [3], chosen: [3], allHeads: [0, 1, 2, 3] })).toBe("head 3");
     expect(whatInWords({ heads: [0, 1], chosen: [], allHeads: [0, 1] })).toBe("mean of 2 heads");
     expect(whatInWords({ heads: [1, 7], chosen: [1, 7], allHeads: TWELVE })).toBe(
@@ -42,7 +42,7 @@ describe("words", () => {
     );
   });
 
-  it("say the strongest weight, and five in the summary", () => {
+  it("name the largest weight, and five in the summary", () => {
     const now = said([0.1, 0.9, 0.7, 0.3], small);
     expect(sentence(now)).toBe("Layer 0, head 1. Strongest: “t0” to “t1”, 0.90.");
     expect(summary(now)).toBe(
@@ -53,13 +53,13 @@ describe("words", () => {
       [1, 0],
     ]);
     expect(sentence(said([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
-    // A first token that attends to itself tells nothing.
+    // A first token that attends to itself has no information.
     expect(sentence(said([1, 0, 0.8, 0.2], small))).toBe(
       "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.",
     );
   });
 
-  it("say what is pinned from its own weights", () => {
+  it("describe a pin from its own weights", () => {
     const row = {
       token: 1,
       window: [0, 2] as [number, number],
@@ -87,7 +87,7 @@ describe("words", () => {
     );
   });
 
-  it("say which part is in sight and how much of the weight", () => {
+  it("describe the visible part and its share of the weight", () => {
     const part = viewport(4, 4, { query_window: [1, 3], key_window: [0, 2] });
     const now = said([0.5, 0.25, 0.25, 0], part);
     expect(sumInSight(part, now.grid)).toBeCloseTo(0.5, 6);
@@ -99,7 +99,7 @@ describe("words", () => {
     expect(sumInSight(other, now.grid)).toBeNull();
   });
 
-  it("say that cells are pooled, what is masked and which rows are empty", () => {
+  it("describe pooling, masks and empty rows", () => {
     const causal = viewport(2, 2, {}, { causal: true });
     expect(coverage({ ...said([1, 0, 0.5, 0.5], causal) }, look)).toContain(
       "no query attends to later keys",
@@ -115,7 +115,7 @@ describe("words", () => {
     expect(coverage(pooled, { ...look, scale: "log" })).toContain("from 0.0001 on");
   });
 
-  it("say what the codec cannot tell from nothing", () => {
+  it("name the largest weight that the codec rounds to 0", () => {
     const now = said([0, 1, 1, 1], small);
     now.grid.error = 0.00392;
     expect(coverage(now, look)).toContain("Blank: no weight or less than 0.000004.");

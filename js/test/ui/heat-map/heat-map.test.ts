@@ -21,8 +21,8 @@ import {
 import { transportOf } from "../../builders";
 import { ROOM, selection, tokens, viewport } from "./viewports";
 
-describe("what is in sight", () => {
-  it("is everything where nothing else is asked for, in square cells of whole pixels", () => {
+describe("the visible part", () => {
+  it("is everything by default, in square cells of whole pixels", () => {
     const { rows, columns } = viewport(64);
     expect([rows.window, columns.window]).toEqual([
       [0, 64],
@@ -31,31 +31,31 @@ describe("what is in sight", () => {
     expect([rows.level, rows.cell, columns.cell]).toEqual([0, 10, 10]);
   });
 
-  it("never has a cell that is larger than the largest, nor less than a pixel", () => {
+  it("has cells between one pixel and the maximum size", () => {
     expect(viewport(1).rows.cell).toBe(LARGEST_CELL);
     for (const count of [641, 1000, 1300, 5000, 100_000]) {
       const { rows, columns } = viewport(count);
       expect(rows.cell).toBeGreaterThanOrEqual(1);
       expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
       expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
-      // All of it, in cells of as few weights as there is room for.
+      // All tokens are visible, pooled as little as the space allows.
       expect(rows.window).toEqual([0, count]);
       expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
     }
   });
 
-  it("keeps few queries to many keys thick enough to be read", () => {
+  it("is thick enough for few queries and many keys", () => {
     const thin = viewport(2, 900);
     expect([thin.rows.level, thin.rows.cell]).toEqual([0, 28]);
     expect(thin.columns.level).toBe(1);
-    // The two queries must not be pooled with each other: tiles are as fine as the finer side.
+    // The two queries must not be pooled, because tiles have the level of the finer side.
     expect(tileLevel(thin)).toBe(0);
     const whisper = viewport(20, 1500);
     expect(whisper.rows.level).toBe(0);
     expect(whisper.rows.cell * 20).toBeGreaterThanOrEqual(160);
   });
 
-  it("holds whole cells where they are pooled", () => {
+  it("consists of whole cells if they are pooled", () => {
     const { rows } = viewport(5000, 5000, { query_window: [1001, 4003], key_window: [1001, 4003] });
     const each = 2 ** rows.level;
     expect(each).toBeGreaterThan(1);
@@ -64,7 +64,7 @@ describe("what is in sight", () => {
     expect(rows.window[1]).toBeGreaterThanOrEqual(4003);
   });
 
-  it("follows windows that do not fit, and the pair of texts", () => {
+  it("handles windows that do not fit, and pairs of texts", () => {
     expect(within([5, 500], [0, 10])).toEqual([5, 10]);
     expect(within([50, 60], [0, 10])).toEqual([0, 10]);
     expect(within(null, [3, 10])).toEqual([3, 10]);
@@ -76,14 +76,14 @@ describe("what is in sight", () => {
     ]);
   });
 
-  it("asks for the tiles that it lies in, and for no others", () => {
+  it("needs exactly the tiles that overlap it", () => {
     const near = viewport(1000, 1000, { query_window: [250, 270], key_window: [600, 620] });
     expect(tilesOf(near).map(({ level, row, column }) => [level, row, column])).toEqual([
       [0, 0, 2],
       [0, 1, 2],
     ]);
     expect(tilesOf(near)[0]?.heads).toEqual([1]);
-    // A text of a hundred thousand tokens, as a whole, is a handful of tiles.
+    // A complete text of 100,000 tokens needs only a few tiles.
     expect(tilesOf(viewport(100_000)).length).toBeLessThanOrEqual(9);
     const far = tilesOf(
       viewport(100_000, 100_000, { query_window: [99_990, 100_000], key_window: [0, 10] }),
@@ -91,7 +91,7 @@ describe("what is in sight", () => {
     expect(far.map(({ row, column }) => [row, column])).toEqual([[Math.floor(99_990 / TILE), 0]]);
   });
 
-  it("knows which tokens a cell stands for, and back", () => {
+  it("maps cells to tokens and tokens to cells", () => {
     const { rows } = viewport(1001);
     expect(tokensOf(rows, 0)).toEqual([0, 2]);
     expect(tokensOf(rows, 500)).toEqual([1000, 1001]);
@@ -105,7 +105,7 @@ describe("what is in sight", () => {
 });
 
 describe("zooming", () => {
-  /** Windows from farthest to nearest, around a place. */
+  /** Windows from the smallest to the largest zoom, around a point. */
   function steps(numQueries: number, numKeys: number): Viewport[] {
     const out = [viewport(numQueries, numKeys)];
     for (let i = 0; i < 40; i++) {
@@ -128,7 +128,7 @@ describe("zooming", () => {
     [900, 2],
     [8, 8],
     [1, 1],
-  ])("comes from %i x %i to single cells, and back to all", (numQueries, numKeys) => {
+  ])("reaches single cells from %i x %i, and returns to all", (numQueries, numKeys) => {
     const all = steps(numQueries, numKeys);
     const nearest = all.at(-1) as Viewport;
     const long = Math.max(numQueries, numKeys) > 100;
@@ -139,7 +139,7 @@ describe("zooming", () => {
       const size = ({ rows, columns }: Viewport): number =>
         (rows.window[1] - rows.window[0]) * (columns.window[1] - columns.window[0]);
       expect(size(after)).toBeLessThan(size(before));
-      // What was pointed at stays in sight.
+      // The token under the pointer stays visible.
       expect(after.rows.window[0]).toBeLessThanOrEqual(numQueries * 0.7);
       expect(after.rows.window[1]).toBeGreaterThanOrEqual(numQueries * 0.7);
     }
@@ -168,7 +168,7 @@ describe("zooming", () => {
   });
 });
 
-/** Serves tiles of one matrix, pooled as Python does it, and notes what was asked for. */
+/** Source that serves tiles of one matrix, pooled like in Python, and records the requests. */
 function served(matrix: number[][]) {
   const asked: TileRequest[] = [];
   const source = new Source(
@@ -219,7 +219,7 @@ function random(rows: number, columns: number): number[][] {
   return Array.from({ length: rows }, () => Array.from({ length: columns }, next));
 }
 
-/** A grid of a viewport, cell by cell from the matrix. */
+/** Compute the expected grid of a viewport cell by cell from the matrix. */
 function expected({ rows, columns, pooled }: Viewport, matrix: number[][]): number[] {
   const out: number[] = [];
   for (let row = 0; row < rows.cells; row++) {
@@ -234,7 +234,7 @@ function expected({ rows, columns, pooled }: Viewport, matrix: number[][]): numb
   return out;
 }
 
-describe("what is drawn of the tiles in hand", () => {
+describe("the grid from the cached tiles", () => {
   it.each([
     ["all of a small one", 9, 7, {}],
     ["a part across tiles", 300, 300, { query_window: [230, 280], key_window: [250, 300] }],
@@ -266,7 +266,7 @@ describe("what is drawn of the tiles in hand", () => {
     },
   );
 
-  it("is coarser where finer tiles have not come, and never blank", async () => {
+  it("uses coarser tiles until finer ones arrive, and is never blank", async () => {
     const matrix = random(1200, 1200);
     const { source, asked } = served(matrix);
     const tiles = new Tiles(source);
@@ -276,7 +276,7 @@ describe("what is drawn of the tiles in hand", () => {
     const near = viewport(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
     const before = composeGrid(near, tiles);
     expect([before.missing, before.fine]).toEqual([0, false]);
-    // Cell by cell what the coarser cell says that it lies in.
+    // Each cell has the value of the coarser cell that contains it.
     const coarse = composeGrid(far, tiles);
     const at = (row: number, column: number): number => row * coarse.columns + column;
     expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
@@ -287,12 +287,12 @@ describe("what is drawn of the tiles in hand", () => {
     expect(composeGrid(near, tiles).fine).toBe(true);
     expect(asked.slice(count).every(({ level }) => level === 0)).toBe(true);
     expect(asked.length - count).toBe(4);
-    // Nothing is asked for twice.
+    // Nothing is requested twice.
     await tiles.load(tilesOf(far), signal, () => undefined);
     expect(asked.length - count).toBe(4);
   });
 
-  it("says which cells are not known", () => {
+  it("counts the unknown cells", () => {
     const grid = composeGrid(viewport(300), new Tiles(served(random(2, 2)).source));
     expect(grid.missing).toBe(300 * 300);
     expect(Number.isNaN(grid.values[5])).toBe(true);
@@ -322,7 +322,7 @@ describe("the layout", () => {
     }
   });
 
-  it("labels tokens where they fit, and else tells positions", () => {
+  it("labels tokens if they fit, and indices otherwise", () => {
     expect(laid(16).queryLabels.tokens).toBe(true);
     expect(laid(16).keyLabels.slope).toBe("level");
     expect(laid(24).keyLabels.slope).toBe("level");
@@ -353,7 +353,7 @@ describe("the layout", () => {
     expect(both.barsBeside).toBeGreaterThan(0);
   });
 
-  // From less than a screen's pixels to many times as many, and all that lies between.
+  // Sizes from less than the screen's pixels to many times as many.
   it.each([18, 24, 37, 48, 70, 71, 130, 214, 330, 643, 700, 1000, 5003, 20_000])(
     "of %i tokens keeps what is under the pointer there at every step of zoom, and moves nothing",
     (count) => {
@@ -388,7 +388,7 @@ describe("the layout", () => {
             expect(now.cellsHeight).toBeGreaterThan(0.9 * whole.cellsHeight);
             under(now).forEach(([start, stop], side) => {
               const [first, last] = before[side as 0 | 1] as [number, number];
-              // A cell of several becomes one of those that it was made from.
+              // A pooled cell becomes one of the cells that it covered.
               expect(start).toBeGreaterThanOrEqual(first);
               expect(stop).toBeLessThanOrEqual(last);
             });
@@ -398,7 +398,7 @@ describe("the layout", () => {
     },
   );
 
-  it("does not let a part of few queries and many keys grow over what stands below", () => {
+  it("does not grow over the content below for few queries and many keys", () => {
     let now = laid(20, 30, 752);
     const { height } = now;
     for (let steps = 0; steps < 9; steps++) {
@@ -410,7 +410,7 @@ describe("the layout", () => {
     expect(now.viewport.columns.cell).toBeGreaterThanOrEqual(28);
   });
 
-  it("keeps no room in print for what is not there", () => {
+  it("has no reserved space in print", () => {
     const { above, cellsHeight, ...layout } = laid(256);
     const still = withoutSpareRoom({ above, cellsHeight, ...layout });
     expect(still.height).toBeLessThan(layout.height - 62);
@@ -428,13 +428,13 @@ describe("the layout", () => {
     expect(cellAt(layout, left + 2000, top + 5)).toBeNull();
   });
 
-  it("has round positions far enough from each other", () => {
+  it("has ticks at round indices with enough distance", () => {
     expect(ticks([0, 1000], 0.5, 26)).toEqual([0, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
     expect(ticks([333, 360], 8, 26)).toEqual([335, 340, 345, 350, 355]);
     expect(ticks([5, 7], 100, 26)).toEqual([5, 6]);
   });
 
-  it("draws the border of two texts between them, wherever special tokens stand", () => {
+  it("draws the border between two texts, for any special tokens", () => {
     expect(borders(tokens(8, [null, 0, 0, null, 1, 1, 1, null]), [0, 8])).toEqual([4]);
     expect(borders(tokens(4, [0, 0, 1, 1]), [0, 4])).toEqual([2]);
     expect(borders(tokens(4, [0, 0, 1, 1]), [2, 4])).toEqual([]);
@@ -446,10 +446,10 @@ describe("a pair of long texts", () => {
   const sequence = Array.from({ length: 1801 }, (_, i) => (i < 703 ? 0 : 1));
   const pair = viewport(1801, 1801, { pair: "a-b" }, { query_tokens: tokens(1801, sequence) });
 
-  it("has cells that say all tokens that they stand for, also those of the other text", () => {
+  it("has cells that name all their tokens, including those of the other text", () => {
     const each = 2 ** pair.rows.level;
     expect(each).toBeGreaterThan(1);
-    // The last token of A is 702, the first of B 703.
+    // The last token of A is 702, the first of B is 703.
     const last = tokensOf(pair.rows, pair.rows.cells - 1);
     expect(last[1] - last[0]).toBe(each);
     expect(last[0]).toBeLessThanOrEqual(702);
@@ -459,7 +459,7 @@ describe("a pair of long texts", () => {
     expect(first[1] - first[0]).toBe(2 ** pair.columns.level);
   });
 
-  it("ends at its last token where every cell is one", () => {
+  it("ends at its last token if cells are single tokens", () => {
     const near = viewport(
       1801,
       1801,

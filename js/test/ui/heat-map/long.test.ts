@@ -1,4 +1,7 @@
-/** The matrix view of a long text: tiles from some of its queries, and exact ones nearer. */
+/**
+ * Matrix view of a long text: tiles estimated from sampled queries, and exact tiles after zooming
+ * in.
+ */
 
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
@@ -23,13 +26,13 @@ const LONG = { vectors: true, causal: true };
 
 const long = (state = {}, more = {}) => viewport(COUNT, COUNT, state, { ...LONG, ...more });
 
-/** A kernel whose tiles are exact up to level 4. */
+/** Transport of a kernel whose tiles are exact up to level 4. */
 class Kernel implements Transport {
   readonly live = false;
   readonly asked: TileRequest[] = [];
   underWay = 0;
   most = 0;
-  /** Is told how many requests there were. */
+  /** Called with the number of requests. */
   onAsked: (count: number) => unknown = () => undefined;
 
   retry(): void {}
@@ -42,7 +45,7 @@ class Kernel implements Transport {
     this.most = Math.max(this.most, ++this.underWay);
     await new Promise((resolve) => setTimeout(resolve, 1));
     this.underWay--;
-    if (ended?.aborted) throw new DOMException("given up", "AbortError");
+    if (ended?.aborted) throw new DOMException("aborted", "AbortError");
     const every = request.level > 4 ? { sampling_interval: 2 ** (request.level - 1) } : {};
     const shape = [1, TILE, TILE];
     const data = new Float32Array(TILE * TILE).fill(request.level);
@@ -54,7 +57,7 @@ const nobody = (): AbortSignal => new AbortController().signal;
 const nothing = (): undefined => undefined;
 
 describe("tiles of a long matrix", () => {
-  it("begin with one of everything, and then what is nearest to the middle", () => {
+  it("begin with one tile of the whole matrix, then continue from the centre", () => {
     const near = long({ query_window: [60_000, 61_000], key_window: [30_000, 31_000] });
     const [whole, ...others] = wantedTiles(near);
     expect(whole).toMatchObject({ level: 9, row: 0, column: 0 });
@@ -67,14 +70,14 @@ describe("tiles of a long matrix", () => {
       Math.hypot((row + 0.5) * span - 60_500, (column + 0.5) * span - 30_500),
     );
     expect(away).toEqual([...away].sort((one, other) => one - other));
-    // Of a short text, and of one whose weights are given, all that is in sight and nothing else.
+    // For a short text, and for given weights, exactly the visible tiles are requested.
     expect(wantedTiles(viewport(300))).toEqual(tilesOf(viewport(300)));
     expect(wantedTiles(long({}, { vectors: false }))).toEqual(
       tilesOf(long({}, { vectors: false })),
     );
   });
 
-  it("are asked for once, two at a time, and say from how many queries they are", async () => {
+  it("are requested once, two at a time, and have their sampling interval", async () => {
     const kernel = new Kernel();
     const tiles = new Tiles(new Source(kernel));
     const now = long();
@@ -89,13 +92,13 @@ describe("tiles of a long matrix", () => {
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
     const inside = long({ query_window: [0, 64_000], key_window: [0, 64_000] });
     expect(sumInSight(inside, grid)).toBeNull();
-    // What is too small for a byte is told by the tile's largest weight, and not by 1.
+    // The limit for values too small for a byte follows from the tile's largest weight, not from 1.
     expect(nothingInWords(grid)).toBe("less than 0.00000004");
     await tiles.load(tilesOf(now), nobody(), nothing);
     expect(kernel.asked).toHaveLength(4);
   });
 
-  it("are exact nearer, and estimates until then", async () => {
+  it("are exact after zooming in, and estimates before", async () => {
     const tiles = new Tiles(new Source(new Kernel()));
     const near = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
     const wanted = wantedTiles(near);
@@ -107,20 +110,20 @@ describe("tiles of a long matrix", () => {
     expect([after.missing, after.fine, after.every]).toEqual([0, true, undefined]);
   });
 
-  it("that a reader left are not asked for again", async () => {
+  it("that are no longer visible are not requested again", async () => {
     const kernel = new Kernel();
     const tiles = new Tiles(new Source(kernel));
     const controller = new AbortController();
     kernel.onAsked = (count) => count === 3 && controller.abort();
     const loading = tiles.load(tilesOf(long()), controller.signal, nothing);
-    await expect(loading).rejects.toThrow("given up");
+    await expect(loading).rejects.toThrow("aborted");
     const count = kernel.asked.length;
     await new Promise((resolve) => setTimeout(resolve, 20));
-    // At most the one that was under way beside the first that was given up.
+    // At most the request that ran beside the first cancelled one.
     expect(kernel.asked.length).toBeLessThanOrEqual(count + 1);
   });
 
-  it("end with the first that fails, and go on when asked again", async () => {
+  it("stop at the first failure, and continue on retry", async () => {
     const kernel = new Kernel();
     const tiles = new Tiles(new Source(kernel));
     const ask = kernel.request.bind(kernel);
@@ -137,21 +140,21 @@ describe("tiles of a long matrix", () => {
     expect(composeGrid(long(), tiles).missing).toBe(0);
   });
 
-  it("hold a moved window's place with the coarsest, for mean and maximum alike", async () => {
+  it("fill a moved window from the coarsest tile, for mean and maximum", async () => {
     const tiles = new Tiles(new Source(new Kernel()));
     const near = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
     await tiles.load(wantedTiles(near), nobody(), nothing);
     const moved = long({ query_window: [100_000, 100_400], key_window: [9_000, 9_400] });
     const grid = composeGrid(moved, tiles);
     expect([grid.missing, grid.fine]).toEqual([0, false]);
-    // Cells that stand in for finer ones are not what is strongest.
+    // Coarse cells that stand in for finer ones do not count as the strongest.
     const said = { viewport: moved, grid, token: null, key: null, row: null, column: null };
     expect(sentence(said)).toBe("Layer 0, head 1. Loading finer cells.");
   });
 });
 
 describe("cells of a long text as a table", () => {
-  it("have their small weights, and no error where they are estimates", () => {
+  it("contain small weights, and no error for estimates", () => {
     const layout = { viewport: viewport(2) };
     const grid = {
       rows: 1,
@@ -177,7 +180,7 @@ describe("cells of a long text as a table", () => {
 });
 
 describe("positions of a long text", () => {
-  it("are told at round numbers that have room", () => {
+  it("are labelled at round numbers that fit", () => {
     const now = long();
     const step = now.columns.cell / 2 ** now.columns.level;
     const found = ticks(now.columns.window, step, 64);

@@ -15,11 +15,11 @@ import { roomOf } from "../../view-context";
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);
 
-/** A kernel that answers when it is told to: tiles to one part in 255, blocks as they are. */
+/** Transport of a kernel that answers on command: tiles with 255 levels, blocks exactly. */
 class Kernel implements Transport {
   readonly live = false;
   readonly asked: [string, object][] = [];
-  /** What waits for an answer, oldest first. */
+  /** Requests without an answer, oldest first. */
   readonly waiting: (() => void)[] = [];
   held = false;
   failing = false;
@@ -35,7 +35,7 @@ class Kernel implements Transport {
     if (this.held && name !== "describe") {
       await new Promise<void>((resolve, reject) => {
         this.waiting.push(resolve);
-        ended?.addEventListener("abort", () => reject(new DOMException("given up", "AbortError")));
+        ended?.addEventListener("abort", () => reject(new DOMException("aborted", "AbortError")));
       });
     }
     if (this.failing && name === "tile") throw new Error("The weights are gone.");
@@ -44,7 +44,7 @@ class Kernel implements Transport {
     const uint8 = { encoding: "uint8-sqrt", maximum: 1, error: 0.00392 };
     if (name === "tile") {
       const { layer } = args as TileRequest;
-      // Each layer's weights are all the same, so that it shows which is drawn.
+      // All weights of a layer are equal, so their value identifies the drawn layer.
       const data = new Uint8Array(COUNT * COUNT).fill(90 + layer);
       return { header: { ...uint8, shape: [1, COUNT, COUNT] }, data };
     }
@@ -89,15 +89,15 @@ beforeEach(() => {
 const drawn = (): number => store.heatMap.value?.grid.values[0] as number;
 const code = (value: number): number => (value / 255) ** 2;
 
-describe("a live matrix", () => {
-  it("asks for tiles, and for no block until something is pinned", async () => {
+describe("a matrix with a kernel", () => {
+  it("requests tiles, and a block only after pinning", async () => {
     await settled();
     expect(kernel.of("tile")).toHaveLength(1);
     expect(kernel.of("block")).toHaveLength(0);
     expect(drawn()).toBeCloseTo(code(90), 6);
   });
 
-  it("keeps what is drawn until what comes next is there", async () => {
+  it("keeps the picture until new data arrives", async () => {
     await settled();
     kernel.held = true;
     assign(state, { layer: 5 });
@@ -111,7 +111,7 @@ describe("a live matrix", () => {
     expect(store.heatMap.value?.layout.viewport.layer).toBe(5);
   });
 
-  it("takes a pin's weights as the record has them, and says so", async () => {
+  it("uses exact weights for a pin, and states this", async () => {
     await settled();
     assign(state, { token: 2, key: 3 });
     await settled();
@@ -121,11 +121,11 @@ describe("a live matrix", () => {
     expect(said && coverage(said, { scale: "linear", end: 1, live: true })).toContain(
       "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
     );
-    // Not drawn anew because of a pin.
+    // The cells are not drawn again because of a pin.
     expect(kernel.of("tile")).toHaveLength(1);
   });
 
-  it("says how exact the weight of the cell is that is pointed at", async () => {
+  it("shows the error of the weight under the pointer", async () => {
     await settled();
     const picture = store.heatMap.value as HeatMap;
     const at = { row: 1, column: 2 };
@@ -138,7 +138,7 @@ describe("a live matrix", () => {
     expect(hintOf(picture, { row: 1, column: null }).title).toBe("“b”, query 1");
   });
 
-  it("means several heads, in one tile", async () => {
+  it("averages several heads in one tile", async () => {
     await settled();
     assign(state, { heads: [] });
     await settled();
@@ -147,7 +147,7 @@ describe("a live matrix", () => {
     ]);
   });
 
-  it("says what went wrong, and asks again", async () => {
+  it("shows an error, and retries", async () => {
     await settled();
     kernel.failing = true;
     assign(state, { layer: 5 });

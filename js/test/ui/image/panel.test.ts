@@ -7,7 +7,7 @@ import { GRID, imageOf, series, TOKENS } from "../../images";
 
 const IMAGE = imageOf(12, 4);
 
-describe("what is said", () => {
+describe("the caption", () => {
   const heat = (values: number[], more: Partial<HeatSeries> = {}): Heat => ({
     series: series([0], more),
     values: Float32Array.from(values),
@@ -25,7 +25,7 @@ describe("what is said", () => {
   // 0.30 on [CLS], 0.61 on patches, 0.09 on the word.
   const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 
-  it("is signed numbers by their size, as no shares of a row", () => {
+  it("orders signed numbers by absolute value, without shares", () => {
     const quantity = { name: "difference", signed: true, maximum: 0.5 };
     const input = { question, grid: GRID, queries: TOKENS, keys: TOKENS, quantity };
     const changed = heat([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
@@ -36,9 +36,9 @@ describe("what is said", () => {
     );
   });
 
-  it("is where the weight lies", () => {
+  it("describes where the weight is", () => {
     expect(sharesInWords(heat(row), said)).toBe("61% on the image, 30% on “[CLS]”, 9% elsewhere");
-    // A row whose weights sum to a half: shares are of what there is.
+    // The weights of the row sum to 0.5, and shares refer to this sum.
     expect(sharesInWords(heat(row.map((weight) => weight / 2)), said)).toBe(
       "61% on the image, 30% on “[CLS]”, 9% elsewhere",
     );
@@ -49,7 +49,7 @@ describe("what is said", () => {
     expect(sharesInWords(heat(new Array(8).fill(0)), said)).toBe("no weight at all");
   });
 
-  it("gives no shares of maxima over heads", () => {
+  it("has no shares for maxima over heads", () => {
     expect(heatInWords(heat(row, { how: "max" }), said)).toBe("Most on “0,2”, 0.200.");
   });
 });
@@ -73,19 +73,19 @@ describe("the panel", () => {
     ...more,
   });
 
-  it("has a tile for each heat-map, in the image's proportions", () => {
+  it("has one tile per heat map, with the aspect ratio of the image", () => {
     const one = panelMarks(picture(1));
     expect(one.tiles).toHaveLength(1);
     expect(one.tiles[0]).toMatchObject({ x: 0, width: 314 });
     expect(one.tiles[0]?.height).toBeCloseTo(314 / 3, 6);
     const four = panelMarks(picture(4));
-    // Two in a row, 14 pixels apart.
+    // Two tiles in a row, 14 pixels apart.
     expect(four.tiles.map((tile) => tile.x)).toEqual([0, 164, 0, 164]);
     expect(four.tiles.every((tile) => tile.width === 150)).toBe(true);
     expect(four.tiles[2]?.y).toBeGreaterThan((four.tiles[0]?.y ?? 0) + 50);
   });
 
-  it("shows the image in its colours where no weights are asked for", () => {
+  it("shows the image in its own colours without weights", () => {
     const { marks, tiles } = panelMarks(picture(0));
     const images = marks.filter((mark) => mark.kind === "image");
     expect(images).toHaveLength(1);
@@ -94,7 +94,7 @@ describe("the panel", () => {
     expect(tiles).toHaveLength(1);
   });
 
-  it("ends its scale at the largest weight, in words", () => {
+  it("ends its scale at the largest weight", () => {
     const texts = panelMarks(picture(1, { end: 0.1449, notes: ["Know this."] })).marks.flatMap(
       (mark) => (mark.kind === "text" ? [mark.text] : []),
     );

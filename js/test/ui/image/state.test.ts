@@ -16,19 +16,19 @@ import { described, GRID, series, TOKENS } from "../../images";
 
 const placed = (description = described()) => selectionOf(description, RECORD_DEFAULTS);
 
-describe("what is asked for", () => {
+describe("the request", () => {
   const selection = placed();
   const ask = (query: number | null, key: number | null, of = selection): HeatQuestion | null =>
     heatQuestion(of, GRID, { query, key }, [series([0])]);
 
-  it("is the query's weights, else those to the key, else what keys receive", () => {
+  it("is for the query's weights, else those on the key, else the mean over queries", () => {
     expect(ask(3, null)).toMatchObject({ side: "query", token: 3 });
     expect(ask(3, 5)).toMatchObject({ side: "query", token: 3 });
     expect(ask(null, 5)).toMatchObject({ side: "key", token: 5 });
     expect(ask(null, null)).toMatchObject({ side: null });
   });
 
-  it("is what keys receive where queries are no patches of the image", () => {
+  it("is for the mean over queries if queries are not patches of the image", () => {
     const text = { text: ["a", "b"], special: [], sequence: [0, 0] };
     const cross = placed(described(text, TOKENS));
     expect(queryGridOf(cross, GRID)).toBeNull();
@@ -36,7 +36,7 @@ describe("what is asked for", () => {
     expect(queryGridOf(selection, GRID)).toBe(GRID);
   });
 
-  it("is nothing where a mean would take too many weights", () => {
+  it("is absent if a mean needs too many weights", () => {
     const text = Array.from({ length: 1500 }, (_, i) => `t${i}`);
     const long = { ...TOKENS, text, sequence: text.map(() => 0) };
     const large = placed(described(long));
@@ -44,7 +44,7 @@ describe("what is asked for", () => {
     expect(ask(1400, null, large)).not.toBeNull();
   });
 
-  it("is one mean where there are more heads than pictures that can be read", () => {
+  it("is for one mean if there are too many heads", () => {
     const many = Array.from({ length: 17 }, (_, head) => series([head]));
     expect(fewSeries(many.slice(1))).toHaveLength(16);
     const [all, ...more] = fewSeries(many);
@@ -54,8 +54,8 @@ describe("what is asked for", () => {
   });
 });
 
-describe("heat-maps", () => {
-  // Head h, query i, key j: 100 h + 10 i + j.
+describe("heat maps", () => {
+  // The weight of head h, query i and key j is 100 h + 10 i + j.
   const source = {
     block: async ({ heads, rows, columns }: BlockRequest) => ({
       matrices: heads.map((head) => {
@@ -85,7 +85,7 @@ describe("heat-maps", () => {
       ...heat.values,
     ]);
 
-  it("are rows of a query: of a head, the mean and the maximum of two", async () => {
+  it("are rows of a query, for one head, and for the mean and the maximum of two", async () => {
     expect(await values(asked)).toEqual([
       [120, 121, 122, 123],
       [70, 71, 72, 73],
@@ -97,11 +97,11 @@ describe("heat-maps", () => {
     expect((await values({ ...asked, side: "key", token: 3 }))[1]).toEqual([53, 63, 73]);
   });
 
-  it("are means over all queries where none is chosen", async () => {
+  it("are means over all queries if none is chosen", async () => {
     expect((await values({ ...asked, side: null, token: 0 }))[0]).toEqual([110, 111, 112, 113]);
   });
 
-  it("has a colour for each sign", () => {
+  it("have one colour per sign", () => {
     const { positive, negative } = PALETTES.light;
     const pixels = heatPixels(Float32Array.of(0.2, -0.1), 0.2, { positive, negative });
     expect([...pixels]).toEqual([

@@ -5,22 +5,22 @@ import { axisMarks, barEnd, barLength, breakMarks } from "../../../src/ui/plot/b
 const palette = PALETTES.light;
 
 describe("the scale of bars", () => {
-  it("ends at the largest number, and among many keys at a hundred times a uniform share", () => {
+  it("ends at the largest number, or at 100 times the uniform weight for many keys", () => {
     expect([1, 16, 100, 200, 1000, 100_000].map((keys) => barEnd(1, keys))).toEqual([
       1, 1, 1, 0.5, 0.1, 0.001,
     ]);
-    // The largest difference of a stack is rounded up; of nothing there is none.
+    // The largest difference of a stack is rounded up. A difference of 0 gives 1.
     expect([barEnd(0.21, 16), barEnd(0, 16)]).toEqual([0.3, 1]);
   });
 
-  it("breaks bars that would be longer, and no others", () => {
+  it("breaks exactly the bars that exceed it", () => {
     const bar = { zero: 0, length: 60, from: 0, thick: 8 };
     expect(barLength(0.87, 0.25, 60)).toBe(60);
     expect(breakMarks(bar, 0.87, 0.25, palette)).toHaveLength(1);
     expect(breakMarks(bar, -0.25, 0.25, palette)).toEqual([]);
   });
 
-  it("has its numbers at its ends", () => {
+  it("has numbers at its ends", () => {
     const labels = (axis: Partial<Parameters<typeof axisMarks>[0]>) =>
       axisMarks({ x: 100, y: 0, reach: 60, ...axis }, 0.25, palette).flatMap((mark) =>
         mark.kind === "text" ? [[mark.text, mark.x, mark.y]] : [],
@@ -32,7 +32,7 @@ describe("the scale of bars", () => {
     expect(labels({ reach: -60 })[1]).toEqual(["0.25", 40, 8]);
     expect(labels({ signs: "both" }).map(([text]) => text)).toEqual(["0", "−0.25", "+0.25"]);
     expect(labels({ signs: "hollow", reach: 10 }).map(([text]) => text)).toEqual(["±0.25"]);
-    // Standing, what is above zero is up.
+    // Vertical bars extend up for positive values.
     expect(labels({ signs: "both", standing: true })).toEqual([
       ["0", 96, 0],
       ["+0.25", 96, -60],

@@ -4,7 +4,7 @@ import { graphemes } from "../../../src/ui/text/labels";
 const ACCENT = "e\u0301";
 const FAMILY = "👩\u200d👧";
 
-describe("the signs of a text", () => {
+describe("the graphemes of a text", () => {
   afterEach(() => vi.unstubAllGlobals());
 
   it("are cut between letters, not between a letter and its accent", () => {

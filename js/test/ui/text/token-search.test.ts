@@ -8,7 +8,7 @@ describe("finding", () => {
   const texts = Array.from({ length: 131_072 }, (_, index) => `t${index}`);
   const queries = tokens(texts);
 
-  it("looks through all of a long text, or goes to a number", () => {
+  it("searches a complete long text, or finds a token by number", () => {
     const both = { queries, keys: queries };
     expect(findTokens(both, "")).toBeNull();
     expect(findTokens(both, "t13107")?.indices).toEqual([13_107, 131_070, 131_071]);
@@ -16,13 +16,13 @@ describe("finding", () => {
     expect(findTokens(both, "#131072")?.indices).toEqual([]);
   });
 
-  it("goes to the keys where no query says so", () => {
+  it("searches the keys if no query matches", () => {
     const other = { queries: tokens(["a", "b"]), keys: tokens(["x", "B", "y"]) };
     expect(findTokens(other, "y")).toEqual({ side: "key", indices: [2] });
     expect(findTokens(other, "b")).toEqual({ side: "query", indices: [1] });
   });
 
-  it("begins with the match that is nearest on", () => {
+  it("starts with the next match", () => {
     expect(nextMatch([3, 50, 90], 10, 1)).toBe(1);
     expect(nextMatch([3, 50, 90], 95, 1)).toBe(0);
     expect(nextMatch([3, 50, 90], 10, -1)).toBe(0);
@@ -30,7 +30,7 @@ describe("finding", () => {
     expect(nextMatch([], 0, 1)).toBe(-1);
   });
 
-  it("looks no further than it is told to, as in one sentence of a pair", () => {
+  it("searches only the given ranges, such as one sentence of a pair", () => {
     const both = { queries: tokens(["a", "b", "a"]), keys: tokens(["a", "a", "b"]) };
     const within = (from: number, to: number) => ({
       queries: [from, to] as [number, number],
@@ -41,7 +41,7 @@ describe("finding", () => {
     expect(findTokens(both, "#0", within(1, 3))?.indices).toEqual([]);
   });
 
-  it("takes whole tokens in quotes, and a space for the dot in its place", () => {
+  it("matches whole tokens in quotes, and a space as a dot", () => {
     const both = { queries: tokens(["·cat", "cats", "##cat"]), keys: tokens([]) };
     expect(findTokens(both, '"cat"')?.indices).toEqual([0, 2]);
     expect(findTokens(both, " CAT")?.indices).toEqual([0]);

@@ -23,8 +23,8 @@ function open(hash: string): void {
   bindAddress(state, RECORD_HASH, end.signal);
 }
 
-describe("a page's address", () => {
-  it("is read at opening, kept until something changes, and then written", () => {
+describe("the URL of a page", () => {
+  it("is read at opening, and written after the first change", () => {
     open("#layer=2&heads=5");
     expect(state.layer.value).toBe(2);
     expect(state.heads.value).toEqual([5]);
@@ -33,7 +33,7 @@ describe("a page's address", () => {
     expect(location.hash).toBe("#stack=self&layer=4&heads=5");
   });
 
-  it("may be refused by the host, as in an iframe's srcdoc", () => {
+  it("may not be writable, as in an iframe's srcdoc", () => {
     vi.spyOn(history, "replaceState").mockImplementation(() => {
       throw new DOMException("no", "SecurityError");
     });
@@ -41,7 +41,7 @@ describe("a page's address", () => {
     expect(() => assign(state, { layer: 1 })).not.toThrow();
   });
 
-  it("adds nothing to the browser's history, and keeps what its host stored there", () => {
+  it("adds nothing to the browser's history, and preserves the state of its host", () => {
     history.replaceState({ host: 1 }, "", "#layer=1");
     open("#layer=1");
     const before = history.length;

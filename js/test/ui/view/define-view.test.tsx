@@ -21,7 +21,7 @@ function Model({ context }: { context: ViewContext<RecordState> }) {
   return <p>{context.record.description.value?.model ?? "not yet"}</p>;
 }
 
-/** A view whose pages answer with `model`, when it is there. */
+/** A view whose pages answer with `model` if it is defined. */
 function small(model: Promise<string>, asked: string[] = []) {
   const pageTransport = (): Transport => ({
     live: false,
@@ -44,14 +44,14 @@ function small(model: Promise<string>, asked: string[] = []) {
 
 const DATA = { format: 2, view: "small", state: {} } as PageData;
 
-it("asks what a view names for its own pages", async () => {
+it("uses the transport that a view defines for its pages", async () => {
   const asked: string[] = [];
   end = small(Promise.resolve("small of a corpus"), asked).openPage(root, DATA);
   await vi.waitFor(() => expect(root.querySelector("p")?.textContent).toBe("small of a corpus"));
   expect(asked).toEqual(["describe"]);
 });
 
-it("shows nothing more once a page has ended", async () => {
+it("shows nothing after a page has ended", async () => {
   let answer = (_: string): void => undefined;
   const model = new Promise<string>((resolve) => {
     answer = resolve;

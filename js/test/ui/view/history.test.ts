@@ -32,7 +32,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** Changes the state as a reader does who takes a moment for each choice. */
+/** Change the state like a reader who pauses before each choice. */
 function choose(change: Partial<Choices>): void {
   vi.advanceTimersByTime(1000);
   history.act();
@@ -40,7 +40,7 @@ function choose(change: Partial<Choices>): void {
 }
 
 describe("a history", () => {
-  it("forgets what was taken back when another choice is made", () => {
+  it("drops undone choices when a new choice is made", () => {
     choose({ layer: 1 });
     choose({ layer: 2 });
     history.undo();
@@ -50,7 +50,7 @@ describe("a history", () => {
     expect(state.layer.value).toBe(1);
   });
 
-  it("has one step for acts that follow each other at once, as those of a wheel", () => {
+  it("has one step for actions in quick succession, such as those of a wheel", () => {
     for (const pause of [0, 100, 250, 250, 400, 100]) {
       vi.advanceTimersByTime(pause);
       history.act();
@@ -62,13 +62,13 @@ describe("a history", () => {
     expect(state.layer.value).toBe(0);
   });
 
-  it("has no step for what opening brings, and none for what follows from undo", () => {
+  it("has no step for changes during opening or after undo", () => {
     assign(state, { token: 9 });
     expect(history.canUndo.value).toBe(false);
     choose({ layer: 1 });
     choose({ layer: 2 });
     history.undo();
-    // As where a view brings the pin of a step into sight.
+    // A view does this when it makes a restored pin visible.
     assign(state, { token: 8 });
     expect(history.canRedo.value).toBe(true);
     history.redo();
@@ -77,7 +77,7 @@ describe("a history", () => {
     expect(valuesOf(state)).toMatchObject({ layer: 1, token: 8 });
   });
 
-  it("ends with the record that its steps are of", () => {
+  it("ends with the record of its steps", () => {
     choose({ layer: 1 });
     choose({ layer: 2 });
     history.undo();
@@ -88,7 +88,7 @@ describe("a history", () => {
     expect(state.layer.value).toBe(1);
   });
 
-  it("leaves alone what is no choice", () => {
+  it("ignores traits that are not choices", () => {
     choose({ theme: "dark" });
     expect(history.canUndo.value).toBe(false);
     choose({ layer: 1 });
@@ -121,7 +121,7 @@ describe("a history", () => {
     expect(record[name].value).toEqual({ cross: given.self });
   });
 
-  it("reads no value that stayed", () => {
+  it("does not read unchanged values", () => {
     const large = { toJSON: vi.fn(() => "many points") };
     const steps = createHistory({ ...state, selected: signal(large) }, end.signal);
     for (let layer = 1; layer < 4; layer++) {
@@ -141,7 +141,7 @@ describe("a history", () => {
   });
 });
 
-describe("a reader in a view", () => {
+describe("the reader of a view", () => {
   let root: HTMLElement;
   let plot: HTMLElement;
   let field: HTMLInputElement;
@@ -181,7 +181,7 @@ describe("a reader in a view", () => {
     expect(state.layer.value).toBe(0);
   });
 
-  it("makes one choice as long as a key is held", () => {
+  it("makes one choice while a key is held down", () => {
     for (const repeat of [false, true, true]) {
       press(plot, { key: "]", repeat });
       assign(state, { layer: state.layer.peek() + 1 });
@@ -195,7 +195,7 @@ describe("a reader in a view", () => {
     expect(state.layer.value).toBe(0);
   });
 
-  it("takes choices back by Ctrl-Z and Cmd-Z, whatever letters the keyboard writes", () => {
+  it("undoes choices with Ctrl-Z and Cmd-Z on any keyboard layout", () => {
     const outside = vi.fn();
     document.body.addEventListener("keydown", outside, { signal: end.signal });
     choose({ layer: 1 });
@@ -208,12 +208,12 @@ describe("a reader in a view", () => {
     expect(state.layer.value).toBe(1);
     press(plot, { key: "Z", code: "KeyZ", ctrlKey: true, shiftKey: true });
     expect(state.layer.value).toBe(2);
-    // Where there is nothing left, the host's own redo does not run either.
+    // Without anything to redo, the host's own redo does not run either.
     press(plot, { key: "Z", code: "KeyZ", ctrlKey: true, shiftKey: true });
     expect(outside).not.toHaveBeenCalled();
   });
 
-  it("has a text field's own undo in the field", () => {
+  it("uses the undo of a text field inside the field", () => {
     choose({ layer: 1 });
     const event = press(field, { key: "z", code: "KeyZ", ctrlKey: true });
     expect(event.defaultPrevented).toBe(false);

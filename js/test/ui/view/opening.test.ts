@@ -13,8 +13,8 @@ const opening: Opening = {
 };
 const at = (layer: number, ...chosen: number[]) => ({ stack: { name: "self" }, layer, chosen });
 
-describe("where a view opened", () => {
-  it("is said with the pattern, its score and that of uniform attention", () => {
+describe("the reason for the initial head", () => {
+  it("names the pattern, its score and that of uniform attention", () => {
     expect(openingInWords(opening, at(3, 1))).toBe(
       "Opened at layer 3, head 1, which shows the most distinct pattern: “previous token”, 0.87 of the weight where uniform attention has 0.06.",
     );
@@ -23,7 +23,7 @@ describe("where a view opened", () => {
     );
   });
 
-  it("is not said where it was given, nor anywhere else", () => {
+  it("is absent if the user chose the head, and at other heads", () => {
     expect(openingInWords(null, at(3, 1))).toBe("");
     for (const elsewhere of [at(2, 1), at(3, 0), at(3, 1, 2), at(3)]) {
       expect(openingInWords(opening, elsewhere)).toBe("");

@@ -12,22 +12,22 @@ import { makeSignals } from "../../../src/ui/view/state";
 import { stackOf } from "../../builders";
 
 describe("the order of heads", () => {
-  it("is their number, where nothing else is said", () => {
+  it("is their number by default", () => {
     expect(orderHeads([0, 1, 2], null, null)).toEqual({ heads: [0, 1, 2], scores: null });
   });
 
-  it("is by falling score, those without one last", () => {
+  it("is by decreasing score, with heads without a score last", () => {
     expect(orderHeads([0, 1, 2, 3], [0.2, null, 0.9, 0.2], null)).toEqual({
       heads: [2, 0, 3, 1],
       scores: [0.9, 0.2, 0.2, null],
     });
   });
 
-  it("offers no head with a lower score than asked for", () => {
+  it("has no head below the minimum score", () => {
     expect(orderHeads([0, 1, 2, 3], [0.2, null, 0.9, -0.2], 0).heads).toEqual([2, 0]);
   });
 
-  it("offers a head with just the score that is asked for", () => {
+  it("has a head with exactly the minimum score", () => {
     expect(orderHeads([0, 1, 2], [0.2, 0.5, 0.49], 0.5)).toEqual({ heads: [1], scores: [0.5] });
   });
 });
@@ -46,8 +46,8 @@ const description = {
   ],
 };
 
-describe("a place", () => {
-  it("falls back to what the record has", () => {
+describe("a selection", () => {
+  it("falls back to values that the record has", () => {
     const selection = selectionOf(description, {
       stack: "none",
       layer: 9,
@@ -62,7 +62,7 @@ describe("a place", () => {
   });
 });
 
-/** A transport that answers by name, or fails. */
+/** Transport that answers by request name, or fails. */
 function transport(answers: Record<string, () => Reply>): Transport & { asked: string[] } {
   const asked: string[] = [];
   return {
@@ -88,8 +88,8 @@ function maps(): Reply {
   };
 }
 
-describe("a record as a view sees it", () => {
-  it("asks a question once for each answer that is wanted", async () => {
+describe("the record of a view", () => {
+  it("asks a question once per requested answer", async () => {
     const ended = new AbortController();
     const each = transport({ describe: () => ({ header: description, data: null }), maps });
     const state = makeSignals(RECORD_DEFAULTS);
@@ -106,7 +106,7 @@ describe("a record as a view sees it", () => {
     ended.abort();
   });
 
-  it("takes a record that replaced another, and what belongs to it, in one step", async () => {
+  it("switches to a new record and its traits in one step", async () => {
     const ended = new AbortController();
     const [stack] = description.stacks;
     const number = signal(0);
@@ -138,13 +138,13 @@ describe("a record as a view sees it", () => {
     number.value = 1;
     await vi.waitFor(() => expect(record.selection.value?.layer).toBe(7));
     expect(takeUp.mock.calls).toEqual([[0], [1]]);
-    // Never the one's layer in the other.
+    // The layer of one record never appears with the other record.
     expect(seen).toEqual([null, ["self", 2], ["self@1", 7]]);
     await vi.waitFor(() => expect(each.asked.at(-1)).toMatch(/^maps .*"self@1","layer":7/));
     ended.abort();
   });
 
-  it("asks for the maps of a long text a few heads at once", async () => {
+  it("requests the maps of a long text for a few heads at a time", async () => {
     const ended = new AbortController();
     const [stack] = description.stacks;
     const long = { text: new Array<string>(300_000).fill("a"), special: [], sequence: [] };
@@ -188,7 +188,7 @@ describe("a record as a view sees it", () => {
     ended.abort();
   });
 
-  it("forgets the error of a question that is asked no longer, and no other error", async () => {
+  it("drops the error of a question that is no longer asked, and no other error", async () => {
     const ended = new AbortController();
     const source = new Source(
       transport({ describe: () => ({ header: description, data: null }), maps }),

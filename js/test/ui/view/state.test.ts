@@ -12,7 +12,7 @@ import {
 } from "../../../src/ui/view/state";
 import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
 
-/** A widget's model: traits, and who listens to them. */
+/** Model of a widget: its traits and their listeners. */
 class Model {
   saved = 0;
   readonly listeners = new Map<string, Set<() => void>>();
@@ -28,7 +28,9 @@ class Model {
     this.values[name] = value;
     for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
   }
-  /** Takes values as of one message of the kernel: all are there before anything hears of one. */
+  /**
+   * Set several values like one message of the kernel: all values are set before any listener runs.
+   */
   receive(values: Record<string, unknown>): void {
     const changed = Object.keys(values).filter((name) => !same(this.values[name], values[name]));
     Object.assign(this.values, values);
@@ -49,7 +51,7 @@ class Model {
 }
 
 describe("traits", () => {
-  it("are read at the start; those that the model lacks keep their defaults", () => {
+  it("are read at the start, and missing ones keep their defaults", () => {
     const end = new AbortController();
     const state = makeSignals({ layer: 0, heads: [] as number[], threshold: 0.5 });
     const model = new Model({ layer: 3, heads: [1, 7] });
@@ -58,7 +60,7 @@ describe("traits", () => {
     expect(model.saved).toBe(0);
   });
 
-  it("go both ways, and several at once are saved once", () => {
+  it("are synchronized in both directions, and several changes are saved once", () => {
     const end = new AbortController();
     const state = makeSignals({ layer: 0, heads: [] as number[] });
     const model = new Model({ layer: 0, heads: [] });
@@ -71,7 +73,7 @@ describe("traits", () => {
     expect(model.saved).toBe(1);
   });
 
-  it("that change in one message are all taken before one is written", () => {
+  it("that change in one message are all read before any is written", () => {
     const end = new AbortController();
     const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
     const model = new Model({ layer: 0, heads: [], token: 4 });
@@ -82,7 +84,7 @@ describe("traits", () => {
     expect(model.saved).toBe(0);
   });
 
-  it("of a record that is not described yet wait, but for what the reader chooses", () => {
+  it("of a record that is not described yet wait, except for choices of the reader", () => {
     const end = new AbortController();
     const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
     const model = new Model({ layer: 0, heads: [], token: 4 });
@@ -98,7 +100,7 @@ describe("traits", () => {
     expect(model.values).toEqual(valuesOf(state));
   });
 
-  it("are left alone after the end", () => {
+  it("do not change after the end", () => {
     const end = new AbortController();
     const state = makeSignals({ layer: 0 });
     const model = new Model({ layer: 0 });
@@ -110,7 +112,7 @@ describe("traits", () => {
     expect(model.values.layer).toBe(9);
   });
 
-  it("do not follow an equal list as if it were a change", () => {
+  it("do not treat an equal list as a change", () => {
     const state = makeSignals({ heads: [1, 2] });
     const before = state.heads.value;
     assign(state, { heads: [1, 2] });
@@ -127,7 +129,7 @@ describe("the URL fragment", () => {
     token: 10,
   };
 
-  it("says stack, layer, heads and token as the contract has it", () => {
+  it("contains stack, layer, heads and token", () => {
     expect(writeHash(values, RECORD_HASH)).toBe("stack=self&layer=3&heads=1,7,9&token=10");
   });
 
@@ -135,7 +137,7 @@ describe("the URL fragment", () => {
     values,
     { ...values, heads: [], token: null, key: 4 },
     { ...values, stack: "a&b=c#d ü" },
-  ])("comes back as it went", (state) => {
+  ])("survives writing and parsing", (state) => {
     const back = readHash<HeadState>(`#${writeHash(state, RECORD_HASH)}`, RECORD_HASH);
     const { stack, layer, heads } = state;
     expect(back).toMatchObject({ stack, layer, heads });
@@ -143,7 +145,7 @@ describe("the URL fragment", () => {
     expect(back.key ?? null).toBe(state.key);
   });
 
-  it("is not believed where it is nonsense", () => {
+  it("is ignored if it is invalid", () => {
     expect(readHash<HeadState>("#layer=-1&heads=1,x&token=1e9&key=&foo=2", RECORD_HASH)).toEqual(
       {},
     );

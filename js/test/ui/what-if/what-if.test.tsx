@@ -62,7 +62,7 @@ afterEach(() => {
 const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts: [], noise: "" };
 const WAITS: EdgeHeader = { ...READY, model: "waits" };
 
-/** A kernel's reply to changes, with two candidates before and two after. */
+/** Reply of a kernel to changes, with two candidates before and two after. */
 function outcomeOf(sentence: string): OutcomeHeader {
   const [street, canal, animal] = ["street", "canal", "<i>animal"].map((text, id) => ({
     text,
@@ -83,7 +83,7 @@ function outcomeOf(sentence: string): OutcomeHeader {
   };
 }
 
-/** The stacks of a changed run, as a kernel describes them. */
+/** Stacks of a changed run, as a kernel describes them. */
 function changedStacks(): ChangedStack[] {
   const { query_tokens, key_tokens, ...numbers } = DESCRIPTION.stacks[0] as StackDescription;
   const after = { ...numbers, name: "self · after: without head 2.1" };
@@ -92,10 +92,10 @@ function changedStacks(): ChangedStack[] {
   return [{ stack: "self", after, difference, predictions: [] }];
 }
 
-/** The line of the pinned pair. */
+/** Line of the pinned edge. */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
-/** The panel above a transport, and what was asked. */
+/** Panel with a transport that records its requests. */
 function drawn(options: {
   live?: boolean;
   state?: Partial<RecordState>;
@@ -193,7 +193,7 @@ it("runs no model before it is opened, then the unchanged one", async () => {
   expect(root.textContent).not.toContain(CAVEAT);
 });
 
-it("cuts the pinned edge, and collects changes that can be taken back", async () => {
+it("cuts the pinned edge, and lists changes that can be removed", async () => {
   const { asked, state, open, press, said } = drawn({});
   await open();
   await said("Answer to 0 changes.");
@@ -209,7 +209,7 @@ it("cuts the pinned edge, and collects changes that can be taken back", async ()
   await press("Remove: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
   await said("Answer to 2 changes.");
   expect(asked.at(-1)?.map((each) => each.kind)).toEqual(["ablate", "hide"]);
-  // What was answered before is not asked again.
+  // Earlier answers are not requested again.
   const before = asked.length;
   assign(state, { changes: [] });
   await said("Answer to 0 changes.");
@@ -225,7 +225,7 @@ it("cuts after the softmax, and in all layers", async () => {
   expect(state.changes.value).toEqual([{ ...EDGE, layer: null, head: null, renormalize: false }]);
 });
 
-it("says in words what goes wrong, and offers nothing without the unchanged run", async () => {
+it("shows errors, and offers no changes without the unchanged run", async () => {
   const words = "inputs: the 4 queries in the record are not the 5 that the model reads";
   const { open, said } = drawn({ answer: () => Promise.reject(new Error(words)) });
   await open();
@@ -242,14 +242,14 @@ it("is absent without a model that can run again", async () => {
   await vi.waitFor(() => expect(root.querySelector(".av-what-if")).not.toBeNull());
 });
 
-it("offers no answers of a model without logits", async () => {
+it("offers no answers for a model without logits", async () => {
   const { open, said } = drawn({ likeliest: false });
   await open();
   await said("Answer to 0 changes.");
   expect(root.querySelector(".av-measured")).toBeNull();
 });
 
-it("names a function that is measured, and asks again for another of its name", async () => {
+it("names the measured function, and requests again for another function of the same name", async () => {
   const answer = (id: number) => ({ function: "start_logit", id });
   const { measured, state, open, said } = drawn({ state: { answer: answer(1) } });
   await open();
@@ -264,7 +264,7 @@ it("names a function that is measured, and asks again for another of its name", 
   expect(measured).toEqual([undefined, undefined, []]);
 });
 
-it("shows the run after a new change, and leaves a difference", async () => {
+it("shows the run after a new change, and keeps showing a difference", async () => {
   const { state, open, press, said } = drawn({});
   await open();
   await said("Answer to 0 changes.");
@@ -286,7 +286,7 @@ it("opens for changes that come from Python, and can be closed", async () => {
   details.open = false;
   details.dispatchEvent(new Event("toggle"));
   await vi.waitFor(() => expect(details.textContent).not.toContain("Answer to 1"));
-  // A change that is taken back closes nothing that is open.
+  // Removing a change does not close the panel.
   assign(state, { changes: [] });
   assign(state, { changes: [{ ...EDGE, key: 1 }] });
   await vi.waitFor(() => expect(details.open).toBe(true));
@@ -295,7 +295,7 @@ it("opens for changes that come from Python, and can be closed", async () => {
   expect(details.open).toBe(true);
 });
 
-it("says why the weights of a head are those of before", () => {
+it("explains why the weights of a head are unchanged", () => {
   const selection = {
     stack: { ...DESCRIPTION.stacks[0], layers: [0, 1, 2] },
     layer: 1,
@@ -315,7 +315,7 @@ it("says why the weights of a head are those of before", () => {
   expect(why({ kind: "hide", layer: null, head: null })).toBe("");
   expect(why({ kind: "hide", layer: 1, head: 3 })).toContain("or parallel to it");
   expect(why({ kind: "knockout" })).toBe("");
-  // All layers: the first has nothing before it.
+  // The change covers all layers, and nothing is before the first.
   expect(why({ layer: null })).toBe("");
   expect(why({ layer: null }, { layer: 0 })).toContain("keeps its weights");
   expect(why({ stack: "encoder" })).toBe("");
@@ -323,7 +323,7 @@ it("says why the weights of a head are those of before", () => {
   expect(whyUnchanged([ablate, EDGE, { ...ablate, layer: 0 }], selection)).toBe("");
 });
 
-it("gives up an answer when the changes are others, and tries again when asked", async () => {
+it("cancels a request when the changes differ, and retries on demand", async () => {
   let failing = true;
   const signals: AbortSignal[] = [];
   const { state, press, said } = drawn({
@@ -351,7 +351,7 @@ it("shows nothing on a page without outcomes", async () => {
   expect(root.children.length).toBe(1);
 });
 
-it("says of a pinned pair weight, norm, effect and noise, in this order", async () => {
+it("describes a pinned edge by weight, norm, effect and noise, in this order", async () => {
   let known: EdgeHeader = WAITS;
   const { named, blocks, open, press } = drawn({ edge: () => known });
   const begin = "Pinned: “<b>” to “the”, head 2.1. Weight 0.25; ";
@@ -367,7 +367,7 @@ it("says of a pinned pair weight, norm, effect and noise, in this order", async 
       `${begin}share of the value norm 0.50; effect of cutting it: press “What if this edge were cut?”.`,
     ),
   );
-  // The panel says what was measured in its last answer.
+  // The panel shows the measure of its last answer.
   const [one, other] = ["logit of “street” minus logit of “animal”", "logit"];
   const cuts = [
     { description: "cut before the softmax 1 to 2", measure: one },
@@ -380,12 +380,13 @@ it("says of a pinned pair weight, norm, effect and noise, in this order", async 
       `${begin.replace(". Weight", " in the unchanged run. Weight")}share of the value norm 0.50; effect: cut before the softmax 1 to 2; cut after the softmax 1 to 3 (logit); noise 0.1.`,
     ),
   );
-  // The weight is asked for once, that of all heads of a layer once, and the rest after each answer.
+  // The weight is requested once, those of all heads once per layer, and the other numbers after
+  // each answer.
   expect(blocks.filter(({ stack }) => stack === "self").length).toBe(2);
   expect(named.filter((name) => name === "edge").length).toBe(3);
 });
 
-it("says why a share of the value norm is not known, and on a page what was measured", () => {
+it("explains an unknown share of the value norm, and names the measure on a page", () => {
   const cuts = [{ description: "cut before the softmax 1 to 2", measure: "logit" }];
   expect(edgeInWords({ ...READY, share_problem: "no projection", cuts }, false)).toEqual([
     "share of the value norm unknown: no projection",
@@ -393,7 +394,7 @@ it("says why a share of the value norm is not known, and on a page what was meas
   ]);
 });
 
-it("asks for one head, and says nothing without two pins", async () => {
+it("asks the reader to choose one head, and shows nothing without two pins", async () => {
   const { state, named } = drawn({ state: { heads: [0, 1] }, edge: () => WAITS });
   await vi.waitFor(() => expect(line()).toContain("Choose one head"));
   assign(state, { key: null });
@@ -402,7 +403,7 @@ it("asks for one head, and says nothing without two pins", async () => {
   expect(named).not.toContain("edge");
 });
 
-it("has on a page what it carries of a pinned pair", async () => {
+it("shows the stored numbers of a pinned edge on a page", async () => {
   const edge = { stack: "self", layer: 2, head: 1, query: 1, key: 0 };
   const carried = { ...edge, ...READY, share: 0.125 };
   const { state } = drawn({ live: false, state: { known_edges: [carried] } });
@@ -413,7 +414,7 @@ it("has on a page what it carries of a pinned pair", async () => {
   );
 });
 
-it("has on a page the stacks that it carries, under one name", async () => {
+it("shows the stored stacks on a page under one name", async () => {
   const own = DESCRIPTION.stacks[0] as StackDescription;
   const [changed] = changedStacks();
   const { after, difference } = changed as ChangedStack;
@@ -437,7 +438,7 @@ it("has on a page the stacks that it carries, under one name", async () => {
   expect(record.description.value?.stacks.length).toBe(1);
 });
 
-it("writes changes into an address and reads them", () => {
+it("writes changes to a URL fragment and parses them", () => {
   const ablate = { ...EDGE, kind: "ablate" as const, stack: "a.b,c", query: null, key: null };
   type Shown = Pick<RecordState, "changes" | "shown_run">;
   const state: Shown = { changes: [EDGE, ablate], shown_run: "after" };
@@ -447,7 +448,7 @@ it("writes changes into an address and reads them", () => {
     "changes=knockout.self.2.1.1.0.true,ablate.a%252Eb%252Cc.2.1...true&shown_run=after",
   );
   expect(readHash(`#${hash}`, fields)).toEqual(state);
-  // What is off is left out, unless the page opened with something else.
+  // Fields that are off are omitted, unless the page opened with another value.
   const off: Shown = { changes: [], shown_run: "before" };
   expect(writeHash(off, fields)).toBe("");
   expect(writeHash(off, fields, state)).toBe("changes=&shown_run=before");
@@ -455,7 +456,7 @@ it("writes changes into an address and reads them", () => {
     expect(readHash(`#changes=${wrong}&shown_run=never`, fields)).toEqual({});
 });
 
-it("offers what the pins and one head allow", () => {
+it("offers the changes that the pins and one head allow", () => {
   const selection = {
     stack: DESCRIPTION.stacks[0],
     queries: DESCRIPTION.stacks[0]?.query_tokens,
@@ -481,7 +482,7 @@ it("offers what the pins and one head allow", () => {
   );
 });
 
-it("has one cut of an edge, and no change twice", () => {
+it("has at most one cut of an edge, and no duplicate changes", () => {
   const after = { ...EDGE, renormalize: false };
   const other = { ...EDGE, key: 1 };
   expect(withChange([EDGE, other], after)).toEqual([other, after]);
