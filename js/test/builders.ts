@@ -3,7 +3,7 @@
 import { deflateSync } from "node:zlib";
 import { expect, vi } from "vitest";
 import type { PageData } from "../src/client/page";
-import type { EmbeddedPiece } from "../src/client/page/rows";
+import type { EmbeddedWeights } from "../src/client/page/rows";
 import type { Description, StackDescription, TokenList } from "../src/client/protocol";
 import type { Transport } from "../src/client/transport";
 
@@ -55,8 +55,8 @@ export function transportOf(ask: Transport["request"], more: Partial<Transport> 
 export function pieceOf(
   shape: [number, number, number],
   codes: ArrayLike<number>,
-  more: Partial<EmbeddedPiece> = {},
-): EmbeddedPiece {
+  more: Partial<EmbeddedWeights> = {},
+): EmbeddedWeights {
   const data = deflateSync(Uint8Array.from(codes)).toString("base64");
   const header = { encoding: "uint8-sqrt" as const, maximum: 1, error: 0.00392 };
   return { stack: "self", layer: 0, shape, ...header, data, ...more };
@@ -65,9 +65,9 @@ export function pieceOf(
 /** Return weights of 1 from every query of head h to key (first + h) modulo the number of keys. */
 export function sticky(
   shape: [number, number, number],
-  more: Partial<EmbeddedPiece> = {},
+  more: Partial<EmbeddedWeights> = {},
   first = 0,
-): EmbeddedPiece {
+): EmbeddedWeights {
   const [heads, queries, keys] = shape;
   const codes = new Uint8Array(heads * queries * keys);
   for (let head = 0; head < heads; head++)

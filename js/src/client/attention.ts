@@ -38,7 +38,7 @@ export interface AttentionRow {
 /** Return the scaled product of the query and a key. */
 export function scaledProduct(inputs: RowInputs, key: number): number {
   const { query, keys } = inputs;
-  const from = key * query.length;
+  const start = key * query.length;
   const count = query.length;
   // Four independent sums, so that the processor can add them in parallel.
   let a = 0;
@@ -46,13 +46,13 @@ export function scaledProduct(inputs: RowInputs, key: number): number {
   let c = 0;
   let d = 0;
   let i = 0;
-  for (let at = from; i + 3 < count; i += 4, at += 4) {
-    a += (query[i] as number) * (keys[at] as number);
-    b += (query[i + 1] as number) * (keys[at + 1] as number);
-    c += (query[i + 2] as number) * (keys[at + 2] as number);
-    d += (query[i + 3] as number) * (keys[at + 3] as number);
+  for (let keyOffset = start; i + 3 < count; i += 4, keyOffset += 4) {
+    a += (query[i] as number) * (keys[keyOffset] as number);
+    b += (query[i + 1] as number) * (keys[keyOffset + 1] as number);
+    c += (query[i + 2] as number) * (keys[keyOffset + 2] as number);
+    d += (query[i + 3] as number) * (keys[keyOffset + 3] as number);
   }
-  for (; i < count; i++) a += (query[i] as number) * (keys[from + i] as number);
+  for (; i < count; i++) a += (query[i] as number) * (keys[start + i] as number);
   return (a + b + (c + d)) * inputs.scale;
 }
 

@@ -101,7 +101,7 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   try {
     return native ? native.call(Uint8Array, text) : fromBinary(atob(text));
   } catch (error) {
-    throw error instanceof RangeError ? error : damaged();
+    throw error instanceof RangeError ? error : damagedError();
   }
 }
 
@@ -130,7 +130,7 @@ export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Arra
       parts.push(part.value);
     }
   } catch (error) {
-    throw error instanceof RangeError ? error : damaged();
+    throw error instanceof RangeError ? error : damagedError();
   }
   const inflated = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
   let start = 0;
@@ -141,7 +141,7 @@ export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Arra
   return inflated;
 }
 
-function damaged(): Error {
+function damagedError(): Error {
   return new Error(
     "The data are damaged. Copy or download the file again, or save the view again.",
   );

@@ -4,14 +4,14 @@
  */
 
 /** Returns a function of the key for a query token of a head. */
-export type OfRow<T> = (head: number, token: number) => (key: number) => T;
+export type RowFunction<T> = (head: number, token: number) => (key: number) => T;
 
 /** Return a mask of the keys in a band around the query. A null limit means no limit on that side. */
 export function bandMask(
   before: number | null,
   after: number | null,
   offset: number,
-): OfRow<boolean> {
+): RowFunction<boolean> {
   return (_, token) => (key) =>
     (after === null || key - token - offset <= after) &&
     (before === null || token + offset - key <= before);
@@ -21,11 +21,11 @@ export function bandMask(
 export function packedMask(
   bits: Uint8Array,
   { heads, queries, keys }: { heads: number; queries: number; keys: number },
-): OfRow<boolean> {
-  const each = Math.ceil(keys / 8);
+): RowFunction<boolean> {
+  const bytesPerRow = Math.ceil(keys / 8);
   return (head, token) => {
-    const from = ((heads > 1 ? head : 0) * queries + token) * each;
-    return (key) => (((bits[from + (key >> 3)] as number) >> (key & 7)) & 1) === 1;
+    const start = ((heads > 1 ? head : 0) * queries + token) * bytesPerRow;
+    return (key) => (((bits[start + (key >> 3)] as number) >> (key & 7)) & 1) === 1;
   };
 }
 
@@ -33,10 +33,10 @@ export function packedMask(
 export function distanceBias(
   values: Float32Array,
   { heads, queries, keys }: { heads: number; queries: number; keys: number },
-): OfRow<number> {
+): RowFunction<number> {
   return (head, token) => {
-    const from = (heads > 1 ? head : 0) * (queries + keys - 1) + queries - 1 - token;
-    return (key) => values[from + key] as number;
+    const start = (heads > 1 ? head : 0) * (queries + keys - 1) + queries - 1 - token;
+    return (key) => values[start + key] as number;
   };
 }
 
@@ -44,10 +44,10 @@ export function distanceBias(
 export function denseBias(
   values: Float32Array,
   { heads, rows, keys }: { heads: number; rows: number; keys: number },
-): OfRow<number> {
+): RowFunction<number> {
   return (head, token) => {
-    const from = ((heads > 1 ? head : 0) * rows + (rows > 1 ? token : 0)) * keys;
-    return (key) => values[from + key] as number;
+    const start = ((heads > 1 ? head : 0) * rows + (rows > 1 ? token : 0)) * keys;
+    return (key) => values[start + key] as number;
   };
 }
 
@@ -57,19 +57,19 @@ export function denseBias(
  * @param queries for each query token of the longer text its index in `base`, or -1.
  * @param keys for each key token of the longer text its index in `base`, or -1.
  */
-export function inserted<T>(
+export function withInsertedTokens<T>(
   queries: Int32Array,
   keys: Int32Array,
-  base: OfRow<T>,
+  base: RowFunction<T>,
   missing: T,
-): OfRow<T> {
+): RowFunction<T> {
   return (head, token) => {
     const query = queries[token] ?? -1;
     if (query < 0) return () => missing;
     const row = base(head, query);
     return (key) => {
-      const place = keys[key] ?? -1;
-      return place < 0 ? missing : row(place);
+      const index = keys[key] ?? -1;
+      return index < 0 ? missing : row(index);
     };
   };
 }

@@ -7,16 +7,16 @@ export function larger(a: number, b: number): number {
 
 /** Return the number with the largest absolute value, or 0 if there are no numbers. */
 export function largestOf(values: ArrayLike<number>): number {
-  let most = 0;
-  for (let i = 0; i < values.length; i++) most = larger(most, values[i] as number);
-  return most;
+  let largest = 0;
+  for (let i = 0; i < values.length; i++) largest = larger(largest, values[i] as number);
+  return largest;
 }
 
 /**
  * A pooled cell shows its negative sum only if that is larger by more than this share. Each row of a
  * difference sums to 0, so in a cell of whole rows rounding alone would decide the sign.
  */
-const TIE = 1e-3;
+const TIE_MARGIN = 1e-3;
 
 /**
  * Return the value of a cell: the larger in size of its positive and its negative part.
@@ -24,18 +24,19 @@ const TIE = 1e-3;
  * `attnviz/server/pooling.py` does the same for a live view. Tests of both read
  * `tests/fixtures/tiles.json`.
  */
-export function joined(above: number, below: number): number {
-  return -below > above * (1 + TIE) ? below : above;
+export function cellValue(positive: number, negative: number): number {
+  return -negative > positive * (1 + TIE_MARGIN) ? negative : positive;
 }
 
 /** Pool the numbers of a cell. */
-export function pooled(values: ArrayLike<number>, how: "mean" | "max"): number {
-  let [above, below] = [0, 0];
+export function pool(values: ArrayLike<number>, how: "mean" | "max"): number {
+  let [positive, negative] = [0, 0];
   for (let i = 0; i < values.length; i++) {
     const value = values[i] as number;
-    if (how === "max") [above, below] = [Math.max(above, value), Math.min(below, value)];
-    else if (value < 0) below += value;
-    else above += value;
+    if (how === "max")
+      [positive, negative] = [Math.max(positive, value), Math.min(negative, value)];
+    else if (value < 0) negative += value;
+    else positive += value;
   }
-  return joined(above, below) / (how === "mean" ? values.length || 1 : 1);
+  return cellValue(positive, negative) / (how === "mean" ? values.length || 1 : 1);
 }

@@ -27,7 +27,7 @@ import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
 import {
   dataOf,
-  joined,
+  joinParts,
   MAX_REPLY_BYTES,
   type Reply,
   type Requests,
@@ -176,7 +176,7 @@ export class Source {
     // The description of a long text is deflated and comes in parts.
     const requestPart = async (part: number): Promise<Reply> =>
       this.transport.request("describe", { part }, signal);
-    const bytes = await inflate(await joined(reply, requestPart));
+    const bytes = await inflate(await joinParts(reply, requestPart));
     return this.#toDescription(JSON.parse(new TextDecoder().decode(bytes)));
   }
 
@@ -368,7 +368,7 @@ export class Source {
       this.transport.request("page", { part, state }, signal, report);
     const first = await requestPart(0);
     const { name } = first.header as PageHeader;
-    const bytes = await joined(first, requestPart);
+    const bytes = await joinParts(first, requestPart);
     return { name, bytes };
   }
 }

@@ -57,13 +57,13 @@ export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
 }
 
 /** Request the other parts of an answer one after the other, and return all of its bytes. */
-export async function joined(
+export async function joinParts(
   first: Reply,
-  more: (part: number) => Promise<Reply>,
+  requestPart: (part: number) => Promise<Reply>,
 ): Promise<Uint8Array<ArrayBuffer>> {
   const { parts } = first.header as PartHeader;
   const replies = [first];
-  while (replies.length < parts) replies.push(await more(replies.length));
+  while (replies.length < parts) replies.push(await requestPart(replies.length));
   if (replies.length === 1) return bytesOf(first);
   return new Uint8Array(await new Blob(replies.map(bytesOf)).arrayBuffer());
 }

@@ -18,7 +18,7 @@ import type {
 import type { Scores } from "../source";
 import type { Connection, Reply, Transport } from "../transport";
 import { type EmbeddedBlock, EmbeddedLayers } from "./layers";
-import type { EmbeddedPiece, Rows } from "./rows";
+import type { EmbeddedWeights, WeightRows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
@@ -36,7 +36,7 @@ export interface PageData {
   /** Share of the weights that `blocks` contain. */
   embedded?: EmbeddedShare;
   /** Small maps of all heads, if pooling the weights would take long. */
-  maps: EmbeddedPiece[];
+  maps: EmbeddedWeights[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Queries and keys, if the view shows them or computes weights from them. */
@@ -46,17 +46,17 @@ export interface PageData {
 }
 
 /** Maximum number of weights of a layer that are pooled here to maps finer than the embedded ones. */
-const POOLED_WEIGHTS = 4_000_000;
+const MAX_POOLED_WEIGHTS = 4_000_000;
 
 /** Functions that answer requests, by the request's name. */
-export type Answers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
+export type Handlers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
 /** Transport that answers from the data of a page. */
 export class PageTransport implements Transport {
   readonly live = false;
   readonly #data: PageData;
   readonly #layers: EmbeddedLayers;
-  readonly #answers: Answers<RecordRequests>;
+  readonly #handlers: Handlers<RecordRequests>;
 
   /** @throws Error if this bundle does not support the format of the data. */
   constructor(data: PageData) {
@@ -69,8 +69,8 @@ export class PageTransport implements Transport {
     const { blocks, maps, description, embedded } = data;
     const vectors = new PageVectors(data.vectors ?? { layers: [], arrays: [] });
     this.#layers = new EmbeddedLayers(blocks, maps, vectors);
-    this.#answers = {
-      describe: () => ({ header: saidOf(description, embedded), data: null }),
+    this.#handlers = {
+      describe: () => ({ header: withEmbeddedShare(description, embedded), data: null }),
       block: (args) => this.#block(args),
       maps: (args) => this.#maps(args),
       tile: (args) => this.#tile(args),
@@ -82,9 +82,9 @@ export class PageTransport implements Transport {
   }
 
   async request(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
-    const answer = (this.#answers as Answers<Record<string, object>>)[name];
-    if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
-    const reply = await answer(args);
+    const handler = (this.#handlers as Handlers<Record<string, object>>)[name];
+    if (!handler) throw new Error(`An exported page cannot answer “${name}”.`);
+    const reply = await handler(args);
     signal?.throwIfAborted();
     return reply;
   }
@@ -100,49 +100,52 @@ export class PageTransport implements Transport {
   }
 
   async #maps(request: MapsRequest): Promise<Reply> {
-    const small = await this.#layers.maps(request);
-    const part = request.rows !== undefined || request.columns !== undefined;
-    const weights = this.#layers.size(request);
+    const smallMaps = await this.#layers.maps(request);
+    const isPart = request.rows !== undefined || request.columns !== undefined;
+    const numWeights = this.#layers.size(request);
     // Maps pooled from strongest keys would show where each row's embedded keys end instead of its
     // weak weights. The embedded maps come from all weights.
-    const all = this.#data.embedded?.form !== "strongest" && weights <= POOLED_WEIGHTS;
-    const finer = small !== null && request.size > Math.max(small.shape[1], small.shape[2]);
+    const canPool = this.#data.embedded?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
+    const isFiner =
+      smallMaps !== null && request.size > Math.max(smallMaps.shape[1], smallMaps.shape[2]);
     // The embedded maps show the whole text. A part of one would be too coarse.
-    const pooled = !small || (weights > 0 && (part || (finer && all)));
-    const from = pooled ? await this.#layers.rows(request) : small;
-    const [count, rows, columns] = from.shape;
-    const heads = request.heads ?? Array.from({ length: count }, (_, head) => head);
-    if (!pooled) return blockReply(from, { heads, rows: [0, rows], columns: [0, columns] });
+    const needsPooling = !smallMaps || (numWeights > 0 && (isPart || (isFiner && canPool)));
+    const weights = needsPooling ? await this.#layers.rows(request) : smallMaps;
+    const [numHeads, rows, columns] = weights.shape;
+    const heads = request.heads ?? Array.from({ length: numHeads }, (_, head) => head);
+    if (!needsPooling)
+      return blockReply(weights, { heads, rows: [0, rows], columns: [0, columns] });
     const starts = {
       rows: parts(request.rows ?? [0, rows], request.size),
       columns: parts(request.columns ?? [0, columns], request.size),
     };
     const groups = heads.map((head) => [head]);
-    return pooledReply(from, groups, starts, "max");
+    return pooledReply(weights, groups, starts, "max");
   }
 
   async #tile(request: TileRequest): Promise<Reply> {
-    const rows = await this.#layers.rows(request);
-    const each = 2 ** request.level;
+    const weights = await this.#layers.rows(request);
+    const cellSize = 2 ** request.level;
     const starts = {
-      rows: runs(tileRange(request.row, request.level, rows.shape[1]), each),
-      columns: runs(tileRange(request.column, request.level, rows.shape[2]), each),
+      rows: runs(tileRange(request.row, request.level, weights.shape[1]), cellSize),
+      columns: runs(tileRange(request.column, request.level, weights.shape[2]), cellSize),
     };
-    return pooledReply(rows, [request.heads], starts, request.pooled);
+    return pooledReply(weights, [request.heads], starts, request.pooled);
   }
 
   #scores(request: ScoresRequest): Reply {
-    const found = this.#data.scores?.find(
-      (each) => each.stack === request.stack && each.pattern === request.pattern,
+    const patternScores = this.#data.scores?.find(
+      (entry) => entry.stack === request.stack && entry.pattern === request.pattern,
     );
-    if (!found) throw new Error(`This page does not contain scores for “${request.pattern}”.`);
-    return { header: found, data: null };
+    if (!patternScores)
+      throw new Error(`This page does not contain scores for “${request.pattern}”.`);
+    return { header: patternScores, data: null };
   }
 
   async #strongest(request: StrongestRequest): Promise<Reply> {
-    const stack = this.#data.description.stacks.find((each) => each.name === request.stack);
-    const rows = await this.#layers.rows(request);
-    return pageStrongest(rows, request, stack as StackDescription);
+    const stack = this.#data.description.stacks.find((entry) => entry.name === request.stack);
+    const weights = await this.#layers.rows(request);
+    return pageStrongest(weights, request, stack as StackDescription);
   }
 
   async #image({ index }: ImageRequest): Promise<Reply> {
@@ -153,29 +156,33 @@ export class PageTransport implements Transport {
 }
 
 /** Add to each stack which share of its weights the page contains. */
-function saidOf(description: Description, embedded?: EmbeddedShare): Description {
+function withEmbeddedShare(description: Description, embedded?: EmbeddedShare): Description {
   if (!embedded) return description;
   const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));
   return { ...description, stacks };
 }
 
 /** Return values as a float32 reply, with the maximum and error of the embedded weights. */
-function replyOf(from: Rows, values: Float32Array, shape: [number, number, number]): Reply {
-  const { maximum, error, sampled } = from;
+function replyOf(
+  weights: WeightRows,
+  values: Float32Array,
+  shape: [number, number, number],
+): Reply {
+  const { maximum, error, sampled } = weights;
   const header: PieceHeader = { shape, encoding: "float32", maximum, error };
   return { header: { ...header, ...(sampled && { sampled }) }, data: values };
 }
 
 /** Return the weights of heads for a range of queries and keys. */
 function blockReply(
-  from: Rows,
+  weights: WeightRows,
   { heads, rows, columns }: Pick<BlockRequest, "heads" | "rows" | "columns">,
 ): Reply {
   const [top, bottom] = rows;
   const [left, right] = columns;
   const width = right - left;
   const values = new Float32Array(heads.length * (bottom - top) * width);
-  const write = from.write ?? ((head, ...where) => from.add([head], ...where));
+  const write = weights.write ?? ((head, ...range) => weights.add([head], ...range));
   let offset = 0;
   for (const head of heads) {
     for (let row = top; row < bottom; row++) {
@@ -183,12 +190,12 @@ function blockReply(
       offset += width;
     }
   }
-  return replyOf(from, values, [heads.length, bottom - top, width]);
+  return replyOf(weights, values, [heads.length, bottom - top, width]);
 }
 
 /** Return one pooled matrix for each group of heads: the mean of the group. */
 function pooledReply(
-  from: Rows,
+  weights: WeightRows,
   groups: readonly (readonly number[])[],
   starts: Starts,
   pooled: Pooled,
@@ -196,7 +203,7 @@ function pooledReply(
   const [numRows, numColumns] = [starts.rows.length - 1, starts.columns.length - 1];
   const values = new Float32Array(groups.length * numRows * numColumns);
   groups.forEach((heads, i) => {
-    values.set(pooledMean(from, heads, starts, pooled), i * numRows * numColumns);
+    values.set(pooledMean(weights, heads, starts, pooled), i * numRows * numColumns);
   });
-  return replyOf(from, values, [groups.length, numRows, numColumns]);
+  return replyOf(weights, values, [groups.length, numRows, numColumns]);
 }

@@ -5,7 +5,7 @@ import type { Encoding } from "../protocol";
 import { inflatedText } from "./texts";
 
 /** Weights of all heads of a layer, read row by row. */
-export interface Rows {
+export interface WeightRows {
   /** Heads, queries and keys. */
   shape: [number, number, number];
   maximum: number;
@@ -22,7 +22,7 @@ export interface Rows {
 }
 
 /** All weights of a layer, or its small maps. */
-export interface EmbeddedPiece {
+export interface EmbeddedWeights {
   stack: string;
   layer: number;
   shape: [number, number, number];
@@ -41,49 +41,52 @@ export interface EmbeddedPiece {
 }
 
 /** @throws Error if the number of bytes does not fit the shape. */
-export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
-  const { shape, encoding, maximum, error } = piece;
-  const [count, numRows, columns] = shape;
-  const bytes = await inflatedText(piece.data);
+export async function completeRows(embedded: EmbeddedWeights): Promise<WeightRows> {
+  const { shape, encoding, maximum, error } = embedded;
+  const [numHeads, numRows, columns] = shape;
+  const bytes = await inflatedText(embedded.data);
   /** Start of each row in the stored values of a head, and the end of the last row. */
-  const ends = new Float64Array(numRows + 1);
+  const rowStarts = new Float64Array(numRows + 1);
   for (let row = 0; row < numRows; row++) {
-    const width = Math.max(0, Math.min(columns, row + 1 + (piece.reach ?? columns)));
-    ends[row + 1] = (ends[row] as number) + width;
+    const width = Math.max(0, Math.min(columns, row + 1 + (embedded.reach ?? columns)));
+    rowStarts[row + 1] = (rowStarts[row] as number) + width;
   }
-  const each = ends[numRows] as number;
+  const headLength = rowStarts[numRows] as number;
   const size = { "uint8-sqrt": 1, "int8-sqrt": 1, float32: 4, "float32-deflated": 4 }[encoding];
-  if (bytes.length !== count * each * size) {
+  if (bytes.length !== numHeads * headLength * size) {
     throw new Error(
-      `Layer ${piece.layer} has ${bytes.length} bytes, but its shape ${shape.join(" x ")} needs ${count * each * size}.`,
+      `Layer ${embedded.layer} has ${bytes.length} bytes, but its shape ${shape.join(" x ")} needs ${numHeads * headLength * size}.`,
     );
   }
   const weights = READERS[encoding](bytes, maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length },
-    ...(piece.sampled && { sampled: piece.sampled }),
+    ...(embedded.sampled && { sampled: embedded.sampled }),
     add: (heads, row, left, line) => {
       for (const head of heads) {
-        const start = head * each + (ends[row] as number) + left;
-        const stop = Math.min(line.length, head * each + (ends[row + 1] as number) - start);
-        weights.add(start, stop, line);
+        const start = head * headLength + (rowStarts[row] as number) + left;
+        const length = Math.min(
+          line.length,
+          head * headLength + (rowStarts[row + 1] as number) - start,
+        );
+        weights.add(start, length, line);
       }
     },
   };
 }
 
 /** Weights in their embedded encoding. */
-export interface EmbeddedWeights {
-  value: (at: number) => number;
+export interface WeightReader {
+  value: (index: number) => number;
   /** Adds `count` weights, from index `start`, to the first numbers of `line`. */
   add: (start: number, count: number, line: Float32Array) => void;
 }
 
 /** Read weights stored as one code per byte. */
-export function byteWeights(codes: Uint8Array, maximum: number, signed = false): EmbeddedWeights {
+export function byteWeights(codes: Uint8Array, maximum: number, signed = false): WeightReader {
   const values = codeValues(maximum, signed);
   return {
-    value: (at) => values[codes[at] as number] as number,
+    value: (index) => values[codes[index] as number] as number,
     add: (start, count, line) => {
       for (let x = 0; x < count; x++) {
         line[x] = (line[x] as number) + (values[codes[start + x] as number] as number);
@@ -92,10 +95,10 @@ export function byteWeights(codes: Uint8Array, maximum: number, signed = false):
   };
 }
 
-function exactWeights(bytes: Uint8Array): EmbeddedWeights {
+function exactWeights(bytes: Uint8Array): WeightReader {
   const values = new Float32Array(bytes.buffer as ArrayBuffer);
   return {
-    value: (at) => values[at] as number,
+    value: (index) => values[index] as number,
     add: (start, count, line) => {
       for (let x = 0; x < count; x++) {
         line[x] = (line[x] as number) + (values[start + x] as number);
@@ -109,4 +112,4 @@ const READERS = {
   "int8-sqrt": (codes: Uint8Array, maximum: number) => byteWeights(codes, maximum, true),
   float32: exactWeights,
   "float32-deflated": exactWeights,
-} satisfies Record<EmbeddedPiece["encoding"], unknown>;
+} satisfies Record<EmbeddedWeights["encoding"], unknown>;

@@ -6,7 +6,7 @@
  * `tests/fixtures/sparse.json`.
  */
 
-import { byteWeights, type Rows } from "./rows";
+import { byteWeights, type WeightRows } from "./rows";
 import { inflatedText } from "./texts";
 
 /** The strongest weights of a layer's heads. */
@@ -31,91 +31,92 @@ export interface EmbeddedKeys {
 /** Decode numbers written in base 128, the lowest digit first. */
 function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   const numbers = new Uint32Array(count);
-  let at = 0;
+  let offset = 0;
   for (let i = 0; i < count; i++) {
-    let digit = bytes[at++] as number;
+    let digit = bytes[offset++] as number;
     numbers[i] = digit;
     // Most numbers have one digit.
     if (digit < 128) continue;
     let number = digit - 128;
     for (let scale = 128; digit & 128; scale *= 128) {
-      digit = bytes[at++] as number;
+      digit = bytes[offset++] as number;
       number += (digit & 127) * scale;
     }
     numbers[i] = number;
   }
-  if (at !== bytes.length) throw new Error("The page’s data do not match the number of rows.");
+  if (offset !== bytes.length) throw new Error("The page’s data do not match the number of rows.");
   return numbers;
 }
 
 /** @throws Error if the bytes do not fit the shape. */
-export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
-  const { shape, maximum, error } = piece;
+export async function sparseRows(embedded: EmbeddedKeys): Promise<WeightRows> {
+  const { shape, maximum, error } = embedded;
   const [heads, numRows, columns] = shape;
-  const bytes = await inflatedText(piece.data);
+  const bytes = await inflatedText(embedded.data);
   let end = 0;
-  const runs = piece.runs.map((length) => {
+  const runs = embedded.runs.map((length) => {
     end += length;
     return bytes.subarray(end - length, end);
   });
-  const run = (place: number): Uint8Array => runs[place] as Uint8Array;
-  const all = heads * numRows;
-  const counts = unpacked(run(0), all);
-  const firsts = unpacked(run(1), all);
-  const ends = unpacked(run(2), all);
-  const spread = new Float32Array(all);
-  const starts = new Uint32Array(all + 1);
-  const rests = byteWeights(run(3), piece.max_rest);
-  for (let row = 0; row < all; row++) {
-    const first = firsts[row] as number;
+  const array = (index: number): Uint8Array => runs[index] as Uint8Array;
+  const totalRows = heads * numRows;
+  const counts = unpacked(array(0), totalRows);
+  const firstKeys = unpacked(array(1), totalRows);
+  const endKeys = unpacked(array(2), totalRows);
+  const restPerKey = new Float32Array(totalRows);
+  const starts = new Uint32Array(totalRows + 1);
+  const rests = byteWeights(array(3), embedded.max_rest);
+  for (let row = 0; row < totalRows; row++) {
+    const first = firstKeys[row] as number;
     const count = counts[row] as number;
-    const last = Math.min(columns, (row % numRows) + 1 + piece.reach) - (ends[row] as number);
-    ends[row] = Math.max(first, last);
-    const others = (ends[row] as number) - first - count;
-    spread[row] = others > 0 ? rests.value(row) / others : 0;
+    const last = Math.min(columns, (row % numRows) + 1 + embedded.reach) - (endKeys[row] as number);
+    endKeys[row] = Math.max(first, last);
+    const numOthers = (endKeys[row] as number) - first - count;
+    restPerKey[row] = numOthers > 0 ? rests.value(row) / numOthers : 0;
     starts[row + 1] = (starts[row] as number) + count;
   }
   // Number of keys between each stored key and the previous one. Decoded on use, since most rows are
   // never requested.
-  const gaps = unpacked(run(4), starts[all] as number);
-  const { signed = false } = piece;
-  const weights = byteWeights(run(5), maximum, signed);
+  const gaps = unpacked(array(4), starts[totalRows] as number);
+  const { signed = false } = embedded;
+  const weights = byteWeights(array(5), maximum, signed);
   return {
-    ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * gaps.length },
-    add: (places, row, left, line) => {
+    ...{ shape, maximum, error, bytes: bytes.length + 16 * totalRows + 4 * gaps.length },
+    add: (headIndices, row, left, line) => {
       const length = line.length;
       let [rest, from, to] = [0, 0, 0];
       const spreadRest = (): void => {
         for (let x = from; rest > 0 && x < to; x++) line[x] = (line[x] as number) + rest;
       };
-      for (const head of places) {
-        const at = head * numRows + row;
-        const each = spread[at] as number;
-        const begin = Math.max(0, (firsts[at] as number) - left);
-        const stop = Math.min(length, (ends[at] as number) - left);
+      for (const head of headIndices) {
+        const rowIndex = head * numRows + row;
+        const perKey = restPerKey[rowIndex] as number;
+        const start = Math.max(0, (firstKeys[rowIndex] as number) - left);
+        const stop = Math.min(length, (endKeys[rowIndex] as number) - left);
         // Most heads cover the same keys, so their remaining weights are summed and added once.
-        if (begin !== from || stop !== to) {
+        if (start !== from || stop !== to) {
           spreadRest();
-          [rest, from, to] = [0, begin, stop];
+          [rest, from, to] = [0, start, stop];
         }
-        rest += each;
-        const last = starts[at + 1] as number;
-        let x = (firsts[at] as number) - 1 - left;
-        for (let i = starts[at] as number; i < last; i++) {
+        rest += perKey;
+        const last = starts[rowIndex + 1] as number;
+        let x = (firstKeys[rowIndex] as number) - 1 - left;
+        for (let i = starts[rowIndex] as number; i < last; i++) {
           x += (gaps[i] as number) + 1;
           if (x < 0 || x >= length) continue;
-          line[x] = (line[x] as number) - each + weights.value(i);
+          line[x] = (line[x] as number) - perKey + weights.value(i);
         }
       }
       spreadRest();
     },
     write: (head, row, left, line) => {
-      const at = head * numRows + row;
-      const first = (firsts[at] as number) - left;
-      const each = spread[at] as number;
-      if (each > 0) line.fill(each, Math.max(0, first), Math.max(0, (ends[at] as number) - left));
+      const rowIndex = head * numRows + row;
+      const first = (firstKeys[rowIndex] as number) - left;
+      const perKey = restPerKey[rowIndex] as number;
+      if (perKey > 0)
+        line.fill(perKey, Math.max(0, first), Math.max(0, (endKeys[rowIndex] as number) - left));
       let x = first - 1;
-      for (let i = starts[at] as number; i < (starts[at + 1] as number); i++) {
+      for (let i = starts[rowIndex] as number; i < (starts[rowIndex + 1] as number); i++) {
         x += (gaps[i] as number) + 1;
         if (x >= 0 && x < line.length) line[x] = weights.value(i);
       }

@@ -4,11 +4,11 @@ import type { StackDescription, StrongestRequest } from "../protocol";
 import { strongestOf, tokenFilter } from "../requests/strongest";
 import { larger } from "../signs";
 import type { Reply } from "../transport";
-import type { Rows } from "./rows";
+import type { WeightRows } from "./rows";
 
 /** Answer a request for the strongest keys, as a kernel would. */
 export function pageStrongest(
-  rows: Rows,
+  rows: WeightRows,
   request: StrongestRequest,
   stack: StackDescription,
 ): Reply {
@@ -18,24 +18,24 @@ export function pageStrongest(
   const meant = tokenFilter(sides, request.leave_out, request.pair);
   const groups =
     request.combine === "separate" ? request.heads.map((head) => [head]) : [request.heads];
-  const found = groups.map((heads) => {
-    const line = new Float32Array(numKeys);
-    const one = new Float32Array(numKeys);
+  const matrices = groups.map((heads) => {
+    const combined = new Float32Array(numKeys);
+    const headRow = new Float32Array(numKeys);
     const rowAt = (row: number): Float32Array => {
-      line.fill(0);
+      combined.fill(0);
       if (request.combine !== "max") {
-        rows.add(heads, row, 0, line);
-        return heads.length > 1 ? line.map((value) => value / heads.length) : line;
+        rows.add(heads, row, 0, combined);
+        return heads.length > 1 ? combined.map((value) => value / heads.length) : combined;
       }
       for (const head of heads) {
-        rows.add([head], row, 0, one.fill(0));
-        one.forEach((value, key) => {
-          line[key] = larger(line[key] as number, value);
+        rows.add([head], row, 0, headRow.fill(0));
+        headRow.forEach((value, key) => {
+          combined[key] = larger(combined[key] as number, value);
         });
       }
-      return line;
+      return combined;
     };
     return strongestOf(rowAt, request, numKeys, meant);
   });
-  return { header: { found }, data: null };
+  return { header: { matrices }, data: null };
 }

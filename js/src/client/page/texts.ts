@@ -12,12 +12,12 @@ export async function inflatedText(text: string): Promise<Uint8Array> {
 }
 
 async function elementText(name: string): Promise<string> {
-  const found = () => document.querySelector<HTMLTemplateElement>(name);
+  const findTemplate = () => document.querySelector<HTMLTemplateElement>(name);
   // While the browser still parses the page, an element without a next sibling may be incomplete.
-  if (!found()?.nextElementSibling && document.readyState === "loading") {
+  if (!findTemplate()?.nextElementSibling && document.readyState === "loading") {
     await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   }
-  const template = found();
+  const template = findTemplate();
   if (!template) {
     throw new Error(
       "This file is incomplete: these weights are missing. Copy or download it again.",

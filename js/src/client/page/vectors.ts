@@ -1,11 +1,18 @@
 /** Queries and keys in an exported page, as `attnviz/pages/vectors.py` writes them. */
 
 import { attentionRow, type RowInputs } from "../attention";
-import { bandMask, denseBias, distanceBias, inserted, type OfRow, packedMask } from "../masks";
+import {
+  bandMask,
+  denseBias,
+  distanceBias,
+  packedMask,
+  type RowFunction,
+  withInsertedTokens,
+} from "../masks";
 import type { VectorsHeader, VectorsRequest } from "../protocol";
 import { once, Recent } from "../recent";
 import type { Reply } from "../transport";
-import type { Rows } from "./rows";
+import type { WeightRows } from "./rows";
 import { inflatedText } from "./texts";
 
 /** A mask or bias of a shorter text, with the index in it of each token of the text, or -1. */
@@ -65,9 +72,9 @@ export interface EmbeddedVectors {
 }
 
 /** Number of strongest keys of the row in a reply. */
-const STRONGEST = 5;
+const NUM_STRONGEST = 5;
 /** Cache size in bytes. */
-const KEPT_BYTES = 64_000_000;
+const CACHE_BYTES = 64_000_000;
 
 /** Return the number with these 16 bits (IEEE 754 binary16). */
 export function fromHalf(bits: number): number {
@@ -79,15 +86,15 @@ export function fromHalf(bits: number): number {
   return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
-let numbersOfHalves: Float32Array | null = null;
+let halfValues: Float32Array | null = null;
 
 /** Convert float16 or bfloat16 numbers to float32. */
 function halvesToFloats(halves: Uint16Array, encoding: "float16" | "bfloat16"): Float32Array {
   const count = halves.length;
   if (encoding === "float16") {
-    numbersOfHalves ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits));
+    halfValues ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits));
     const floats = new Float32Array(count);
-    for (let i = 0; i < count; i++) floats[i] = numbersOfHalves[halves[i] as number] as number;
+    for (let i = 0; i < count; i++) floats[i] = halfValues[halves[i] as number] as number;
     return floats;
   }
   // bfloat16 is the upper half of a float32.
@@ -120,7 +127,7 @@ function vectorsReply(
   const strongest = Array.from(row.weights, (weight, key): [number, number] => [key, weight])
     .filter(([, weight]) => weight > 0)
     .sort((a, b) => b[1] - a[1] || a[0] - b[0])
-    .slice(0, STRONGEST);
+    .slice(0, NUM_STRONGEST);
   const range = Array.from({ length: stop - start }, (_, i) => start + i);
   const parts: [string, number[], ArrayLike<number>][] = [
     ["query", [dim], inputs.query],
@@ -145,7 +152,7 @@ function vectorsReply(
     num_key_heads: layer.num_key_heads,
     num_allowed: numAllowed,
     strongest,
-    weight_in_range: row.weights.subarray(start, stop).reduce((sum, each) => sum + each, 0),
+    weight_in_range: row.weights.subarray(start, stop).reduce((sum, weight) => sum + weight, 0),
     error: layer.error,
     logit_error: layer.logit_error,
     ...(layer.measured && { measured: layer.measured }),
@@ -162,8 +169,8 @@ function vectorsReply(
 /** Answers requests for queries and keys, and computes weights from them. */
 export class PageVectors {
   readonly #data: EmbeddedVectors;
-  readonly #kept = new Recent<Promise<Float32Array>>(KEPT_BYTES);
-  readonly #bits = new Recent<Promise<Uint8Array>>(KEPT_BYTES);
+  readonly #floatCache = new Recent<Promise<Float32Array>>(CACHE_BYTES);
+  readonly #byteCache = new Recent<Promise<Uint8Array>>(CACHE_BYTES);
 
   constructor(data: EmbeddedVectors) {
     this.#data = data;
@@ -172,7 +179,7 @@ export class PageVectors {
   /** @throws Error if the page does not contain the layer. */
   async reply(request: VectorsRequest): Promise<Reply> {
     const layer = this.#data.layers.find(
-      (each) => each.stack === request.stack && each.layer === request.layer,
+      (entry) => entry.stack === request.stack && entry.layer === request.layer,
     );
     if (!layer) {
       throw new Error(
@@ -185,28 +192,30 @@ export class PageVectors {
 
   /** Return the numbers of heads, queries and keys of a layer, or zeros if it is not embedded. */
   shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
-    const layer = this.#data.layers.find((each) => each.stack === stack && each.layer === number);
+    const layer = this.#data.layers.find(
+      (entry) => entry.stack === stack && entry.layer === number,
+    );
     if (!layer) return [0, 0, 0];
     return [layer.num_heads, layer.num_queries, layer.num_keys];
   }
 
   /** Return the weights of a layer, or null if it is not embedded. Each row is computed once. */
-  async rows(at: { stack: string; layer: number }): Promise<Rows | null> {
+  async rows(key: { stack: string; layer: number }): Promise<WeightRows | null> {
     const layer = this.#data.layers.find(
-      (each) => each.stack === at.stack && each.layer === at.layer,
+      (entry) => entry.stack === key.stack && entry.layer === key.layer,
     );
     if (!layer) return null;
     const inputs = await this.#inputs(layer);
     const { num_queries: numQueries, num_keys: numKeys } = layer;
-    const shape = this.shape(at);
+    const shape = this.shape(key);
     const bytes = 4 * shape[0] * numQueries * numKeys;
-    const known = new Map<number, Float32Array>();
+    const computedRows = new Map<number, Float32Array>();
     const rowOf = (head: number, row: number): Float32Array => {
-      const place = head * numQueries + row;
-      let weights = known.get(place);
+      const index = head * numQueries + row;
+      let weights = computedRows.get(index);
       if (!weights) {
         weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
-        known.set(place, weights);
+        computedRows.set(index, weights);
       }
       return weights;
     };
@@ -248,7 +257,7 @@ export class PageVectors {
     };
   }
 
-  async #bias(bias: EmbeddedBias | null, size: Sizes): Promise<OfRow<number>> {
+  async #bias(bias: EmbeddedBias | null, size: Sizes): Promise<RowFunction<number>> {
     if (!bias) return () => () => 0;
     if (bias.kind === "inserted") return this.#inserted(bias, await this.#bias(bias.base, bias), 0);
     const values = await this.#floats(bias.values, "float32");
@@ -257,7 +266,7 @@ export class PageVectors {
     return denseBias(values, { ...sizes, rows: bias.rows });
   }
 
-  async #allowed(mask: EmbeddedMask | null, size: Sizes): Promise<OfRow<boolean>> {
+  async #allowed(mask: EmbeddedMask | null, size: Sizes): Promise<RowFunction<boolean>> {
     if (!mask) return () => () => true;
     if (mask.kind === "inserted") {
       return this.#inserted(mask, await this.#allowed(mask.base, mask), false);
@@ -271,35 +280,35 @@ export class PageVectors {
   /** Extend a mask or bias of a shorter text to all tokens. */
   async #inserted<T>(
     { query_places, key_places }: Inserted<unknown>,
-    base: OfRow<T>,
+    base: RowFunction<T>,
     missing: T,
-  ): Promise<OfRow<T>> {
+  ): Promise<RowFunction<T>> {
     const [queries, keys] = await Promise.all(
-      [query_places, key_places].map(async (place) => {
-        const bytes = await this.#bytes(place);
+      [query_places, key_places].map(async (index) => {
+        const bytes = await this.#bytes(index);
         return new Int32Array(bytes.slice().buffer);
       }),
     );
-    return inserted(queries as Int32Array, keys as Int32Array, base, missing);
+    return withInsertedTokens(queries as Int32Array, keys as Int32Array, base, missing);
   }
 
-  #floats(place: number, encoding: VectorEncoding): Promise<Float32Array> {
-    const make = async () => readFloats(await this.#inflated(place), encoding);
-    return once(this.#kept, `${place} ${encoding}`, make, ({ byteLength }) => byteLength);
+  #floats(index: number, encoding: VectorEncoding): Promise<Float32Array> {
+    const make = async () => readFloats(await this.#inflated(index), encoding);
+    return once(this.#floatCache, `${index} ${encoding}`, make, ({ byteLength }) => byteLength);
   }
 
-  #bytes(place: number): Promise<Uint8Array> {
+  #bytes(index: number): Promise<Uint8Array> {
     return once(
-      this.#bits,
-      String(place),
-      () => this.#inflated(place),
+      this.#byteCache,
+      String(index),
+      () => this.#inflated(index),
       ({ length }) => length,
     );
   }
 
-  async #inflated(place: number): Promise<Uint8Array> {
-    const text = this.#data.arrays[place];
-    if (text === undefined) throw new Error(`The page’s data contain no array ${place}.`);
+  async #inflated(index: number): Promise<Uint8Array> {
+    const text = this.#data.arrays[index];
+    if (text === undefined) throw new Error(`The page’s data contain no array ${index}.`);
     return inflatedText(text);
   }
 }

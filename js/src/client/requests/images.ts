@@ -22,8 +22,8 @@ export function readImage(reply: Reply): RecordImage {
     );
   }
   const pixels = new Uint8ClampedArray(4 * width * height).fill(255);
-  for (let i = 0, at = 0; i < bytes.length; at++) {
-    for (let color = 0; color < 3; color++) pixels[at++] = bytes[i++] as number;
+  for (let i = 0, offset = 0; i < bytes.length; offset++) {
+    for (let color = 0; color < 3; color++) pixels[offset++] = bytes[i++] as number;
   }
   return { width, height, pixels };
 }

@@ -81,7 +81,7 @@ function noKeys(numRows: number, k: number): StrongestKeys {
 
 export function readStrongest(reply: Reply): StrongestKeys[] {
   // A page returns its result without encoding it.
-  if (!reply.data) return (reply.header as { found: StrongestKeys[] }).found;
+  if (!reply.data) return (reply.header as { matrices: StrongestKeys[] }).matrices;
   const { shape } = reply.header as StrongestHeader;
   const [matrices, rows, k] = shape;
   // A copy, because a view of a message may start at an offset that is not a multiple of 4.

@@ -34,12 +34,12 @@ export function splitVectors(
   headDim: number,
   largest: number,
 ): VectorsRequest[] {
-  const room = largest / 4 - headDim;
-  const each = Math.max(1, Math.floor(room / (headDim + NUMBERS_PER_KEY)));
+  const maxFloats = largest / 4 - headDim;
+  const keysPerPart = Math.max(1, Math.floor(maxFloats / (headDim + NUMBERS_PER_KEY)));
   const [start, stop] = request.keys;
   const parts: VectorsRequest[] = [];
-  for (let at = start; at < stop; at += each) {
-    parts.push({ ...request, keys: [at, Math.min(stop, at + each)] });
+  for (let first = start; first < stop; first += keysPerPart) {
+    parts.push({ ...request, keys: [first, Math.min(stop, first + keysPerPart)] });
   }
   return parts;
 }
@@ -79,7 +79,7 @@ export function readVectors(reply: Reply, keys: Range): Vectors {
   };
 }
 
-function joined(parts: Float32Array[]): Float32Array {
+function concatenate(parts: Float32Array[]): Float32Array {
   const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
   let offset = 0;
   for (const part of parts) {
@@ -97,11 +97,11 @@ export function joinVectors(parts: Vectors[]): Vectors {
   return {
     ...first,
     keys: [first.keys[0], last.keys[1]],
-    keyVectors: joined(parts.map((part) => part.keyVectors)),
-    bias: joined(parts.map((part) => part.bias)),
-    allowed: joined(parts.map((part) => part.allowed)),
-    logits: joined(parts.map((part) => part.logits)),
-    weights: joined(parts.map((part) => part.weights)),
+    keyVectors: concatenate(parts.map((part) => part.keyVectors)),
+    bias: concatenate(parts.map((part) => part.bias)),
+    allowed: concatenate(parts.map((part) => part.allowed)),
+    logits: concatenate(parts.map((part) => part.logits)),
+    weights: concatenate(parts.map((part) => part.weights)),
     weightInRange: parts.reduce((sum, part) => sum + part.weightInRange, 0),
   };
 }

@@ -1,7 +1,7 @@
 /** Marks of a heat map: cells, labels, bars of pinned lines, and highlights. */
 
 import type { Range, TokenList } from "../../client/protocol";
-import { pooled as pooledOf } from "../../client/signs";
+import { pool as pooledOf } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";

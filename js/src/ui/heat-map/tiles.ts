@@ -3,7 +3,7 @@
 import { TILE } from "../../client/page/tiles";
 import type { Pooled, TileRequest } from "../../client/protocol";
 import { Recent } from "../../client/recent";
-import { joined } from "../../client/signs";
+import { cellValue } from "../../client/signs";
 import type { Source, WeightBlock } from "../../client/source";
 import type { Selection } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
@@ -271,7 +271,7 @@ function fill(
         }
       }
       const count = pooled === "max" ? 1 : (bottom - top) * (right - left);
-      grid.values[row * grid.columns + column] = joined(above, below) / count;
+      grid.values[row * grid.columns + column] = cellValue(above, below) / count;
     }
   }
 }

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { type EmbeddedPiece, wholeRows } from "../../../src/client/page/rows";
+import { completeRows, type EmbeddedWeights } from "../../../src/client/page/rows";
 import { pieceOf } from "../../builders";
 
 /** Codes of two heads of three queries and three keys with a causal mask: row r has r + 1 weights. */
@@ -11,12 +11,12 @@ const CODES = [
 // (code / 255) squared.
 const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 204: 0.64, 255: 1 };
 
-const piece = (bytes: Uint8Array, more: Partial<EmbeddedPiece> = {}): EmbeddedPiece =>
+const piece = (bytes: Uint8Array, more: Partial<EmbeddedWeights> = {}): EmbeddedWeights =>
   pieceOf([2, 3, 3], bytes, { layer: 3, reach: 0, ...more });
 
 describe("complete rows of a page", () => {
   it("end at the last stored key, and are added to the line", async () => {
-    const rows = await wholeRows(piece(Uint8Array.from(CODES.flat())));
+    const rows = await completeRows(piece(Uint8Array.from(CODES.flat())));
     let at = 0;
     for (let row = 0; row < 3; row++) {
       for (let left = 0; left < 3; left++) {
@@ -45,7 +45,9 @@ describe("complete rows of a page", () => {
   it("are read without decoding if they are float32", async () => {
     const weights = Float32Array.from([1, 0.25, 0.75, 1, 0.5, 0.5]);
     const bytes = new Uint8Array(weights.buffer);
-    const rows = await wholeRows(piece(bytes, { shape: [2, 2, 2], encoding: "float32", error: 0 }));
+    const rows = await completeRows(
+      piece(bytes, { shape: [2, 2, 2], encoding: "float32", error: 0 }),
+    );
     const line = new Float32Array(2);
     rows.add([1], 0, 0, line);
     rows.add([0], 1, 0, line);
@@ -54,7 +56,7 @@ describe("complete rows of a page", () => {
 
   it.each([11, 13])("are rejected with %i bytes instead of 12", async (length) => {
     const bytes = new Uint8Array(length);
-    await expect(wholeRows(piece(bytes))).rejects.toThrow(
+    await expect(completeRows(piece(bytes))).rejects.toThrow(
       `Layer 3 has ${length} bytes, but its shape 2 x 3 x 3 needs 12`,
     );
   });

@@ -16,7 +16,7 @@ import type {
   EdgeColumns,
 } from "../../../client/protocol";
 import { countHeads, type Source } from "../../../client/source";
-import { joined, type Reply } from "../../../client/transport";
+import { joinParts, type Reply } from "../../../client/transport";
 
 /** One number of a head. */
 export interface Figure {
@@ -209,7 +209,7 @@ export interface Offsets {
 }
 
 async function parsed<T>(first: Reply, more: (part: number) => Promise<Reply>): Promise<T> {
-  const bytes = await inflate(await joined(first, more));
+  const bytes = await inflate(await joinParts(first, more));
   return JSON.parse(new TextDecoder().decode(bytes)) as T;
 }
 

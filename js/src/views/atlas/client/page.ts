@@ -1,7 +1,7 @@
 /** Answers what an atlas is asked from the data that an exported page contains. */
 
 import { fromBase64, inflate } from "../../../client/codec";
-import type { Answers, PageData } from "../../../client/page";
+import type { Handlers, PageData } from "../../../client/page";
 import type {
   AtlasDescription,
   AtlasRequests,
@@ -39,7 +39,7 @@ export type AtlasPageData = Omit<PageData, "description"> & {
 export class AtlasPageTransport implements Transport {
   readonly live = false;
   readonly #data: AtlasPageData;
-  readonly #answers: Answers<AtlasRequests>;
+  readonly #answers: Handlers<AtlasRequests>;
 
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: AtlasPageData) {
@@ -61,7 +61,7 @@ export class AtlasPageTransport implements Transport {
   }
 
   async request(name: string, args: object): Promise<Reply> {
-    const answer = (this.#answers as Answers<Record<string, object>>)[name];
+    const answer = (this.#answers as Handlers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     return answer(args);
   }

@@ -8,7 +8,7 @@
 import { inflate } from "../../../client/codec";
 import type { CorpusCaveat, CorpusGrid, CorpusPoints } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
-import { joined, type Reply } from "../../../client/transport";
+import { joinParts, type Reply } from "../../../client/transport";
 
 export type { CorpusGrid, CorpusPoints };
 export type Caveat = CorpusCaveat;
@@ -174,7 +174,7 @@ export async function corpusOf(
   const more = (part: number): Promise<Reply> =>
     source.transport.request("corpus", { stack, part }, signal);
   const read = async (reply: Reply): Promise<Corpus> => {
-    const text = new TextDecoder().decode(await inflate(await joined(reply, more)));
+    const text = new TextDecoder().decode(await inflate(await joinParts(reply, more)));
     return new Corpus(stack, JSON.parse(text) as CorpusPoints);
   };
   return source.fetch("corpus", { stack }, read, bytesOfCorpus, signal);

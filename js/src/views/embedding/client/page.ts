@@ -6,7 +6,7 @@
  */
 
 import { fromBase64, inflate } from "../../../client/codec";
-import type { Answers, PageData } from "../../../client/page";
+import type { Handlers, PageData } from "../../../client/page";
 import type {
   AggregateHeader,
   CorpusPoints,
@@ -117,7 +117,7 @@ function sizeOf(bytes: number): string {
 export class EmbeddingPageTransport implements Transport {
   readonly live = false;
   readonly #data: EmbeddingPageData;
-  readonly #answers: Answers<CorpusRequests>;
+  readonly #answers: Handlers<CorpusRequests>;
   // Cache of inflated data by its base64 text.
   readonly #inflated = new Map<string, Promise<Uint8Array>>();
   readonly #corpora = new Map<string, Promise<Corpus>>();
@@ -151,7 +151,7 @@ export class EmbeddingPageTransport implements Transport {
         "An exported page contains the points of texts, but not all of their weights.",
       );
     }
-    const answer = (this.#answers as Answers<Record<string, object>>)[name];
+    const answer = (this.#answers as Handlers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     return answer(args);
   }

@@ -22,7 +22,7 @@ import type {
   Work,
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
-import { dataOf, joined, MAX_REPLY_BYTES, type Reply } from "../../../client/transport";
+import { dataOf, joinParts, MAX_REPLY_BYTES, type Reply } from "../../../client/transport";
 
 export type { Method, OverviewRequest, Scaling } from "../../../client/protocol";
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
@@ -117,7 +117,7 @@ async function bytesOf(
   more: (part: number) => Promise<Reply>,
 ): Promise<Uint8Array<ArrayBuffer>> {
   const { parts = 1 } = reply.header as Partial<PartHeader>;
-  return joined({ ...reply, header: { parts } }, more);
+  return joinParts({ ...reply, header: { parts } }, more);
 }
 
 function expectBytes(bytes: Uint8Array, expected: number): void {
