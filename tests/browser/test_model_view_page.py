@@ -310,7 +310,7 @@ def test_the_table_has_every_head_with_its_strongest_weight(show: Show) -> None:
 
 def test_given_scores_make_a_gallery(show: Show, page: Page) -> None:
     scores = [[0.1, 0.9, np.nan], [0.5], [0.2, 0.3, 0.4, 0.6, 0.7]]
-    view = ModelView(ragged_record(), scores={"<mine>": scores}, least_score=0.4)
+    view = ModelView(ragged_record(), scores={"<mine>": scores}, min_score=0.4)
     root = show(view)
     names = root.get_by_role("gridcell").evaluate_all(
         "(cells) => cells.map((cell) => cell.getAttribute('aria-label'))"

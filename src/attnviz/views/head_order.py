@@ -65,7 +65,7 @@ class HeadOrder(HeadRoles):
         (``"previous token"``, ...), orders by these scores. ``"role"`` orders by `roles`. The
         largest score comes first. If `scores` have both signs, or are effects, the largest absolute
         value comes first.
-    least_score : float or None
+    min_score : float or None
         Smallest score of the heads that are offered, if heads are ordered by a score. It is
         compared with absolute values if heads are ordered by absolute value.
     scores : dict
@@ -82,7 +82,7 @@ class HeadOrder(HeadRoles):
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
-    least_score = Finite(None, allow_none=True).tag(sync=True)
+    min_score = Finite(None, allow_none=True).tag(sync=True)
     scores = _HeadScores().tag(sync=True)
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)

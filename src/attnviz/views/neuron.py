@@ -32,7 +32,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
-        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The view shows the first
+        `min_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The view shows the first
         of `heads`. `token` is the query, and None is the last query that is not a special token.
         `key` is the highlighted row, and None is the strongest key.
 

@@ -88,7 +88,7 @@ def test_an_unknown_trait_is_named() -> None:
     ("name", "value"),
     [
         ("scores", {"mine": np.zeros((2, 3))}),
-        ("least_score", 0.5),
+        ("min_score", 0.5),
         ("pair", "a-b"),
         ("prediction", 0),
         ("as_query", True),
@@ -99,7 +99,7 @@ def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
         EmbeddingView(corpus([4, 6]), **{name: value})
     offered = str(no.value).split("it takes ")[1].split(", ")
     assert offered[0] == "include_layers"
-    without = {"scores", "least_score", "pair", "prediction", "as_query"}
+    without = {"scores", "min_score", "pair", "prediction", "as_query"}
     assert not without & {*offered, *EmbeddingView.class_trait_names()}
     # All that it takes it has.
     assert {"layer", "heads", "token", "theme", "method", "color"} <= set(offered)

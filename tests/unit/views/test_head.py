@@ -43,7 +43,7 @@ def test_what_is_shown_first() -> None:
         "key_window": None,
         "orientation": "vertical",
         "order": "number",
-        "least_score": None,
+        "min_score": None,
         "scores": {},
         "score_notes": {},
         "score_errors": {},
@@ -98,7 +98,7 @@ def test_everything_can_be_said_at_once() -> None:
         "key_window": [1, 6],
         "orientation": "horizontal",
         "order": "mine",
-        "least_score": 0.5,
+        "min_score": 0.5,
         "scores": {"mine": {"cross": [[0.25], [0.5] * 5]}},
         "theme": "dark",
         "controls": "compact",
@@ -135,8 +135,8 @@ def test_everything_can_be_said_at_once() -> None:
         ("threshold", -0.1, "should not be less than 0"),
         ("threshold", "half", "float"),
         ("threshold", math.nan, "threshold=nan must be a finite number"),
-        ("least_score", math.nan, "least_score=nan must be a finite number; None sets no limit"),
-        ("least_score", -math.inf, "least_score=-inf must be a finite number"),
+        ("min_score", math.nan, "min_score=nan must be a finite number; None sets no limit"),
+        ("min_score", -math.inf, "min_score=-inf must be a finite number"),
         ("leave_out", ["last"], r"leave_out='last': no token has this text\. .*\"special\" or"),
         ("leave_out", [-9], "leave_out"),
         ("leave_out", [1.5], "leave_out"),
@@ -363,9 +363,9 @@ def test_an_order_that_is_not_there_says_which_are(order: str, message: str) -> 
 
 def test_numbers_of_numpy_are_taken() -> None:
     scores = np.array([[0.5, 0.25, 0.75]], dtype=np.float32)
-    view = HeadView(given_record((3,)), scores=scores, least_score=scores.mean(), heads=[True])
+    view = HeadView(given_record((3,)), scores=scores, min_score=scores.mean(), heads=[True])
     view.threshold = np.float32(0.25)
-    assert json.dumps([view.least_score, view.threshold, view.heads]) == "[0.5, 0.25, [1]]"
+    assert json.dumps([view.min_score, view.threshold, view.heads]) == "[0.5, 0.25, [1]]"
 
 
 def test_patterns_order_no_heads_of_signed_numbers() -> None:

@@ -355,7 +355,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
           ["number", "number"],
           ...names.map((name) => [name, name === BY_PIN ? "pinned tokens" : name] as const),
         ]}
-        onChange={(name) => assign(state, { order: name, least_score: null })}
+        onChange={(name) => assign(state, { order: name, min_score: null })}
       />
       {order === BY_PIN && selection.token === null && (
         <span class="av-muted">pin a query token, or a query and a key</span>
@@ -370,11 +370,11 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
             aria-label={`Minimum ${
               order === context.record.headEffects.value?.name ? "size" : "score"
             }, ${orderLabel(order)}`}
-            value={state.least_score.value ?? ""}
+            value={state.min_score.value ?? ""}
             placeholder="all"
             onChange={(event) => {
               const value = event.currentTarget.valueAsNumber;
-              assign(state, { least_score: Number.isFinite(value) ? value : null });
+              assign(state, { min_score: Number.isFinite(value) ? value : null });
             }}
           />
         </label>

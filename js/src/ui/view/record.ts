@@ -68,7 +68,7 @@ export interface RecordState extends ChangedRunState {
   /** "number", "pinned", or the name of the scores that order the heads. */
   order: string;
   /** Heads with a lower score, or a lower absolute value of an effect, are hidden. */
-  least_score: number | null;
+  min_score: number | null;
   /** Scores of heads, by name, then by stack. */
   scores: Record<string, Record<string, Scores>>;
   /** Descriptions of the scores, by name. */
@@ -107,7 +107,7 @@ export const RECORD_DEFAULTS: RecordState = {
   key: null,
   pair: "all",
   order: "number",
-  least_score: null,
+  min_score: null,
   scores: {},
   score_notes: {},
   roles: {},
@@ -499,7 +499,7 @@ export function createRecordStore(
     const bySize =
       headEffects.value?.name === state.order.value ||
       (state.order.value === BY_PIN && here.stack.signed === true);
-    const least = byRole.value ? null : state.least_score.value;
+    const least = byRole.value ? null : state.min_score.value;
     return orderHeads(here.allHeads, ofLayer, least, bySize);
   });
 

@@ -316,7 +316,7 @@ function coverageOf(
   grid: HeadGrid,
   drawn?: HeadMap | null,
 ): string {
-  const { thumbnails, least_score, order, scores } = context.state;
+  const { thumbnails, min_score, order, scores } = context.state;
   const cell = store.layout.value?.cell ?? 0;
   const selection = context.record.selection.value;
   const pair = selection
@@ -330,7 +330,7 @@ function coverageOf(
   const given = order.value === BY_PIN || String(grid.score) in scores.value;
   const estimatedFrom = given ? null : (selection?.stack.sampled ?? null);
   return [
-    orderInWords(grid, least_score.value, effects, estimatedFrom, store.byRole.value),
+    orderInWords(grid, min_score.value, effects, estimatedFrom, store.byRole.value),
     bars,
     roles,
     pair === "" ? "" : `Only ${pair}.`,

@@ -81,7 +81,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
       stack.value,
       offered.value,
       scores,
-      record.byRole.value ? null : state.least_score.value,
+      record.byRole.value ? null : state.min_score.value,
       record.headEffects.value?.name === state.order.value ||
         (state.order.value === BY_PIN && stack.value.signed === true),
     );
