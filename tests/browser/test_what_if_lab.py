@@ -88,29 +88,29 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     accessibility.check(what_if)
     # The picture is that of the changed run. The difference in its place, and back.
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · after: cut"))
-    assert notebook.evaluate("view.shown_run") == "after"
+    assert notebook.evaluate("view.run") == "after"
     runs = what_if.get_by_role("group", name="The picture shows")
     runs.get_by_role("button", name="difference").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · difference aft"))
     expect(root.locator(".av-sentence")).to_contain_text("“street”: difference −0.92 (less).")
     expect(pair).to_contain_text("in the unchanged run. Weight 0.92; share")
-    notebook.execute("view.shown_run = 'after'")
+    notebook.execute("view.run = 'after'")
     expect(root.locator(".av-sentence")).to_contain_text("attends to “street”: 0.00")
     expect(root.locator(".av-summary")).to_contain_text("after: cut before the softmax: “the” (13)")
     accessibility.check(root)
     runs.get_by_role("button", name="before").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
-    assert notebook.evaluate("view.shown_run") == "before"
+    assert notebook.evaluate("view.run") == "before"
     notebook.execute("view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 1}]")
     expect(answer).to_contain_text("Without head 1.1, the next token stays “street”")
     what_if.get_by_role("button", name="Remove: Without head 1.1").press("Enter")
     expect(answer).to_contain_text("Unchanged")
     assert notebook.evaluate("view.changes") == []
     # What was answered goes along into a page, and the weights of the run that was shown.
-    notebook.execute(f"view.changes, view.shown_run = [{change}], 'difference'")
+    notebook.execute(f"view.changes, view.run = [{change}], 'difference'")
     path = tmp_path / "view.html"
     path.write_text(notebook.evaluate("view.to_html()"), encoding="utf-8")
-    notebook.execute("view.changes, view.shown_run = [], 'before'")
+    notebook.execute("view.changes, view.run = [], 'before'")
     page.goto(path.as_uri())
     tried = page.get_by_role("list", name="Tried changes").get_by_role("listitem")
     expect(tried).to_have_count(2)
@@ -128,7 +128,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     assert "changes=&" in page.url
     assert "changes=&" not in address
     page.goto("about:blank")
-    page.goto(f"{path.as_uri()}#changes=knockout.self.1.0.13.6.true&shown_run=after")
+    page.goto(f"{path.as_uri()}#changes=knockout.self.1.0.13.6.true&run=after")
     expect(sentence).to_contain_text("attends to “street”: 0.00")
     expect(page.get_by_role("button", name="Cut before")).to_have_attribute("aria-pressed", "true")
 
@@ -170,7 +170,7 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     expect(what_if).not_to_contain_text("keeps its weights")
     notebook.execute("model_view.layer, model_view.heads = 1, [0]")
     notebook.execute("model_view.changes, model_view.answer = [], None")
-    notebook.execute("model_view.shown_run = 'before'")
+    notebook.execute("model_view.run = 'before'")
 
 
 def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -> None:
@@ -190,7 +190,7 @@ def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -
     expect(root.locator(".av-footer")).to_contain_text("Thumbnails show every difference.")
     what_if.get_by_role("button", name="Remove: Without head 1.0").press("Enter")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1")
-    notebook.execute("model_view.shown_run = 'before'")
+    notebook.execute("model_view.run = 'before'")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `min_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`
-        and `shown_run` (`attnviz.views.what_if.WhatIf`).
+        and `run` (`attnviz.views.what_if.WhatIf`).
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `min_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`
-        and `shown_run` (`attnviz.views.what_if.WhatIf`). The view shows the mean of the chosen
+        and `run` (`attnviz.views.what_if.WhatIf`). The view shows the mean of the chosen
         heads, or of all heads if none is chosen.
 
     Attributes

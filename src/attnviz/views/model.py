@@ -59,7 +59,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `min_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
-        `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes` and `shown_run`
+        `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes` and `run`
         (`attnviz.views.what_if.WhatIf`). The detail shows the first of `heads` in `layer`. By
         default `heads` is empty and no detail is open. If heads are ordered by a score, all heads
         of all layers are in one list, the largest score first.

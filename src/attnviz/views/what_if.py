@@ -54,7 +54,7 @@ class WhatIf(RecordView):
         ``"renormalize": False`` for a cut after the softmax, ``{"kind": "ablate", "layer": 1,
         "head": 0}``, and ``{"kind": "hide", "key": 6}``. The default of ``"stack"`` is the stack
         that is shown. A layer or head of None means all. The reader adds and removes changes.
-    shown_run : {"before", "after", "difference"}
+    run : {"before", "after", "difference"}
         Run whose weights are drawn: the unchanged run, the run with `changes`, or the second minus
         the first. Without changes it is the unchanged run. A new change switches ``"before"`` to
         ``"after"``.
@@ -65,7 +65,7 @@ class WhatIf(RecordView):
     runs_model = traitlets.Bool(read_only=True).tag(sync=True)
     answer = traitlets.Any(None).tag(sync=True, to_json=lambda value, _: _as_json(value))
     changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(sync=True)
-    shown_run = Choice(["before", "after", "difference"], "before").tag(sync=True)
+    run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
     # Whether `__init__` is done, so that changes come from the reader.
     _made = False
@@ -138,7 +138,7 @@ class WhatIf(RecordView):
 
     def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         if given.get("changes") and self._source is not None:
-            given = {"shown_run": "after"} | given
+            given = {"run": "after"} | given
         return super()._first_state(given, stack)
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
@@ -176,7 +176,7 @@ class WhatIf(RecordView):
         """Add the cached results, and the weights of the changed run if they are shown."""
         record, made = yield from super()._paged(state)
         wanted = _wanted(state.get("changes", ()))
-        if not wanted or state.get("shown_run", "before") == "before" or not self.runs_model:
+        if not wanted or state.get("run", "before") == "before" or not self.runs_model:
             return record, {**made, **self._runs.page_state()}
         shown = (yield from self._runs.run(wanted)).shown
         stacks = dict(record.stacks)
@@ -190,11 +190,11 @@ class WhatIf(RecordView):
         run = {"changes": [asdict(each) for each in wanted], "stacks": names}
         return both, {**made, **self._runs.page_state(), "changed_run": run}
 
-    @traitlets.validate("shown_run")
+    @traitlets.validate("run")
     def _validate_shown_run(self, proposal: Mapping[str, Any]) -> str:
         value: str = proposal["value"]
         if value != "before" and not self.runs_model:
-            raise traitlets.TraitError(without_model(f"shown_run={value!r}", self.name))
+            raise traitlets.TraitError(without_model(f"run={value!r}", self.name))
         return value
 
     @traitlets.validate("answer")
@@ -224,10 +224,10 @@ class WhatIf(RecordView):
 
     @traitlets.observe("changes")
     def _show_the_changed_run(self, change: Mapping[str, Any]) -> None:
-        if not self._made or not self.runs_model or self.shown_run != "before":
+        if not self._made or not self.runs_model or self.run != "before":
             return
         if any(each not in change["old"] for each in change["new"]):
-            self.shown_run = "after"
+            self.run = "after"
 
     @traitlets.validate("changes")
     def _validate_changes(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:

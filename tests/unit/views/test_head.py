@@ -37,7 +37,7 @@ def test_what_is_shown_first() -> None:
         "renormalize": False,
         "answer": None,
         "changes": [],
-        "shown_run": "before",
+        "run": "before",
         "pair": "all",
         "query_window": None,
         "key_window": None,

@@ -189,15 +189,15 @@ def test_changes_stay_with_their_text_and_their_model() -> None:
         inputs="the cat sat",
         tokenizer=tokenizer,
         changes=changes,
-        shown_run="after",
+        run="after",
     )
     view.record = extract("the cat sat", layers=[0, 1])
     assert [each["layer"] for each in view.changes] == [0]
     changed = view.changed_record
     assert changed is not None
     assert changed.stack().weights(layer=1).shape[-1] == len(view.record.tokens)
-    assert view.shown_run == "after"
+    assert view.run == "after"
     view.record = extract("the dog sat")
-    assert (view.changes, view.shown_run) == ([], "before")
+    assert (view.changes, view.run) == ([], "before")
     with pytest.raises(traitlets.TraitError, match="no model that could run"):
-        view.shown_run = "after"
+        view.run = "after"

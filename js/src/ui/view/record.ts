@@ -132,7 +132,7 @@ export const RECORD_HASH: HashFields<RecordState> = {
   token: readIndex,
   key: readIndex,
   changes: readChanges,
-  shown_run: readShownRun,
+  run: readShownRun,
 };
 
 /** Current stack, layer, heads and pins. All of them exist in the record. */

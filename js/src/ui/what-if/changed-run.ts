@@ -49,7 +49,7 @@ export interface ChangedRunState {
   /** Measured answer: a token, a difference of tokens, or a function. null is the default. */
   answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
   changes: RequestedChange[];
-  shown_run: ShownRun;
+  run: ShownRun;
   outcomes: CarriedOutcome[];
   known_edges: (EdgeRequest & EdgeHeader)[];
   /** Names of the stacks of a changed run, by the name of the unchanged stack. */
@@ -63,7 +63,7 @@ export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
   runs_model: false,
   answer: null,
   changes: [],
-  shown_run: "before",
+  run: "before",
   outcomes: [],
   known_edges: [],
   changed_run: null,
@@ -203,7 +203,7 @@ export function createChangedRun(
   const arrived = signal<{ changes: RequestedChange[]; stacks: Stacks } | null>(null);
   const text = computed(() => JSON.stringify(state.changes.value));
   const asks = computed(
-    () => wanted.value || (state.changes.value.length > 0 && state.shown_run.value !== "before"),
+    () => wanted.value || (state.changes.value.length > 0 && state.run.value !== "before"),
   );
   const reasonOf = (reason: unknown): string =>
     reason instanceof Error ? reason.message : String(reason);
@@ -254,7 +254,7 @@ export function createChangedRun(
       const now = known.value;
       const changes = state.changes.value;
       const answered = now?.outcome && changes.length > 0 && same(now.changes, changes);
-      return answered && described.value !== null && state.shown_run.value !== "before";
+      return answered && described.value !== null && state.run.value !== "before";
     });
     live(() => {
       text.value;
@@ -305,7 +305,7 @@ export function createChangedRun(
     }
     return same(carried.changes, changes) ? { changes, stacks } : null;
   });
-  const shown = computed<ShownRun>(() => (run.value ? state.shown_run.value : "before"));
+  const shown = computed<ShownRun>(() => (run.value ? state.run.value : "before"));
   const description = computed<Description | null>(() => {
     const whole = described.value;
     if (!whole) return null;

@@ -44,7 +44,7 @@ const RUNS: readonly (readonly [ShownRun, string])[] = [
 /** Render the choice of the run whose weights are shown. */
 function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   const { changedRun } = context.record;
-  const wanted = context.state.shown_run.value;
+  const wanted = context.state.run.value;
   const waits = wanted !== changedRun.shown.value && changedRun.problem.value === null;
   const selection = context.record.selection.value;
   const why =
@@ -59,7 +59,7 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
             type="button"
             class="av-step"
             aria-pressed={run === wanted}
-            onClick={() => assign(context.state, { shown_run: run })}
+            onClick={() => assign(context.state, { run })}
           >
             {words}
           </button>
@@ -293,7 +293,7 @@ function Offers({ state, selection }: { state: Signals<RecordState>; selection: 
   const add = (change: RequestedChange): void =>
     assign(state, {
       changes: withChange(state.changes.peek(), change),
-      shown_run: state.shown_run.peek() === "before" ? "after" : state.shown_run.peek(),
+      run: state.run.peek() === "before" ? "after" : state.run.peek(),
     });
   const button = (label: string, change: RequestedChange) => (
     <button type="button" class="av-chip" onClick={() => add(change)}>

@@ -269,10 +269,10 @@ it("shows the run after a new change, and keeps showing a difference", async () 
   await open();
   await said("Answer to 0 changes.");
   await press("Without head 2.1");
-  expect(state.shown_run.value).toBe("after");
+  expect(state.run.value).toBe("after");
   await press("difference");
   await press("What if this edge were cut?");
-  expect(state.shown_run.value).toBe("difference");
+  expect(state.run.value).toBe("difference");
 });
 
 it("opens for changes that come from Python, and can be closed", async () => {
@@ -425,7 +425,7 @@ it("shows the stored stacks on a page under one name", async () => {
     description: { ...DESCRIPTION, stacks },
     state: {
       changes: [EDGE],
-      shown_run: "after",
+      run: "after",
       outcomes: [{ changes: [EDGE], described: ["Cut."], sentence: "." }],
       changed_run: { changes: [EDGE], stacks: names },
     },
@@ -440,20 +440,18 @@ it("shows the stored stacks on a page under one name", async () => {
 
 it("writes changes to a URL fragment and parses them", () => {
   const ablate = { ...EDGE, kind: "ablate" as const, stack: "a.b,c", query: null, key: null };
-  type Shown = Pick<RecordState, "changes" | "shown_run">;
-  const state: Shown = { changes: [EDGE, ablate], shown_run: "after" };
-  const fields = { changes: readChanges, shown_run: readShownRun };
+  type Shown = Pick<RecordState, "changes" | "run">;
+  const state: Shown = { changes: [EDGE, ablate], run: "after" };
+  const fields = { changes: readChanges, run: readShownRun };
   const hash = writeHash(state, fields);
-  expect(hash).toBe(
-    "changes=knockout.self.2.1.1.0.true,ablate.a%252Eb%252Cc.2.1...true&shown_run=after",
-  );
+  expect(hash).toBe("changes=knockout.self.2.1.1.0.true,ablate.a%252Eb%252Cc.2.1...true&run=after");
   expect(readHash(`#${hash}`, fields)).toEqual(state);
   // Fields that are off are omitted, unless the page opened with another value.
-  const off: Shown = { changes: [], shown_run: "before" };
+  const off: Shown = { changes: [], run: "before" };
   expect(writeHash(off, fields)).toBe("");
-  expect(writeHash(off, fields, state)).toBe("changes=&shown_run=before");
+  expect(writeHash(off, fields, state)).toBe("changes=&run=before");
   for (const wrong of ["knockout", "burn.self.1.1.1.1.true", "hide.self.x....true", "a.b"])
-    expect(readHash(`#changes=${wrong}&shown_run=never`, fields)).toEqual({});
+    expect(readHash(`#changes=${wrong}&run=never`, fields)).toEqual({});
 });
 
 it("offers the changes that the pins and one head allow", () => {
