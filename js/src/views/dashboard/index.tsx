@@ -105,16 +105,18 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   // Not a container query, because printing changes the width but does not draw the panes again.
   const narrow = useComputed(() => context.width.value <= NARROW_COLUMNS);
 
-  const onDrawn = (name: string, place: string | null): void => {
-    drawn.current[name as PaneName] = place;
-    const at = record.selection.peek();
-    const all = PANES.every((each) => drawn.current[each]);
-    context.setDrawn(all && at ? `dashboard:${at.stack.name}:${at.layer}` : null);
+  const onDrawn = (name: string, id: string | null): void => {
+    drawn.current[name as PaneName] = id;
+    const current = record.selection.peek();
+    const allDrawn = PANES.every((item) => drawn.current[item]);
+    context.setDrawn(
+      allDrawn && current ? `dashboard:${current.stack.name}:${current.layer}` : null,
+    );
   };
   const exporter = (name: PaneName) => {
-    const each = roots.current[name]?.attnviz;
-    if (!each) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-    return each;
+    const element = roots.current[name]?.attnviz;
+    if (!element) throw new Error("Nothing is drawn yet, so there is nothing to export.");
+    return element;
   };
   const entries = useExports(context, {
     name: "dashboard",

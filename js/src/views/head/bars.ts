@@ -11,13 +11,13 @@ import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } fro
 import type { Series } from "./lines";
 
 /** Minimum width of a column that has numbers beside its bars. */
-const LEAST_COLUMN = 50;
+const MIN_COLUMN = 50;
 /** Minimum width of a column that has numbers on both sides of its axis. */
-const LEAST_SIGNED_COLUMN = 104;
+const MIN_SIGNED_COLUMN = 104;
 const NUMBER_SIZE = 10.5;
 const TITLE_SIZE = 12.5;
 /** Minimum width of a column that writes "head 7" after a number. Narrower ones write "h 7". */
-const LEAST_LONG_NAME = 130;
+const MIN_LONG_NAME = 130;
 /** Width of "0.68" and of "−0.68", which follow the longest bar. */
 const NUMBER_ROOM = 30;
 const SIGNED_NUMBER_ROOM = 37;
@@ -28,33 +28,41 @@ interface BarColumn {
   /** Colour of the name. Text needs more contrast than lines. */
   textColor: string;
   /** Indices of its series. If there are several, each bar shows the strongest value. */
-  places: number[];
+  seriesIndices: number[];
 }
 
-function valueIn(linePlot: LinePlot, place: number, query: number, key: number): number {
+function valueIn(linePlot: LinePlot, seriesIndex: number, query: number, key: number): number {
   const { rows, columns } = linePlot.weights;
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
-  const { matrix } = linePlot.lines.series[place] as Series;
+  const { matrix } = linePlot.lines.series[seriesIndex] as Series;
   return matrix[(query - rows[0]) * (columns[1] - columns[0]) + key - columns[0]] ?? 0;
 }
 
 function barColumns(linePlot: LinePlot): BarColumn[] {
   const { series } = linePlot.lines;
-  const each = series.map((one, place) => ({
-    name: one.name,
-    textColor: seriesTextColor(linePlot, place),
-    places: [place],
+  const separateColumns = series.map((item, index) => ({
+    name: item.name,
+    textColor: seriesTextColor(linePlot, index),
+    seriesIndices: [index],
   }));
-  if (each.length <= MOST_COLOURS) return each;
-  const hovered = each.filter((_, place) => isHovered(linePlot, series[place]?.head ?? null));
+  if (separateColumns.length <= MOST_COLOURS) return separateColumns;
+  const hovered = separateColumns.filter((_, index) =>
+    isHovered(linePlot, series[index]?.head ?? null),
+  );
   if (hovered.length > 0 && hovered.length <= MOST_COLOURS) return hovered;
-  const name = `strongest of ${each.length} heads`;
-  return [{ name, textColor: linePlot.palette.ink, places: each.map((_, place) => place) }];
+  const name = `strongest of ${separateColumns.length} heads`;
+  return [
+    {
+      name,
+      textColor: linePlot.palette.ink,
+      seriesIndices: separateColumns.map((_, index) => index),
+    },
+  ];
 }
 
 interface Bar {
   /** Index of the token in its window. */
-  place: number;
+  tokenIndex: number;
   column: number;
   value: number;
   /** Index of the series that has the value. */
@@ -62,17 +70,24 @@ interface Bar {
   faded: boolean;
 }
 
-function barsOf(linePlot: LinePlot, side: Side, of: number, columns: BarColumn[]): Bar[] {
+function barsOf(linePlot: LinePlot, side: Side, token: number, columns: BarColumn[]): Bar[] {
   const [start, stop] = linePlot.layout[side].window;
   const bars: Bar[] = [];
   for (let index = start; index < stop; index++) {
-    const [query, key] = side === "key" ? [of, index] : [index, of];
-    columns.forEach(({ places }, column) => {
+    const [query, key] = side === "key" ? [token, index] : [index, token];
+    columns.forEach(({ seriesIndices }, column) => {
       const faded = linePlot.leftOut[key] === 1;
-      const bar = { place: index - start, column, value: 0, series: places[0] ?? 0, faded };
-      for (const place of places) {
-        const value = valueIn(linePlot, place, query, key);
-        if (Math.abs(value) > Math.abs(bar.value)) Object.assign(bar, { value, series: place });
+      const bar = {
+        tokenIndex: index - start,
+        column,
+        value: 0,
+        series: seriesIndices[0] ?? 0,
+        faded,
+      };
+      for (const seriesIndex of seriesIndices) {
+        const value = valueIn(linePlot, seriesIndex, query, key);
+        if (Math.abs(value) > Math.abs(bar.value))
+          Object.assign(bar, { value, series: seriesIndex });
       }
       bars.push(bar);
     });
@@ -98,48 +113,48 @@ export function barMarks(linePlot: LinePlot, focus: Focus): Mark[] {
   return marks;
 }
 
-function barsBeside(linePlot: LinePlot, column: Column, of: number): Mark[] {
+function barsBeside(linePlot: LinePlot, column: Column, tokenIndex: number): Mark[] {
   const { layout } = linePlot;
   if (!hasBars(column)) return [];
   const columns = barColumns(linePlot);
-  const bars = barsOf(linePlot, column.side, of, columns);
+  const bars = barsOf(linePlot, column.side, tokenIndex, columns);
   const besideKeys = column.side === "key";
-  const token = quoted((besideKeys ? linePlot.queries : linePlot.keys).text[of] ?? "");
+  const token = quoted((besideKeys ? linePlot.queries : linePlot.keys).text[tokenIndex] ?? "");
   const where = `${besideKeys ? "from" : "to"} ${token}`;
   const titles = [`${linePlot.quantity.name} ${where}`, where];
   return layout.orientation === "vertical"
-    ? standingBars(linePlot, column, columns, bars, titles)
-    : lyingBars(linePlot, column, columns, bars, titles);
+    ? barsOfVerticalLayout(linePlot, column, columns, bars, titles)
+    : barsOfHorizontalLayout(linePlot, column, columns, bars, titles);
 }
 
 /** Return the first text that fits into `room`, or the last text if none fits. */
-function fitting(texts: readonly string[], room: number, font: string): string {
+function fitText(texts: readonly string[], room: number, font: string): string {
   return texts.find((text) => measureText(text, font) <= room) ?? (texts.at(-1) as string);
 }
 
 /** Return the name of a bar's head if its column shows several heads, and "" otherwise. */
 function headOf(linePlot: LinePlot, columns: BarColumn[], bar: Bar, short: boolean): string {
-  if ((columns[bar.column]?.places.length ?? 0) < 2) return "";
+  if ((columns[bar.column]?.seriesIndices.length ?? 0) < 2) return "";
   const name = linePlot.lines.series[bar.series]?.name ?? "";
   return short ? name.replace("head ", "h ") : name;
 }
 
 /** Weight below which the number is "<0.01" and has the muted colour. */
-const LEAST_WRITTEN = 0.005;
+const MIN_WRITTEN = 0.005;
 
 function numberMark(linePlot: LinePlot, bar: Bar, head = ""): Omit<TextMark, "x" | "y"> {
   const { palette, quantity } = linePlot;
-  const least = quantity.signed ? quantity.maximum / 200 : LEAST_WRITTEN;
+  const minWritten = quantity.signed ? quantity.maximum / 200 : MIN_WRITTEN;
   return {
     kind: "text",
     text: `${written(quantity, bar.value)}${head === "" ? "" : `, ${head}`}`,
-    fill: bar.faded || Math.abs(bar.value) < least ? palette.muted : palette.ink,
+    fill: bar.faded || Math.abs(bar.value) < minWritten ? palette.muted : palette.ink,
     size: NUMBER_SIZE,
     font: "text",
   };
 }
 
-function standingBars(
+function barsOfVerticalLayout(
   linePlot: LinePlot,
   column: Column,
   columns: BarColumn[],
@@ -153,30 +168,31 @@ function standingBars(
   const reach = Math.abs(column.barReach);
   // If there is room, each head has a separate column, so that numbers never collide.
   // Otherwise the bars of the heads share a row, and the longest bar has the number.
-  const least = signed ? LEAST_SIGNED_COLUMN : LEAST_COLUMN;
-  const apart = columns.length === 1 || reach / columns.length >= least;
-  const named = columns.some(({ places }) => places.length > 1);
-  const wide = Math.min(named ? 190 : 150, apart ? reach / columns.length : reach);
-  const shortName = signed || wide < LEAST_LONG_NAME;
+  const minWidth = signed ? MIN_SIGNED_COLUMN : MIN_COLUMN;
+  const separate = columns.length === 1 || reach / columns.length >= minWidth;
+  const named = columns.some(({ seriesIndices }) => seriesIndices.length > 1);
+  const columnWidth = Math.min(named ? 190 : 150, separate ? reach / columns.length : reach);
+  const shortName = signed || columnWidth < MIN_LONG_NAME;
   const numberRoom = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM;
   const behind = named ? numberRoom + (shortName ? 28 : 46) : numberRoom;
   // If there is room, positive bars extend to the right of an axis and negative bars to the left.
   // Otherwise all bars extend to one side, and negative bars are hollow.
-  const both = signed && wide >= LEAST_SIGNED_COLUMN + (named ? 2 * 28 : 0);
-  const longest = (wide - 8 - (both ? 2 * behind : behind)) / (both ? 2 : 1);
+  const twoSided = signed && columnWidth >= MIN_SIGNED_COLUMN + (named ? 2 * 28 : 0);
+  const longest = (columnWidth - 8 - (twoSided ? 2 * behind : behind)) / (twoSided ? 2 : 1);
   const marks: Mark[] = [];
   const align = direction > 0 ? "start" : "end";
   const bottom = along(layout, column.labels.length - 1, column) + layout.step / 2;
   const top = layout.first - layout.step / 2;
-  const startOf = (c: number): number => column.barStart + direction * (apart ? c * wide : 0);
-  const zeroOf = (c: number): number => startOf(c) + (both ? (direction * wide) / 2 : 0);
-  const sideOf = (bar: Bar): number => (both ? Math.sign(bar.value) : direction);
+  const startOf = (c: number): number =>
+    column.barStart + direction * (separate ? c * columnWidth : 0);
+  const zeroOf = (c: number): number => startOf(c) + (twoSided ? (direction * columnWidth) / 2 : 0);
+  const sideOf = (bar: Bar): number => (twoSided ? Math.sign(bar.value) : direction);
   const free = direction > 0 ? layout.width - column.barStart : column.barStart;
   const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
-  const chosen = fitting(titles, free, titleFont);
+  const title = fitText(titles, free, titleFont);
   marks.push({
     kind: "text",
-    text: fitLabel(chosen, free, titleFont, measureText).text,
+    text: fitLabel(title, free, titleFont, measureText).text,
     x: startOf(0),
     y: 11,
     fill: palette.muted,
@@ -184,46 +200,55 @@ function standingBars(
     font: "text",
     align,
   });
-  columns.forEach((each, c) => {
-    if (!apart && c > 0) return;
+  columns.forEach((barColumn, c) => {
+    if (!separate && c > 0) return;
     const x = zeroOf(c);
     const stroke = signed ? palette.muted : palette.rule;
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke });
-    const signs = both ? "both" : signed ? "hollow" : undefined;
+    const signs = twoSided ? "both" : signed ? "hollow" : undefined;
     marks.push(...axisMarks({ x, y: bottom, reach: direction * longest, signs }, end, palette));
     // The caption below the plot has the complete name with the number of heads.
-    const [own = ""] = each.name.split(",");
+    const [headName = ""] = barColumn.name.split(",");
     const single =
-      columns.length > 1 ? own : fitting([own, own.replace(/ of .*/, "")], free, titleFont);
-    const name = apart ? single : sharedName(columns.length, free, titleFont);
+      columns.length > 1
+        ? headName
+        : fitText([headName, headName.replace(/ of .*/, "")], free, titleFont);
+    const name = separate ? single : sharedName(columns.length, free, titleFont);
     marks.push({
       kind: "text",
-      text: columns.length > 1 && apart ? name.replace("head ", wide < 62 ? "h " : "head ") : name,
+      text:
+        columns.length > 1 && separate
+          ? name.replace("head ", columnWidth < 62 ? "h " : "head ")
+          : name,
       x,
       y: 30,
-      fill: apart ? each.textColor : palette.muted,
+      fill: separate ? barColumn.textColor : palette.muted,
       size: 11.5,
       font: "text",
-      align: both ? "middle" : align,
-      ...(apart ? { bold: true } : {}),
+      align: twoSided ? "middle" : align,
+      ...(separate ? { bold: true } : {}),
     });
   });
-  const share = apart ? 1 : columns.length;
+  const share = separate ? 1 : columns.length;
   const thick = Math.max(1, Math.min(11, (layout.step - 3) / share));
-  const numbered = numberedBars(bars, layout, apart, signed);
+  const numbered = numberedBars(bars, layout, separate, signed);
   const lengthOf = (bar: Bar): number => (bar.faded ? 0 : barLength(bar.value, end, longest));
-  const near = layout.step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / layout.step) : 0;
+  const numNeighbours = layout.step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / layout.step) : 0;
   // If rows are lower than a number, the number must also clear the bars of neighbouring rows.
-  const clearOf = (bar: Bar): number => {
-    let most = lengthOf(bar);
-    for (let place = bar.place - near; place <= bar.place + near; place++) {
+  const clearLengthOf = (bar: Bar): number => {
+    let maxLength = lengthOf(bar);
+    for (
+      let tokenIndex = bar.tokenIndex - numNeighbours;
+      tokenIndex <= bar.tokenIndex + numNeighbours;
+      tokenIndex++
+    ) {
       for (let c = 0; c < columns.length; c++) {
-        const other = bars[place * columns.length + c];
-        if (other && sideOf(other) === sideOf(bar) && (!apart || c === bar.column))
-          most = Math.max(most, lengthOf(other));
+        const neighbour = bars[tokenIndex * columns.length + c];
+        if (neighbour && sideOf(neighbour) === sideOf(bar) && (!separate || c === bar.column))
+          maxLength = Math.max(maxLength, lengthOf(neighbour));
       }
     }
-    return most;
+    return maxLength;
   };
   for (const bar of bars) {
     if (bar.value === 0) continue;
@@ -232,7 +257,8 @@ function standingBars(
     const length = lengthOf(bar);
     const color = valueColor(linePlot, bar.series, bar.value);
     const middle =
-      along(layout, bar.place, column) + (apart ? 0 : (bar.column - (share - 1) / 2) * thick);
+      along(layout, bar.tokenIndex, column) +
+      (separate ? 0 : (bar.column - (share - 1) / 2) * thick);
     const [from, high] = [middle - thick / 2, Math.max(0.75, thick - (share > 1 ? 0.5 : 0))];
     marks.push({
       kind: "rect",
@@ -240,7 +266,7 @@ function standingBars(
       y: from,
       width: length,
       height: high,
-      ...(bar.value < 0 && !both ? { stroke: color } : { fill: color }),
+      ...(bar.value < 0 && !twoSided ? { stroke: color } : { fill: color }),
     });
     if (!bar.faded) {
       const drawn = { zero: x, length: side * length, from, thick: high };
@@ -249,8 +275,8 @@ function standingBars(
     if (numbered.has(bar) && !isTiny(linePlot.quantity, bar.value)) {
       marks.push({
         ...numberMark(linePlot, bar, headOf(linePlot, columns, bar, shortName)),
-        x: x + side * (clearOf(bar) + 5),
-        y: along(layout, bar.place, column),
+        x: x + side * (clearLengthOf(bar) + 5),
+        y: along(layout, bar.tokenIndex, column),
         align: side > 0 ? "start" : "end",
       });
     }
@@ -265,26 +291,31 @@ function sharedName(numHeads: number, room: number, font: string): string {
 }
 
 /** Return the bars that get a number: the strongest first, without overlaps in a column. */
-function numberedBars(bars: Bar[], layout: Layout, apart: boolean, signed: boolean): Set<Bar> {
-  const taken = new Map<number, number[]>();
+function numberedBars(bars: Bar[], layout: Layout, separate: boolean, signed: boolean): Set<Bar> {
+  const numberedTokens = new Map<number, number[]>();
   const chosen = new Set<Bar>();
   const ordered = bars
     .filter((bar) => bar.value !== 0)
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const across = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM + 4;
-  const least = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : across;
+  const minDistance = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : across;
   for (const bar of ordered) {
-    const lane = apart ? bar.column : 0;
-    const places = taken.get(lane) ?? [];
-    if (places.some((place) => Math.abs(place - bar.place) * layout.step < least)) continue;
-    places.push(bar.place);
-    taken.set(lane, places);
+    const lane = separate ? bar.column : 0;
+    const tokensInLane = numberedTokens.get(lane) ?? [];
+    if (
+      tokensInLane.some(
+        (tokenIndex) => Math.abs(tokenIndex - bar.tokenIndex) * layout.step < minDistance,
+      )
+    )
+      continue;
+    tokensInLane.push(bar.tokenIndex);
+    numberedTokens.set(lane, tokensInLane);
     chosen.add(bar);
   }
   return chosen;
 }
 
-function lyingBars(
+function barsOfHorizontalLayout(
   linePlot: LinePlot,
   column: Column,
   columns: BarColumn[],
@@ -295,7 +326,7 @@ function lyingBars(
   const { signed } = linePlot.quantity;
   const end = endOf(linePlot);
   const direction = Math.sign(column.barReach);
-  const named = columns.some(({ places }) => places.length > 1);
+  const named = columns.some(({ seriesIndices }) => seriesIndices.length > 1);
   const reach = Math.abs(column.barReach);
   // Bars of signed numbers start at an axis in the middle. A head's name needs a second text line.
   const longest = reach / (signed ? 2 : 1) - (named ? 24 : 14);
@@ -315,7 +346,7 @@ function lyingBars(
     },
     {
       kind: "text",
-      text: fitting(titles, layout.width - 16, titleFont),
+      text: fitText(titles, layout.width - 16, titleFont),
       x: 8,
       y: column.barStart + direction * (reach + 6),
       fill: palette.muted,
@@ -340,7 +371,7 @@ function lyingBars(
     const side = sideOf(bar);
     const length = bar.faded ? 0 : barLength(bar.value, end, longest);
     const middle =
-      along(layout, bar.place, column) + (bar.column - (columns.length - 1) / 2) * thick;
+      along(layout, bar.tokenIndex, column) + (bar.column - (columns.length - 1) / 2) * thick;
     const [from, width] = [middle - thick / 2, Math.max(0.75, thick - 0.5)];
     marks.push({
       kind: "rect",
@@ -358,7 +389,7 @@ function lyingBars(
       marks.push({
         ...numberMark(linePlot, bar),
         // Centred on the token, not on the bar, so that neighbouring numbers do not overlap.
-        x: along(layout, bar.place, column),
+        x: along(layout, bar.tokenIndex, column),
         y: zero + side * (length + 8),
         align: "middle",
       });
@@ -367,7 +398,7 @@ function lyingBars(
         marks.push({
           ...numberMark(linePlot, bar),
           text: head,
-          x: along(layout, bar.place, column),
+          x: along(layout, bar.tokenIndex, column),
           y: zero + side * (length + 19),
           align: "middle",
         });

@@ -29,7 +29,7 @@ import {
 } from "../../ui/text/captions";
 import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { colorsSigns, drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
-import { FAINTEST, type Lines, MOST_LINES, type Shares } from "./lines";
+import { type Lines, MAX_LINES, MIN_VISIBLE, type Shares } from "./lines";
 import { type HeadState, isWindowed, leftOutOf, type Plan } from "./state";
 import { type StrongKey, strongestKeys } from "./strongest";
 
@@ -39,7 +39,7 @@ function listed(items: (string | number)[]): string {
 
 /** Return "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
 export function drawnInWords(lines: Lines): string {
-  const heads = lines.series.map((each) => each.head);
+  const heads = lines.series.map((series) => series.head);
   if (heads.includes(null)) return lines.series[0]?.name ?? "no head";
   return headsInWords(heads as number[]);
 }
@@ -74,14 +74,14 @@ function queryOf(input: SentenceInput, query: number): string {
 }
 
 function inSeries(lines: Lines, series: number): string {
-  const each = lines.series[series];
-  if (!each) return "";
+  const shown = lines.series[series];
+  if (!shown) return "";
   // The sentence has already named a single series.
-  return lines.series.length === 1 ? "" : ` in ${each.name}`;
+  return lines.series.length === 1 ? "" : ` in ${shown.name}`;
 }
 
 /** Number of heads whose weights a sentence lists before it summarizes the others. */
-const MOST_NAMED = 3;
+const MAX_NAMED = 3;
 
 /** Return the first sentence: the layer, the heads and the largest highlighted weight. */
 export function sentence(input: SentenceInput): string {
@@ -96,7 +96,7 @@ export function sentence(input: SentenceInput): string {
       value: input.value(series, focus.query as number, focus.key as number),
     }));
     values.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-    const named = values.length > MOST_NAMED + 1 ? values.slice(0, MOST_NAMED) : values;
+    const named = values.length > MAX_NAMED + 1 ? values.slice(0, MAX_NAMED) : values;
     const others = values.slice(named.length);
     const parts = named.map(({ series, value }) => `${number(value)}${inSeries(lines, series)}`);
     if (others.length > 0) {
@@ -149,11 +149,11 @@ export function sentence(input: SentenceInput): string {
     const from = quotedAt(input.queryTexts, best.query);
     const part = stop - start < input.queryTexts.length;
     if (signed) {
-      const some = part ? " among the queries in sight" : "";
-      return `${where} Largest ${name} to ${key}${some}: from ${from}, ${most()}.`;
+      const scope = part ? " among the queries in sight" : "";
+      return `${where} Largest ${name} to ${key}${scope}: from ${from}, ${most()}.`;
     }
-    const some = part ? " among the queries in sight" : "";
-    return `${where} ${key} gets most from ${from}${some}: ${most()}.`;
+    const scope = part ? " among the queries in sight" : "";
+    return `${where} ${key} gets most from ${from}${scope}: ${most()}.`;
   }
   const [strongest] = strongestDrawn(lines);
   if (strongest) consider(strongest.series, strongest.query, strongest.key, strongest.value);
@@ -175,7 +175,7 @@ export function sentence(input: SentenceInput): string {
 }
 
 /** Maximum number of weights in a summary. */
-const MOST_IN_SUMMARY = 5;
+const MAX_IN_SUMMARY = 5;
 
 interface Named {
   series: number;
@@ -193,10 +193,10 @@ function strongestOf(
   give((series, query, key, value) => {
     const size = Math.abs(value);
     if (!(size > least)) return;
-    const behind = all.findIndex((each) => Math.abs(each.value) < size);
-    all.splice(behind < 0 ? all.length : behind, 0, { series, query, key, value });
-    if (all.length > MOST_IN_SUMMARY) all.pop();
-    if (all.length === MOST_IN_SUMMARY) least = Math.abs(all.at(-1)?.value ?? 0);
+    const position = all.findIndex((item) => Math.abs(item.value) < size);
+    all.splice(position < 0 ? all.length : position, 0, { series, query, key, value });
+    if (all.length > MAX_IN_SUMMARY) all.pop();
+    if (all.length === MAX_IN_SUMMARY) least = Math.abs(all.at(-1)?.value ?? 0);
   });
   return all;
 }
@@ -253,12 +253,12 @@ export function summary(input: SentenceInput): string {
       : [pinInWords("Query", input.queryTexts, focus.query, input.predicting?.(focus.query))]),
     ...(focus.key === null ? [] : [pinInWords("Key", input.keyTexts, focus.key)]),
   ];
-  const inWords = named.map((each) => {
+  const inWords = named.map((item) => {
     const between =
-      focus.query === null ? `${query(each.query)} to ${key(each.key)}` : key(each.key);
-    const number = (anywhere ? writtenSmall : written)(quantity, each.value);
-    const value = withWay(quantity, each.value, number);
-    return `${between} ${value}${inSeries(lines, each.series)}`;
+      focus.query === null ? `${query(item.query)} to ${key(item.key)}` : key(item.key);
+    const number = (anywhere ? writtenSmall : written)(quantity, item.value);
+    const value = withWay(quantity, item.value, number);
+    return `${between} ${value}${inSeries(lines, item.series)}`;
   });
   const most = quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest";
   const which = anywhere ? `${most} anywhere` : most;
@@ -274,7 +274,7 @@ export interface CoverageInput {
   maxima: boolean;
   topK: number | null;
   threshold: number;
-  /** Number of lines without the limit `MOST_LINES`. */
+  /** Number of lines without the limit `MAX_LINES`. */
   total: number;
   /** Smallest visible weight, or null if the invisible lines have a negligible share. */
   faintest: number | null;
@@ -299,7 +299,7 @@ export function coverage(input: CoverageInput): string {
   const { shares, quantity = WEIGHT } = input;
   const { signed } = quantity;
   const parts: string[] = [];
-  const isLimited = input.total > MOST_LINES;
+  const isLimited = input.total > MAX_LINES;
   // If only the strongest lines are drawn, all of them are visible.
   const least =
     input.faintest !== null && !isLimited
@@ -310,7 +310,7 @@ export function coverage(input: CoverageInput): string {
   const inSize = signed ? " in size" : "";
   const from = least === null ? "" : ` of at least ${least}`;
   const perQuery = `${input.topK === 1 ? "key" : `${input.topK} keys`}${inSize} per query${from}`;
-  const strongest = `The strongest ${counted(MOST_LINES)} of`;
+  const strongest = `The strongest ${counted(MAX_LINES)} of`;
   let what: string;
   if (input.topK !== null)
     what = isLimited ? `${strongest} the top ${perQuery} drawn` : `Top ${perQuery} drawn`;
@@ -357,8 +357,8 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
   const tokens = tokensInWords(numQueries, numKeys, plan.stack.key_tokens === null);
-  const parted = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
-  const divided = state.renormalize && !plan.stack.signed && parted && (error ?? 0) > 0;
+  const excludesKeys = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
+  const divided = state.renormalize && !plan.stack.signed && excludesKeys && (error ?? 0) > 0;
   const exact =
     error === null ? [] : [precision(error, plan.stack) + (divided ? " before renormalising" : "")];
   return [stackName(baseName(plan.stack)), tokens, ...exact].join(" · ");
@@ -418,17 +418,17 @@ export function captionOf(
     side: string,
   ): void => {
     if (index === null) return;
-    const away = index < window[0] || index >= window[1];
-    pinned.push(`${side} ${quoted(texts[index] ?? "")}${away ? ", outside the window" : ""}`);
+    const isOutside = index < window[0] || index >= window[1];
+    pinned.push(`${side} ${quoted(texts[index] ?? "")}${isOutside ? ", outside the window" : ""}`);
   };
   pin(plan.token, plan.queries.text, plan.queryWindow, "query");
   pin(plan.key, plan.keys.text, plan.keyWindow, "key");
-  const leaveOut = leftOutOf(plan, state.leave_out).map((each) =>
-    each === "special"
+  const leaveOut = leftOutOf(plan, state.leave_out).map((item) =>
+    item === "special"
       ? "special tokens"
-      : each === "first"
+      : item === "first"
         ? "first token"
-        : quoted(plan.keys.text[each] ?? `#${each}`),
+        : quoted(plan.keys.text[item] ?? `#${item}`),
   );
   return {
     title: "",
@@ -440,7 +440,7 @@ export function captionOf(
       topK: state.top_k,
       threshold: state.threshold,
       total: lines.total,
-      faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
+      faintest: lines.invisibleShare >= 0.005 ? MIN_VISIBLE * weights.maximum : null,
       leaveOut,
       renormalize,
       pair: pairOf(plan, state.pair),

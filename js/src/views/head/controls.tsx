@@ -25,7 +25,7 @@ import { seriesTextColor } from "./line-plot";
 import type { LeaveOut } from "./lines";
 import { type HeadState, type Plan, resizeWindow, windowAround, windowsShowing } from "./state";
 import { goBack, type HeadStore } from "./store";
-import { MOST_LISTS } from "./strongest";
+import { MAX_LISTS } from "./strongest";
 
 interface ControlProps {
   context: ViewContext<HeadState>;
@@ -45,13 +45,14 @@ const TOP_K = [
 function topKOptions(current: number | null): [string, string][] {
   const options: [string, string][] = TOP_K.map(([value, text]) => [value, text]);
   const value = current === null ? "all" : String(current);
-  if (!options.some(([each]) => each === value)) options.push([value, `top ${value}`]);
+  if (!options.some(([optionValue]) => optionValue === value))
+    options.push([value, `top ${value}`]);
   return options;
 }
 
 /** Add an item to the list, or remove it if the list has it. */
 export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): LeaveOut[] {
-  return list.includes(item) ? list.filter((each) => each !== item) : [...list, item];
+  return list.includes(item) ? list.filter((entry) => entry !== item) : [...list, item];
 }
 
 /** Return the threshold at a slider position from 0 to 1, in thousandths of the maximum. */
@@ -116,7 +117,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
   const quantity = quantityOf(plan.stack);
   const most = plan.stack.maximum || 1;
   const leaveOut = state.leave_out.value;
-  const tokens = leaveOut.filter((each): each is number => typeof each === "number");
+  const tokens = leaveOut.filter((item): item is number => typeof item === "number");
   return (
     <div class="av-row av-options">
       <label class="av-field">
@@ -215,7 +216,7 @@ function WindowControl(props: {
   const size = window[1] - window[0];
   const [first, last, of] = [window[0], window[1] - 1, count].map(counted);
   const range = `${first}–${last} of ${of}`;
-  const sizes = [...new Set([...SIZES.filter((each) => each < count), size])].sort((a, b) => a - b);
+  const sizes = [...new Set([...SIZES.filter((item) => item < count), size])].sort((a, b) => a - b);
   return (
     <fieldset class="av-field av-window" aria-label={label}>
       <span>{label}</span>
@@ -237,9 +238,9 @@ function WindowControl(props: {
           onChange(resizeWindow(window, count, Number(event.currentTarget.value)))
         }
       >
-        {sizes.map((each) => (
-          <option key={each} value={String(each)} selected={each === size}>
-            {each}
+        {sizes.map((item) => (
+          <option key={item} value={String(item)} selected={item === size}>
+            {item}
           </option>
         ))}
       </select>
@@ -310,15 +311,15 @@ export function WindowControls({ context, store, plan }: ControlProps) {
 }
 
 /** Number of keys per list if there are several lists. */
-const OF_EACH = 5;
+const KEYS_PER_LIST = 5;
 /** Smallest weight in a list. */
-const LEAST = 1e-5;
+const MIN_LISTED = 1e-5;
 
 export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
   const { context, store } = props;
   const list = useRef<HTMLElement>(null);
-  const found = store.listed.value;
-  const linePlot = store.ground.value;
+  const reply = store.listed.value;
+  const linePlot = store.basePlot.value;
   const plan = store.plan.value;
   /** Clear the pins and focus the plot, because the focused button disappears with the list. */
   const close = (): void => {
@@ -326,14 +327,14 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
     assign(context.state, { token: null, key: null });
     frame?.querySelector<HTMLElement>(".av-plot")?.focus();
   };
-  if (!found || !linePlot || !plan) return null;
-  const query = found.rows[0];
+  if (!reply || !linePlot || !plan) return null;
+  const query = reply.rows[0];
   const { series } = linePlot.lines;
   const { quantity } = linePlot;
   // Signed numbers have any magnitude, so their limit is relative.
-  const least = LEAST * (quantity.signed ? quantity.maximum : 1);
+  const least = MIN_LISTED * (quantity.signed ? quantity.maximum : 1);
   const { text } = plan.keys;
-  const each = found.matrices.length > 1 ? OF_EACH : found.k;
+  const numListed = reply.matrices.length > 1 ? KEYS_PER_LIST : reply.k;
   const show = (key: number): void => {
     store.leave();
     const { keyWindow, queryWindow } = plan;
@@ -365,8 +366,8 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
       >
         ×
       </button>
-      {found.matrices.map((matrix, m) => {
-        const keys = [...matrix.keys.slice(0, each)].filter(
+      {reply.matrices.map((matrix, m) => {
+        const keys = [...matrix.keys.slice(0, numListed)].filter(
           (key, i) => key >= 0 && (i === 0 || Math.abs(matrix.weights[i] as number) >= least),
         );
         const total = totalWeight(matrix, 0) || 1;
@@ -392,8 +393,8 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
           </div>
         );
       })}
-      {series.length > MOST_LISTS && (
-        <span class="av-muted">and {series.length - MOST_LISTS} more heads</span>
+      {series.length > MAX_LISTS && (
+        <span class="av-muted">and {series.length - MAX_LISTS} more heads</span>
       )}
     </section>
   );

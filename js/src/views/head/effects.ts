@@ -34,12 +34,12 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
         { ...look, size: HEADING_SIZE, x: middle, y: 30, align: "middle" },
         { ...end, x: middle, y: below, align: "middle" },
       ];
-  for (let place = 0; place < column.labels.length; place++) {
-    const near = along(layout, place, column) - thick / 2;
+  for (let index = 0; index < column.labels.length; index++) {
+    const near = along(layout, index, column) - thick / 2;
     const box = standing
       ? { x: near, y: start, width: thick, height: size, standing }
       : { x: start, y: near, width: size, height: thick };
-    const value = effects.values[column.window[0] + place] ?? null;
+    const value = effects.values[column.window[0] + index] ?? null;
     marks.push(...effectMarks(box, value, effects.end, palette));
   }
   return marks;

@@ -63,7 +63,7 @@ function keysFor(
 
 /** Return the plot without the pointer's highlights, its plan and its captions, for an export. */
 function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
-  const linePlot = store.still();
+  const linePlot = store.exportPlot();
   const loaded = store.loaded.peek();
   if (!linePlot || !loaded) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   // The pins are current even if new weights are still loading.
@@ -144,7 +144,7 @@ export function HeadView(props: {
       onStack={() => ({
         query_window: null,
         key_window: null,
-        leave_out: state.leave_out.peek().filter((each) => typeof each === "string"),
+        leave_out: state.leave_out.peek().filter((item) => typeof item === "string"),
       })}
       onReveal={(query) => (plan ? windowsShowing(plan, query) : {})}
       onHover={(head) => {

@@ -25,7 +25,7 @@ export interface Column {
   /** Whether labels are rotated because they are wider than a step. False in a vertical layout. */
   turned: boolean;
   /** Index in the window of the model's answer, which follows a gap, or null without an answer. */
-  parted: number | null;
+  answerIndex: number | null;
   /** Start and maximum length of the bars across the plot. Negative lengths extend backwards. */
   barStart: number;
   barReach: number;
@@ -75,26 +75,26 @@ export interface LayoutInput {
 /** Height of the headings. All lengths are in pixels. */
 const HEADING = 44;
 /** Gap between the prompt and the answer, which contains the word "answer". */
-export const PARTED = 26;
+export const ANSWER_GAP = 26;
 const GAP = 12;
-const LONGEST_LABEL = 190;
+const MAX_LABEL = 190;
 /** Minimum width of the lines between the columns. */
-const LEAST_LINES = 84;
+const MIN_LINES = 84;
 /** Width below which a view has a smaller minimum for lines, so that bars have room. */
 const NARROW = 320;
-const LEAST_NARROW_LINES = 60;
+const MIN_NARROW_LINES = 60;
 /** Minimum width of bars if both sides have room for them. */
-const LEAST_BARS = 72;
+const MIN_BARS = 72;
 /** Width of bars on both sides of a view that is narrower than `SMALL`. */
 const SMALL_BARS = 60;
 /** Width of the bars beside queries if there is no room for readable bars on both sides. */
 const SHORT_BARS = 46;
 const SMALL = 480;
-const LEAST_LABEL_STEP = 11;
+const MIN_LABEL_STEP = 11;
 const PRINTED_STEP = 16;
-const LARGEST_PICTURE = 40;
+const MAX_PATCH = 40;
 /** Maximum ratio of the sides of a patch. */
-const MOST_STRETCH = 3;
+const MAX_STRETCH = 3;
 /** Distance between the two rows of a horizontal plot. */
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
@@ -126,7 +126,7 @@ export function rowStep(count: number): number {
 
 /** Return the length of a patch along the plot. There are gaps unless the step is small. */
 function patchSide(step: number): number {
-  return step < LEAST_LABEL_STEP ? step : Math.min(LARGEST_PICTURE, step - 2);
+  return step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
 }
 
 /** Return the labels of one side: texts, or empty labels with the sizes of image patches. */
@@ -139,11 +139,11 @@ function labelsOf(
   const [texts, window] =
     side === "query" ? [input.queryTexts, input.queryWindow] : [input.keyTexts, input.keyWindow];
   const shapeOf = input.shapes?.[side];
-  return texts.slice(window[0], window[1]).map((text, place) => {
-    const shape = shapeOf?.(window[0] + place) ?? null;
+  return texts.slice(window[0], window[1]).map((text, index) => {
+    const shape = shapeOf?.(window[0] + index) ?? null;
     if (shape === null) return fitLabel(text, look.limit, font, input.measure);
     const room = patchSide(look.step);
-    const stretch = Math.min(MOST_STRETCH, Math.max(1 / MOST_STRETCH, shape));
+    const stretch = Math.min(MAX_STRETCH, Math.max(1 / MAX_STRETCH, shape));
     const [width, height] =
       input.orientation === "vertical" ? [room * stretch, room] : [room, room / stretch];
     return { text: "", cut: false, width, height };
@@ -155,13 +155,13 @@ function widest(labels: Label[]): number {
 }
 
 /** Return the centre of a token along the plot. Index 0 is the first token of the window. */
-export function along(layout: Layout, place: number, column: Pick<Column, "parted">): number {
-  const behind = column.parted !== null && place >= column.parted;
-  return layout.first + place * layout.step + (behind ? PARTED : 0);
+export function along(layout: Layout, index: number, column: Pick<Column, "answerIndex">): number {
+  const isAnswer = column.answerIndex !== null && index >= column.answerIndex;
+  return layout.first + index * layout.step + (isAnswer ? ANSWER_GAP : 0);
 }
 
 /** Return the index in the window of the answer, or null unless the window has both texts. */
-function partedAt(input: LayoutInput, side: Side): number | null {
+function answerIndexOf(input: LayoutInput, side: Side): number | null {
   const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
   const start = input.starts?.[side] ?? null;
   return start !== null && start > first && start < stop ? start - first : null;
@@ -176,7 +176,7 @@ function vertical(input: LayoutInput): Layout {
   );
   const step = input.printed ? Math.min(PRINTED_STEP, rowStep(count)) : rowStep(count);
   const size = input.printed ? PRINT_TEXT : Math.max(9, Math.min(14.5, step - 2.5));
-  const limit = Math.min(LONGEST_LABEL, Math.max(62, width * 0.2));
+  const limit = Math.min(MAX_LABEL, Math.max(62, width * 0.2));
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });
   const queryWidth = Math.max(36, widest(queryLabels));
@@ -187,17 +187,17 @@ function vertical(input: LayoutInput): Layout {
   const fixed = queryWidth + keyWidth + 6 * gap + beside;
   const leastLines = Math.min(340, Math.max(110, width * 0.29));
   const spare = Math.max(0, width - fixed - leastLines);
-  const least = width < NARROW && !input.printed ? LEAST_NARROW_LINES : LEAST_LINES;
+  const least = width < NARROW && !input.printed ? MIN_NARROW_LINES : MIN_LINES;
   const free = Math.max(0, width - fixed - least);
   const small = width < SMALL && !input.printed;
   // In a small view the lines get the width that the bars do not need.
   const side = small ? Math.min(SMALL_BARS, free / 2) : Math.min(300, spare / 2);
   // Both sides have bars of equal width if each gets a readable width.
   const several = input.barSides.length > 1;
-  const both = several && side >= (small ? SMALL_BARS : LEAST_BARS);
+  const both = several && side >= (small ? SMALL_BARS : MIN_BARS);
   // Otherwise the keys have the wider bars, because the weights of a query sum to 1.
   const crowded = several && !both;
-  const most = width - fixed - LEAST_NARROW_LINES;
+  const most = width - fixed - MIN_NARROW_LINES;
   const short = crowded && !input.printed && most >= 2 * SHORT_BARS ? SHORT_BARS : 0;
   const narrow =
     short > 0
@@ -211,7 +211,7 @@ function vertical(input: LayoutInput): Layout {
         key: input.barSides.includes("key") ? room : 0,
       };
   const lines = Math.max(
-    short > 0 ? LEAST_NARROW_LINES : least,
+    short > 0 ? MIN_NARROW_LINES : least,
     Math.min(520, width - fixed - barRoom.query - barRoom.key),
   );
   const used = fixed + lines + barRoom.query + barRoom.key;
@@ -220,9 +220,9 @@ function vertical(input: LayoutInput): Layout {
   const queryEdge = queryAnchor + gap;
   const keyEdge = queryEdge + lines;
   const keyAnchor = keyEdge + gap;
-  const every = step < LEAST_LABEL_STEP ? Math.ceil(LEAST_LABEL_STEP / step) : 1;
-  const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
-  const apart = parted.query === null && parted.key === null ? 0 : PARTED;
+  const every = step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1;
+  const answer = { query: answerIndexOf(input, "query"), key: answerIndexOf(input, "key") };
+  const apart = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
   const bottom = HEADING + count * step + apart;
   return {
     orientation: "vertical",
@@ -240,7 +240,7 @@ function vertical(input: LayoutInput): Layout {
       anchor: queryAnchor,
       edge: queryEdge,
       turned: false,
-      parted: parted.query,
+      answerIndex: answer.query,
       barStart: queryAnchor - queryWidth - gap,
       barReach: -barRoom.query,
     },
@@ -253,7 +253,7 @@ function vertical(input: LayoutInput): Layout {
       anchor: keyAnchor,
       edge: keyEdge,
       turned: false,
-      parted: parted.key,
+      answerIndex: answer.key,
       barStart: keyAnchor + keyWidth + gap + beside,
       ...(effects > 0 && { effects: { start: keyAnchor + keyWidth + gap, size: effects } }),
       barReach: barRoom.key,
@@ -267,8 +267,8 @@ function horizontal(input: LayoutInput): Layout {
     input.queryWindow[1] - input.queryWindow[0],
     input.keyWindow[1] - input.keyWindow[0],
   );
-  const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
-  const apart = parted.query === null && parted.key === null ? 0 : PARTED;
+  const answer = { query: answerIndexOf(input, "query"), key: answerIndexOf(input, "key") };
+  const apart = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
   const left = input.printed ? PRINTED_MARGIN : HORIZONTAL_MARGIN;
   const room = input.width - left - GAP - apart;
   const least = input.printed ? PRINT_TEXT + 2 : 14;
@@ -317,7 +317,7 @@ function horizontal(input: LayoutInput): Layout {
       anchor: queryAnchor,
       edge: queryEdge,
       turned: query.turned,
-      parted: parted.query,
+      answerIndex: answer.query,
       barStart: queryAnchor - query.height - GAP / 2,
       barReach: -(bars.query - 14),
     },
@@ -330,7 +330,7 @@ function horizontal(input: LayoutInput): Layout {
       anchor: keyAnchor,
       edge: keyEdge,
       turned: key.turned,
-      parted: parted.key,
+      answerIndex: answer.key,
       barStart: keyAnchor + key.height + GAP / 2 + beside,
       ...(effects > 0 && { effects: { start: keyAnchor + key.height + GAP / 2, size: effects } }),
       barReach: bars.key - 14,

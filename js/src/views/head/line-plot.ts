@@ -91,19 +91,19 @@ export function drawnValue(linePlot: LinePlot, series: number, query: number, ke
   const { rows, columns, numReached } = linePlot.weights;
   // The causal mask excludes this key for all loaded queries.
   if (key >= numReached) return 0;
-  const of = linePlot.lines.series[series];
+  const drawn = linePlot.lines.series[series];
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
     return Number.NaN;
   const width = columns[1] - columns[0];
-  return of?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
+  return drawn?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
 }
 
-export function seriesColor(linePlot: LinePlot, place: number): string {
+export function seriesColor(linePlot: LinePlot, seriesIndex: number): string {
   const { series } = linePlot.lines;
-  const only = series[place];
+  const only = series[seriesIndex];
   // A mean or maximum over heads has no head's colour.
   if (!only || only.head === null) return linePlot.palette.neutral;
-  return headColor(linePlot.palette, place, series.length);
+  return headColor(linePlot.palette, seriesIndex, series.length);
 }
 
 /** Whether colours show the sign, as for one series of signed numbers. Else they show the head. */
@@ -112,15 +112,17 @@ export function colorsSigns({ quantity, lines }: Pick<LinePlot, "quantity" | "li
 }
 
 /** Return the colour of one value of a series. */
-export function valueColor(linePlot: LinePlot, place: number, value: number): string {
-  return colorsSigns(linePlot) ? signColor(value, linePlot.palette) : seriesColor(linePlot, place);
+export function valueColor(linePlot: LinePlot, seriesIndex: number, value: number): string {
+  return colorsSigns(linePlot)
+    ? signColor(value, linePlot.palette)
+    : seriesColor(linePlot, seriesIndex);
 }
 
 /** Return the text colour of a series, which has more contrast than its lines. */
-export function seriesTextColor(linePlot: LinePlot, place: number): string {
+export function seriesTextColor(linePlot: LinePlot, seriesIndex: number): string {
   const { series } = linePlot.lines;
-  if (series[place]?.head == null || colorsSigns(linePlot)) return linePlot.palette.neutral;
-  return headTextColor(linePlot.palette, place, series.length);
+  if (series[seriesIndex]?.head == null || colorsSigns(linePlot)) return linePlot.palette.neutral;
+  return headTextColor(linePlot.palette, seriesIndex, series.length);
 }
 
 /** Entry of the legend, with the heads that have its colour. */
@@ -144,7 +146,7 @@ function groupName(heads: readonly number[]): string {
 export function legendOf(linePlot: LinePlot): LegendEntry[] {
   const { lines, quantity, palette } = linePlot;
   const { series } = lines;
-  const each = headsPerColor(series.length);
+  const headsPerEntry = headsPerColor(series.length);
   const [less, more] = waysOf(quantity);
   if (colorsSigns(linePlot)) {
     return [
@@ -157,13 +159,13 @@ export function legendOf(linePlot: LinePlot): LegendEntry[] {
     { name: less, color: palette.neutral, heads: [], dashed: true },
   ];
   const named = series
-    .map((_, place) => place)
-    .filter((place) => place % each === 0)
-    .map((place) => {
-      const own = series.slice(place, place + each);
-      const heads = own.flatMap(({ head }) => (head === null ? [] : [head]));
-      const name = own.length > 1 ? groupName(heads) : (own[0]?.name ?? "");
-      return { name, color: seriesColor(linePlot, place), heads };
+    .map((_, index) => index)
+    .filter((index) => index % headsPerEntry === 0)
+    .map((index) => {
+      const members = series.slice(index, index + headsPerEntry);
+      const heads = members.flatMap(({ head }) => (head === null ? [] : [head]));
+      const name = members.length > 1 ? groupName(heads) : (members[0]?.name ?? "");
+      return { name, color: seriesColor(linePlot, index), heads };
     });
   return quantity.signed ? [...named, ...signs] : named;
 }

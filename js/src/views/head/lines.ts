@@ -78,10 +78,10 @@ export interface Shares {
 export interface Lines {
   series: Series[];
   shares: Shares;
-  /** Number of lines without the limit `MOST_LINES`. */
+  /** Number of lines without the limit `MAX_LINES`. */
   total: number;
   /** Share of the weight in lines that are too faint to be visible. Part of `shares.rest`. */
-  faint: number;
+  invisibleShare: number;
   /** Largest absolute value of a drawn weight. */
   largest: number;
   /** Largest error of any displayed number of the queries in the window. */
@@ -95,9 +95,9 @@ export interface Lines {
 }
 
 /** Smallest visible weight, as a share of the maximum. Fainter lines are not drawn or counted. */
-export const FAINTEST = 0.002;
+export const MIN_VISIBLE = 0.002;
 /** Maximum number of drawn lines. More lines could not be distinguished. */
-export const MOST_LINES = 20_000;
+export const MAX_LINES = 20_000;
 
 /** Return the mean of each cell over the matrices, or its value with the largest absolute value. */
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
@@ -146,12 +146,12 @@ class StrongestLines {
   total = 0;
   /** Number of lines that are stored. */
   count = 0;
-  readonly series = new Uint16Array(2 * MOST_LINES);
-  readonly query = new Int32Array(2 * MOST_LINES);
-  readonly key = new Int32Array(2 * MOST_LINES);
-  readonly weight = new Float32Array(2 * MOST_LINES);
+  readonly series = new Uint16Array(2 * MAX_LINES);
+  readonly query = new Int32Array(2 * MAX_LINES);
+  readonly key = new Int32Array(2 * MAX_LINES);
+  readonly weight = new Float32Array(2 * MAX_LINES);
   /** Weights before renormalisation. */
-  readonly share = new Float32Array(2 * MOST_LINES);
+  readonly share = new Float32Array(2 * MAX_LINES);
   /** Absolute value up to which a weight is not among the strongest. */
   #tooWeak = 0;
 
@@ -180,10 +180,10 @@ class StrongestLines {
   /** Remove all lines except the strongest. Among equal weights the first lines stay. */
   cut(): void {
     const { count } = this;
-    if (count <= MOST_LINES) return;
+    if (count <= MAX_LINES) return;
     const sizes = this.weight.slice(0, count).map(Math.abs).sort();
-    const least = sizes[count - MOST_LINES] as number;
-    let numEqual = sizes.subarray(count - MOST_LINES).lastIndexOf(least) + 1;
+    const least = sizes[count - MAX_LINES] as number;
+    let numEqual = sizes.subarray(count - MAX_LINES).lastIndexOf(least) + 1;
     this.count = 0;
     for (let from = 0; from < count; from++) {
       const size = Math.abs(this.weight[from] as number);
@@ -203,15 +203,15 @@ function leftOutError(
   sums: { total: number; leftOut: number; rows: number },
   sumToOne: boolean,
 ): number {
-  const count = options.leftOut.reduce((all, each) => all + each, 0);
+  const count = options.leftOut.reduce((all, flag) => all + flag, 0);
   if (weights.error === 0 || sums.total === 0 || count === 0) return 0;
   const share = sums.leftOut / sums.total;
-  const off = (count * weights.error * sums.rows) / sums.total;
+  const keyError = (count * weights.error * sums.rows) / sums.total;
   // If true rows sum to 1, the error of a sum is known. Otherwise each key may add its error.
-  const whole = sumToOne
+  const sumError = sumToOne
     ? Math.abs(sums.rows / sums.total - 1)
     : (weights.numReached * weights.error * sums.rows) / sums.total;
-  return Math.min(1, off + share * whole);
+  return Math.min(1, keyError + share * sumError);
 }
 
 /**
@@ -239,16 +239,16 @@ export function computeLines(
   const wholeRows = hasWholeRows(weights);
   const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
   const sumToOne = weights.normalized && !maxima;
-  const faintest = FAINTEST * weights.maximum;
-  const isMeant = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
-  let numMeant = 0;
-  for (let key = left; key < right; key++) if (isMeant(key)) numMeant++;
+  const faintest = MIN_VISIBLE * weights.maximum;
+  const isIncluded = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
+  let numIncluded = 0;
+  for (let key = left; key < right; key++) if (isIncluded(key)) numIncluded++;
   const sums = { total: 0, rows: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, faint: 0 };
   const strongest = new StrongestLines();
   let emptyQueries = 0;
   let error = weights.error;
 
-  const drawn = shown.map(({ head, name, matrix }, place) => {
+  const drawn = shown.map(({ head, name, matrix }, seriesIndex) => {
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
     for (let query = top; query < bottom; query++) {
       if (!options.pairQueries[query]) continue;
@@ -280,11 +280,13 @@ export function computeLines(
       const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
       if (options.renormalize) {
         for (let key = left; key < right; key++)
-          drawnMatrix[start + key - left] = isMeant(key) ? (row[key - left] as number) * factor : 0;
+          drawnMatrix[start + key - left] = isIncluded(key)
+            ? (row[key - left] as number) * factor
+            : 0;
         // If rows sum to 1, the error of `kept` is that of the row's sum and of the excluded keys.
         const sumError = sumToOne
-          ? Math.abs(1 - total) + (numColumns - numMeant) * weights.error
-          : numMeant * weights.error;
+          ? Math.abs(1 - total) + (numColumns - numIncluded) * weights.error
+          : numIncluded * weights.error;
         if (kept > 0)
           error = Math.max(error, quotientError(largestKept, kept, weights.error, sumError));
       }
@@ -295,14 +297,14 @@ export function computeLines(
         // A weight of 0 has no line, even if the maximum is 0.
         if (value === 0 || size < options.threshold) return;
         if (size < faintest) sums.faint += Math.abs(share);
-        else strongest.add(place, query, key, value, share);
+        else strongest.add(seriesIndex, query, key, value, share);
       };
       if (options.topK !== null) {
-        const inWindow = (at: number): boolean =>
-          at + left >= first && at + left < last && isMeant(at + left);
+        const inWindow = (column: number): boolean =>
+          column + left >= first && column + left < last && isIncluded(column + left);
         for (const at of topKeys(row, options.topK, inWindow)) add(at + left);
       } else {
-        for (let key = first; key < last; key++) if (isMeant(key)) add(key);
+        for (let key = first; key < last; key++) if (isIncluded(key)) add(key);
       }
     }
     return { head, name, matrix: drawnMatrix };
@@ -313,7 +315,7 @@ export function computeLines(
     sums.drawn += Math.abs(strongest.share[i] as number);
     largest = Math.max(largest, Math.abs(strongest.weight[i] as number));
   }
-  const series = drawn.map((each, place) => ({ ...each, ...strongest.of(place) }));
+  const series = drawn.map((item, index) => ({ ...item, ...strongest.of(index) }));
 
   const share = (sum: number): number =>
     sums.total > 0 ? Math.min(1, Math.max(0, sum / sums.total)) : 0;
@@ -330,7 +332,7 @@ export function computeLines(
     sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
   );
   return {
-    ...{ series, total: strongest.total, shares, faint: share(sums.faint), largest },
+    ...{ series, total: strongest.total, shares, invisibleShare: share(sums.faint), largest },
     ...{ error, emptyQueries, wholeRows, outsideKnown: wholeRows || sumToOne },
   };
 }

@@ -7,10 +7,10 @@ import type { Label } from "../../ui/text/labels";
 import { barMarks } from "./bars";
 import { keyEffectMarks } from "./effects";
 import {
+  ANSWER_GAP,
   along,
   type Column,
   type Layout,
-  PARTED,
   stacked,
   standsUpright,
   staysLevel,
@@ -45,35 +45,35 @@ export function strength(
 /** Return the lines of a series. Negative numbers are dashed and lie behind the others. */
 function curvesOf(
   linePlot: LinePlot,
-  place: number,
+  seriesIndex: number,
   /** Filter, or null for all lines. */
-  takes: ((query: number, key: number) => boolean) | null,
+  filter: ((query: number, key: number) => boolean) | null,
   wider: number,
 ): CurvesMark[] {
   const signs = linePlot.quantity.signed ? ([-1, 1] as const) : [null];
   return signs
-    .map((sign) => curvesOfSign(linePlot, place, takes, wider, sign))
+    .map((sign) => curvesOfSign(linePlot, seriesIndex, filter, wider, sign))
     .filter((mark) => mark !== null);
 }
 
 function curvesOfSign(
   linePlot: LinePlot,
-  place: number,
-  takes: ((query: number, key: number) => boolean) | null,
+  seriesIndex: number,
+  filter: ((query: number, key: number) => boolean) | null,
   wider: number,
   sign: 1 | -1 | null,
 ): CurvesMark | null {
   const { layout, scale } = linePlot;
-  const series = linePlot.lines.series[place] as Series;
-  const most = series.query.length;
-  const picked = new Int32Array(most);
+  const series = linePlot.lines.series[seriesIndex] as Series;
+  const numLines = series.query.length;
+  const picked = new Int32Array(numLines);
   let count = 0;
-  for (let i = 0; i < most; i++) {
+  for (let i = 0; i < numLines; i++) {
     if (sign !== null && Math.sign(series.weight[i] as number) !== sign) continue;
-    if (!takes || takes(series.query[i] as number, series.key[i] as number)) picked[count++] = i;
+    if (!filter || filter(series.query[i] as number, series.key[i] as number)) picked[count++] = i;
   }
   if (count === 0) return null;
-  const shift = (place - (linePlot.lines.series.length - 1) / 2) * spreadOf(linePlot);
+  const shift = (seriesIndex - (linePlot.lines.series.length - 1) / 2) * spreadOf(linePlot);
   const from = new Float32Array(count);
   const to = new Float32Array(count);
   const opacity = new Float32Array(count);
@@ -94,7 +94,7 @@ function curvesOfSign(
   return {
     kind: "curves",
     columns: layout.orientation,
-    color: valueColor(linePlot, place, sign ?? 1),
+    color: valueColor(linePlot, seriesIndex, sign ?? 1),
     ...(sign === -1 && { dashed: true }),
     count,
     x0: standing ? start : from,
@@ -105,19 +105,19 @@ function curvesOfSign(
     width,
     meaning: (i) => {
       const line = picked[i] as number;
-      return { line: { series: place, query: series.query[line], key: series.key[line] } };
+      return { line: { series: seriesIndex, query: series.query[line], key: series.key[line] } };
     },
   };
 }
 
 /** Return all lines, as they look without a highlight. */
 export function backMarks(linePlot: LinePlot): Mark[] {
-  return linePlot.lines.series.flatMap((_, place) => curvesOf(linePlot, place, null, 0));
+  return linePlot.lines.series.flatMap((_, index) => curvesOf(linePlot, index, null, 0));
 }
 
 /** Return the opacity of all lines behind the highlighted ones. */
 export function backOpacity(linePlot: LinePlot): number {
-  if (linePlot.lines.series.some((each) => isHovered(linePlot, each.head))) return 0.12;
+  if (linePlot.lines.series.some((series) => isHovered(linePlot, series.head))) return 0.12;
   const focus = focusOf(linePlot);
   if (focus.query === null && focus.key === null) return linePlot.hoveredLine ? 0.45 : 1;
   return 0.14;
@@ -127,16 +127,16 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   const { series } = linePlot.lines;
   const focus = focusOf(linePlot);
   const marks: Mark[] = [];
-  const dimmed = series.some((one) => isHovered(linePlot, one.head));
-  series.forEach((each, place) => {
-    if (isHovered(linePlot, each.head)) {
-      marks.push(...curvesOf(linePlot, place, null, 0.2));
+  const dimmed = series.some((item) => isHovered(linePlot, item.head));
+  series.forEach((item, index) => {
+    if (isHovered(linePlot, item.head)) {
+      marks.push(...curvesOf(linePlot, index, null, 0.2));
     } else if (focus.query !== null || focus.key !== null) {
       if (!dimmed) {
         marks.push(
           ...curvesOf(
             linePlot,
-            place,
+            index,
             (query, key) => query === focus.query || key === focus.key,
             0.4,
           ),
@@ -174,19 +174,19 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const standing = layout.orientation === "vertical";
   const marks: Mark[] = [];
   const texts: Mark[] = [];
-  column.labels.forEach((label, place) => {
-    const index = column.window[0] + place;
-    const middle = along(layout, place, column);
+  column.labels.forEach((label, offset) => {
+    const index = column.window[0] + offset;
+    const middle = along(layout, offset, column);
     const isPinned = pinned === index;
     const isFocus = (query ? focus.query : focus.key) === index;
     const line = linePlot.hoveredLine;
     const isEnd =
       (line !== null && (query ? line.query : line.key) === index) ||
       (at?.side === column.side && at.index === index);
-    const found = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
-    const lit = isPinned || isFocus || isEnd || found;
+    const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
+    const lit = isPinned || isFocus || isEnd || isMatch;
     const box = labelBox(layout, column, label.width, middle);
-    if (found) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });
+    if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });
     if ((isPinned || isFocus) && !label.height) {
       marks.push({
         kind: "rect",
@@ -201,17 +201,17 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
       ...hitBox(layout, column, middle),
       meaning: { token: { side: column.side, index } },
     });
-    const out = !query && linePlot.leftOut[index] === 1;
-    const away = members[index] === 0;
+    const isLeftOut = !query && linePlot.leftOut[index] === 1;
+    const isOtherText = members[index] === 0;
     if (label.height) {
-      const look = { lit, faded: out || away, struck: out };
+      const look = { lit, faded: isLeftOut || isOtherText, struck: isLeftOut };
       // Highlighted patches may be larger than their row, so they are drawn above the others.
       const pile = lit ? texts : marks;
       pile.push(...patchMarks({ ...linePlot, tokens }, column, { label, index, middle }, look));
       return;
     }
-    if (place % column.every !== 0 && !lit) return;
-    const faded = special.has(index) || out || away;
+    if (offset % column.every !== 0 && !lit) return;
+    const faded = special.has(index) || isLeftOut || isOtherText;
     const base = {
       kind: "text" as const,
       text: label.text,
@@ -219,7 +219,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
       size: lit && column.every > 1 ? 11 : column.size,
       font: "token" as const,
       ...(isPinned || isFocus || isEnd ? { bold: true } : {}),
-      ...(out ? { struck: true } : {}),
+      ...(isLeftOut ? { struck: true } : {}),
     };
     if (standing) {
       texts.push({ ...base, x: column.anchor, y: middle, align: query ? "end" : "start" });
@@ -318,9 +318,9 @@ function headingMarks(linePlot: LinePlot): Mark[] {
 /** Return a rule and the word "answer", which precede the tokens that the model generated. */
 function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette } = linePlot;
-  if (column.parted === null) return [];
+  if (column.answerIndex === null) return [];
   const query = column.side === "query";
-  const start = along(layout, column.parted, column) - layout.step / 2 - PARTED;
+  const start = along(layout, column.answerIndex, column) - layout.step / 2 - ANSWER_GAP;
   const look = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
   const [near, far] = [column.edge, column.barStart];
   if (layout.orientation === "vertical") {
@@ -361,7 +361,7 @@ export interface PatchLook {
 }
 
 /** Minimum height of a highlighted patch. */
-const LEAST_LIT = 22;
+const MIN_LIT = 22;
 const FADED = 0.35;
 
 /** Return a patch in a column, or a plain rectangle until its image is loaded. */
@@ -375,27 +375,27 @@ export function patchMarks(
   const patch = patchOf(of.tokens, at.index);
   const low = at.label.height ?? 0;
   if (!patch || low === 0) return [];
-  const grow = look.lit ? Math.max(1, LEAST_LIT / low) : 1;
+  const grow = look.lit ? Math.max(1, MIN_LIT / low) : 1;
   const [width, height] = [at.label.width * grow, low * grow];
-  const before = column.side === "query";
-  const place =
+  const isQuery = column.side === "query";
+  const box =
     layout.orientation === "vertical"
-      ? { x: column.anchor - (before ? width : 0), y: at.middle - height / 2, width, height }
-      : { x: at.middle - width / 2, y: column.anchor - (before ? height : 0), width, height };
+      ? { x: column.anchor - (isQuery ? width : 0), y: at.middle - height / 2, width, height }
+      : { x: at.middle - width / 2, y: column.anchor - (isQuery ? height : 0), width, height };
   const image = images[patch.grid.image];
   const marks: Mark[] = [
     image
       ? {
-          ...pictureMark(cropOf(image, patch), place),
+          ...pictureMark(cropOf(image, patch), box),
           opacity: look.faded && !look.lit ? FADED : 1,
         }
-      : { kind: "rect", ...place, fill: palette.raised },
+      : { kind: "rect", ...box, fill: palette.raised },
   ];
-  if (look.lit) marks.push({ kind: "rect", ...place, stroke: palette.ink, strokeWidth: 1.4 });
+  if (look.lit) marks.push({ kind: "rect", ...box, stroke: palette.ink, strokeWidth: 1.4 });
   if (look.struck) {
-    const y = place.y + height / 2;
-    const x1 = place.x + width;
-    marks.push({ kind: "line", x0: place.x, y0: y, x1, y1: y, stroke: palette.ink });
+    const y = box.y + height / 2;
+    const x1 = box.x + width;
+    marks.push({ kind: "line", x0: box.x, y0: y, x1, y1: y, stroke: palette.ink });
   }
   return marks;
 }

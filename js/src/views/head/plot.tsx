@@ -36,7 +36,7 @@ interface Under {
 }
 
 /** Maximum number of heads in a hint. If there are more, the strongest are listed. */
-const MOST_ROWS = 8;
+const MAX_HINT_ROWS = 8;
 
 function hintRows(
   linePlot: LinePlot,
@@ -44,14 +44,14 @@ function hintRows(
   key: number,
   meant: number | null,
 ): Hint["rows"] {
-  const rows = linePlot.lines.series.map((series, place) => {
-    const weight = drawnValue(linePlot, place, query, key);
+  const rows = linePlot.lines.series.map((series, index) => {
+    const weight = drawnValue(linePlot, index, query, key);
     const text = `${series.name}  ${written(linePlot.quantity, weight, 3)}`;
-    return { color: valueColor(linePlot, place, weight), text, weight, meant: place === meant };
+    return { color: valueColor(linePlot, index, weight), text, weight, meant: index === meant };
   });
-  if (rows.length <= MOST_ROWS) return rows;
+  if (rows.length <= MAX_HINT_ROWS) return rows;
   rows.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
-  const shown = rows.slice(0, MOST_ROWS);
+  const shown = rows.slice(0, MAX_HINT_ROWS);
   const pointedAt = rows.find((row) => row.meant);
   if (pointedAt && !shown.includes(pointedAt)) shown.push(pointedAt);
   return shown;
@@ -105,7 +105,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
   const { state, root } = context;
-  const place = useComputed(() => {
+  const drawnId = useComputed(() => {
     const loaded = store.loaded.value;
     return store.current.value && loaded
       ? `head:${loaded.plan.stack.name}:${loaded.plan.layer}`
@@ -160,10 +160,10 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const moveCursor = (by: number): void => {
     const plan = store.loaded.peek()?.plan;
     if (!plan) return;
-    const here = store.cursor.peek();
-    const side = here?.side ?? "query";
+    const current = store.cursor.peek();
+    const side = current?.side ?? "query";
     const window = side === "query" ? plan.queryWindow : plan.keyWindow;
-    const from = here?.index ?? (by > 0 ? window[0] - 1 : window[1]);
+    const from = current?.index ?? (by > 0 ? window[0] - 1 : window[1]);
     const { length } = (side === "query" ? plan.queries : plan.keys).text;
     // A single step may leave the window, which then follows. Home and End stay inside.
     const [first, stop] = Math.abs(by) > 1 ? window : [0, length];
@@ -263,7 +263,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   return (
     <ScenePlot
       scene={store.scene}
-      place={place}
+      place={drawnId}
       onDrawn={context.setDrawn}
       kind="attention lines"
       label={store.caption.value?.sentence ?? "Loading"}

@@ -37,13 +37,13 @@ export function defaultWindow(count: number): Range {
 }
 
 /** Maximum number of tokens in a window. */
-const MOST_IN_SIGHT = 2000;
+const MAX_WINDOW = 2000;
 
 /** Clip a window to a list of `count` tokens. It has at least one token. */
 export function clipWindow(window: Range | null, count: number): Range {
   if (!window) return defaultWindow(count);
   const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
-  const asked = Math.min(Math.floor(window[1]), count, start + MOST_IN_SIGHT);
+  const asked = Math.min(Math.floor(window[1]), count, start + MAX_WINDOW);
   const stop = Math.max(start + 1, asked);
   return [start, Math.min(stop, count)];
 }
@@ -66,14 +66,14 @@ export interface Loaded {
 }
 
 /** Maximum number of weights per load if a page loads all heads in advance. */
-const SMALL = 1_000_000;
+const MAX_PRELOADED = 1_000_000;
 /** Maximum number of weights per load of complete rows. */
-const LARGE = 4_000_000;
+const MAX_COMPLETE = 4_000_000;
 /**
  * Maximum length of rows that are loaded completely. Pages round the smallest weights to 0, and in
  * longer rows these weights have a large sum.
  */
-const MOST_KEYS = 2048;
+const MAX_COMPLETE_KEYS = 2048;
 /** Multiple in which rows are loaded, so that a window can move without a request. */
 const ROWS_AT_ONCE = 64;
 
@@ -94,9 +94,9 @@ export function planOf(selection: Selection, state: PlanState): Plan {
   const { causal, key_tokens } = selection.stack;
   const numReached = causal && key_tokens === null ? rows[1] : numKeys;
   let columns: Range = [0, numReached];
-  const tooLong = numKeys > MOST_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
+  const tooLong = numKeys > MAX_COMPLETE_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
   // Complete rows show the weight outside the window, and the window can move without a request.
-  if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
+  if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > MAX_COMPLETE) {
     rows = queryWindow;
     columns = keyWindow;
   }
@@ -204,7 +204,7 @@ function weightsOf(plan: Plan, piece: WeightBlock): Weights {
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
   // A page loads all heads if they fit into one reply, so that choosing another head is instant.
-  const all = !source.transport.live && plan.allHeads.length * values <= SMALL;
+  const all = !source.transport.live && plan.allHeads.length * values <= MAX_PRELOADED;
   const heads = all ? plan.allHeads : plan.heads;
   const request = {
     stack: plan.stack.name,

@@ -65,8 +65,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   });
 
   // The request contains no pins, because they change only the highlight.
-  const wanted = computed(() => plan.value && partOf(plan.value));
-  const answered = record.answer(wanted, async (_, signal) => {
+  const requestedPart = computed(() => plan.value && partOf(plan.value));
+  const answered = record.answer(requestedPart, async (_, signal) => {
     const now = untracked(() => plan.value) as Plan;
     return load(source, now, signal);
   });
@@ -108,8 +108,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return computeLines(now.weights, options.value, shown.value);
   });
 
-  const own = computed(() => lines.value?.largest ?? 0);
-  const largest = context.scale?.largest(own) ?? own;
+  const ownLargest = computed(() => lines.value?.largest ?? 0);
+  const largest = context.scale?.largest(ownLargest) ?? ownLargest;
   /** Whether signed numbers determine the scale, unless several pictures share one scale. */
   const ownScale = ({ stack }: Plan): boolean => stack.signed === true && !context.scale;
 
@@ -154,7 +154,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const layout = computed(() => layoutOf(["query", "key"]));
 
   /** Plot without pins and pointer. */
-  const ground = computed<LinePlot | null>(() => {
+  const basePlot = computed<LinePlot | null>(() => {
     const now = loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
     return {
@@ -190,8 +190,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   const pinned = computed<LinePlot | null>(() => {
     return (
-      ground.value && {
-        ...ground.value,
+      basePlot.value && {
+        ...basePlot.value,
         ...pinsInSight.value,
         isFound: tokenMatcher(search.value),
       }
@@ -199,7 +199,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   });
 
   /** Return the plot for an export, without the pointer's highlights and the room for them. */
-  const still = (): LinePlot | null => {
+  const exportPlot = (): LinePlot | null => {
     const now = pinned.peek();
     if (!now) return null;
     const barSides: Side[] = [];
@@ -222,7 +222,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   );
 
   // Independent of the pointer, so that the lines are computed again only when they change.
-  const back = computed(() => (ground.value ? backMarks(ground.value) : []));
+  const back = computed(() => (basePlot.value ? backMarks(basePlot.value) : []));
 
   const scene = computed(() => {
     const now = linePlot.value;
@@ -230,19 +230,19 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   });
 
   const caption = computed<Caption | null>(() => {
-    const [now, wanted, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
-    if (!now || !wanted || !drawn) return null;
+    const [now, requested, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
+    if (!now || !requested || !drawn) return null;
     // The caption names the current pins even if new weights are still loading.
-    return captionOf({ ...drawn, ...pinsOf(wanted) }, now, follow(state), true);
+    return captionOf({ ...drawn, ...pinsOf(requested) }, now, follow(state), true);
   });
 
   /** Text for screen readers, which does not depend on the pointer. */
   const summary = computed(() => {
     const [now, drawn] = [pinned.value, loaded.value?.plan];
-    const asked = plan.value;
-    return now && drawn && asked
+    const requested = plan.value;
+    return now && drawn && requested
       ? summaryOf(
-          { ...drawn, ...pinsOf(asked) },
+          { ...drawn, ...pinsOf(requested) },
           { ...now, cursor: cursorInSight.value },
           options.value?.renormalize ?? false,
         )
@@ -261,8 +261,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     loaded,
     lines,
     listed,
-    still,
-    ground,
+    exportPlot: exportPlot,
+    basePlot: basePlot,
     linePlot,
     back,
     scene,
@@ -322,19 +322,19 @@ export function goBack(context: ViewContext<HeadState>, store: HeadStore): void 
 /** Create the image panel with a heat map per series of lines. */
 export function createHeadImage(context: ViewContext<HeadState>, store: HeadStore): ImagePanel {
   const series = computed(() => {
-    const [ground, plan] = [store.ground.value, store.plan.value];
+    const [ground, plan] = [store.basePlot.value, store.plan.value];
     const all = ground?.lines.series ?? [];
     if (!ground || !plan) return [];
     const { palette } = ground;
     return all.map(
-      (each, place) =>
+      (item, index) =>
         ({
-          name: each.name,
+          name: item.name,
           // Grey would be invisible over a grey image.
-          color: each.head === null ? palette.positive : seriesColor(ground, place),
-          textColor: each.head === null ? palette.ink : seriesTextColor(ground, place),
-          heads: each.head === null ? plan.heads : [each.head],
-          how: each.head === null && context.state.combine.value === "max" ? "max" : "mean",
+          color: item.head === null ? palette.positive : seriesColor(ground, index),
+          textColor: item.head === null ? palette.ink : seriesTextColor(ground, index),
+          heads: item.head === null ? plan.heads : [item.head],
+          how: item.head === null && context.state.combine.value === "max" ? "max" : "mean",
         }) as const,
     );
   });
@@ -342,8 +342,8 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     const { renormalize, leave_out, pair } = context.state;
     const plan = store.plan.value;
     if (plan?.stack.signed) return "";
-    const parted = leave_out.value.length > 0 || (plan && pairOf(plan, pair.value) !== "all");
-    return renormalize.value && parted
+    const excludesKeys = leave_out.value.length > 0 || (plan && pairOf(plan, pair.value) !== "all");
+    return renormalize.value && excludesKeys
       ? "Over the image are the model’s own weights, not renormalised."
       : "";
   });

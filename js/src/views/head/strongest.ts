@@ -9,9 +9,9 @@ import { same } from "../../ui/view/state";
 import { type HeadState, isTogether, isWindowed, leftOutOf, type Plan } from "./state";
 
 /** Number of requested keys per matrix. */
-const LISTED = 12;
+const KEYS_PER_MATRIX = 12;
 /** Maximum number of heads that have a list. */
-export const MOST_LISTS = 4;
+export const MAX_LISTS = 4;
 
 /** Return how the heads of a plan are combined. */
 function combineOf(plan: Plan, combine: HeadState["combine"]): StrongestRequest["combine"] {
@@ -37,13 +37,13 @@ export function strongestKeys(
 ): StrongKey[] | null {
   if (!strongest || query < strongest.rows[0] || query >= strongest.rows[1]) return null;
   const { k } = strongest;
-  const at = query - strongest.rows[0];
+  const row = query - strongest.rows[0];
   const all: StrongKey[] = [];
   for (const [series, { keys, weights, sums }] of strongest.matrices.entries()) {
-    const whole = (renormalize && sums[3 * at]) || 1;
-    for (let i = at * k; i < at * k + k; i++) {
+    const rowSum = (renormalize && sums[3 * row]) || 1;
+    for (let i = row * k; i < row * k + k; i++) {
       const key = keys[i] as number;
-      if (key >= 0) all.push({ series, key, value: (weights[i] as number) / whole });
+      if (key >= 0) all.push({ series, key, value: (weights[i] as number) / rowSum });
     }
   }
   return all.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
@@ -57,27 +57,27 @@ export function createStrongest(
   { source, state, record }: ViewContext<HeadState>,
   plan: ReadonlySignal<Plan | null>,
 ): ReadonlySignal<StrongestAnswer | null> {
-  const wanted = computed<StrongestRequest | null>(() => {
+  const listRequest = computed<StrongestRequest | null>(() => {
     const now = plan.value;
     if (!now || now.token === null || !isWindowed(now)) return null;
     const combine = combineOf(now, state.combine.value);
     return {
       stack: now.stack.name,
       layer: now.layer,
-      heads: combine === "separate" ? now.heads.slice(0, MOST_LISTS) : now.heads,
+      heads: combine === "separate" ? now.heads.slice(0, MAX_LISTS) : now.heads,
       rows: [now.token, now.token + 1],
-      k: LISTED,
+      k: KEYS_PER_MATRIX,
       combine,
       leave_out: [...leftOutOf(now, state.leave_out.value)],
       pair: pairOf(now, state.pair.value),
     };
   });
-  const found = record.answer(wanted, (request, ended) => {
+  const reply = record.answer(listRequest, (request, ended) => {
     const numKeys = plan.peek()?.keys.text.length ?? 0;
     return requestStrongest(source, request, numKeys, ended);
   });
   return computed(() => {
-    const now = found.value;
-    return now && same(now.question, wanted.value) ? now.answer : null;
+    const now = reply.value;
+    return now && same(now.question, listRequest.value) ? now.answer : null;
   });
 }

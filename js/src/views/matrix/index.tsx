@@ -49,7 +49,7 @@ function exactness(grid: Grid | undefined): number | null {
 }
 
 /** Return the drawn heat map. Throw if nothing is drawn yet. */
-function drawn(store: HeatMapStore): HeatMap {
+function drawnHeatMap(store: HeatMapStore): HeatMap {
   const heatMap = store.forExport();
   if (!heatMap) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   return heatMap;
@@ -61,7 +61,7 @@ interface MatrixProps {
   sentence?: typeof sentence;
 }
 
-export function MatrixView({ context, sentence: said = sentence }: MatrixProps) {
+export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixProps) {
   const { record } = context;
   const inner = useMemo(() => sharingRoom(context), []);
   const store = useMemo(() => createHeatMapStore(inner), []);
@@ -70,14 +70,14 @@ export function MatrixView({ context, sentence: said = sentence }: MatrixProps) 
   const entries = useExports(context, {
     name: "matrix-view",
     figure: () => {
-      const heatMap = drawn(store);
+      const heatMap = drawnHeatMap(store);
       const { viewport } = heatMap.layout;
       const captionInput = store.captionInput.peek();
       if (!captionInput) throw new Error("Nothing is drawn yet, so there is nothing to export.");
       const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(viewport, exactness(heatMap.grid)),
-        sentence: said(captionInput),
+        sentence: sentenceOf(captionInput),
         coverage: coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: false }),
       };
       const beside = inner.image?.beside.peek() ?? false;
@@ -91,7 +91,7 @@ export function MatrixView({ context, sentence: said = sentence }: MatrixProps) 
         title: `${captions.title}, ${captions.sentence} ${panel.caption.peek()}`.trim(),
       };
     },
-    csv: () => cellsCsv(drawn(store)),
+    csv: () => cellsCsv(drawnHeatMap(store)),
     csvLabel: "Cells in sight, CSV",
   });
   const viewport = store.viewport.value;
@@ -109,7 +109,7 @@ export function MatrixView({ context, sentence: said = sentence }: MatrixProps) 
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
       footer={
         <>
-          <MatrixFooter store={store} said={said} />
+          <MatrixFooter store={store} sentenceOf={sentenceOf} />
           {!context.embedded && <PinnedEdge context={context} />}
         </>
       }
@@ -123,13 +123,13 @@ export function MatrixView({ context, sentence: said = sentence }: MatrixProps) 
 }
 
 /** Captions and colour scale. */
-function MatrixFooter({ store, said }: { store: HeatMapStore; said: typeof sentence }) {
+function MatrixFooter({ store, sentenceOf }: { store: HeatMapStore; sentenceOf: typeof sentence }) {
   const captionInput = store.captionInput.value;
   const heatMap = store.base.value;
   if (!captionInput || !heatMap) return null;
   const text = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
   return (
-    <Footer class="av-matrix-footer" sentence={said(captionInput)} coverage={text}>
+    <Footer class="av-matrix-footer" sentence={sentenceOf(captionInput)} coverage={text}>
       {heatMap.effects && (
         <EffectLegend scale={heatMap.effects} palette={heatMap.palette} where="beside keys" />
       )}

@@ -39,7 +39,7 @@ import {
 import type { Selection } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
 import { covered, type HeadMap, type Part, queriesOf, type Sample, strongest } from "./maps";
-import { FAINTEST_LINE, mostLines } from "./marks";
+import { MIN_LINE_OPACITY, maxLinesFor } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
@@ -142,7 +142,7 @@ export function hintOf(
   const selection = store.selection.peek();
   if (!selection) return null;
   const map = store.map(cell);
-  const scored = grid.rows.flat().find((each) => each && isSameHead(each, cell)) ?? {
+  const scored = grid.rows.flat().find((item) => item && isSameHead(item, cell)) ?? {
     ...cell,
     score: null,
   };
@@ -196,8 +196,8 @@ export function inSightInWords(
   }
   const layers = grid.rows.map((row) => row.find((cell) => cell !== null)?.layer ?? 0);
   const parts = [partInWords("head", grid.columns, columns), partInWords("layer", layers, rows)];
-  const said = parts.filter((part) => part !== "").join(", ");
-  return said === "" ? "" : `In sight: ${said}.`;
+  const text = parts.filter((part) => part !== "").join(", ");
+  return text === "" ? "" : `In sight: ${text}.`;
 }
 
 /** Return "heads 0 to 6 of 12", or "heads 1 to 9 (3 of 6)" if the numbers have gaps. */
@@ -243,9 +243,9 @@ export function thumbnailsInWords(
       : `More ink, more ${quantity.name} (square root)`;
     return `${pooled} ${ink}; queries downwards, keys to the right.`;
   }
-  const least = written({ ...quantity, signed: false }, FAINTEST_LINE * map.maximum);
+  const least = written({ ...quantity, signed: false }, MIN_LINE_OPACITY * map.maximum);
   const sizes = quantity.signed ? ` in size, dashed where ${less}, not where ${more}` : "";
-  const drawn = `Up to ${mostLines(cell)} strongest ${pluralOf(quantity)} per head, at least ${least}${sizes}`;
+  const drawn = `Up to ${maxLinesFor(cell)} strongest ${pluralOf(quantity)} per head, at least ${least}${sizes}`;
   const sides = "queries on the left, keys on the right";
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
@@ -261,8 +261,8 @@ export function sentenceOf(
   if (grid.rows.length === 0)
     return grid.offered === 0 ? "No head of this stack is included." : "No head has this score.";
   if (!opened) {
-    const some = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are included` : "";
-    const what = `${layersInWords(selection.stack)}${some}`;
+    const suffix = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are included` : "";
+    const what = `${layersInWords(selection.stack)}${suffix}`;
     const predicting =
       selection.token === null ? "" : predictingInWords(selection, selection.token).slice(0, -1);
     const row =

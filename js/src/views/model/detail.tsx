@@ -67,8 +67,8 @@ function detailContext(
     // A copy, so that the record of the model view does not change.
     record: { ...record, selection: computed(() => onlyFirst(record.selection.value)) },
     width: store.detailWidth,
-    setDrawn: (place) => {
-      drawn.value = place === null ? null : self;
+    setDrawn: (id) => {
+      drawn.value = id === null ? null : self;
     },
   });
 }

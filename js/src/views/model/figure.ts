@@ -41,7 +41,7 @@ import {
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../../ui/text/captions";
 import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
-import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout, LEAST_NAMED, ROLE_LETTER } from "./layout";
+import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
 import {
   covered,
   type HeadMap,
@@ -104,7 +104,7 @@ function labels(parts: FigureParts): Mark[] {
   const { grid, layout, palette } = parts;
   const marks: Mark[] = [];
   const letter = ({ name }: HeadRole, x: number, y: number): Mark[] => {
-    const sign = parts.roleSigns?.find((each) => each.name === name);
+    const sign = parts.roleSigns?.find((item) => item.name === name);
     return sign ? roleMarks(sign, [x, y], ROLE_LETTER) : [];
   };
   if (grid.columns && layout.across < 50)
@@ -128,9 +128,9 @@ function labels(parts: FigureParts): Mark[] {
         const x = layout.left + column * layout.across;
         const below = y + layout.cell + layout.bars + 9;
         marks.push(
-          ...letter(role, x + (layout.cell < LEAST_NAMED ? layout.cell : ROLE_LETTER) / 2, below),
+          ...letter(role, x + (layout.cell < MIN_NAMED ? layout.cell : ROLE_LETTER) / 2, below),
         );
-        if (layout.cell < LEAST_NAMED) return;
+        if (layout.cell < MIN_NAMED) return;
         const name = fittedName(role.name, layout.cell - ROLE_LETTER - 3);
         marks.push(textMark(name, x + ROLE_LETTER + 3, below, palette.muted, 9.5));
       });
@@ -340,18 +340,18 @@ export async function headsCsv(
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
   const nameFor = (cell: ScoredHead) => nameOf(grid, effects, selection, cell);
-  const found: (Strongest | null)[] = new Array(cells.length).fill(null);
+  const results: (Strongest | null)[] = new Array(cells.length).fill(null);
   let next = 0;
   const work = async (): Promise<void> => {
     while (next < cells.length) {
       const at = next++;
       const cell = cells[at] as HeadIndex;
-      found[at] = await findStrongest(source, selection, part, cell, map(cell));
+      results[at] = await findStrongest(source, selection, part, cell, map(cell));
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
   const rows = cells.map((cell, at) => {
-    const best = found[at] ?? null;
+    const best = results[at] ?? null;
     return [
       ...nameFor(cell),
       best ? roundedTo(best.weight, best.error) : 0,

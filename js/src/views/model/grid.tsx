@@ -10,7 +10,7 @@ import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { type HeadRole, RoleLetter } from "../../ui/head-grid/head-roles";
 import type { ViewContext } from "../../ui/view/define-view";
 import { captionLines, headLabel, hintOf, orderName } from "./captions";
-import { type Layout, LEAST_NAMED } from "./layout";
+import { type Layout, MIN_NAMED } from "./layout";
 import { paintRow } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
@@ -128,8 +128,8 @@ function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout
 
 /** Letter of a head's role. */
 function RoleOf({ store, role }: { store: ModelStore; role: HeadRole }) {
-  const found = store.roleSigns.value.find(({ name }) => name === role.name);
-  return found ? <RoleLetter {...found} /> : null;
+  const sign = store.roleSigns.value.find(({ name }) => name === role.name);
+  return sign ? <RoleLetter {...sign} /> : null;
 }
 
 /** Role of a head over a corpus, below its thumbnail. Screen readers get it from the label. */
@@ -143,7 +143,7 @@ function Role(props: { store: ModelStore; cell: ScoredHead; x: number; layout: L
         aria-hidden="true"
         style={`left:${x}px;top:${layout.cell + 3 + layout.bars}px;width:${layout.cell}px`}
       >
-        <RoleOf store={store} role={role} /> {layout.cell >= LEAST_NAMED && role.name}
+        <RoleOf store={store} role={role} /> {layout.cell >= MIN_NAMED && role.name}
       </div>
     )
   );

@@ -73,7 +73,7 @@ const SIZES: readonly (readonly [CellSize, string])[] = [
 ];
 
 /** Maximum number of values in the maps of a figure. A larger grid has maps of lower resolution. */
-const MOST_VALUES = 4_000_000;
+const MAX_VALUES = 4_000_000;
 
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const { state, record, source } = context;
@@ -212,24 +212,24 @@ function useDetailInSight(
   useEffect(
     () =>
       effect(() => {
-        const [wanted, opened] = [store.toShow.value, store.opened.value];
-        if (!wanted || !opened || !drawn.value || !section.current) return;
+        const [target, opened] = [store.toShow.value, store.opened.value];
+        if (!target || !opened || !drawn.value || !section.current) return;
         store.toShow.value = null;
         // Beside the grid a part is enough, because scrolling moves the cell away from the pointer.
-        if (isSameHead(wanted, opened))
-          bringIntoSight(section.current, store.beside.peek() ? 0.6 : 1);
+        if (isSameHead(target, opened))
+          ensureVisible(section.current, store.beside.peek() ? 0.6 : 1);
       }),
     [],
   );
 }
 
 /** Scroll an element into view unless at least a share of `least` is visible. */
-function bringIntoSight(element: HTMLElement, least: number): void {
+function ensureVisible(element: HTMLElement, minShare: number): void {
   // An observer respects everything that clips the element, such as a notebook panel or a frame.
   const observer = new IntersectionObserver(([entry]) => {
     observer.disconnect();
-    const most = Math.min(element.offsetHeight, globalThis.innerHeight);
-    if ((entry?.intersectionRect.height ?? 0) >= least * most - 1) return;
+    const visibleHeight = Math.min(element.offsetHeight, globalThis.innerHeight);
+    if ((entry?.intersectionRect.height ?? 0) >= minShare * visibleHeight - 1) return;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     element.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
   });
@@ -256,7 +256,7 @@ async function loadWhole(
 ) {
   const { grid, selection } = shown(store);
   const set = store.mapSet.peek();
-  const size = grid.shown * set.size ** 2 > MOST_VALUES ? 32 : set.size;
+  const size = grid.shown * set.size ** 2 > MAX_VALUES ? 32 : set.size;
   try {
     return await loadAll(context.source, grid, { ...set, size }, selection.stack, (done) => {
       busy.value = `Loading ${done} of ${grid.shown} heads …`;
@@ -301,7 +301,7 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
 
 /** Return the first map of a figure. All maps are pooled in the same way. */
 function firstMap(grid: HeadGrid, map: (cell: HeadIndex) => HeadMap | undefined): HeadMap | null {
-  const cell = grid.rows.flat().find((each) => each !== null);
+  const cell = grid.rows.flat().find((item) => item !== null);
   return (cell && map(cell)) ?? null;
 }
 
@@ -327,8 +327,8 @@ function coverageOf(
   // In a live view, the line below all captions states this.
   const changed = selection && drawn !== undefined ? changedInWords(selection.stack) : "";
   const roles = selection ? rolesInWords(context.record.roles.value, selection.stack) : "";
-  const given = order.value === BY_PIN || String(grid.score) in scores.value;
-  const estimatedFrom = given ? null : (selection?.stack.sampled ?? null);
+  const hasOwnScores = order.value === BY_PIN || String(grid.score) in scores.value;
+  const estimatedFrom = hasOwnScores ? null : (selection?.stack.sampled ?? null);
   return [
     orderInWords(grid, min_score.value, effects, estimatedFrom, store.byRole.value),
     bars,

@@ -13,12 +13,12 @@ export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
 /** Minimum side of thumbnails that shrink until all heads of a layer are visible. */
-const LEAST_CELL = 12;
+const MIN_CELL = 12;
 /** Side of thumbnails that scroll, and their minimum side in a low box. */
 const SCROLLED_CELL = 24;
 /** Minimum side in a printed figure, which has a head number above each column. */
-const LEAST_PRINTED = 13;
-const MOST_CELL = 96;
+const MIN_PRINTED_CELL = 13;
+const MAX_CELL = 96;
 /** Width of "layer 31", width of "L31" in views narrower than `SHORT_LABELS`, height of "head 0". */
 const LABEL_WIDTH = 64;
 const SHORT_LABEL_WIDTH = 40;
@@ -50,7 +50,7 @@ export type Layout = Cells & GridLayout;
 export const ROLE_LETTER = 11;
 const ROLE_HEIGHT = 14;
 /** Minimum width of a thumbnail with the name of the role beside the letter. */
-export const LEAST_NAMED = 64;
+export const MIN_NAMED = 64;
 
 /** Gap between a thumbnail and its bar, and the height of the bar. */
 export const BAR_GAP = 3;
@@ -67,8 +67,8 @@ function fitting(room: number, count: number, least: number, otherwise = least):
   const pitch = Math.floor(room / Math.max(1, count));
   // The gap depends on the side. The sides are in descending order, and the first that fits wins.
   const sides = GAPS.map((gap) => pitch - gap);
-  const side = sides.find((each) => each + gapOf(each) <= pitch) ?? 0;
-  return side < least ? otherwise : Math.min(MOST_CELL, side);
+  const side = sides.find((item) => item + gapOf(item) <= pitch) ?? 0;
+  return side < least ? otherwise : Math.min(MAX_CELL, side);
 }
 
 /** Return a multiple of the number of cells, unless it is much smaller than `side`. */
@@ -87,13 +87,13 @@ function galleryPitch(cell: number): number {
   return Math.max(cell, CAPTION_WIDTH) + gapOf(cell);
 }
 
-/** Lay out a grid of thumbnails in a scroll box of at most `mostHeight`. */
+/** Lay out a grid of thumbnails in a scroll box of at most `maxHeight`. */
 export function layOut(options: {
   columns: number;
   rows: number;
   gallery: boolean;
   width: number;
-  mostHeight: number;
+  maxHeight: number;
   size: CellSize;
   /** Number of queries or of keys, the larger of the two. */
   longest: number;
@@ -105,7 +105,7 @@ export function layOut(options: {
   roles?: boolean;
 }): Layout {
   const { columns, rows, gallery, width, size, longest, printed } = options;
-  const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
+  const heightLimit = printed ? Number.POSITIVE_INFINITY : options.maxHeight;
   const narrow = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
   const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
@@ -113,11 +113,11 @@ export function layOut(options: {
   const roles = options.roles && !gallery ? ROLE_HEIGHT : 0;
   const at = (room: number): Cells => {
     const byWidth = printed
-      ? fitting(room - left, columns, LEAST_PRINTED)
-      : fitting(room - left, columns, LEAST_CELL, SCROLLED_CELL);
+      ? fitting(room - left, columns, MIN_PRINTED_CELL)
+      : fitting(room - left, columns, MIN_CELL, SCROLLED_CELL);
     const byHeight = printed
-      ? MOST_CELL
-      : fitting(mostHeight - top - rows * (bars + roles), rows, SCROLLED_CELL);
+      ? MAX_CELL
+      : fitting(heightLimit - top - rows * (bars + roles), rows, SCROLLED_CELL);
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
     // In print, cells do not end at whole pixels anyway.
@@ -140,16 +140,16 @@ export function layOut(options: {
       ...whole,
     };
   };
-  return inScrollBox(at, width, mostHeight);
+  return inScrollBox(at, width, heightLimit);
 }
 
 /** Gap between the grid and the detail beside it. */
 export const BETWEEN = 24;
-const MOST_DETAIL = 640;
+const MAX_DETAIL = 640;
 
 /** Return the width of the detail beside the grid, which gets the remaining width. */
 export function detailWidth(room: number): number {
-  return Math.min(MOST_DETAIL, Math.floor(0.45 * (room - BETWEEN)));
+  return Math.min(MAX_DETAIL, Math.floor(0.45 * (room - BETWEEN)));
 }
 
 /** Group cells by layer, as requests require it. */

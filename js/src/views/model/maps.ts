@@ -37,7 +37,7 @@ export interface MapSet {
 }
 
 /** Requested maps. */
-export interface Wanted extends MapSet {
+export interface MapsRequest extends MapSet {
   /** Heads by layer. */
   layers: [number, number[]][];
 }
@@ -50,9 +50,9 @@ export interface Sample extends Omit<HeadMap, "values" | "largest"> {
   stack: string;
 }
 
-interface Asked {
+interface PendingRequest {
   keys: Set<string>;
-  answered: Promise<void>;
+  done: Promise<void>;
   controller: AbortController;
 }
 
@@ -75,7 +75,7 @@ export class HeadMaps {
   readonly sample: Signal<Sample | null> = signal(null);
   readonly #source: Source;
   readonly #cache = new Recent<HeadMap>(CACHE_BYTES);
-  readonly #asked = new Set<Asked>();
+  readonly #pending = new Set<PendingRequest>();
   readonly #stackOf: (name: string) => StackDescription | undefined;
 
   constructor(source: Source, stackOf: (name: string) => StackDescription | undefined) {
@@ -88,80 +88,80 @@ export class HeadMaps {
     const exact = this.#cache.get(keyOf(set, layer, head));
     if (exact) return exact;
     for (const size of SIZES) {
-      const found = this.#cache.get(keyOf({ ...set, size }, layer, head));
-      if (found) return found;
+      const map = this.#cache.get(keyOf({ ...set, size }, layer, head));
+      if (map) return map;
     }
     return undefined;
   }
 
   /** Whether a map of a head with at least the requested resolution is cached. */
-  #isThere(set: MapSet, layer: number, head: number): boolean {
+  #isCached(set: MapSet, layer: number, head: number): boolean {
     const sizes = [set.size, ...SIZES.filter((size) => size > set.size)];
     return sizes.some((size) => this.#cache.get(keyOf({ ...set, size }, layer, head)));
   }
 
   /** Request missing maps, and cancel requests whose maps are no longer required. */
-  async load(wanted: Wanted): Promise<void> {
+  async load(request: MapsRequest): Promise<void> {
     const needed = new Set<string>();
-    for (const [layer, heads] of wanted.layers)
-      for (const head of heads) needed.add(keyOf(wanted, layer, head));
-    for (const asked of this.#asked)
-      if (![...asked.keys].some((key) => needed.has(key))) asked.controller.abort();
-    const coming = [...this.#asked].filter((asked) => !asked.controller.signal.aborted);
-    const onTheWay = new Set(coming.flatMap((asked) => [...asked.keys]));
-    for (const [layer, heads] of wanted.layers) {
+    for (const [layer, heads] of request.layers)
+      for (const head of heads) needed.add(keyOf(request, layer, head));
+    for (const pending of this.#pending)
+      if (![...pending.keys].some((key) => needed.has(key))) pending.controller.abort();
+    const running = [...this.#pending].filter((pending) => !pending.controller.signal.aborted);
+    const pendingKeys = new Set(running.flatMap((pending) => [...pending.keys]));
+    for (const [layer, heads] of request.layers) {
       const missing = heads.filter((head) => {
-        const key = keyOf(wanted, layer, head);
-        return !onTheWay.has(key) && !this.#isThere(wanted, layer, head);
+        const key = keyOf(request, layer, head);
+        return !pendingKeys.has(key) && !this.#isCached(request, layer, head);
       });
-      const atOnce = this.#atOnce(wanted);
-      for (let from = 0; from < missing.length; from += atOnce)
-        coming.push(this.#ask(wanted, layer, missing.slice(from, from + atOnce)));
+      const batchSize = this.#headsPerRequest(request);
+      for (let from = 0; from < missing.length; from += batchSize)
+        running.push(this.#send(request, layer, missing.slice(from, from + batchSize)));
     }
-    await Promise.all(coming.map((asked) => asked.answered));
+    await Promise.all(running.map((pending) => pending.done));
   }
 
-  #atOnce({ stack, size, part }: Wanted): number {
-    const found = this.#stackOf(stack);
-    if (!found) return 1;
-    const queries = found.query_tokens.text.length;
-    const keys = (found.key_tokens ?? found.query_tokens).text.length;
+  #headsPerRequest({ stack, size, part }: MapsRequest): number {
+    const description = this.#stackOf(stack);
+    if (!description) return 1;
+    const queries = description.query_tokens.text.length;
+    const keys = (description.key_tokens ?? description.query_tokens).text.length;
     const { rows, columns } = part ?? { rows: [0, queries] as Range, columns: [0, keys] as Range };
     const count = rows[1] - rows[0];
-    const taken = found.sampled === undefined ? count : Math.min(count, size);
-    const weights = taken * (columns[1] - columns[0]);
-    const most = Math.min(MAX_REPLY_BYTES / size ** 2, WEIGHTS_AT_ONCE / weights);
-    return Math.max(1, Math.floor(most));
+    const numRows = description.sampled === undefined ? count : Math.min(count, size);
+    const weights = numRows * (columns[1] - columns[0]);
+    const maxHeads = Math.min(MAX_REPLY_BYTES / size ** 2, WEIGHTS_AT_ONCE / weights);
+    return Math.max(1, Math.floor(maxHeads));
   }
 
-  #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
+  #send(mapsRequest: MapsRequest, layer: number, heads: number[]): PendingRequest {
     const controller = new AbortController();
-    const answered = this.#askMaps(wanted, layer, heads, controller.signal)
+    const done = this.#fetch(mapsRequest, layer, heads, controller.signal)
       .then(() => {
         this.arrivals.value += 1;
       })
-      .finally(() => this.#asked.delete(asked));
-    const asked: Asked = {
-      keys: new Set(heads.map((head) => keyOf(wanted, layer, head))),
-      answered,
+      .finally(() => this.#pending.delete(pending));
+    const pending: PendingRequest = {
+      keys: new Set(heads.map((head) => keyOf(mapsRequest, layer, head))),
+      done,
       controller,
     };
-    this.#asked.add(asked);
-    return asked;
+    this.#pending.add(pending);
+    return pending;
   }
 
-  async #askMaps(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
-    const { stack, size, part } = wanted;
-    const found = this.#stackOf(stack);
+  async #fetch(mapsRequest: MapsRequest, layer: number, heads: number[], ended: AbortSignal) {
+    const { stack, size, part } = mapsRequest;
+    const description = this.#stackOf(stack);
     // A request for all heads of a layer has no list.
-    const every = found && heads.length === headsOf(found, layer).length;
-    const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
+    const isAll = description && heads.length === headsOf(description, layer).length;
+    const request = { stack, layer, size, ...(isAll ? {} : { heads }), ...part };
     const { matrices, largest, ...piece } = await this.#source.maps(request, ended);
     const { rows, columns, maximum, error, sampled } = piece;
     heads.forEach((head, i) => {
       const values = matrices[i] as Float32Array;
       const map = { values, rows, columns, maximum, error, largest: largest?.[i], sampled };
-      this.#cache.set(keyOf(wanted, layer, head), map, values.byteLength);
+      this.#cache.set(keyOf(mapsRequest, layer, head), map, values.byteLength);
     });
     const sample = { stack, rows, columns, maximum, error, sampled };
     if (!same(this.sample.peek(), sample)) this.sample.value = sample;
@@ -169,7 +169,7 @@ export class HeadMaps {
 
   /** Cancel all requests. */
   end(): void {
-    for (const asked of this.#asked) asked.controller.abort();
+    for (const pending of this.#pending) pending.controller.abort();
   }
 }
 

@@ -112,17 +112,17 @@ export function rowMark(square: Square, row: [number, number], palette: Palette)
 }
 
 /** Smallest opacity of a visible line on a thumbnail. */
-export const FAINTEST_LINE = 0.03;
+export const MIN_LINE_OPACITY = 0.03;
 
 /** Return the maximum number of lines on a thumbnail. */
-export function mostLines(cell: number): number {
+export function maxLinesFor(cell: number): number {
   return Math.round(cell < 40 ? cell : Math.min(160, 2 * cell));
 }
 
 /** Return the indices of up to `most` strongest cells of a map, strongest first. */
 export function strongestCells(map: HeadMap, most: number): number[] {
   const cells: number[] = [];
-  const least = FAINTEST_LINE * map.maximum;
+  const least = MIN_LINE_OPACITY * map.maximum;
   for (let i = 0; i < map.values.length; i++)
     if (map.values[i] && Math.abs(map.values[i] as number) >= least) cells.push(i);
   const sizeOf = (cell: number): number => Math.abs(map.values[cell] as number);
@@ -150,7 +150,7 @@ function linesOf(
     const inner = side - 2 * edge;
     // Lines are narrower than the distance of two tokens, so that they stay separate.
     width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(map.rows, map.columns)));
-    for (const cell of strongestCells(map, mostLines(side))) {
+    for (const cell of strongestCells(map, maxLinesFor(side))) {
       const value = map.values[cell] as number;
       if (sign !== null && Math.sign(value) !== sign) continue;
       const row = Math.floor(cell / map.columns);
@@ -197,16 +197,16 @@ export function paintRow(
   const { layout, thumbnails, palette, outlinedRow, scale } = look;
   const { cell, across } = layout;
   const ink = look.signed ? palette : palette.neutral;
-  const there: [HeadMap, number][] = [];
+  const loaded: [HeadMap, number][] = [];
   maps.forEach((map, i) => {
-    if (map) there.push([map, i * across]);
+    if (map) loaded.push([map, i * across]);
   });
   if (thumbnails === "lines") {
-    const squares = there.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
+    const squares = loaded.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
     paintMarks(context, lineMarks(squares, ink));
   } else {
-    paintHeatMaps(context, there, cell * scale, scale, ink);
-    const squares = there.map(([, x]): Square => ({ x, y: 0, side: cell }));
+    paintHeatMaps(context, loaded, cell * scale, scale, ink);
+    const squares = loaded.map(([, x]): Square => ({ x, y: 0, side: cell }));
     if (outlinedRow)
       paintMarks(
         context,
@@ -223,12 +223,12 @@ export function paintRow(
 function paintHeatMaps(
   context: CanvasRenderingContext2D,
   maps: [HeadMap, number][],
-  wanted: number,
+  pixelsPerSide: number,
   scale: number,
   ink: Ink,
 ): void {
   const { canvas } = context;
-  const side = Math.min(canvas.height, Math.round(wanted));
+  const side = Math.min(canvas.height, Math.round(pixelsPerSide));
   const image = new ImageData(canvas.width, canvas.height);
   for (const [map, x] of maps) {
     const left = Math.min(canvas.width - side, Math.round(x * scale));

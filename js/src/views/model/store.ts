@@ -38,8 +38,8 @@ const SAMPLED_SIZE = 32;
 /** Minimum width of a view with the detail beside the grid. */
 const BESIDE = 740;
 /** Limits of the height of the grid, which is a share of the browser window. */
-const MOST_HEIGHT = 640;
-const LEAST_HEIGHT = 240;
+const MAX_HEIGHT = 640;
+const MIN_HEIGHT = 240;
 
 /** Return the maximum height of the grid in a dashboard. A wide grid is above the other panes. */
 function embeddedHeight(width: number): number {
@@ -66,12 +66,13 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
   const detailWidth = computed(() => (beside.value ? detailWidthFor(inner.value) : inner.value));
   // The cells keep their size if only a scroll bar appears, because the detail lengthens the page.
-  let held = 0;
+  let lastWidth = 0;
   const cellsWidth = computed(() => {
     const now = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
-    const bar = showsDetail.value && held > 0 && Math.abs(now - held) <= SCROLLBAR + 2;
-    if (!bar) held = now;
-    return held;
+    const isScrollBar =
+      showsDetail.value && lastWidth > 0 && Math.abs(now - lastWidth) <= SCROLLBAR + 2;
+    if (!isScrollBar) lastWidth = now;
+    return lastWidth;
   });
 
   const ranked = computed(() => {
@@ -105,13 +106,13 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
-  const layoutOf = (now: HeadGrid, width: number, mostHeight: number): Layout => {
+  const layoutOf = (now: HeadGrid, width: number, maxHeight: number): Layout => {
     return layOut({
       columns: now.columns?.length ?? cellsInRow(width, size.value),
       rows: now.rows.length,
       gallery: now.columns === null,
       width,
-      mostHeight,
+      maxHeight,
       size: size.value,
       longest: longest.value,
       bars: record.headEffects.value !== null,
@@ -121,10 +122,10 @@ export function createModelStore(context: ViewContext<ModelState>) {
   };
   const layout = computed(() => {
     const window = globalThis.innerHeight || 800;
-    const mostHeight = context.embedded
+    const maxHeight = context.embedded
       ? embeddedHeight(inner.value)
-      : Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8)));
-    return grid.value && layoutOf(grid.value, cellsWidth.value, mostHeight);
+      : Math.max(MIN_HEIGHT, Math.min(MAX_HEIGHT, Math.floor(window * 0.8)));
+    return grid.value && layoutOf(grid.value, cellsWidth.value, maxHeight);
   });
 
   const heads = createHeadGrid({
@@ -152,16 +153,16 @@ export function createModelStore(context: ViewContext<ModelState>) {
     if (!stack.value || name === "number" || record.scores.value) return false;
     if (record.byRole.value) return true;
     if (name === BY_PIN) return record.selection.value?.token !== null;
-    const given = state.scores.value[name]?.[baseName(stack.value)];
-    return given !== undefined || stack.value.patterns.includes(name);
+    const stackScores = state.scores.value[name]?.[baseName(stack.value)];
+    return stackScores !== undefined || stack.value.patterns.includes(name);
   });
 
   const maps = new HeadMaps(source, (name) =>
-    record.description.peek()?.stacks.find((each) => each.name === name),
+    record.description.peek()?.stacks.find((item) => item.name === name),
   );
   context.ended.addEventListener("abort", () => maps.end());
 
-  const wanted = computed(() => {
+  const mapsRequest = computed(() => {
     const now = grid.value;
     const sight = heads.sight.value;
     if (!now || !sight) return null;
@@ -171,7 +172,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
       for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
     return { ...mapSet.value, layers: byLayer(cells) };
   });
-  record.answer(wanted, (each) => maps.load(each));
+  record.answer(mapsRequest, (request) => maps.load(request));
   const toShow = signal<HeadIndex | null>(null);
   const moveTo = ({ layer, head }: HeadIndex): void => {
     heads.cursor.value = { layer, head };

@@ -19,7 +19,7 @@ import { headOf, tokenOf } from "./state";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table";
 
 /** Number of dimensions that the sentence names. */
-const MOST_NAMED = 3;
+const MAX_NAMED = 3;
 
 /** Return a number with its sign and two decimals. Large numbers have fewer, small ones more. */
 export function signed(value: number): string {
@@ -90,12 +90,12 @@ function logitInWords(row: Row, vectors: Vectors): string {
 }
 
 /** Return the dimensions of a row with the largest shares, and the sum of these shares. */
-function largestDimensions(row: Row, most = MOST_NAMED): { named: number[]; share: number } {
+function largestDimensions(row: Row, most = MAX_NAMED): { named: number[]; share: number } {
   const shares = sharesOf(row.cells);
   const named = Array.from(shares, (_, dimension) => dimension)
     .sort((a, b) => (shares[b] as number) - (shares[a] as number) || a - b)
     .slice(0, most);
-  return { named, share: named.reduce((sum, each) => sum + (shares[each] as number), 0) };
+  return { named, share: named.reduce((sum, item) => sum + (shares[item] as number), 0) };
 }
 
 /** Return the first sentence: the weight of the highlighted key and the largest dimensions. */
@@ -216,7 +216,7 @@ export function cellInWords(table: Table, row: Row, dimension: number): string {
 /** Return "other 192 dimensions: together +0.41, 20% of |cells|". */
 export function othersInWords(row: Row, others: readonly number[]): string {
   const shares = sharesOf(row.cells);
-  const share = others.reduce((sum, each) => sum + (shares[each] as number), 0);
+  const share = others.reduce((sum, item) => sum + (shares[item] as number), 0);
   return `other ${others.length} dimensions: together ${signed(sumOf(row.cells, others))}, ${formatShare(share)} of |cells|`;
 }
 

@@ -12,7 +12,7 @@ import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
 import { type NeuronState, tokenOf } from "./state";
-import { MOST_KEYS, type NeuronStore } from "./store";
+import { MAX_KEYS, type NeuronStore } from "./store";
 
 interface ControlProps {
   context: ViewContext<NeuronState>;
@@ -20,8 +20,8 @@ interface ControlProps {
 }
 
 /** Maximum number of query buttons. Two more buttons lead to earlier and later queries. */
-const MOST_TOKENS = 64;
-const MOST_TOKENS_NARROW = 32;
+const MAX_TOKENS = 64;
+const MAX_TOKENS_NARROW = 32;
 
 /** Buttons of the queries, one of which is pressed. */
 function Queries({
@@ -34,16 +34,16 @@ function Queries({
   const { text, special } = selection.queries;
   const pair = pairOf(selection, context.state.pair.value);
   const token = tokenOf(selection, pair);
-  const [least, end] = pairRange(selection.queries, pair, "query");
+  const [first, end] = pairRange(selection.queries, pair, "query");
   const strip = useRef<HTMLDivElement>(null);
   // First query after paging. It applies to one chosen query, so that a new choice is visible.
-  const looked = useSignal<{ token: number; start: number } | null>(null);
-  const most = context.width.value < 640 ? MOST_TOKENS_NARROW : MOST_TOKENS;
-  const wanted = looked.value?.token === token ? looked.value.start : token - most / 2;
-  const start = Math.max(least, Math.min(wanted, end - most));
-  const stop = Math.min(end, start + most);
+  const paged = useSignal<{ token: number; start: number } | null>(null);
+  const numShown = context.width.value < 640 ? MAX_TOKENS_NARROW : MAX_TOKENS;
+  const requestedStart = paged.value?.token === token ? paged.value.start : token - numShown / 2;
+  const start = Math.max(first, Math.min(requestedStart, end - numShown));
+  const stop = Math.min(end, start + numShown);
   const choose = (next: number, focus: boolean): void => {
-    assign(context.state, { token: Math.max(least, Math.min(end - 1, next)) });
+    assign(context.state, { token: Math.max(first, Math.min(end - 1, next)) });
     if (!focus) return;
     requestAnimationFrame(() =>
       strip.current?.querySelector<HTMLButtonElement>("[aria-pressed='true']")?.focus(),
@@ -56,41 +56,41 @@ function Queries({
     event.preventDefault();
     event.stopPropagation();
   };
-  const look = (by: number): void => {
-    looked.value = { token, start: Math.max(least, Math.min(end - most, start + by)) };
+  const page = (by: number): void => {
+    paged.value = { token, start: Math.max(first, Math.min(end - numShown, start + by)) };
   };
-  const left = new Set(special);
+  const specials = new Set(special);
   return (
     <fieldset class="av-row av-queries" aria-label="Query">
       <span class="av-label">Query</span>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside. */}
       <div class="av-tokens" ref={strip} onKeyDown={onKeyDown}>
-        {start > least && (
+        {start > first && (
           <button
             type="button"
             class="av-plain"
-            aria-label={`${start - least} earlier queries`}
-            onClick={() => look(-most)}
+            aria-label={`${start - first} earlier queries`}
+            onClick={() => page(-numShown)}
           >
-            ‹ {start - least}
+            ‹ {start - first}
           </button>
         )}
-        {text.slice(start, stop).map((each, i) => {
+        {text.slice(start, stop).map((tokenText, i) => {
           const index = start + i;
           const chosen = index === token;
           return [
             index === answerStart(selection.queries) && <span class="av-muted">answer</span>,
             <button
               type="button"
-              class={`av-token${left.has(index) ? " av-special" : ""}`}
+              class={`av-token${specials.has(index) ? " av-special" : ""}`}
               key={index}
               tabIndex={chosen || (i === 0 && (token < start || token >= stop)) ? 0 : -1}
               aria-pressed={chosen}
-              aria-label={`${printable(each)}, query ${index}`}
-              title={`${printable(each)}, query ${index}`}
+              aria-label={`${printable(tokenText)}, query ${index}`}
+              title={`${printable(tokenText)}, query ${index}`}
               onClick={() => choose(index, false)}
             >
-              {printable(each) || "\u00a0"}
+              {printable(tokenText) || "\u00a0"}
             </button>,
           ];
         })}
@@ -99,7 +99,7 @@ function Queries({
             type="button"
             class="av-plain"
             aria-label={`${end - stop} later queries`}
-            onClick={() => look(most)}
+            onClick={() => page(numShown)}
           >
             {end - stop} ›
           </button>
@@ -113,13 +113,13 @@ function Queries({
 function KeyWindow({ context, store, selection }: ControlProps & { selection: Selection }) {
   const table = store.table.value;
   const within = pairRange(selection.keys, pairOf(selection, context.state.pair.value), "key");
-  if (!table || within[1] - within[0] <= MOST_KEYS) return null;
+  if (!table || within[1] - within[0] <= MAX_KEYS) return null;
   const [start, stop] = table.vectors.keys;
   const move = (by: number): void => {
     store.moved.value = {
       stack: selection.stack.name,
       key: selection.key,
-      start: Math.max(within[0], Math.min(within[1] - MOST_KEYS, start + by)),
+      start: Math.max(within[0], Math.min(within[1] - MAX_KEYS, start + by)),
     };
   };
   return (
@@ -129,7 +129,7 @@ function KeyWindow({ context, store, selection }: ControlProps & { selection: Se
         class="av-step"
         aria-label="Earlier keys"
         disabled={start === within[0]}
-        onClick={() => move(-MOST_KEYS)}
+        onClick={() => move(-MAX_KEYS)}
       >
         ‹
       </button>
@@ -141,7 +141,7 @@ function KeyWindow({ context, store, selection }: ControlProps & { selection: Se
         class="av-step"
         aria-label="Later keys"
         disabled={stop === within[1]}
-        onClick={() => move(MOST_KEYS)}
+        onClick={() => move(MAX_KEYS)}
       >
         ›
       </button>

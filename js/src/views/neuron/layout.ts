@@ -14,7 +14,7 @@ export type Line =
 export type NumberColumn = "sum" | "capped" | "bias" | "logit";
 
 /** Row of adjacent cells. */
-export interface Strip {
+export interface CellRow {
   x: number;
   y: number;
   height: number;
@@ -27,8 +27,8 @@ export interface LinePosition {
   height: number;
   /** Vertical centre of its text. */
   middle: number;
-  keys: Strip;
-  cells: Strip;
+  keys: CellRow;
+  cells: CellRow;
 }
 
 export interface Layout {
@@ -45,7 +45,7 @@ export interface Layout {
   count: number;
   /** Cell for the sum of the other dimensions, relative to the start of the products. */
   other: { x: number; width: number } | null;
-  query: Strip;
+  query: CellRow;
   /** Vertical centre of the column headings. */
   head: number;
   rule: number;
@@ -74,10 +74,10 @@ interface LayoutOptions {
 }
 
 /** Minimum width of a cell that the pointer can hit. */
-export const LEAST_CELL = 2.5;
+export const MIN_CELL = 2.5;
 /** Width of cells if there are too many dimensions to show all. */
 const FOLDED_CELL = 3;
-const LARGEST_CELL = 24;
+const MAX_CELL = 24;
 /** Minimum width of cells with gaps between them. */
 const CELL_WITH_GAP = 5;
 const NUMBER = 66;
@@ -85,16 +85,16 @@ const BEFORE_CELLS = 28;
 const AFTER_CELLS = 8;
 const BEFORE_BAR = 24;
 const AFTER_TOKEN = 20;
-const LEAST_BAR = 130;
-const LARGEST_BAR = 220;
+const MIN_BAR = 130;
+const MAX_BAR = 220;
 /** Room for the number after the longest bar. */
 const BAR_NUMBER = 50;
-const LARGEST_TOKEN = 150;
+const MAX_TOKEN = 150;
 /** Minimum width of a column of cells, unless each cell is at least `COMFORTABLE_CELL` wide. */
-const LEAST_STRIP = 150;
+const MIN_CELL_ROW = 150;
 const COMFORTABLE_CELL = 10;
 /** Minimum width of a column of cells for the words above it. */
-const LEAST_WORDS = 120;
+const MIN_WORDS = 120;
 const LEFT = 10;
 /** Number of characters of "−11.57 → −11.50 − 0.03 = −11.53" with one to four of its numbers. */
 const EQUATION = [6, 15, 22, 31];
@@ -113,9 +113,9 @@ function cellsIn(
   headDim: number,
   everyDimension: boolean,
 ): Pick<Layout, "cell" | "count" | "other" | "gap"> {
-  const cell = Math.min(LARGEST_CELL, room / headDim);
-  if (cell >= LEAST_CELL || everyDimension) {
-    const width = snapped(Math.max(LEAST_CELL, cell));
+  const cell = Math.min(MAX_CELL, room / headDim);
+  if (cell >= MIN_CELL || everyDimension) {
+    const width = snapped(Math.max(MIN_CELL, cell));
     return { cell: width, count: headDim, other: null, gap: width >= CELL_WITH_GAP ? 1 : 0 };
   }
   const width = 14;
@@ -124,7 +124,7 @@ function cellsIn(
 }
 
 /** Return the width of a row of cells. */
-export function stripWidth(layout: Pick<Layout, "cell" | "count" | "other">): number {
+export function cellRowWidth(layout: Pick<Layout, "cell" | "count" | "other">): number {
   const { other } = layout;
   return other ? other.x + other.width : layout.count * layout.cell;
 }
@@ -135,7 +135,7 @@ export function layOut(options: LayoutOptions): Layout {
   const font = fontOf({ size, font: "token", bold: true });
   const words = [...options.keyTexts, options.queryText, "elsewhere"];
   const longest = Math.max(...words.map((text) => measure(printable(text), font)));
-  const tokenWidth = Math.ceil(Math.min(LARGEST_TOKEN, Math.max(52, longest)));
+  const tokenWidth = Math.ceil(Math.min(MAX_TOKEN, Math.max(52, longest)));
   const inner = Math.max(280, options.width) - 2 * LEFT;
   const fixed =
     tokenWidth +
@@ -144,19 +144,19 @@ export function layOut(options: LayoutOptions): Layout {
     AFTER_CELLS +
     columns.length * NUMBER +
     BEFORE_BAR +
-    LEAST_BAR;
+    MIN_BAR;
   const room = (inner - fixed) / 2;
-  if (room < LEAST_WORDS || (room < LEAST_STRIP && room / headDim < COMFORTABLE_CELL)) {
+  if (room < MIN_WORDS || (room < MIN_CELL_ROW && room / headDim < COMFORTABLE_CELL)) {
     return stackedLayout(options, tokenWidth, inner, size);
   }
   const cells = cellsIn(room, headDim, everyDimension);
-  const strip = stripWidth(cells);
+  const strip = cellRowWidth(cells);
   const keysLeft = LEFT + tokenWidth + AFTER_TOKEN;
   const cellsLeft = keysLeft + strip + BEFORE_CELLS;
   // The cells of few dimensions may be narrower than the words above them.
-  const numbersLeft = cellsLeft + Math.max(strip, LEAST_WORDS) + AFTER_CELLS;
+  const numbersLeft = cellsLeft + Math.max(strip, MIN_WORDS) + AFTER_CELLS;
   const barLeft = numbersLeft + columns.length * NUMBER + BEFORE_BAR;
-  const barWidth = Math.max(LEAST_BAR, Math.min(LARGEST_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
+  const barWidth = Math.max(MIN_BAR, Math.min(MAX_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
   const many = options.lines.length;
   const height = printed ? 18 : many <= 24 ? 28 : many <= 40 ? 24 : 20;
   const cellHeight = height - (height > 24 ? 8 : 6);
@@ -166,14 +166,14 @@ export function layOut(options: LayoutOptions): Layout {
   const top = head + 16;
   const lines = options.lines.map((line, i): LinePosition => {
     const y = top + i * height;
-    const strip = { y: y + (height - cellHeight) / 2, height: cellHeight };
+    const verticalRange = { y: y + (height - cellHeight) / 2, height: cellHeight };
     return {
       line,
       y,
       height,
       middle: y + height / 2,
-      keys: { x: keysLeft, ...strip },
-      cells: { x: cellsLeft, ...strip },
+      keys: { x: keysLeft, ...verticalRange },
+      cells: { x: cellsLeft, ...verticalRange },
     };
   });
   return {
@@ -230,7 +230,7 @@ function stackedLayout(
   return {
     ...cells,
     stacked: true,
-    width: Math.max(inner, stripWidth(cells)) + 2 * LEFT,
+    width: Math.max(inner, cellRowWidth(cells)) + 2 * LEFT,
     height: y + AXIS_HEIGHT + 4,
     left: LEFT,
     tokenWidth: Math.max(36, Math.min(tokenWidth, numbersRight - LEFT - 12 - equation)),
@@ -259,7 +259,7 @@ export interface Hit {
 
 function columnAt(
   layout: Layout,
-  strip: Strip,
+  strip: CellRow,
   x: number,
   shared: boolean,
 ): Omit<Hit, "line" | "part"> | null {
@@ -276,12 +276,12 @@ function columnAt(
 
 /** Return the part of the picture at (x, y). */
 export function partAt(layout: Layout, x: number, y: number): Hit | null {
-  const inside = (strip: Strip): boolean => y >= strip.y && y < strip.y + strip.height;
+  const inside = (strip: CellRow): boolean => y >= strip.y && y < strip.y + strip.height;
   if (inside(layout.query)) {
     const hit = columnAt(layout, layout.query, x, false);
     if (hit) return { line: null, part: "query", ...hit };
   }
-  const line = layout.lines.findIndex((each) => y >= each.y && y < each.y + each.height);
+  const line = layout.lines.findIndex((item) => y >= item.y && y < item.y + item.height);
   const position = layout.lines[line];
   if (!position || x < 0 || x >= layout.width) return null;
   if (position.line.kind === "key") {

@@ -6,7 +6,7 @@ import { type Palette, rgbOf } from "../../ui/colors/palette";
 import { AXIS_HEIGHT, axisMarks, barEnd, barLength, breakMarks } from "../../ui/plot/bar-scale";
 import { formatWeight } from "../../ui/text/captions";
 import { scaleInWords, signed } from "./captions";
-import { type Hit, type Layout, type LinePosition, type Strip, stripWidth } from "./layout";
+import { type CellRow, cellRowWidth, type Hit, type Layout, type LinePosition } from "./layout";
 import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./table";
 
 /** Table with its layout and colours, which together determine its marks. */
@@ -62,9 +62,9 @@ export function cutToken(
 }
 
 /** Return a row of cells: rectangles if there are gaps between them, or else one image. */
-function stripMarks(
+function cellRowMarks(
   drawn: DrawnTable,
-  strip: Strip,
+  strip: CellRow,
   values: readonly number[],
   scale: Scale,
   faint = 1,
@@ -92,16 +92,16 @@ function stripMarks(
 }
 
 /** Return the cell for the sum of the dimensions that have no separate cells. */
-function otherMarks(drawn: DrawnTable, row: Row, strip: Strip): Mark[] {
+function otherMarks(drawn: DrawnTable, row: Row, strip: CellRow): Mark[] {
   const { other } = drawn.layout;
   if (!other) return [];
   const value = sumOf(row.cells, drawn.dimensions.others);
-  const place = { x: strip.x + other.x, y: strip.y, width: other.width, height: strip.height };
+  const box = { x: strip.x + other.x, y: strip.y, width: other.width, height: strip.height };
   const fill = signColor(value, drawn.palette);
   const opacity = strengthOf(value, drawn.table.cellScale);
   return [
-    { kind: "rect", ...place, fill, opacity },
-    { kind: "rect", ...place, stroke: drawn.palette.rule },
+    { kind: "rect", ...box, fill, opacity },
+    { kind: "rect", ...box, stroke: drawn.palette.rule },
   ];
 }
 
@@ -206,20 +206,22 @@ function keyMarks(
       radius: 5,
     });
   }
-  const steps = drawn.special.has(row.key) || !row.allowed;
+  const isMuted = drawn.special.has(row.key) || !row.allowed;
   const content = drawn.keyTexts[row.key] ?? "";
   const cut = cutToken(content, layout.tokenWidth, drawn.measure, highlighted, layout.size);
-  const ink = steps && !highlighted ? palette.muted : palette.ink;
+  const ink = isMuted && !highlighted ? palette.muted : palette.ink;
   marks.push(text(cut, layout.left, position.middle, ink, { bold: highlighted }));
   const { shown } = dimensions;
   const values = shown.map((dimension) => row.vector[dimension] as number);
-  marks.push(...stripMarks(drawn, position.keys, values, table.vectorScale, row.allowed ? 1 : 0.3));
+  marks.push(
+    ...cellRowMarks(drawn, position.keys, values, table.vectorScale, row.allowed ? 1 : 0.3),
+  );
   if (!row.allowed) {
     marks.push(remark(drawn, position, "masked"));
     return marks;
   }
   const cells = shown.map((dimension) => row.cells[dimension] as number);
-  marks.push(...stripMarks(drawn, position.cells, cells, table.cellScale));
+  marks.push(...cellRowMarks(drawn, position.cells, cells, table.cellScale));
   marks.push(...otherMarks(drawn, row, position.cells));
   marks.push(...numberMarks(drawn, position, row, highlighted));
   marks.push(...barMarks(drawn, position, row.weight, highlighted));
@@ -321,7 +323,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
     words("k, each key", layout.keysLeft, layout.head),
     words(
       // A narrow column has no room for more words.
-      stripWidth(layout) < 260 ? product : `${product}, dimension by dimension`,
+      cellRowWidth(layout) < 260 ? product : `${product}, dimension by dimension`,
       layout.cellsLeft,
       layout.head,
     ),
@@ -353,7 +355,7 @@ export function backMarks(drawn: DrawnTable): Mark[] {
   const axis = { x, y: layout.height - AXIS_HEIGHT - 2, reach: width };
   return [
     ...headMarks(drawn),
-    ...stripMarks(drawn, layout.query, query, table.vectorScale),
+    ...cellRowMarks(drawn, layout.query, query, table.vectorScale),
     ...layout.lines.flatMap((position) => lineMarks(drawn, position)),
     ...axisMarks(axis, endOf(drawn), drawn.palette),
   ];
@@ -363,8 +365,8 @@ export function backMarks(drawn: DrawnTable): Mark[] {
 export function frontMarks(drawn: DrawnTable, at: Hit | null): Mark[] {
   const { layout, palette } = drawn;
   if (!at) return [];
-  const place = at.line === null ? null : layout.lines[at.line];
-  const outline = (strip: Strip, x: number, width: number): Mark => ({
+  const position = at.line === null ? null : layout.lines[at.line];
+  const outline = (strip: CellRow, x: number, width: number): Mark => ({
     kind: "rect",
     x: x - 0.5,
     y: strip.y - 1,
@@ -373,11 +375,11 @@ export function frontMarks(drawn: DrawnTable, at: Hit | null): Mark[] {
     stroke: palette.ink,
     strokeWidth: 1.5,
   });
-  if (at.others && layout.other && place) {
-    return [outline(place.cells, place.cells.x + layout.other.x, layout.other.width)];
+  if (at.others && layout.other && position) {
+    return [outline(position.cells, position.cells.x + layout.other.x, layout.other.width)];
   }
   if (at.column === null) return [];
   const across = at.column * layout.cell;
-  const strips = [layout.query, ...(place ? [place.keys, place.cells] : [])];
+  const strips = [layout.query, ...(position ? [position.keys, position.cells] : [])];
   return strips.map((strip) => outline(strip, strip.x + across, layout.cell - layout.gap));
 }

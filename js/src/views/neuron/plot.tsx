@@ -73,7 +73,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
   const { state } = context;
-  const place = useComputed(() => {
+  const drawnId = useComputed(() => {
     const question = store.question.value;
     return store.current.value && question ? `neuron:${question.stack}:${question.layer}` : null;
   });
@@ -115,26 +115,26 @@ export function NeuronPlot({ context, store }: PlotProps) {
   };
 
   const moveKey = (by: number): void => {
-    const [here, table] = [store.selection.peek(), store.table.peek()];
-    if (!here || !table) return;
+    const [selection, table] = [store.selection.peek(), store.table.peek()];
+    if (!selection || !table) return;
     const row = table.highlighted === null ? undefined : table.rows[table.highlighted];
     const from = row?.key ?? table.vectors.keys[0];
-    const last = here.keys.text.length - 1;
+    const last = selection.keys.text.length - 1;
     assign(state, { key: Math.max(0, Math.min(last, from + by)) });
   };
 
   const moveQuery = (by: number): void => {
-    const here = context.record.selection.peek();
-    if (!here) return;
-    const last = here.queries.text.length - 1;
-    assign(state, { token: Math.max(0, Math.min(last, tokenOf(here, state.pair.value) + by)) });
+    const current = context.record.selection.peek();
+    if (!current) return;
+    const last = current.queries.text.length - 1;
+    assign(state, { token: Math.max(0, Math.min(last, tokenOf(current, state.pair.value) + by)) });
   };
 
   const handleKey = (key: string): boolean => {
-    const here = context.record.selection.peek();
-    if (!here) return false;
+    const current = context.record.selection.peek();
+    if (!current) return false;
     leave();
-    const layer = layerForKey(key, here);
+    const layer = layerForKey(key, current);
     if (layer !== null) {
       assign(state, { layer });
       return true;
@@ -166,7 +166,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!here.allHeads.includes(head)) return false;
+        if (!current.allHeads.includes(head)) return false;
         assign(state, { heads: [head] });
         return true;
       }
@@ -183,7 +183,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
   return (
     <ScenePlot
       scene={store.scene}
-      place={place}
+      place={drawnId}
       onDrawn={context.setDrawn}
       kind="query and keys, dimension by dimension"
       label={store.captionInput.value ? sentenceOf(store.captionInput.value) : "Loading"}

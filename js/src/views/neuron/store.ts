@@ -19,7 +19,7 @@ import { headOf, type NeuronState, tokenOf } from "./state";
 import { dimensionsOf, type Table, tableOf } from "./table";
 
 /** Maximum number of displayed keys. */
-export const MOST_KEYS = 64;
+export const MAX_KEYS = 64;
 
 /** Request of the store. */
 interface Question {
@@ -42,13 +42,13 @@ interface MovedWindow {
 
 /** Return the window centred on a key, clipped to `within`. */
 export function windowAround(key: number, within: Range): Range {
-  return windowFrom(key - MOST_KEYS / 2, within);
+  return windowFrom(key - MAX_KEYS / 2, within);
 }
 
 /** Return the window that starts at a key, moved into `within`. */
 function windowFrom(start: number, [least, end]: Range): Range {
-  const first = Math.max(least, Math.min(start, end - MOST_KEYS));
-  return [first, Math.min(end, first + MOST_KEYS)];
+  const first = Math.max(least, Math.min(start, end - MAX_KEYS));
+  return [first, Math.min(end, first + MAX_KEYS)];
 }
 
 /** Return the request for a selection, or null if its stack has no queries and keys. */
@@ -61,7 +61,7 @@ export function questionOf(
   const stack = selection.stack.name;
   const within = pairRange(selection.keys, pairOf(selection, pair), "key");
   let keys: Range | null = null;
-  if (within[1] - within[0] <= MOST_KEYS) keys = within;
+  if (within[1] - within[0] <= MAX_KEYS) keys = within;
   else if (moved && moved.stack === stack && moved.key === selection.key) {
     keys = windowFrom(moved.start, within);
   } else if (selection.key !== null) keys = windowAround(selection.key, within);
@@ -120,7 +120,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   // Selection of the last reply, which stays drawn until the next reply arrives.
   const selection = computed<Selection | null>(() => {
     const [now, asked] = [record.selection.value, answered.value?.question];
-    const stack = record.description.value?.stacks.find((each) => each.name === asked?.stack);
+    const stack = record.description.value?.stacks.find((item) => item.name === asked?.stack);
     if (!now || !asked || !stack) return null;
     const queries = stack.query_tokens;
     return {
@@ -139,15 +139,15 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   });
 
   const layout = computed<Layout | null>(() => {
-    const [here, now] = [selection.value, table.value];
-    if (!here || !now) return null;
+    const [current, shownTable] = [selection.value, table.value];
+    if (!current || !shownTable) return null;
     return layOut({
       width: context.width.value,
-      headDim: now.vectors.headDim,
-      keyTexts: now.rows.map((row) => here.keys.text[row.key] ?? ""),
-      queryText: here.queries.text[tokenOf(here)] ?? "",
-      lines: linesOf(now.vectors, here.keys.text.length),
-      columns: columnsOf(now.vectors),
+      headDim: shownTable.vectors.headDim,
+      keyTexts: shownTable.rows.map((row) => current.keys.text[row.key] ?? ""),
+      queryText: current.queries.text[tokenOf(current)] ?? "",
+      lines: linesOf(shownTable.vectors, current.keys.text.length),
+      columns: columnsOf(shownTable.vectors),
       everyDimension: everyDimension.value,
       printed: isPrinted(context.figure),
       measure: measureText,
@@ -155,17 +155,17 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   });
 
   const drawnTable = computed<DrawnTable | null>(() => {
-    const [here, now, places] = [selection.value, table.value, layout.value];
-    if (!here || !now || !places) return null;
+    const [current, shownTable, drawnLayout] = [selection.value, table.value, layout.value];
+    if (!current || !shownTable || !drawnLayout) return null;
     return {
-      layout: places,
+      layout: drawnLayout,
       palette: context.palette.value,
-      table: now,
-      dimensions: dimensionsOf(now, state.sort_dimensions.value, places.count),
-      queryText: here.queries.text[tokenOf(here)] ?? "",
-      keyTexts: here.keys.text,
-      answer: answerStart(here.keys),
-      special: new Set(here.keys.special),
+      table: shownTable,
+      dimensions: dimensionsOf(shownTable, state.sort_dimensions.value, drawnLayout.count),
+      queryText: current.queries.text[tokenOf(current)] ?? "",
+      keyTexts: current.keys.text,
+      answer: answerStart(current.keys),
+      special: new Set(current.keys.special),
       measure: measureText,
     };
   });
@@ -175,10 +175,10 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
     return now && sceneOf(now.layout, back.value, frontMarks(now, hovered.value));
   });
   const captionInput = computed<CaptionInput | null>(() => {
-    const [here, now] = [selection.value, drawnTable.value];
-    if (!here || !now) return null;
-    const { table: numbers, dimensions } = now;
-    return { selection: here, table: numbers, dimensions, sorted: state.sort_dimensions.value };
+    const [current, drawn] = [selection.value, drawnTable.value];
+    if (!current || !drawn) return null;
+    const { table: numbers, dimensions } = drawn;
+    return { selection: current, table: numbers, dimensions, sorted: state.sort_dimensions.value };
   });
 
   return {

@@ -51,10 +51,10 @@ export function scaleOf(sizes: number[]): Scale {
   const largest = sizes[sizes.length - 1] ?? 0;
   const inside = sizes[Math.ceil(INSIDE * sizes.length) - 1] ?? 0;
   // If nearly all numbers are 0, the others must be visible.
-  const wanted = inside > 0 ? inside : largest;
-  if (!(wanted > 0)) return { limit: 1, beyond: false };
-  const power = 10 ** (Math.floor(Math.log10(wanted)) - 1);
-  const limit = Number((Math.ceil(wanted / power - 1e-9) * power).toPrecision(2));
+  const limitFromNumbers = inside > 0 ? inside : largest;
+  if (!(limitFromNumbers > 0)) return { limit: 1, beyond: false };
+  const power = 10 ** (Math.floor(Math.log10(limitFromNumbers)) - 1);
+  const limit = Number((Math.ceil(limitFromNumbers / power - 1e-9) * power).toPrecision(2));
   return { limit, beyond: largest > limit };
 }
 
@@ -91,11 +91,11 @@ function rowsOf(vectors: Vectors): Row[] {
 /** Largest relative rounding error of half precision (IEEE 754 binary16). */
 const HALF_STEP = 2 ** -11;
 /** Largest absolute rounding error of its smallest (subnormal) numbers. */
-const LEAST_HALF_STEP = 2 ** -25;
+const MIN_HALF_STEP = 2 ** -25;
 
 /** Return the largest error of q x k x scale if q and k are rounded to half precision. */
 export function halfError(q: number, k: number, scale: number): number {
-  const step = (value: number): number => Math.max(Math.abs(value) * HALF_STEP, LEAST_HALF_STEP);
+  const step = (value: number): number => Math.max(Math.abs(value) * HALF_STEP, MIN_HALF_STEP);
   return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
 }
 
@@ -104,8 +104,8 @@ function highlightedOf(rows: readonly Row[], key: number | null): number | null 
   const pinned = rows.findIndex((row) => row.key === key);
   if (pinned >= 0) return pinned;
   let best: number | null = null;
-  rows.forEach((row, place) => {
-    if (row.allowed && (best === null || row.weight > (rows[best] as Row).weight)) best = place;
+  rows.forEach((row, index) => {
+    if (row.allowed && (best === null || row.weight > (rows[best] as Row).weight)) best = index;
   });
   return best;
 }
@@ -139,13 +139,13 @@ export interface Dimensions {
 
 /** Return the order of the dimensions. The `count` dimensions with the largest shares have cells. */
 export function dimensionsOf(table: Table, sorted: boolean, count: number): Dimensions {
-  const kept = table.ranking.slice(0, count);
+  const shown = table.ranking.slice(0, count);
   const others = table.ranking.slice(count);
   if (!sorted) {
-    kept.sort((a, b) => a - b);
+    shown.sort((a, b) => a - b);
     others.sort((a, b) => a - b);
   }
-  return { shown: kept, others };
+  return { shown: shown, others };
 }
 
 /** Return the sum of the cells of some dimensions. */

@@ -49,7 +49,7 @@ describe("the arrangement of heads", () => {
 });
 
 describe("a grid that scrolls", () => {
-  const options = { gallery: false, mostHeight: 600, size: "fit", longest: 64 } as const;
+  const options = { gallery: false, maxHeight: 600, size: "fit", longest: 64 } as const;
 
   it("finds the visible part, and one row more", () => {
     const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });

@@ -6,7 +6,7 @@ import {
   computeLines,
   type LineOptions,
   type Lines,
-  MOST_LINES,
+  MAX_LINES,
   shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
@@ -283,10 +283,10 @@ describe("lines", () => {
     const result = lines(weightsOf([faint]), {});
     expect(listed(result)).not.toContainEqual([0, 1, expect.anything()]);
     expect(result.shares.drawn).toBeCloseTo(3.999 / 4, 5);
-    expect(result.faint).toBeCloseTo(0.001 / 4, 5);
+    expect(result.invisibleShare).toBeCloseTo(0.001 / 4, 5);
     // With two keys per query, the faint one is omitted. With one key, none is.
-    expect(lines(weightsOf([faint]), { topK: 2 }).faint).toBeCloseTo(0.001 / 4, 5);
-    expect(lines(weightsOf([faint]), { topK: 1 }).faint).toBe(0);
+    expect(lines(weightsOf([faint]), { topK: 2 }).invisibleShare).toBeCloseTo(0.001 / 4, 5);
+    expect(lines(weightsOf([faint]), { topK: 1 }).invisibleShare).toBe(0);
   });
 });
 
@@ -358,7 +358,7 @@ describe("all lines", () => {
       expect(listed(result, place)).toEqual(expected);
     });
     expect(result.shares.drawn).toBeCloseTo(drawn / total, 6);
-    expect(result.faint).toBeCloseTo(faint / total, 6);
+    expect(result.invisibleShare).toBeCloseTo(faint / total, 6);
     expect(result.shares.outside).toBeCloseTo(outside / total, 6);
     expect(result.shares.leftOut).toBeCloseTo(gone / total, 6);
   });
@@ -387,9 +387,9 @@ describe("very many lines", () => {
       }).flat(),
     );
     expect(result.total).toBe(all.length);
-    expect(all.length).toBeGreaterThan(2 * MOST_LINES);
-    const strongest = all.sort((a, b) => b.weight - a.weight).slice(0, MOST_LINES);
-    expect(result.series.reduce((sum, { query }) => sum + query.length, 0)).toBe(MOST_LINES);
+    expect(all.length).toBeGreaterThan(2 * MAX_LINES);
+    const strongest = all.sort((a, b) => b.weight - a.weight).slice(0, MAX_LINES);
+    expect(result.series.reduce((sum, { query }) => sum + query.length, 0)).toBe(MAX_LINES);
     result.series.forEach((_, series) => {
       const named = (of: readonly [number, number][]) => new Set(of.map(([q, k]) => q * SIZE + k));
       const expected = strongest.filter((each) => each.series === series);
@@ -410,17 +410,17 @@ describe("very many lines", () => {
     even[SIZE * SIZE - 1] = 0.5;
     const weights = { ...causal(SIZE, 1), matrices: [even] };
     const found = listed(lines(weights, optionsOf(SIZE)));
-    expect(found).toHaveLength(MOST_LINES);
+    expect(found).toHaveLength(MAX_LINES);
     expect(found.at(-1)).toEqual([SIZE - 1, SIZE - 1, 0.5]);
     const first = found.slice(0, -1).map(([query, key]) => query * SIZE + key);
-    expect(first).toEqual(Array.from({ length: MOST_LINES - 1 }, (_, place) => place));
+    expect(first).toEqual(Array.from({ length: MAX_LINES - 1 }, (_, place) => place));
   });
 
   it("are all drawn up to the limit", () => {
-    const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE, 0, MOST_LINES);
+    const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE, 0, MAX_LINES);
     const result = lines({ ...causal(SIZE, 1), matrices: [even] }, optionsOf(SIZE));
-    expect(result.total).toBe(MOST_LINES);
-    expect(listed(result)).toHaveLength(MOST_LINES);
+    expect(result.total).toBe(MAX_LINES);
+    expect(listed(result)).toHaveLength(MAX_LINES);
   });
 });
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { BETWEEN, detailWidth, layOut } from "../../../src/views/model/layout";
 
-const OPTIONS = { rows: 12, gallery: false, mostHeight: 640, size: "fit", longest: 16 } as const;
+const OPTIONS = { rows: 12, gallery: false, maxHeight: 640, size: "fit", longest: 16 } as const;
 
 describe("thumbnails that fit", () => {
   // Widths from a phone to a wide window, and numbers of heads of real models.

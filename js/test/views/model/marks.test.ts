@@ -14,7 +14,7 @@ describe("requests of maps", () => {
 });
 
 describe("the layout", () => {
-  const options = { gallery: false, mostHeight: 600, size: "fit", longest: 64 } as const;
+  const options = { gallery: false, maxHeight: 600, size: "fit", longest: 64 } as const;
 
   it("fits the width if thumbnails stay large enough", () => {
     for (const [columns, width] of [

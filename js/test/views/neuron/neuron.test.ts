@@ -20,7 +20,7 @@ import {
   summaryOf,
 } from "../../../src/views/neuron/captions";
 import { neuronCsv } from "../../../src/views/neuron/figure";
-import { layOut, stripWidth } from "../../../src/views/neuron/layout";
+import { cellRowWidth, layOut } from "../../../src/views/neuron/layout";
 import { backMarks, cutToken, type DrawnTable } from "../../../src/views/neuron/marks";
 import { tokenOf } from "../../../src/views/neuron/state";
 import { columnsOf, linesOf, questionOf, windowAround } from "../../../src/views/neuron/store";
@@ -363,7 +363,7 @@ describe("the picture", () => {
       const { layout } = pictureOf(many(12, headDim), width);
       expect(layout.width, `${width}`).toBeLessThanOrEqual(width);
       expect(layout.cell).toBeGreaterThanOrEqual(2.5);
-      expect(layout.cellsLeft + stripWidth(layout)).toBeLessThanOrEqual(layout.width);
+      expect(layout.cellsLeft + cellRowWidth(layout)).toBeLessThanOrEqual(layout.width);
       expect(layout.other === null).toBe(layout.count === headDim);
       for (let i = 1; i < layout.lines.length; i++) {
         const [before, line] = [layout.lines[i - 1], layout.lines[i]];
