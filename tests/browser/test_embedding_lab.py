@@ -81,7 +81,7 @@ def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
     expect(view).to_contain_text(f"Query “{word}”, position 8 of text 1, attends most to")
     expect(view).to_contain_text(f"({best}): {weight:.2f}.")
     notebook.execute("view.key, view.token = 3, None")
-    expect(view).to_contain_text("Key “not”, position 3 of text 1, gets most from")
+    expect(view).to_contain_text("Key “not”, position 3 of text 1, gets most weight from")
     strongest = notebook.evaluate(
         "int(corpus.records[1].stack().weights(layer=1, head=2)[:, 3].argmax())"
     )
@@ -142,7 +142,7 @@ def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> Non
     assert notebook.evaluate(WORKERS) == 1
     expect(progress).to_be_visible()
     view.get_by_role("button", name="Cancel").click()
-    expect(view.get_by_role("button", name="Go on")).to_be_visible()
+    expect(view.get_by_role("button", name="Continue")).to_be_visible()
     notebook.becomes(WORKERS, 0)
     notebook.execute("large.method = 'pca'")
     drawn(view, "embedding:self:0")

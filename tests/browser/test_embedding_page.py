@@ -231,12 +231,12 @@ def test_lines_of_a_query_are_its_strongest_weights(show: Show, corpus: av.Corpu
     assert of_each <= 0.004
     listed.first.get_by_role("button").click()
     says(root, f"Key “{words[strongest[0]]}”, position {strongest[0]}")
-    says(root, "contains the strongest keys of queries, and no lines of keys")
+    says(root, "contains lines of queries, but no lines of keys")
 
 
 def test_a_page_without_lines_says_so(show: Show, page: Page, corpus: av.Corpus) -> None:
     root = show(one_head(corpus, text=1, token=3), top_keys=0)
-    says(root, "This page was made without the strongest keys of its queries")
+    says(root, "This page does not contain the strongest keys of its queries")
     expect(root.locator(".av-text-strongest")).to_have_count(0)
     expect(root).to_have_attribute("data-attnviz-state", "ready")
 

@@ -78,8 +78,8 @@ def test_every_colouring_has_its_values_and_its_legend(show: Show, corpus: av.Co
             for kind, count in Counter(expected).items():
                 says(legend, f"{kind}{2 * count}")
     says(legend, "0surprise11")
-    says(legend, "not known2")
-    assert "not known 2" in " ".join(texts(figure(root)))
+    says(legend, "unknown2")
+    assert "unknown 2" in " ".join(texts(figure(root)))
     choice.select_option(label="vector length")
     says(root, "Lengths of the vectors of layer 1, head 2.")
     lengths = norms(corpus)
@@ -243,11 +243,11 @@ def test_a_figure_has_the_points_and_the_words(show: Show, corpus: av.Corpus) ->
     assert nearest.min(axis=1).max() < 0.2
     assert sorted(nearest.argmin(axis=1)) == list(range(48))
     root.get_by_label("Find token").fill("dog")
-    says(root, "4 of 48 points hold “dog”.")
+    says(root, "4 of 48 points contain “dog”.")
     text = " ".join(texts(figure(root)))
     assert "made" in text
     assert "Layer 1, head 2: 24 queries and 24 keys by principal components." in text
-    assert "4 of 48 points hold “dog”." in text
+    assert "4 of 48 points contain “dog”." in text
     assert "On this plot distance follows q·k with r = " in text
     assert text.count("keys moved onto the queries") == 1
     assert "Click" not in text
@@ -288,7 +288,7 @@ def test_a_page_has_the_other_method_of_the_head_that_was_shown_alone(
     assert {row["method"] for row in table(root)} == {"tsne"}
     root.locator(".av-plot").focus()
     page.keyboard.press(".")
-    says(root, "This page does not contain this plot (it has it of layer 1, head 2)")
+    says(root, "This page does not contain this plot (only that of layer 1, head 2)")
     says(root, "Layer 1, head 3: 24 queries and 24 keys by principal components.")
     drawn(root, 1)
     expect(root).to_have_attribute("data-attnviz-state", "ready")

@@ -313,8 +313,8 @@ export function placingInWords({ scaling, translate, lift }: Way, factor: number
   const by = factor === null || scaling === "none" ? "" : ` (c = ${formatNumber(factor)})`;
   const parts = [
     scaling === "norms" ? `scaled by their norms${by}` : "not scaled",
-    translate ? "keys moved onto the queries" : "keys where they are",
-    ...(lift ? ["lifted, so that nearness is exactly q·k before the projection"] : []),
+    translate ? "keys moved onto the queries" : "keys not moved",
+    ...(lift ? ["lifted, so that distances follow q·k exactly before the projection"] : []),
   ];
   return parts.join(", ");
 }
@@ -378,7 +378,7 @@ export function linesInWords(point: PointFacts, lines: LinesFacts | null): strin
   const weight = formatSmall(strongest.weight);
   return point.kind === "query"
     ? `${what}, attends most to ${other}: ${weight}.`
-    : `${what}, gets most from ${other}: ${weight}.`;
+    : `${what}, gets most weight from ${other}: ${weight}.`;
 }
 
 /** Share at which the lines count as all of the query's weight. */
@@ -446,12 +446,12 @@ export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">)
       ? `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`
       : "";
   const bins =
-    Math.max(...bin) > 1 ? ` A cell is the mean over ${bin[0]} × ${bin[1]} positions at most.` : "";
+    Math.max(...bin) > 1 ? ` A cell is the mean over at most ${bin[0]} × ${bin[1]} positions.` : "";
   const long =
     texts < 2 || input.far === texts
       ? ""
       : input.far === null
-        ? "; far positions exist in few of them"
+        ? "; few texts reach the last positions"
         : `; ${counted(input.far)} of them ${input.far === 1 ? "reaches" : "reach"} the last row`;
   const exact =
     input.error > 0 ? ` Means are exact to ${plainNumber(roundedUp(input.error))}.` : "";
@@ -465,9 +465,9 @@ export function foundInWords(found: SentenceInput["found"]): string {
   // A search in quotes matches whole tokens.
   const whole = /^"(.+)"$/.exec(search)?.[1];
   const what = quoted(whole ?? search);
-  if (count === 0) return `No point ${whole === undefined ? "holds" : "is"} ${what}.`;
+  if (count === 0) return `No point ${whole === undefined ? "contains" : "is"} ${what}.`;
   const one = count === 1;
-  const verb = whole !== undefined ? (one ? "is" : "are") : one ? "holds" : "hold";
+  const verb = whole !== undefined ? (one ? "is" : "are") : one ? "contains" : "contain";
   return `${counted(count)} of ${several(points, "point")} ${verb} ${what}.`;
 }
 
@@ -482,7 +482,7 @@ export function sentence(input: SentenceInput): string {
   if (!at) {
     const heads = `all ${several(input.heads, "head")} of ${several(input.layers, "layer")}`;
     const what = `${capital(stackName(input.stack))}, ${heads}: queries and keys by principal components.`;
-    const near = " Near means attending where r is close to −1.";
+    const near = " Near points attend to each other if r is close to −1.";
     const hint = input.live ? " Click a head, or press Enter on it, to enlarge it." : "";
     const chosen = input.point ? ` ${capital(pointInWords(input.point))}.` : "";
     return join(`${what}${near}${chosen}${input.point ? "" : hint}`);
@@ -496,7 +496,7 @@ export function sentence(input: SentenceInput): string {
         : `${where}: mean weight by query position and key position.`;
     return `${where}: mean weight by position. Largest, ${mean.at}: ${formatSmall(mean.weight)}.`;
   }
-  if (input.problem) return join(`${where}: ${input.problem}, so there is nothing to place.`);
+  if (input.problem) return join(`${where}: ${input.problem}, so there is no plot.`);
   if (input.point) return join(`${where}. ${linesInWords(input.point, input.lines)}`);
   const points = pointsInWords(state.points, input.numQueries, input.numKeys);
   return join(`${where}: ${points} by ${methodInWords(state, false, input.waiting)}.`);
@@ -531,7 +531,7 @@ export function corpusInWords(input: CorpusFacts): string {
   const others =
     leftOut === 0
       ? ""
-      : ` ${several(leftOut, unit)} ${leftOut === 1 ? "is" : "are"} left out: empty or too long.`;
+      : ` ${several(leftOut, unit)} ${leftOut === 1 ? "is" : "are"} skipped: empty or too long.`;
   const all = count >= input.inAll && texts + leftOut >= totalTexts;
   if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.${others}`;
   const points =
@@ -597,8 +597,8 @@ export function workInWords(work: ProjectionWork | null): string {
   if (work.state === "running")
     return work.num_total > 0
       ? `Step ${counted(work.done)} of ${counted(work.num_total)}.`
-      : "At work …";
-  return work.state === "cancelled" ? "Cancelled." : "This did not work.";
+      : "Projecting …";
+  return work.state === "cancelled" ? "Cancelled." : "The projection failed.";
 }
 
 /** Return the summary for screen readers. */

@@ -8,7 +8,7 @@
 
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
 import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/colors/palette";
-import { counted, quoted } from "../../ui/text/captions";
+import { counted, quoted, several } from "../../ui/text/captions";
 import type { Corpus } from "./client/requests";
 
 export interface LegendEntry {
@@ -98,12 +98,12 @@ function byKind(
   const notes: string[] = [];
   if (others.length > 0) {
     notes.push(
-      `The ${own.length} with most points have colours of their own; the other ${counted(others.length)} share one.`,
+      `The ${own.length} with most points have separate colours. The other ${counted(others.length)} share one.`,
     );
   }
-  if (unknown > 0) notes.push(`Of ${counted(unknown)} points ${quoted(name)} is not known.`);
+  if (unknown > 0) notes.push(`${quoted(name)} is unknown for ${several(unknown, "point")}.`);
   if (inOthers + unknown > 0) {
-    const label = others.length === 0 ? "not known" : unknown > 0 ? "other or not known" : "other";
+    const label = others.length === 0 ? "unknown" : unknown > 0 ? "other or unknown" : "other";
     entries.push({ label, color: palette.neutral, count: inOthers + unknown });
   }
   return {
@@ -149,9 +149,9 @@ function byNumber(
     high,
     stops,
     log,
-    unknown: unknown > 0 ? { label: "not known", color: UNKNOWN[theme], count: unknown } : null,
+    unknown: unknown > 0 ? { label: "unknown", color: UNKNOWN[theme], count: unknown } : null,
   };
-  const note = unknown > 0 ? `Of ${counted(unknown)} points ${quoted(name)} is not known.` : null;
+  const note = unknown > 0 ? `${quoted(name)} is unknown for ${several(unknown, "point")}.` : null;
   return { name, index, palette: [...stops, UNKNOWN[theme]], legend, note };
 }
 
@@ -182,7 +182,7 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
       return kinds(["0", "1", "2", "3", "4"], (point) => (positions[point] as number) % 5);
     case "norm": {
       if (!norms) {
-        return { ...coloring(corpus, "type", room), note: "Vector lengths are loading." };
+        return { ...coloring(corpus, "type", room), note: "Loading vector lengths." };
       }
       const colors = byNumber(name, count, room, (point) => norms[point] as number);
       const note = [`Lengths of the vectors of ${room.head}.`, colors.note].filter(Boolean);

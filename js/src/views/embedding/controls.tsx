@@ -155,7 +155,7 @@ function Search({ context, store }: ControlProps) {
   return (
     <SearchField
       class="av-find-points"
-      title={'A part of a token; in quotes, "it", the whole'}
+      title={'Part of a token, or a whole token in quotes: "it"'}
       value={wanted}
       onInput={(search) => assign(state, { search })}
       onKeyDown={(event) => {
@@ -233,7 +233,7 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
       {method === "tsne" && (
         <NumberField
           label="Perplexity"
-          title="About how many neighbours of each point are kept near"
+          title="Approximate number of neighbours that stay near each point"
           value={state.perplexity.value}
           range={[2, 1000]}
           onChange={(perplexity) => assign(state, { perplexity })}
@@ -242,7 +242,7 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
       {method === "umap" && (
         <NumberField
           label="Neighbours"
-          title="How many neighbours of each point are kept near"
+          title="Number of neighbours that stay near each point"
           value={state.neighbors.value}
           range={[2, 1000]}
           onChange={(neighbors) => assign(state, { neighbors })}
@@ -251,7 +251,7 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
       {method !== "pca" && (
         <NumberField
           label="Seed"
-          title="The same seed gives the same plot; another seed shows which parts of it are chance"
+          title="The same seed gives the same plot. Another seed shows which parts of it are random"
           value={state.seed.value}
           range={[0, 2 ** 32 - 1]}
           onChange={(seed) => assign(state, { seed })}
@@ -319,8 +319,8 @@ function Placing({ context, store }: ControlProps) {
             onChange={(translate) => assign(state, { translate })}
           />
           <p class="av-muted">
-            Every key is moved by the same vector, so that keys and queries have one centre. It adds
-            the same number to all logits of a query, which the softmax takes away again.
+            Every key is moved by the same vector, so that keys and queries have the same centre.
+            This adds the same number to all logits of a query, which the softmax cancels.
           </p>
         </div>
         <div>
@@ -376,7 +376,7 @@ export function Work({ context, store }: ControlProps) {
       <span>{words}</span>
       {context.source.transport.live && (
         <button type="button" class="av-chip" onClick={running ? store.cancel : store.restart}>
-          {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
+          {running ? "Cancel" : work.state === "cancelled" ? "Continue" : "Try again"}
         </button>
       )}
     </div>

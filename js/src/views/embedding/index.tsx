@@ -31,12 +31,12 @@ type Context = ViewContext<EmbeddingState>;
 const WORDS = [
   [
     "a point",
-    "a query or a key of one token in this head; a short distance should mean a large product",
+    "the query or key of one token in this head. A short distance should mean a large q·k",
   ],
   ["● ■", "discs are queries, squares are keys, in every colouring"],
   [
     "r, %",
-    "r: how distance follows q·k, −1 is best and 0 says nothing; %: of a query’s ten strongest keys, how many are among its ten nearest",
+    "r: correlation of distance with q·k, −1 is best and 0 means no relation. %: share of a query’s ten strongest keys that are among its ten nearest",
   ],
 ] as const;
 
@@ -45,8 +45,8 @@ const ALL_KEYS = [
   ["↑ ↓ ← →", "move over the heads"],
   ["Home End", "first, last head of the layer"],
   ["Page ↑ ↓", "a screen of layers up, down"],
-  ["Enter", "go into the head"],
-  ["Ctrl-wheel", "on a head: go into it"],
+  ["Enter", "open the head"],
+  ["Ctrl-wheel", "on a head: open it"],
   ["?", "show or hide these keys"],
 ] as const;
 
@@ -56,16 +56,16 @@ const ONE_KEYS = [
   ["↑ ↓", "the token’s query, its key"],
   ["[ ]", "previous, next layer"],
   [", .", "previous, next head"],
-  ["+ −", "nearer, farther; far enough: all heads"],
-  ["Shift-arrows", "move the plot, or turn it"],
-  ["Home", "everything in sight"],
-  ["l", "drag draws a lasso, or not"],
+  ["+ −", "zoom in, zoom out; all the way out: all heads"],
+  ["Shift-arrows", "move the plot, or rotate it"],
+  ["Home", "show all points"],
+  ["l", "drag draws a lasso, on or off"],
   ["Shift-drag", "draw a lasso"],
-  ["Alt-drag", "move a plot that drags turn"],
-  ["Ctrl-wheel", "nearer, farther, at the pointer"],
-  ["two fingers", "nearer, farther, between them"],
+  ["Alt-drag", "move a 3D plot"],
+  ["Ctrl-wheel", "zoom at the pointer"],
+  ["two fingers", "zoom"],
   ["f", "find tokens"],
-  ["Esc", "clear the lasso, the point; then all heads"],
+  ["Esc", "clear the lasso, then the point, then show all heads"],
   ["o", "all heads"],
   ["?", "show or hide these keys"],
 ] as const;
@@ -74,7 +74,7 @@ const MEAN_KEYS = [
   ["↑ ↓ ← →", "move over the bins, with Shift by eight"],
   ["[ ]", "previous, next layer"],
   [", .", "previous, next head"],
-  ["Esc", "leave the bin; then the points"],
+  ["Esc", "leave the bin, then show the points"],
   ["o", "all heads"],
   ["?", "show or hide these keys"],
 ] as const;

@@ -55,7 +55,7 @@ function Shapes(props: { context: ViewContext<EmbeddingState>; colors: Coloring 
             class="av-legend-entry"
             key={kind}
             aria-pressed={shown}
-            title={shown ? `Leave ${kind} out` : `Show ${kind}, too`}
+            title={shown ? `Hide ${kind}` : `Show ${kind}`}
             onClick={() => assign(state, { points: switched(points, kind) })}
           >
             <span
@@ -101,7 +101,7 @@ function Colors({ colors }: { colors: Coloring }) {
         ]}
       />
       {unknown && (
-        <ul class="av-legend-entries" aria-label="Beside the scale">
+        <ul class="av-legend-entries" aria-label="Not on the scale">
           <Kind {...unknown} />
         </ul>
       )}
@@ -132,7 +132,7 @@ function MeanLegend({ context, store }: LegendProps) {
       quantity={`mean weight${scale === "log" ? ", logarithmic" : ""}`}
       toggle={{
         label: "logarithmic",
-        title: "On: a logarithmic scale, on which small weights are seen. Off: even steps.",
+        title: "On: logarithmic scale, which shows small weights. Off: linear scale.",
         on: scale === "log",
         onChange: () => {
           mean.scale.value = scale === "linear" ? "log" : "linear";

@@ -193,7 +193,7 @@ export function pause(milliseconds: number, signal: AbortSignal): Promise<void> 
   return new Promise((resolve, reject) => {
     const end = (): void => {
       clearTimeout(timer);
-      reject(new DOMException("The answer is not awaited any more.", "AbortError"));
+      reject(new DOMException("The request was cancelled.", "AbortError"));
     };
     const timer = setTimeout(() => {
       signal.removeEventListener("abort", end);

@@ -22,7 +22,7 @@ export const LITTLE = -0.1;
  */
 export function trustInWords(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "";
-  if (trust === null) return "How far this plot can be trusted cannot be measured here.";
+  if (trust === null) return "This plot has no trust figures.";
   const { plot, recall, recall_baseline: baseline } = trust;
   const parts: string[] = [];
   if (plot !== null) {
@@ -38,15 +38,14 @@ export function trustInWords(trust: HeadTrust | null | undefined): string {
     const share = `${formatShare(recall)} of a query’s ten strongest keys are among its ten nearest${by}`;
     parts.push(parts.length > 0 ? share : capital(share));
   }
-  if (parts.length === 0)
-    return "No query has enough keys to measure how far this plot can be trusted.";
+  if (parts.length === 0) return "No query has enough keys for trust figures.";
   return `${parts.join("; ")}.`;
 }
 
 /** Explanation of the figures. */
 export const TRUST_HELP =
-  "r is the mean over queries of the correlation between distance and q·k: −1 where nearer always " +
-  "means a larger q·k, 0 where the plot says nothing of it.";
+  "r is the mean over queries of the correlation between distance and q·k: −1 if nearer always " +
+  "means a larger q·k, 0 if the two are unrelated.";
 
 /** Return the correlation of the original vectors, of the placed vectors and of the plot. */
 export function stepsInWords(trust: HeadTrust): string {
@@ -57,7 +56,7 @@ export function stepsInWords(trust: HeadTrust): string {
     trust.num_queries < trust.num_total
       ? ` Measured on ${counted(trust.num_queries)} of ${several(trust.num_total, "query", "queries")}.`
       : "";
-  return `r of the vectors as they are ${before}, as placed ${placed}, on the plot ${plot}.${measured}`;
+  return `r of the original vectors ${before}, as placed ${placed}, on the plot ${plot}.${measured}`;
 }
 
 /** Trust figures by `headKey`. The value is null if there are none. */
@@ -126,7 +125,7 @@ export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): st
         ]
       : []),
   ].join(", and ");
-  return `Below each plot: ${shownFigures}. The fainter a plot, the less its r is below 0.`;
+  return `Below each plot: ${shownFigures}. Plots with r near or above 0 are faint.`;
 }
 
 /** Whether distances follow q·k so little that the view shows a warning. */

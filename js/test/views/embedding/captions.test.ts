@@ -106,16 +106,14 @@ describe("trust", () => {
       "38% of a query’s ten strongest keys are among its ten nearest (chance 9%).",
     );
     const nothing = { ...short, plot: null };
-    expect(trustInWords(nothing)).toBe(
-      "No query has enough keys to measure how far this plot can be trusted.",
-    );
+    expect(trustInWords(nothing)).toBe("No query has enough keys for trust figures.");
     expect(trustInWords(undefined)).toBe("");
-    expect(trustInWords(null)).toContain("cannot be measured");
+    expect(trustInWords(null)).toContain("no trust figures");
   });
 
   it("says how it went step by step, and on how many queries", () => {
     expect(stepsInWords(TRUST)).toBe(
-      "r of the vectors as they are −0.31, as placed −0.55, on the plot −0.61. Measured on 512 of 5,000 queries.",
+      "r of the original vectors −0.31, as placed −0.55, on the plot −0.61. Measured on 512 of 5,000 queries.",
     );
     expect(stepsInWords({ ...TRUST, num_queries: 5000 })).not.toContain("Measured");
     expect(stepsInWords({ ...TRUST, before: null })).toBe("");
@@ -150,13 +148,13 @@ describe("coverage", () => {
   it("says that nothing was drawn by chance where the others could not be read", () => {
     const read = { ...corpus, inAll: 4000, texts: 3, totalTexts: 12, stopped: false };
     expect(corpusInWords({ ...read, leftOut: 9 })).toBe(
-      "All 4,000 points of 3 texts. 9 texts are left out: empty or too long.",
+      "All 4,000 points of 3 texts. 9 texts are skipped: empty or too long.",
     );
     expect(corpusInWords(read)).toBe(
       "4,000 points: 3 of 12 texts, all of their tokens. The others are left out.",
     );
     const both = { ...corpus, leftOut: 1 };
-    expect(corpusInWords(both)).toMatch(/with seed 7\. 1 text is left out: empty or too long\.$/);
+    expect(corpusInWords(both)).toMatch(/with seed 7\. 1 text is skipped: empty or too long\.$/);
   });
 
   it("of an older answer says that it was drawn at random, as ever", () => {
@@ -186,7 +184,7 @@ describe("coverage", () => {
   it("of a mean by position says what it is the mean of", () => {
     const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, far: null, error: 0 };
     expect(aggregateInWords({ ...mean, bin: [4, 2] })).toBe(
-      "Mean over 12 of 800 texts, 64 of their 512 queries; far positions exist in few of them. A cell is the mean over 4 × 2 positions at most.",
+      "Mean over 12 of 800 texts, 64 of their 512 queries; few texts reach the last positions. A cell is the mean over at most 4 × 2 positions.",
     );
     const short = { ...mean, ofTexts: 12, queries: 9, ofQueries: 9, bin: [1, 1] as [1, 1] };
     expect(aggregateInWords({ ...short, far: 12, error: 0.00151 })).toBe(
@@ -246,7 +244,7 @@ describe("how a plot was made", () => {
     );
     const bare = { scaling: "none", translate: false, lift: true } as const;
     expect(placingInWords(bare, 1)).toBe(
-      "not scaled, keys where they are, lifted, so that nearness is exactly q·k before the projection",
+      "not scaled, keys not moved, lifted, so that distances follow q·k exactly before the projection",
     );
   });
 
@@ -265,7 +263,7 @@ describe("how a plot was made", () => {
 describe("the sentence", () => {
   it("says of all heads what near means and what to do", () => {
     expect(sentence(said({ at: null }))).toBe(
-      "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near means attending where r is close to −1. Click a head, or press Enter on it, to enlarge it.",
+      "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near points attend to each other if r is close to −1. Click a head, or press Enter on it, to enlarge it.",
     );
     expect(sentence(said({ at: null, live: false }))).not.toContain("Click");
   });
@@ -281,9 +279,9 @@ describe("the sentence", () => {
     expect(pointsInWords("keys", 5, 1)).toBe("1 key");
     const found = { search: "the", count: 240, points: 2400 };
     expect(sentence(said({ found, selected: 1 }))).toContain(
-      "240 of 2,400 points hold “the”. 1 point in the lasso.",
+      "240 of 2,400 points contain “the”. 1 point in the lasso.",
     );
-    expect(sentence(said({ found: { ...found, count: 0 } }))).toContain("No point holds “the”.");
+    expect(sentence(said({ found: { ...found, count: 0 } }))).toContain("No point contains “the”.");
     expect(sentence(said({ found: { ...found, search: '"the"' } }))).toContain(
       "240 of 2,400 points are “the”.",
     );
@@ -297,7 +295,7 @@ describe("the sentence", () => {
     );
     const key: PointFacts = { ...IT, kind: "key" };
     expect(linesInWords(key, lines)).toBe(
-      "Key “it”, position 10 of text 3, gets most from “animal” (2): 0.68.",
+      "Key “it”, position 10 of text 3, gets most weight from “animal” (2): 0.68.",
     );
     expect(linesInWords(IT, null)).toBe("Query “it”, position 10 of text 3.");
     const none = { ...lines, strongest: null };
@@ -308,7 +306,7 @@ describe("the sentence", () => {
   it("says why there is no plot", () => {
     const problem = "queries or keys are not finite numbers";
     expect(sentence(said({ problem }))).toBe(
-      "Layer 2, head 1: queries or keys are not finite numbers, so there is nothing to place.",
+      "Layer 2, head 1: queries or keys are not finite numbers, so there is no plot.",
     );
     expect(summary(said({ problem }), TRUST)).not.toContain("r =");
   });

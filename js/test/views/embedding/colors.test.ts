@@ -85,7 +85,7 @@ describe("points are coloured by", () => {
     expect(each.note).toBe("Lengths of the vectors of layer 5, head 2.");
     const before = coloring(corpus, "norm", LIGHT);
     expect(labelsOf(before)[0]).toBe("queries");
-    expect(before.note).toContain("loading");
+    expect(before.note).toContain("Loading");
   });
 
   it("frequency, by equal ratios", () => {
@@ -107,23 +107,21 @@ describe("points are coloured by", () => {
     expect(entries).toHaveLength(9);
     expect(entries[0]).toEqual(["text 0", 4]);
     expect(entries.at(-1)).toEqual(["other", 6]);
-    expect(each.note).toBe(
-      "The 8 with most points have colours of their own; the other 3 share one.",
-    );
+    expect(each.note).toBe("The 8 with most points have separate colours. The other 3 share one.");
     expect(labelsOf(each)[11]).toBe("other");
     expect(entries.reduce((sum, [, count]) => sum + count, 0)).toBe(24);
   });
 
   it("a column of kinds, with what is not known apart", () => {
     const each = coloring(corpus, "tag", LIGHT);
-    const side = ["other", "noun", "other", "other", "other", "not known"];
+    const side = ["other", "noun", "other", "other", "other", "unknown"];
     expect(labelsOf(each)).toEqual([...side, ...side]);
     expect(entriesOf(each)).toEqual([
       ["other", 8],
       ["noun", 2],
-      ["not known", 2],
+      ["unknown", 2],
     ]);
-    expect(each.note).toBe("Of 2 points “tag” is not known.");
+    expect(each.note).toBe("“tag” is unknown for 2 points.");
   });
 
   it("a column of numbers, with what is not known apart", () => {

@@ -145,7 +145,9 @@ describe("controls", () => {
     expect(button?.textContent).toBe("Cancel");
     button?.click();
     await until(() => expect(each.kernel.of("cancel")).toHaveLength(1));
-    await until(() => expect(each.box.querySelector(".av-work button")?.textContent).toBe("Go on"));
+    await until(() =>
+      expect(each.box.querySelector(".av-work button")?.textContent).toBe("Continue"),
+    );
     expect(each.box.querySelector("progress")).toBeNull();
     each.kernel.work = { state: "failed", done: 0, num_total: 0, words: "umap-learn is missing." };
     each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();

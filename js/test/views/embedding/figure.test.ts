@@ -108,7 +108,7 @@ describe("the figure", () => {
     if (!colors) throw new Error("no colours");
     const box = legendBox(colors, "keys", PALETTES.light, 120);
     const texts = box.marks.flatMap((mark) => (mark.kind === "text" ? [mark.text] : []));
-    expect(texts).toEqual(["keys", "other", "8", "noun", "2", "not known", "2"]);
+    expect(texts).toEqual(["keys", "other", "8", "noun", "2", "unknown", "2"]);
     expect(box.height).toBeGreaterThan(20);
     const swatches = box.marks.filter((mark) => mark.kind === "rect");
     expect(swatches.every((mark) => mark.x + mark.width <= 120)).toBe(true);

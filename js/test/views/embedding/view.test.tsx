@@ -65,7 +65,7 @@ describe("the list of keys", () => {
       return [...root.querySelectorAll(".av-keys dd")].map((each) => each.textContent).join("; ");
     };
     button("Keys").click();
-    expect(await meanings()).toContain("go into the head");
+    expect(await meanings()).toContain("open the head");
     assign(state(), { enlarged: true });
     expect(await meanings()).toContain("draws a lasso");
     assign(state(), { shown: "aggregate" });

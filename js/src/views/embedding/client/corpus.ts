@@ -146,7 +146,7 @@ export class Corpus {
 function together(queries: readonly number[], keys: readonly number[], count: number): Int32Array {
   const named = queries.length + keys.length;
   if (named !== count) {
-    throw new Error(`The corpus names ${named} points; it says that there are ${count}.`);
+    throw new Error(`The corpus lists ${named} points, but its header says ${count}.`);
   }
   const all = new Int32Array(count);
   all.set(queries);

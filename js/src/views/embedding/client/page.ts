@@ -257,10 +257,10 @@ export class EmbeddingPageTransport implements Transport {
     const others = this.#data.embedding.projections
       .filter((each) => keyOf(each) === keyOf({ ...request, layer: each.layer, head: each.head }))
       .map(({ layer, head }) => `layer ${layer}, head ${head}`);
-    const of = others.length > 0 ? ` (it has it of ${others.join("; ")})` : "";
+    const of = others.length > 0 ? ` (only that of ${others.join("; ")})` : "";
     const words =
-      `This page does not contain this plot${of}: these are the principal components. ` +
-      "A page contains a plot if it is saved while the plot is shown.";
+      `This page does not contain this plot${of}. The principal components are shown instead. ` +
+      "Save the page while the plot is shown to include it.";
     return { state: "failed", done: 0, num_total: 0, words };
   }
 
@@ -315,13 +315,13 @@ export class EmbeddingPageTransport implements Transport {
     const [{ keys, heads }, place] = this.#head(request);
     const { top_keys: ranks, top_keys_add: add } = this.#data.embedding;
     if (keys === null) {
-      const cost = add && `; top_keys=${add.count} adds about ${sizeOf(add.bytes)}`;
-      throw new Error(`This page was made without the strongest keys of its queries${cost ?? ""}.`);
+      const cost = add && ` Pass top_keys=${add.count} to add them (about ${sizeOf(add.bytes)}).`;
+      throw new Error(`This page does not contain the strongest keys of its queries.${cost ?? ""}`);
     }
     const corpus = await this.#parsed(request.stack);
     const { numQueries } = corpus;
     if (corpus.isKey(point)) {
-      throw new Error("This page contains the strongest keys of queries, and no lines of keys.");
+      throw new Error("This page contains lines of queries, but no lines of keys.");
     }
     const planes = await this.#bytes(keys);
     const plane = heads.length * ranks * numQueries;

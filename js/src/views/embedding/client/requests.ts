@@ -122,9 +122,7 @@ async function bytesOf(
 
 function expectBytes(bytes: Uint8Array, expected: number): void {
   if (bytes.length === expected) return;
-  throw new Error(
-    `The reply holds ${bytes.length} bytes; what it says of itself needs ${expected}.`,
-  );
+  throw new Error(`The reply has ${bytes.length} bytes, but its header requires ${expected}.`);
 }
 
 /** Decode little-endian 16-bit codes, in which 0 is `low` and 65535 is `low + size`. */

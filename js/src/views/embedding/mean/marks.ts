@@ -232,6 +232,6 @@ export function binCaption(
   const over = texts === null ? "" : ` over ${several(texts, "text")}`;
   return [
     `${query} → ${key}`,
-    weight < 0 ? "no query may attend there" : `mean weight ${formatSmall(weight)}${over}`,
+    weight < 0 ? "no query may attend to this" : `mean weight ${formatSmall(weight)}${over}`,
   ];
 }

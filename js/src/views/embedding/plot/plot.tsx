@@ -265,7 +265,7 @@ export function EmbeddingPlot(props: PlotProps) {
       />
       {saysLittle(store.headTrust.value) && (
         <p class="av-embedding-warning av-muted" title={TRUST_HELP}>
-          Distance says little of q·k here.
+          Distance says little about q·k here.
         </p>
       )}
       {state.selected.value.length > 0 && (
@@ -434,7 +434,7 @@ export function PlotTools(props: PlotProps) {
     const none = headKey(there) === headKey(head);
     return (
       <Tool
-        label={none ? "no head there" : name}
+        label={none ? "no head" : name}
         disabled={none}
         onClick={() => store.neighbour(layers, heads)}
       >
@@ -468,7 +468,7 @@ export function PlotTools(props: PlotProps) {
         {to(1, 0, "↓")}
       </fieldset>
       {plotted && (
-        <fieldset class="av-embedding-group" aria-label="What dragging does">
+        <fieldset class="av-embedding-group" aria-label="Effect of dragging">
           <Tool
             label={
               state.dimensions.value === 3
@@ -483,7 +483,7 @@ export function PlotTools(props: PlotProps) {
             {state.dimensions.value === 3 ? "Turn" : "Move"}
           </Tool>
           <Tool
-            label="Lasso: dragging draws one around points, as does Shift and dragging"
+            label="Lasso: dragging selects points, as Shift-drag does"
             pressed={plot.tool.value === "lasso"}
             onClick={() => {
               plot.tool.value = "lasso";
@@ -501,14 +501,14 @@ export function PlotTools(props: PlotProps) {
 /** Zoom buttons, outside the plot because they would hide points. */
 function ZoomTools(props: PlotProps) {
   return (
-    <fieldset class="av-embedding-group" aria-label="Nearer and farther">
-      <Tool label="Nearer" onClick={() => zoomBy(props, 1.5)}>
+    <fieldset class="av-embedding-group" aria-label="Zoom">
+      <Tool label="Zoom in" onClick={() => zoomBy(props, 1.5)}>
         +
       </Tool>
-      <Tool label="Farther" onClick={() => zoomBy(props, 1 / 1.5)}>
+      <Tool label="Zoom out" onClick={() => zoomBy(props, 1 / 1.5)}>
         −
       </Tool>
-      <Tool label="Fit: everything in sight" onClick={props.plot.fit}>
+      <Tool label="Fit: show all points" onClick={props.plot.fit}>
         Fit
       </Tool>
     </fieldset>

@@ -133,7 +133,7 @@ function ChosenWords({ context, store, corpus }: PartProps) {
     const { token, key } = context.state;
     const none = token.value === null && key.value === null;
     const words = none
-      ? "Click a token to choose it; Alt-click chooses it as a key."
+      ? "Click a token to choose it. Alt-click chooses it as a key."
       : "This token is not among the points, so it is not on the plot.";
     return <p class="av-muted av-text-words">{words}</p>;
   }
@@ -160,7 +160,7 @@ function Strongest({ store, corpus }: PartProps) {
   return (
     <ul
       class="av-text-strongest"
-      aria-label={corpus.isKey(chosen) ? "Queries that give it most" : "Strongest keys"}
+      aria-label={corpus.isKey(chosen) ? "Strongest queries" : "Strongest keys"}
     >
       {order.map((i) => {
         const point = lines.points[i] as number;

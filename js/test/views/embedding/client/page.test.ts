@@ -176,7 +176,7 @@ describe("an exported page", () => {
       expect(plot.dimensions).toBe(2);
       expect(plot.coordinates).toEqual(components.coordinates);
       expect(plot.work?.state).toBe("failed");
-      expect(plot.work?.words).toContain("does not contain this plot: these are the principal");
+      expect(plot.work?.words).toContain("does not contain this plot. The principal");
     }
   });
 
@@ -209,10 +209,10 @@ describe("an exported page", () => {
     const top_keys_add = { count: 5, bytes: 3_440_000 };
     const data = pageData({ top_keys_add });
     const asked = linesOf(sourceOf(data), { ...HEAD, point: 1 });
-    await expect(asked).rejects.toThrow("top_keys=5 adds about 3.4 MB.");
+    await expect(asked).rejects.toThrow("Pass top_keys=5 to add them (about 3.4 MB).");
     top_keys_add.bytes = 63_600;
     const small = linesOf(sourceOf(data), { ...HEAD, point: 1 });
-    await expect(small).rejects.toThrow("top_keys=5 adds about 64 kB.");
+    await expect(small).rejects.toThrow("Pass top_keys=5 to add them (about 64 kB).");
   });
 
   it("has the images of texts, and no more of their weights", async () => {

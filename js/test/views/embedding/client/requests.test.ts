@@ -101,7 +101,7 @@ describe("a corpus", () => {
   });
 
   it("that names more or fewer points than it has is refused", () => {
-    expect(() => corpusWith({ num_keys: 7 })).toThrow("names 12 points; it says that there are 13");
+    expect(() => corpusWith({ num_keys: 7 })).toThrow("lists 12 points, but its header says 13");
   });
 
   it("of no point at all is one", () => {
@@ -132,7 +132,7 @@ describe("an overview", () => {
       header: { stride: 1, points: 2, heads },
       data: new Uint8Array(7),
     }));
-    await expect(overviewOf(each.source, request)).rejects.toThrow(/7 bytes.*needs 8/);
+    await expect(overviewOf(each.source, request)).rejects.toThrow(/7 bytes.*requires 8/);
   });
 });
 
@@ -196,7 +196,7 @@ describe("a projection", () => {
   it("whose reply does not hold its points is refused", async () => {
     const each = transport(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
     await expect(projectionOf(each.source, REQUEST)).rejects.toThrow(
-      "holds 6 bytes; what it says of itself needs 8",
+      "has 6 bytes, but its header requires 8",
     );
     const none = transport(() => ({ header: plot(null), data: null }));
     await expect(projectionOf(none.source, REQUEST)).rejects.toThrow("contains no data");

@@ -92,7 +92,7 @@ describe("the mean by position", () => {
       "queries 3 to 6 → keys 1 to 2",
       "mean weight 0",
     ]);
-    expect(binCaption(MEAN, { row: 0, column: 2 })[1]).toBe("no query may attend there");
+    expect(binCaption(MEAN, { row: 0, column: 2 })[1]).toBe("no query may attend to this");
     expect(binCaption(MEAN, { row: 0, column: 0 })[0]).toBe("query 0 → key 0");
   });
 
@@ -147,7 +147,7 @@ describe("texts of unlike length", () => {
   it("are told of with the weight", () => {
     expect(binCaption(MEAN, { row: 1, column: 0 }, 2)[1]).toBe("mean weight 0.25 over 2 texts");
     expect(binCaption(MEAN, { row: 1, column: 0 }, 1)[1]).toBe("mean weight 0.25 over 1 text");
-    expect(binCaption(MEAN, { row: 0, column: 1 }, 2)[1]).toBe("no query may attend there");
+    expect(binCaption(MEAN, { row: 0, column: 1 }, 2)[1]).toBe("no query may attend to this");
   });
 
   it("are as long as their last points say", () => {

@@ -54,10 +54,10 @@ describe("the figures of a tile", () => {
   it("are explained as far as they are shown", () => {
     const all = new Map([["0:0", trusted(-0.5, 0.4)]]);
     expect(keyInWords(all, "short")).toBe(
-      "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. The fainter a plot, the less its r is below 0.",
+      "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.",
     );
     const least =
-      "Below each plot: r of distance with q·k (−1 is best). The fainter a plot, the less its r is below 0.";
+      "Below each plot: r of distance with q·k (−1 is best). Plots with r near or above 0 are faint.";
     expect(keyInWords(all, "least")).toBe(least);
     // Texts too short for ten keys have no recall.
     expect(keyInWords(new Map([["0:0", trusted(-0.5, null)]]))).toBe(least);
