@@ -74,22 +74,6 @@ export function LineControls({ context, store, plan }: ControlProps) {
         options={topKOptions(state.top_k.value)}
         onChange={(value) => assign(state, { top_k: value === "all" ? null : Number(value) })}
       />
-      {several && (
-        <Choice
-          label="Combine"
-          value={
-            plan.chosen.length === 0 && state.combine.value === "separate"
-              ? "mean"
-              : state.combine.value
-          }
-          options={[
-            ...(plan.chosen.length > 0 ? ([["separate", "separate"]] as const) : []),
-            ["mean", "mean"],
-            ["max", quantity.signed ? "largest" : "maximum"],
-          ]}
-          onChange={(combine) => assign(state, { combine })}
-        />
-      )}
       <PairControl context={context} />
       <OrderControl context={context} />
       <TokenSearch
@@ -105,6 +89,23 @@ export function LineControls({ context, store, plan }: ControlProps) {
           store.cursor.value = null;
         }}
       />
+      {/* With one head its room is reserved, so that the row does not break at the second. */}
+      <span class={several ? "av-reserved" : "av-reserved av-unused"}>
+        <Choice
+          label="Combine"
+          value={
+            plan.chosen.length === 0 && state.combine.value === "separate"
+              ? "mean"
+              : state.combine.value
+          }
+          options={[
+            ...(plan.chosen.length > 0 ? ([["separate", "separate"]] as const) : []),
+            ["mean", "mean"],
+            ["max", quantity.signed ? "largest" : "maximum"],
+          ]}
+          onChange={(combine) => assign(state, { combine })}
+        />
+      </span>
       {/* In the compact form, one button already hides all controls. */}
       {context.controls.value === "full" ? <Panel label="More">{rare}</Panel> : rare}
     </div>
