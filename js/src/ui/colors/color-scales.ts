@@ -261,7 +261,7 @@ const SMALL_SHARE = 0.4;
  * Smallest end of a fitted signed scale, as a share of the maximum, so that tiny changes do not
  * look large.
  */
-const FINEST_SHARE = 0.02;
+const MIN_END_SHARE = 0.02;
 
 /**
  * Return the weight at which the scale ends.
@@ -276,7 +276,7 @@ export function scaleEnd(
   signed = false,
 ): number {
   if (signed && scaling === "auto")
-    return Math.min(maximum, niceMaximum(Math.max(largest, FINEST_SHARE * maximum)));
+    return Math.min(maximum, niceMaximum(Math.max(largest, MIN_END_SHARE * maximum)));
   // If all weights are small, nothing would be visible on the whole scale.
   const small = largest < SMALL_SHARE * maximum;
   const fitted = scaling === "largest" || (scaling === "auto" && small);

@@ -98,11 +98,11 @@ export function paletteOf(
 }
 
 /** Number of distinguishable head colours. */
-export const MOST_COLOURS = 8;
+export const MAX_COLOURS = 8;
 
-/** Return the number of heads per colour: 1 for up to `MOST_COLOURS` heads. */
+/** Return the number of heads per colour: 1 for up to `MAX_COLOURS` heads. */
 export function headsPerColor(count: number): number {
-  return Math.max(1, Math.ceil(count / MOST_COLOURS));
+  return Math.max(1, Math.ceil(count / MAX_COLOURS));
 }
 
 /**

@@ -46,7 +46,7 @@ export interface HeadStripProps {
 }
 
 /** Smallest width of a map, in pixels, with room for the name of a role. */
-const LEAST_NAMED = 44;
+const MIN_NAMED_SIZE = 44;
 
 /** Side of a map in a compact strip, in pixels. */
 const COMPACT_SIZE = 26;
@@ -241,7 +241,7 @@ export function HeadStrip(props: HeadStripProps) {
                   {bySize ? shortEffectText(effects.scale, score) : scoreText(score)}
                 </span>
               )}
-              {role && size >= LEAST_NAMED && <span class="av-role">{role.name}</span>}
+              {role && size >= MIN_NAMED_SIZE && <span class="av-role">{role.name}</span>}
             </button>
           );
         })}

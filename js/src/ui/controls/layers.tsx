@@ -11,7 +11,7 @@ export interface LayersProps {
 }
 
 const BUTTON = 38;
-const MOST_BUTTONS = 24;
+const MAX_BUTTONS = 24;
 
 const LAYER_KEYS: Record<string, number> = { PageUp: -1, "[": -1, PageDown: 1, "]": 1 };
 
@@ -29,7 +29,7 @@ export function layerForKey(
 }
 
 export function Layers({ layers, layer, width, onChange }: LayersProps) {
-  const fit = layers.length <= MOST_BUTTONS && layers.length * BUTTON <= width * 2;
+  const fit = layers.length <= MAX_BUTTONS && layers.length * BUTTON <= width * 2;
   const place = layers.indexOf(layer);
   return (
     <fieldset class="av-row av-layers" aria-label="Layer">

@@ -281,7 +281,7 @@ export function whiskerShares(
   return { from: at(value - error), to: at(value + error) };
 }
 
-const LONGEST_NAME = 20;
+const MAX_NAME_LENGTH = 20;
 
 /** Return the names and colours of the bars for a figure's legend. */
 export function effectColors(
@@ -292,8 +292,8 @@ export function effectColors(
   // The legend of a figure does not wrap lines. Its caption has the full name.
   const letters = Array.from(printable(scale.name));
   const name =
-    letters.length > LONGEST_NAME
-      ? `${letters.slice(0, LONGEST_NAME - 1).join("")}…`
+    letters.length > MAX_NAME_LENGTH
+      ? `${letters.slice(0, MAX_NAME_LENGTH - 1).join("")}…`
       : letters.join("");
   return [
     { name: `${name} below 0, to −${end}`, color: palette.negative },

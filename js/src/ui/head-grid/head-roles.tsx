@@ -10,7 +10,7 @@ import { headsOf } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Box, textMark } from "../../draw/figure";
 import { fontOf, type Mark } from "../../draw/marks";
-import { inkOn, MOST_COLOURS, type Palette } from "../colors/palette";
+import { inkOn, MAX_COLOURS, type Palette } from "../colors/palette";
 import { counted } from "../text/captions";
 import type { HeadIndex } from "./grid";
 
@@ -62,7 +62,7 @@ export function signedRoles<Kind extends { name: string; count: number }>(
     ...kind,
     sign: signs[place] ?? "?",
     // More than eight roles differ only by their letters.
-    color: place < MOST_COLOURS ? (palette.heads[place] ?? palette.neutral) : palette.neutral,
+    color: place < MAX_COLOURS ? (palette.heads[place] ?? palette.neutral) : palette.neutral,
   }));
 }
 
@@ -162,7 +162,7 @@ export function labelOf({ layer, head }: HeadIndex, role: HeadRole): string {
 }
 
 /** Maximum number of heads per role in a caption. */
-const MOST_NAMED = 4;
+const MAX_NAMED = 4;
 
 /** Describe which heads have which role, or return "" without roles. */
 export function rolesInWords(roles: NamedHeads | null, stack: StackDescription): string {
@@ -183,8 +183,8 @@ export function rolesInWords(roles: NamedHeads | null, stack: StackDescription):
   const count = kinds.reduce((sum, [, { of }]) => sum + of.length, 0);
   if (count === 0) return `None of ${all} heads has a role over the corpus.`;
   const named = kinds.map(([name, { of }]) => {
-    const more = of.length - MOST_NAMED;
-    return `${name} ${of.slice(0, MOST_NAMED).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+    const more = of.length - MAX_NAMED;
+    return `${name} ${of.slice(0, MAX_NAMED).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
   });
   const has = count === 1 ? "head has" : "heads have";
   return `${count} of ${all} ${has} a role, found over a corpus, not in this text (layer.head): ${named.join("; ")}.`;
@@ -200,7 +200,7 @@ export function fittedName(name: string, width: number): string {
 }
 
 /** Maximum number of roles in the line below the heads. */
-const MOST_IN_LINE = 8;
+const MAX_IN_LINE = 8;
 
 /** Render the roles of `heads` with their scores, below the heads of a layer. */
 export function RoleLine(props: {
@@ -213,7 +213,7 @@ export function RoleLine(props: {
     const role = of(head);
     return role ? [labelOf({ layer, head }, role)] : [];
   });
-  const more = labels.length - MOST_IN_LINE;
+  const more = labels.length - MAX_IN_LINE;
   return (
     <p class="av-muted av-role-line" title="Found over a corpus, not in this text">
       Over the corpus:{" "}
@@ -221,7 +221,7 @@ export function RoleLine(props: {
         ? heads.length === 1
           ? "this head has no role"
           : "none of these heads has a role"
-        : `${labels.slice(0, MOST_IN_LINE).join(" · ")}${more > 0 ? ` · ${more} more` : ""}`}
+        : `${labels.slice(0, MAX_IN_LINE).join(" · ")}${more > 0 ? ` · ${more} more` : ""}`}
     </p>
   );
 }

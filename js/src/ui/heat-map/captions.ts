@@ -229,7 +229,7 @@ function besideResting(
   return cell ? { cell, words } : null;
 }
 
-const MOST_IN_SUMMARY = 5;
+const MAX_IN_SUMMARY = 5;
 
 /** Describe the stack, layer, heads, pins and the five largest weights for screen readers. */
 export function summary(input: CaptionInput): string {
@@ -247,14 +247,14 @@ export function summary(input: CaptionInput): string {
     Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))
       .filter(({ weight }) => weight !== 0)
       .sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight))
-      .slice(0, MOST_IN_SUMMARY)
+      .slice(0, MAX_IN_SUMMARY)
       .map(({ weight, index }) => `${name(index)} ${weightInWords(viewport, weight)}`);
   const named =
     row !== null
       ? ofLine(row, key)
       : column !== null
         ? ofLine(column, query)
-        : strongestCells(grid, MOST_IN_SUMMARY).map((cell) => strongInWords(input, cell));
+        : strongestCells(grid, MAX_IN_SUMMARY).map((cell) => strongInWords(input, cell));
   const { name, signed } = quantityOf(viewport.stack);
   const most = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
   const strongest = named.length > 0 ? `${most}: ${named.join("; ")}.` : `No ${name} is in sight.`;

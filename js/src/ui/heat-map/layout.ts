@@ -8,7 +8,7 @@ import { AXIS_HEIGHT } from "../plot/bar-scale";
 import { fitLabel, type Label, type Measure } from "../text/labels";
 import type { Selection } from "../view/record";
 import {
-  LARGEST_CELL,
+  MAX_CELL,
   type Room,
   roomOf,
   stageOf,
@@ -72,9 +72,9 @@ export interface LayoutInput {
 }
 
 /** Smallest thickness of a row or column with a token label, in pixels. */
-export const LEAST_LABEL_STEP = 9;
-const LARGEST_LABEL = 13;
-const SMALLEST_LABEL = 8.5;
+export const MIN_LABEL_STEP = 9;
+const MAX_LABEL = 13;
+const MIN_LABEL = 8.5;
 /** Smallest column width for diagonal labels, which are easier to read than vertical ones. */
 const SLANTED_STEP = 17;
 const SLANT = Math.SQRT1_2;
@@ -91,19 +91,19 @@ const BARS_WIDTH = 120;
 const WITH_BARS_BESIDE = 720;
 /** Space below the cells for the axis and the title of the bars beside them. */
 const TITLE = AXIS_HEIGHT + 20;
-const LEAST_CELLS = 120;
-const LEAST_LEFT = 48;
-const MOST_LEAN = 60;
-const LARGEST_PATCH = 32;
+const MIN_CELLS = 120;
+const MIN_LEFT = 48;
+const MAX_LEAN = 60;
+const MAX_PATCH = 32;
 /** Maximum label length, in pixels, if labels are visible only after zooming in. */
 const PART_LABEL = 64;
 const BELOW = 6;
 
 /** Step sizes at which the labels of each direction are longest. */
-const LABEL_STEPS = [LEAST_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, LARGEST_CELL];
+const LABEL_STEPS = [MIN_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, MAX_CELL];
 
 function sizeOf(step: number): number {
-  return Math.max(SMALLEST_LABEL, Math.min(LARGEST_LABEL, step - 1.5));
+  return Math.max(MIN_LABEL, Math.min(MAX_LABEL, step - 1.5));
 }
 
 const widths = new WeakMap<TokenList, Map<string, number>>();
@@ -153,7 +153,7 @@ export function labelOf(text: string, labels: Labels, measure: Measure, bold = f
 
 /** Return the label size at a step size, or null if labels do not fit. */
 function labelSizeAt(step: number): number | null {
-  return step >= LEAST_LABEL_STEP ? sizeOf(step) : null;
+  return step >= MIN_LABEL_STEP ? sizeOf(step) : null;
 }
 
 /**
@@ -169,19 +169,19 @@ export function layOut(input: LayoutInput): Layout {
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
   const beside = input.beside && barRoom > 0;
   const { printed = false } = input;
-  const largest = printed ? PRINT_TEXT : LARGEST_LABEL;
+  const largest = printed ? PRINT_TEXT : MAX_LABEL;
   const labelSize = (step: number): number | null =>
     printed ? (step > PRINT_TEXT ? PRINT_TEXT : null) : labelSizeAt(step);
   const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
   /** Return all sizes, with or without space for token labels. */
   const sized = (labelled: boolean) => {
     const queryWidth = widest(selection.queries, largest, limit, measure, shapes?.query);
-    const left = GAP + Math.ceil(labelled ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT);
+    const left = GAP + Math.ceil(labelled ? Math.max(MIN_LEFT, queryWidth) : NUMBERS_LEFT);
     const lean = narrow || !labelled ? 0 : keyWidth * SLANT;
-    const right = Math.max(barRoom, Math.min(lean, MOST_LEAN), GAP);
+    const right = Math.max(barRoom, Math.min(lean, MAX_LEAN), GAP);
     const most = {
-      width: Math.max(LEAST_CELLS, Math.floor(width - left - right)),
-      height: Math.max(LEAST_CELLS, input.mostHeight),
+      width: Math.max(MIN_CELLS, Math.floor(width - left - right)),
+      height: Math.max(MIN_CELLS, input.mostHeight),
     };
     const room = roomOf(selection, state, most, ratio);
     const viewport = viewportOf(selection, state, room, ratio);
@@ -205,7 +205,7 @@ export function layOut(input: LayoutInput): Layout {
   const wholeWidth = Math.max(stage.width, whole.columns.cells * whole.columns.cell);
   const wholeHeight = Math.max(stage.height, whole.rows.cells * whole.rows.cell);
   const patchSizeFor = (shapeOf: PatchShape | null | undefined, each: number): number =>
-    shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PATCH, each - 2)) : 0;
+    shapeOf ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, each - 2)) : 0;
   const wholeStep = tokenStep(whole, "columns");
   const keyLimit = !printed && labelSize(wholeStep) === null ? Math.min(limit, PART_LABEL) : limit;
   // A diagonal label over a patch's picture would hide it.
@@ -229,7 +229,7 @@ export function layOut(input: LayoutInput): Layout {
   };
   const { slope, limit: textLimit, above } = aboveFor(steps.columns);
   // If zooming can reveal token labels, reserve the largest space that they need at any step.
-  const zooms = Math.max(whole.rows.cell, whole.columns.cell) < LARGEST_CELL;
+  const zooms = Math.max(whole.rows.cell, whole.columns.cell) < MAX_CELL;
   const mostAbove = zooms
     ? Math.max(
         ...[wholeStep, ...LABEL_STEPS]

@@ -86,9 +86,9 @@ export interface HeatMap {
 const NUMBER_CELL = 30;
 const NUMBER_SIZE = 10;
 /** Smallest cell with space for a minus sign, in pixels. */
-const LEAST_SIGN_CELL = 9;
+const MIN_SIGN_CELL = 9;
 /** Smallest weight that is written into its cell. */
-const LEAST_NUMBER = 0.005;
+const MIN_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
 const TICKS_APART_ACROSS = 44;
 const TICKS_APART_DOWN = 26;
@@ -139,7 +139,7 @@ function over(
 }
 
 /** Smallest share of the scale at which a negative cell gets a minus sign. */
-const LEAST_SIGNED = 0.2;
+const MIN_SIGNED_SHARE = 0.2;
 
 /**
  * Return the numbers in their cells. Smaller cells have only the minus signs of negative numbers.
@@ -153,7 +153,7 @@ function numberMarks(heatMap: HeatMap): Mark[] {
   const numbers = level === 0 && rows.cell >= 20 && columns.cell >= NUMBER_CELL;
   const room = Math.min(rows.cell, columns.cell);
   const least = leastNumber(heatMap, end);
-  if (!numbers && (!signs || room < LEAST_SIGN_CELL)) return [];
+  if (!numbers && (!signs || room < MIN_SIGN_CELL)) return [];
   const marks: Mark[] = [];
   for (let row = 0; row < grid.rows; row++) {
     for (let column = 0; column < grid.columns; column++) {
@@ -162,7 +162,7 @@ function numberMarks(heatMap: HeatMap): Mark[] {
       if (share === null || (numbers && Math.abs(weight) < least)) continue;
       const text = numbers ? written(quantity, weight) : "−";
       if (numbers && isTiny(quantity, weight)) continue;
-      if (!numbers && share > -LEAST_SIGNED) continue;
+      if (!numbers && share > -MIN_SIGNED_SHARE) continue;
       const [red, green, blue] = signs
         ? over(signColorAt(share, signs), palette.background)
         : colorAt(theme, share);
@@ -536,8 +536,8 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   return marks;
 }
 
-const LONGEST_BELOW = 30;
-const LONGEST_BESIDE = 62;
+const MAX_BAR_BELOW = 30;
+const MAX_BAR_BESIDE = 62;
 const BAR_NUMBER_SIZE = 10.5;
 /** Smallest distance between the centres of two numbers, in pixels. */
 const NUMBERS_APART = 34;
@@ -581,7 +581,7 @@ function inkOf(weight: number, least: number, palette: Palette): string {
 
 /** Return the smallest number that is written. Signed numbers have no fixed magnitude. */
 function leastNumber(heatMap: HeatMap, most: number): number {
-  return signsOf(heatMap) ? most / 100 : LEAST_NUMBER;
+  return signsOf(heatMap) ? most / 100 : MIN_NUMBER;
 }
 
 /** Width of a number to the left of a thin first column. */
@@ -607,8 +607,8 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const least = leastNumber(heatMap, most);
   const stroke = signs ? palette.muted : palette.rule;
   // Positive bars extend up from the line, negative ones down.
-  const y = signs ? start + NUMBER_HIGH + LONGEST_BELOW / 3 : start;
-  const longest = signs ? LONGEST_BELOW / 3 : LONGEST_BELOW;
+  const y = signs ? start + NUMBER_HIGH + MAX_BAR_BELOW / 3 : start;
+  const longest = signs ? MAX_BAR_BELOW / 3 : MAX_BAR_BELOW;
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
   const x1 = layout.left + layout.cellsWidth;
@@ -640,7 +640,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
     kind: "text",
     text: title,
     x: layout.left,
-    y: start + LONGEST_BELOW + 22,
+    y: start + MAX_BAR_BELOW + 22,
     fill: palette.muted,
     size: 11.5,
     font: "text",
@@ -656,7 +656,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const values = pooledLine(line, axis, layout.viewport.pooled);
   const most = endOf(heatMap);
   const start = layout.left + layout.cellsWidth + GAP;
-  const longest = signs ? LONGEST_BESIDE / 3 : LONGEST_BESIDE;
+  const longest = signs ? MAX_BAR_BESIDE / 3 : MAX_BAR_BESIDE;
   const least = leastNumber(heatMap, most);
   const stroke = signs ? palette.muted : palette.rule;
   const x = signs ? start + NUMBER_WIDE + longest : start;

@@ -50,13 +50,13 @@ import {
 /** Steps per pixel at which cells may end in a figure of fixed width. */
 const PRINT_RATIO = 16;
 /** Maximum height of the heat map, in pixels. */
-const MOST_HEIGHT = 640;
-const MOST_HEIGHT_EMBEDDED = 520;
+const MAX_HEIGHT = 640;
+const MAX_HEIGHT_EMBEDDED = 520;
 /**
  * Maximum number of weights requested for the bars of a pinned line, and number up to which the
  * complete line is requested.
  */
-const MOST_LINE_VALUES = 1_000_000;
+const MAX_LINE_VALUES = 1_000_000;
 const WHOLE_LINE_VALUES = 50_000;
 
 /** Return the mean over heads. */
@@ -128,7 +128,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
         pooled: state.pooled.value,
       },
       width: context.width.value,
-      mostHeight: context.embedded ? MOST_HEIGHT_EMBEDDED : MOST_HEIGHT,
+      mostHeight: context.embedded ? MAX_HEIGHT_EMBEDDED : MAX_HEIGHT,
       // In print, cells need not end at whole pixels.
       ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
       printed,
@@ -180,7 +180,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       // Request the complete line if it is small, so that panning needs no request.
       const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
-      if (valuesOf(window) > MOST_LINE_VALUES) return null;
+      if (valuesOf(window) > MAX_LINE_VALUES) return null;
       const { stack, layer, heads } = now;
       return { stack: stack.name, layer, heads, token, side, window };
     });

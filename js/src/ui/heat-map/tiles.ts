@@ -9,12 +9,12 @@ import type { Selection } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
 
 /** Maximum number of levels by which tiles may be finer than the coarser side of a cell. */
-const MOST_FINER = 3;
+const MAX_FINER_LEVELS = 3;
 
-/** Return the tile level of a viewport: the finer of its sides, limited by `MOST_FINER`. */
+/** Return the tile level of a viewport: the finer of its sides, limited by `MAX_FINER_LEVELS`. */
 export function tileLevel(viewport: Viewport): number {
   const [rows, columns] = [viewport.rows.level, viewport.columns.level];
-  return Math.max(Math.min(rows, columns), Math.max(rows, columns) - MOST_FINER);
+  return Math.max(Math.min(rows, columns), Math.max(rows, columns) - MAX_FINER_LEVELS);
 }
 
 /** Fields that all tiles of a picture share. */
@@ -98,7 +98,7 @@ const AT_ONCE = 2;
 /** Delay in milliseconds that collects tiles for one redraw. */
 const TOGETHER = 30;
 /** Coarsest level, enough for any text that fits in memory. */
-const COARSEST = 24;
+const MAX_LEVEL = 24;
 
 function keyOf(set: TileSet, level: number, row: number, column: number): string {
   return JSON.stringify([set.stack, set.layer, set.heads, set.pooled, level, row, column]);
@@ -153,7 +153,7 @@ export class Tiles {
 
   /** Return the finest cached tile with a value for the pair, from `level` on, and its level. */
   covering(set: TileSet, level: number, query: number, key: number): [WeightBlock, number] | null {
-    for (let at = level; at <= Math.min(COARSEST, this.#coarsest); at++) {
+    for (let at = level; at <= Math.min(MAX_LEVEL, this.#coarsest); at++) {
       const span = TILE * 2 ** at;
       const piece = this.get(set, at, Math.floor(query / span), Math.floor(key / span));
       if (piece) return [piece, at];

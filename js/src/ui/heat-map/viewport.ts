@@ -39,18 +39,18 @@ export interface Viewport extends Selection {
 }
 
 /** Maximum size of a cell, in pixels. */
-export const LARGEST_CELL = 40;
+export const MAX_CELL = 40;
 /**
- * Minimum thickness of a matrix with few queries or keys, in pixels, if `LARGEST_THIN_CELL` allows
+ * Minimum thickness of a matrix with few queries or keys, in pixels, if `MAX_THIN_CELL` allows
  * it.
  */
-const LEAST_THICK = 168;
-const LARGEST_THIN_CELL = 28;
+const MIN_THICKNESS = 168;
+const MAX_THIN_CELL = 28;
 
 /**
  * Zoom steps, in pixels per token. Smaller steps, with several tokens per pixel, are powers of 2.
  */
-const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, LARGEST_CELL];
+const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, MAX_CELL];
 
 /** Return the part of a window inside an extent, or the whole extent if they do not overlap. */
 export function within(window: Range | null, extent: Range): Range {
@@ -139,10 +139,10 @@ export function viewportOf(
 
 /** Return the height of a query and the width of a key, in pixels. */
 function tokenPixels(numRows: number, numColumns: number, room: Room): [number, number] {
-  const square = Math.min(room.width / numColumns, room.height / numRows, LARGEST_CELL);
+  const square = Math.min(room.width / numColumns, room.height / numRows, MAX_CELL);
   // Twenty queries by a thousand keys would be a thin line, so cells are not square there.
   const thick = (count: number, most: number): number =>
-    Math.max(square, Math.min(LEAST_THICK / count, LARGEST_THIN_CELL, most / count));
+    Math.max(square, Math.min(MIN_THICKNESS / count, MAX_THIN_CELL, most / count));
   return [thick(numRows, room.height), thick(numColumns, room.width)];
 }
 
@@ -291,7 +291,7 @@ function counts(
   const fits = (side: number, pixels: number): number => {
     // At the largest cells, round up to avoid an empty rest.
     const count =
-      pixels < LARGEST_CELL ? Math.floor(side / pixels + 1e-6) : Math.ceil(side / pixels - 1e-6);
+      pixels < MAX_CELL ? Math.floor(side / pixels + 1e-6) : Math.ceil(side / pixels - 1e-6);
     // Use whole cells, each with the tokens that share a pixel.
     return pixels < 1 ? Math.floor(side) * Math.round(1 / pixels) : Math.max(1, count);
   };

@@ -31,7 +31,7 @@ function sum(values: Float32Array): number {
 }
 
 /** Smallest share that is mentioned. */
-const LEAST_NAMED = 0.01;
+const MIN_NAMED_SHARE = 0.01;
 
 /** Return "the image", or "image 1" if there are several. */
 function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
@@ -63,11 +63,11 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
     if (!inGrid && value > (heat.values[best] ?? 0)) best = token;
   });
   const strongest = heat.values[best] ?? 0;
-  if (strongest / total >= LEAST_NAMED) {
+  if (strongest / total >= MIN_NAMED_SHARE) {
     parts.push(`${of(strongest)} on ${quotedAt(keys.text, best)}`);
     rest -= strongest;
   }
-  if (rest / total >= LEAST_NAMED) parts.push(`${of(rest)} elsewhere`);
+  if (rest / total >= MIN_NAMED_SHARE) parts.push(`${of(rest)} elsewhere`);
   return parts.join(", ");
 }
 

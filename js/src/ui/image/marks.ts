@@ -45,7 +45,7 @@ interface Tile {
 
 /** Opacity of the largest weight, below which the image is still visible. */
 export const HEAT_OPACITY = 0.82;
-const HIGHEST = 300;
+const MAX_HEIGHT = 300;
 const GAP = 14;
 const HEADING = 13;
 const CAPTION = 11.5;
@@ -145,7 +145,7 @@ export function panelMarks(content: PanelContent): Panel {
   const count = Math.max(1, heats.length);
   const across = Math.ceil(Math.sqrt(count));
   const room = (width - (across - 1) * GAP) / across;
-  const wide = Math.min(room, (HIGHEST * image.width) / image.height);
+  const wide = Math.min(room, (MAX_HEIGHT * image.width) / image.height);
   const high = (wide * image.height) / image.width;
   for (let first = 0; first < count; first += across) {
     let below = y;

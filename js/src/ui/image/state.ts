@@ -62,9 +62,9 @@ export interface Heat {
 }
 
 /** Maximum number of weights from which the mean over queries is computed. */
-const MOST_VALUES = 4_000_000;
+const MAX_VALUES = 4_000_000;
 /** Maximum number of heat maps. More would be too small, so their mean is shown. */
-const MOST_MAPS = 16;
+const MAX_HEAT_MAPS = 16;
 
 /** Return the grid of queries with the same patches as a grid of keys, or null. */
 export function queryGridOf(
@@ -81,7 +81,7 @@ export function queryGridOf(
 /** Return `series`, or a single mean if there are too many. */
 export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   const first = series[0];
-  if (!first || series.length <= MOST_MAPS) return [...series];
+  if (!first || series.length <= MAX_HEAT_MAPS) return [...series];
   const heads = series.flatMap((each) => each.heads);
   return [{ ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" }];
 }
@@ -99,7 +99,7 @@ export function heatQuestion(
   if (focus.query !== null) return { ...of, side: "query", token: focus.query };
   if (focus.key !== null && queryGridOf(selection, grid))
     return { ...of, side: "key", token: focus.key };
-  return selection.heads.length * numQueries * numKeys > MOST_VALUES
+  return selection.heads.length * numQueries * numKeys > MAX_VALUES
     ? null
     : { ...of, side: null, token: 0 };
 }

@@ -34,9 +34,9 @@ import {
 const BESIDE = 760;
 const BETWEEN = 28;
 const SHARE = 0.34;
-const LEAST = 230;
-const MOST = 380;
-const MOST_BELOW = 420;
+const MIN_WIDTH_BESIDE = 230;
+const MAX_WIDTH_BESIDE = 380;
+const MAX_WIDTH_BELOW = 420;
 
 function numbersOf(...lists: TokenList[]): number[] {
   const numbers = lists.flatMap(({ grids }) => grids?.map((grid) => grid.image) ?? []);
@@ -72,8 +72,8 @@ function createImageRoom<S extends RecordState>(
   const beside = computed(() => shown.value && width.value >= BESIDE);
   const panelWidth = computed(() =>
     beside.value
-      ? Math.round(Math.max(LEAST, Math.min(MOST, width.value * SHARE)))
-      : Math.min(MOST_BELOW, width.value),
+      ? Math.round(Math.max(MIN_WIDTH_BESIDE, Math.min(MAX_WIDTH_BESIDE, width.value * SHARE)))
+      : Math.min(MAX_WIDTH_BELOW, width.value),
   );
   return {
     images,

@@ -14,9 +14,9 @@ const LABEL_SIZE = 10;
 /** Height of the axis below horizontal bars, in pixels. */
 export const AXIS_HEIGHT = 16;
 /** Shortest axis, in pixels, with room for "0" beside the number at its end. */
-const LEAST_WITH_ZERO = { lying: 22, standing: 12 };
+const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
 /** Shortest axis, in pixels, on which the centred numbers of its two ends do not touch. */
-const LEAST_CENTRED = 17;
+const MIN_LENGTH_CENTRED = 17;
 
 /**
  * Return the value of a full bar. It depends only on the text, so bars of all layers, heads and
@@ -87,8 +87,8 @@ export function axisMarks(axis: Axis, end: number, palette: Palette): Mark[] {
         [1, standing ? `−${number}` : `+${number}`],
       ] as const)
     : ([[Math.sign(reach), signs ? `±${number}` : number]] as const);
-  const withZero = size >= LEAST_WITH_ZERO[standing ? "standing" : "lying"];
-  const outwards = both && size < LEAST_CENTRED;
+  const withZero = size >= MIN_LENGTH_WITH_ZERO[standing ? "standing" : "lying"];
+  const outwards = both && size < MIN_LENGTH_CENTRED;
   const first = both ? -size : 0;
   const label = (text: string, side: number): Mark => ({
     kind: "text",

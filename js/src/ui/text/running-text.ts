@@ -20,15 +20,15 @@ export interface RunningToken {
 }
 
 /** Maximum length of a token in graphemes. One token may be a whole line of characters. */
-const MOST_SIGNS = 60;
+const MAX_GRAPHEMES = 60;
 
 /** Symbol of an image patch. Names of patches would dominate the words. */
 const PATCH = "▪";
 
 function cut(text: string): string {
-  if (text.length <= MOST_SIGNS) return text;
+  if (text.length <= MAX_GRAPHEMES) return text;
   const signs = graphemes(text);
-  return signs.length <= MOST_SIGNS ? text : `${signs.slice(0, MOST_SIGNS - 1).join("")}…`;
+  return signs.length <= MAX_GRAPHEMES ? text : `${signs.slice(0, MAX_GRAPHEMES - 1).join("")}…`;
 }
 
 /** Whether a leading space is part of a token, shown as "·". Otherwise spaces are left out. */
@@ -71,10 +71,10 @@ export function runningText(
 }
 
 /** Maximum number of visible tokens. Each token is a button. */
-export const MOST_TOKENS = 600;
+export const MAX_TOKENS = 600;
 
 /** Return the visible range of a long text, with the token `around` near its middle. */
-export function windowOf(count: number, around: number, most = MOST_TOKENS): [number, number] {
+export function windowOf(count: number, around: number, most = MAX_TOKENS): [number, number] {
   if (count <= most) return [0, count];
   const start = Math.max(0, Math.min(count - most, around - Math.floor(most / 2)));
   return [start, start + most];
@@ -83,12 +83,12 @@ export function windowOf(count: number, around: number, most = MOST_TOKENS): [nu
 /**
  * Largest opacity at which text stays readable in VS Code's dark theme, which has the palest text.
  */
-const DARKEST_SHADE = 0.4;
+const MAX_SHADE = 0.4;
 
 /** Return the opacity of a token's background. */
 export function shadeOf(weight: number, end: number): number {
   if (!(weight > 0) || !(end > 0)) return 0;
-  return DARKEST_SHADE * Math.min(1, weight / end);
+  return MAX_SHADE * Math.min(1, weight / end);
 }
 
 /** Largest difference of `top`, in pixels, between tokens of one line. */

@@ -7,7 +7,7 @@
  */
 
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
-import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/colors/palette";
+import { MAX_COLOURS, type Palette, type ThemeName } from "../../ui/colors/palette";
 import { counted, quoted, several } from "../../ui/text/captions";
 import type { Corpus } from "./client/requests";
 
@@ -78,7 +78,7 @@ function byKind(
   }
   const kinds = labels.map((_, kind) => kind).filter((kind) => !ranked || counts[kind] !== 0);
   if (ranked) kinds.sort((a, b) => (counts[b] as number) - (counts[a] as number) || a - b);
-  const own = kinds.slice(0, MOST_COLOURS);
+  const own = kinds.slice(0, MAX_COLOURS);
   const placeOf = new Uint8Array(labels.length).fill(own.length);
   own.forEach((kind, place) => {
     placeOf[kind] = place;

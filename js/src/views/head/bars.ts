@@ -2,7 +2,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { MOST_COLOURS } from "../../ui/colors/palette";
+import { MAX_COLOURS } from "../../ui/colors/palette";
 import { axisMarks, barEnd, barLength, breakMarks } from "../../ui/plot/bar-scale";
 import { isTiny, quoted, written } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
@@ -45,11 +45,11 @@ function barColumns(linePlot: LinePlot): BarColumn[] {
     textColor: seriesTextColor(linePlot, index),
     seriesIndices: [index],
   }));
-  if (separateColumns.length <= MOST_COLOURS) return separateColumns;
+  if (separateColumns.length <= MAX_COLOURS) return separateColumns;
   const hovered = separateColumns.filter((_, index) =>
     isHovered(linePlot, series[index]?.head ?? null),
   );
-  if (hovered.length > 0 && hovered.length <= MOST_COLOURS) return hovered;
+  if (hovered.length > 0 && hovered.length <= MAX_COLOURS) return hovered;
   const name = `strongest of ${separateColumns.length} heads`;
   return [
     {

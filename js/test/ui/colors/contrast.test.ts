@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import {
   headTextColor,
-  MOST_COLOURS,
+  MAX_COLOURS,
   PALETTES,
   type ThemeName,
 } from "../../../src/ui/colors/palette";
@@ -11,7 +11,7 @@ import frameCss from "../../../src/ui/frame/frame.css";
 import { contrast } from "../../sight";
 
 /** WCAG 2.1, success criterion 1.4.3. */
-const LEAST = 4.5;
+const MIN_CONTRAST = 4.5;
 
 /**
  * Backgrounds of hosts whose background a view uses: JupyterLab, marimo, and the themes of VS Code,
@@ -59,7 +59,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
     const faint: string[] = [];
     const hold = (text: string, behind: string, what: string): void => {
       const ratio = contrast(text, behind);
-      if (ratio < LEAST) faint.push(`${what}: ${text} on ${behind} is ${ratio.toFixed(2)}`);
+      if (ratio < MIN_CONTRAST) faint.push(`${what}: ${text} on ${behind} is ${ratio.toFixed(2)}`);
     };
     const own = { background: palette.background, raised: palette.raised };
     for (const [name, behind] of Object.entries({ ...own, ...HOSTS[theme] })) {
@@ -69,22 +69,23 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
     }
     // Text on search matches has the ink colour.
     hold(palette.ink, palette.found, "ink on found");
-    for (let place = 0; place < MOST_COLOURS; place++) {
+    for (let place = 0; place < MAX_COLOURS; place++) {
       for (const [name, behind] of Object.entries(own)) {
-        hold(headTextColor(palette, place, MOST_COLOURS), behind, `head ${place} on ${name}`);
+        hold(headTextColor(palette, place, MAX_COLOURS), behind, `head ${place} on ${name}`);
       }
     }
     expect(faint).toEqual([]);
   });
 
   it("has the hue of its head's lines", () => {
-    expect(headTextColor(palette, 1, 2 * MOST_COLOURS)).toBe(palette.headTexts[0]);
+    expect(headTextColor(palette, 1, 2 * MAX_COLOURS)).toBe(palette.headTexts[0]);
     palette.heads.forEach((color, place) => {
       const text = palette.headTexts[place] as string;
       // The text colour differs from the line colour only as much as the contrast needs.
       const [near, far] = [contrast(color, palette.background), contrast(text, palette.background)];
       expect(far).toBeGreaterThanOrEqual(near - 0.01);
-      if (near >= LEAST && contrast(color, palette.raised) >= LEAST) expect(text).toBe(color);
+      if (near >= MIN_CONTRAST && contrast(color, palette.raised) >= MIN_CONTRAST)
+        expect(text).toBe(color);
     });
   });
 
@@ -101,7 +102,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
     ];
     for (const [text, behind] of pairs) {
       const ratio = contrast(css[text] as string, css[behind] as string);
-      expect(ratio, `${text} on ${behind}`).toBeGreaterThanOrEqual(LEAST);
+      expect(ratio, `${text} on ${behind}`).toBeGreaterThanOrEqual(MIN_CONTRAST);
     }
   });
 });

@@ -19,7 +19,7 @@ const WIDGETS = [
 ] as const;
 
 /** Maximum size of a message to the kernel, far below the limit of any host. */
-const LARGEST_REQUEST = 10_000;
+const MAX_REQUEST_BYTES = 10_000;
 
 const TOKENS = ["a", "b", "c"];
 const HEADS = 2;
@@ -246,7 +246,7 @@ describe("requests", () => {
     end.abort();
     await Promise.allSettled(asked);
     expect(sent.length).toBeGreaterThanOrEqual(2);
-    for (const message of sent) expect(message.length).toBeLessThan(LARGEST_REQUEST);
+    for (const message of sent) expect(message.length).toBeLessThan(MAX_REQUEST_BYTES);
     expect(MAX_REPLY_BYTES).toBeLessThanOrEqual(1_000_000);
   });
 });

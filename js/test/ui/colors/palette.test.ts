@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { headColor, MOST_COLOURS, PALETTES } from "../../../src/ui/colors/palette";
+import { headColor, MAX_COLOURS, PALETTES } from "../../../src/ui/colors/palette";
 import { contrast, distance, SIGHT } from "../../sight";
 
 describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
@@ -41,7 +41,7 @@ describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
 
   it("assigns colours in order of choice, shared by neighbours above eight heads", () => {
     expect(headColor(palette, 0, 3)).toBe(palette.heads[0]);
-    expect(headColor(palette, 7, MOST_COLOURS)).toBe(palette.heads[7]);
+    expect(headColor(palette, 7, MAX_COLOURS)).toBe(palette.heads[7]);
     for (const count of [9, 12, 16, 17, 32, 64, 128]) {
       const colors = Array.from({ length: count }, (_, place) => headColor(palette, place, count));
       expect(palette.heads).toEqual(expect.arrayContaining(colors));

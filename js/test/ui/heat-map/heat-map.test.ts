@@ -10,7 +10,7 @@ import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/s
 import { composeGrid, Tiles, tileLevel, tilesOf } from "../../../src/ui/heat-map/tiles";
 import {
   cellOf,
-  LARGEST_CELL,
+  MAX_CELL,
   movedBy,
   pixelOf,
   tokensOf,
@@ -32,7 +32,7 @@ describe("the visible part", () => {
   });
 
   it("has cells between one pixel and the maximum size", () => {
-    expect(viewport(1).rows.cell).toBe(LARGEST_CELL);
+    expect(viewport(1).rows.cell).toBe(MAX_CELL);
     for (const count of [641, 1000, 1300, 5000, 100_000]) {
       const { rows, columns } = viewport(count);
       expect(rows.cell).toBeGreaterThanOrEqual(1);
