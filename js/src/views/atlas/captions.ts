@@ -1,4 +1,4 @@
-/** What the atlas says of itself, in words. */
+/** Captions of the atlas. */
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
 import { countHeads } from "../../client/source";
@@ -17,12 +17,12 @@ import type { Figure, Table } from "./client/atlas";
 import { type Count, wilson } from "./search";
 import type { EdgeList } from "./state";
 
-/** "Layer 1, head 0". */
+/** Return "Layer 1, head 0". */
 export function headTitle(head: HeadIndex): string {
   return capital(headName(head));
 }
 
-/** Decimals that a number with such an error has. */
+/** Return the number of decimals for a number with a given error. */
 function decimalsOf(error: number): number {
   if (!(error > 0)) return 2;
   return Math.max(2, Math.min(5, Math.ceil(-Math.log10(error))));
@@ -33,44 +33,44 @@ function signed(value: number, decimals: number): string {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** "0.98 ± 0.01"; without an error the number alone. */
+/** Return "0.98 ± 0.01", or the number alone if there is no error. */
 export function withError(mean: number, error: number | null): string {
   const decimals = decimalsOf(error ?? 0);
   const number = signed(mean, decimals);
   return error === null ? number : `${number} ± ${error.toFixed(decimals)}`;
 }
 
-/** "0.68 to 0.77". */
+/** Return "0.68 to 0.77". */
 function interval(low: number, high: number): string {
   return `${signed(low, 2)} to ${signed(high, 2)}`;
 }
 
-/** " bits"; a share of 1 has no unit. */
+/** Return " bits", or "" for shares, which have no unit. */
 export function unitInWords(unit: string): string {
   return unit === "" || unit === "share" ? "" : ` ${unit}`;
 }
 
-/** "induction 0.98 ± 0.01 (baseline 0.12), 312 texts". */
+/** Return "induction 0.98 ± 0.01 (baseline 0.12), 312 texts". */
 export function roleInWords(stack: AtlasStack, role: AtlasRole): string {
   const { score, standard_error, baseline, texts } = role;
   const name = stack.roles[role.role]?.name ?? "";
   return `${name} ${withError(score, standard_error)} (baseline ${signed(baseline, 2)}), ${several(texts, "text")}`;
 }
 
-/** Below this a p of a normal distribution says no more than that it is small. */
+/** Smallest p that is written. The normal approximation is not accurate below it. */
 const LEAST_P = 1e-6;
 
-/** "p = 0.012", "p < 1e−6". */
+/** Return "p = 0.012" or "p < 1e−6". */
 function pInWords(p: number): string {
   return p < LEAST_P ? `p < ${formatNumber(LEAST_P)}` : `p = ${formatNumber(p)}`;
 }
 
-/** A definition as a sentence: "Attends to the first token." */
+/** Return a definition as a sentence: "Attends to the first token." */
 export function definitionInWords(definition: string): string {
   return capital(definition).replace(/([^.])$/, "$1.");
 }
 
-/** The evidence for a role beside its score. */
+/** Return the evidence for a role: difference, interval, p and number of texts. */
 export function evidenceInWords({ baseline, difference, low, high, p, texts }: AtlasRole): string {
   return (
     `${signed(difference, 2)} above its baseline of ${signed(baseline, 2)}, ` +
@@ -78,7 +78,7 @@ export function evidenceInWords({ baseline, difference, low, high, p, texts }: A
   );
 }
 
-/** That a head has no role. */
+/** Return the sentence part for a head without a role. */
 export function noRoleInWords({ roles, margin, level }: AtlasStack): string {
   return (
     `none of ${several(roles.length, "role")}: no score exceeds its baseline by more than ${margin} ` +
@@ -86,14 +86,14 @@ export function noRoleInWords({ roles, margin, level }: AtlasStack): string {
   );
 }
 
-/** "0.42 ± 0.01 bits (baseline 0.12), 312 texts". */
+/** Return "0.42 ± 0.01 bits (baseline 0.12), 312 texts". */
 export function figureInWords({ mean, error, baseline, texts }: Figure, unit: string): string {
   if (mean === null) return "not defined";
   const than = baseline === null ? "" : ` (baseline ${signed(baseline, 2)})`;
   return `${withError(mean, error)}${unitInWords(unit)}${than}, ${several(texts, "text")}`;
 }
 
-/** "28% to 47%", of a share whose count is known. */
+/** Return the 95% interval of a share: "28% to 47%". */
 export function intervalOf(count: Count): string {
   const [low, high] = wilson(count);
   const share = (value: number): string =>
@@ -101,13 +101,13 @@ export function intervalOf(count: Count): string {
   return `${share(low)} to ${share(high)}`;
 }
 
-/** "37 of 100 sampled edges (28% to 47%)". */
+/** Return "37 of 100 sampled edges (28% to 47%)". */
 export function countInWords(count: Count): string {
   if (count.of === 0) return "no sampled edges";
   return `${count.found} of ${several(count.of, "sampled edge")} (${intervalOf(count)})`;
 }
 
-/** What of a head its colour shows, on hover and to a screen reader. */
+/** Return the number or role behind a head's colour, for the tooltip and screen readers. */
 export function cellInWords(
   table: Table,
   color: string,
@@ -125,17 +125,17 @@ export function cellInWords(
   return first ? roleInWords(stack, first) : noRoleInWords(stack);
 }
 
-/** The number that a head is ordered by, below its cell: "0.98"; "–" where it has none. */
+/** Return the number below a cell that heads are ordered by: "0.98", or "–" if there is none. */
 export function sortedValue({ score }: ScoredHead): string {
   return score === null ? "–" : signed(score, 2);
 }
 
-/** The same in a list that says what it counts: "37 of 100 (28% to 47%)". */
+/** Return a count without its noun: "37 of 100 (28% to 47%)". */
 export function shortCount(count: Count): string {
   return `${count.found} of ${count.of} (${intervalOf(count)})`;
 }
 
-/** The stack, its heads and the corpus. */
+/** Return the subtitle: the stack, its heads and the corpus. */
 export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
   return [
     stackName(stack.name),
@@ -144,7 +144,7 @@ export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
   ].join(" · ");
 }
 
-/** One sentence: what the chosen head does. */
+/** Return the main caption: the roles of the chosen head. */
 export function sentenceOf(table: Table, head: HeadIndex): string {
   const roles = table.roles(head.layer, head.head);
   const [first, ...others] = roles;
@@ -153,7 +153,7 @@ export function sentenceOf(table: Table, head: HeadIndex): string {
   return `${headTitle(head)}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
 }
 
-/** What the numbers are, and what is left out. */
+/** Return the detail caption: what the numbers are, and which data is missing. */
 export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
   const { num_skipped } = atlas;
   const kept = (name: EdgeList, all: number): string =>
@@ -172,20 +172,20 @@ export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
     .join(" ");
 }
 
-/** What a list of edges is. */
+/** Return an explanation of a list of edges. */
 export function listInWords(list: EdgeList): string {
   return list === "sampled"
     ? "A uniform sample: each is a query drawn evenly from all texts and one of its keys, drawn in proportion to its weight. So the share of edges of some kind estimates the share of this head’s attention."
     : "The largest weights of all texts. They show what the head does where it is surest, and not how often: see the sampled edges for that.";
 }
 
-/** "−3 to −1", of an offset or of several. */
+/** Return a range of offsets, "−3 to −1", or a single one. */
 export function offsetsInWords([from, to]: readonly [number, number]): string {
   const sign = (value: number): string => withMinus(String(value));
   return from === to ? sign(from) : `${sign(from)} to ${sign(to)}`;
 }
 
-/** How many edges are listed, and why not all. */
+/** Return how many edges are listed and which filters are active. */
 export function listedInWords(
   shown: number,
   all: number,
@@ -203,7 +203,7 @@ export function listedInWords(
   return `${counted(shown)} of ${several(all, `${list} edge`)}${interval}: ${filters.join(" and ")}`;
 }
 
-/** How far a search is, and what its figures mean. */
+/** Return the progress of a search, or how to read its counts. */
 export function searchInWords(
   done: number,
   layers: number,

@@ -1,4 +1,4 @@
-/** How much of the chosen head's weight goes from tokens of one class to those of another. */
+/** Table of the chosen head's mean weight by token class of query and key. */
 
 import { niceMaximum } from "../../ui/colors/color-scales";
 import { rgbOf } from "../../ui/colors/palette";
@@ -9,7 +9,7 @@ import { headTitle } from "./captions";
 import type { AtlasProps } from "./controls";
 import { MAX_CLASSES } from "./store";
 
-/** Of so many classes each weight is written; of more, shown by its shade and on hover. */
+/** Up to this many classes, weights are written in the cells. Larger tables show them on hover. */
 const MOST_WRITTEN = 7;
 
 export function ClassTable({ context, store }: AtlasProps) {
@@ -19,7 +19,7 @@ export function ClassTable({ context, store }: AtlasProps) {
   const weightOf = (query: number, key: number): number =>
     found.weights[query * values.length + key] ?? Number.NaN;
   const all = values.map((_, i) => i);
-  // Classes that no query has, and those that no weight goes to, would be empty lines.
+  // Omit classes without queries and classes that receive no weight.
   const queries = all.filter((query) => all.some((key) => !Number.isNaN(weightOf(query, key))));
   const keys = all.filter((key) => queries.some((query) => weightOf(query, key) > 0));
   if (queries.length === 0 || keys.length === 0) return null;

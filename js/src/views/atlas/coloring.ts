@@ -1,8 +1,9 @@
 /**
- * What heads are coloured by, and the colours. Pure functions.
+ * Colours of heads. Pure functions.
  *
- * Roles take the colours of chosen heads, which differ for every kind of sight, and each has a letter,
- * so that colour is never alone; numbers take the colour scale of weights.
+ * Roles use the colours of selected heads, which people with any kind of colour vision can
+ * distinguish. Each role also has a letter, so that colour is never the only sign. Numbers use the
+ * colour scale of weights.
  */
 
 import type { AtlasStack } from "../../client/protocol";
@@ -13,18 +14,18 @@ import { NO_ROLE, type RoleSign, signedRoles } from "../../ui/head-grid/head-rol
 import type { Table } from "./client/atlas";
 import { type Count, wilson } from "./search";
 
-/** How a head's cell looks. */
+/** Appearance of a head's cell. */
 export interface CellLook {
-  /** "#rrggbb"; null where there is nothing to show of the head. */
+  /** Fill as "#rrggbb", or null if the head has no value. */
   fill: string | null;
-  /** On that. */
+  /** Colour of the sign on the fill. */
   ink: string;
-  /** A letter or a number. */
+  /** Letter or number in the cell. */
   sign: string;
 }
 
 export interface RoleEntry extends RoleSign {
-  /** Index in the stack's roles; null for heads without any. */
+  /** Index in the stack's roles, or null for heads without a role. */
   role: number | null;
 }
 
@@ -33,9 +34,9 @@ export interface NumberScale {
   unit: string;
   low: number;
   end: number;
-  /** The median of the heads' baselines; null where there is none. */
+  /** Median of the heads' baselines, or null if there are none. */
   baseline: number | null;
-  /** Colours from the low end to the high one. */
+  /** Colour at a share of the scale, from the low end to the high end. */
   color: (share: number) => [number, number, number, number];
 }
 
@@ -54,18 +55,18 @@ function hexOf([red, green, blue]: readonly number[]): string {
   return `#${two(red)}${two(green)}${two(blue)}`;
 }
 
-/** Opaque, over a background. */
+/** Return a colour blended with a background, as "#rrggbb". */
 function over(color: readonly [number, number, number, number], background: string): string {
   const share = color[3] / 255;
   return hexOf(rgbOf(background).map((below, i) => below + ((color[i] ?? 0) - below) * share));
 }
 
-/** Every head of a stack, layer by layer. */
+/** Return all heads of a stack, layer by layer. */
 export function everyHead(stack: AtlasStack): { layer: number; head: number }[] {
   return stack.layers.flatMap((layer) => headsOf(stack, layer).map((head) => ({ layer, head })));
 }
 
-/** The roles that heads of a stack have, that of the fewest heads first, and heads with none. */
+/** Return the roles of a stack's heads, rarest first, followed by heads without a role. */
 export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
   const { stack } = table;
   const counts = stack.roles.map(() => 0);
@@ -82,7 +83,7 @@ export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
   ];
 }
 
-/** Heads by their first role. */
+/** Colour heads by their first role. */
 export function byRole(table: Table, room: ColorRoom): Coloring {
   const entries = roleEntries(table, room);
   const looks = new Map(
@@ -123,14 +124,14 @@ function byNumber(
   };
 }
 
-/** Two digits of a number between 0 and 1 without the zero: ".98". */
+/** Return a number between 0 and 1 with two digits and no leading zero: ".98". */
 export function shortNumber(value: number): string {
   const size = Math.abs(value);
   const text = size < 0.995 ? size.toFixed(2).slice(1) : size.toPrecision(2);
   return `${value < 0 ? "−" : ""}${text}`;
 }
 
-/** Heads by a statistic. */
+/** Colour heads by a statistic. */
 export function byStatistic(table: Table, statistic: number, room: ColorRoom): Coloring {
   const { stack } = table;
   const { name, unit } = stack.statistics[statistic] ?? { name: "", unit: "" };
@@ -148,7 +149,7 @@ export function byStatistic(table: Table, statistic: number, room: ColorRoom): C
   );
 }
 
-/** Heads by the share of their sampled edges that a search found. */
+/** Colour heads by the share of their sampled edges that match a search. */
 export function byFound(
   stack: AtlasStack,
   room: ColorRoom,
@@ -169,7 +170,7 @@ export function byFound(
   };
 }
 
-/** Heads by falling count; of equal ones the surer first. */
+/** Sort heads by decreasing share of matches. Ties are ordered by the lower end of the interval. */
 export function rankedByFound<T extends { count: Count }>(heads: T[]): T[] {
   const key = ({ count }: T): number => (count.of > 0 ? count.found / count.of : -1);
   return [...heads].sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);

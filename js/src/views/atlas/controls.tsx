@@ -1,4 +1,4 @@
-/** The atlas's own controls: what colours and order show, and the search at both ends of edges. */
+/** Controls of the atlas: colours, order, and the search for edges. */
 
 import { useId } from "preact/hooks";
 import { Choice } from "../../ui/controls/fields";
@@ -45,7 +45,7 @@ export function AtlasControls({ context, store }: AtlasProps) {
 const HOW =
   'A part of a token; in quotes, "it", the whole; #0 its position; * any; or a class, as kind:punctuation';
 
-/** What is sought at both ends of edges, and between which offsets. */
+/** Search fields for the query and the key of edges and for their offset. */
 function EdgeSearch({ context, store }: AtlasProps) {
   const { state } = context;
   const list = useId();
@@ -96,7 +96,7 @@ function EdgeSearch({ context, store }: AtlasProps) {
   );
 }
 
-/** The same as the brush on the offsets, in numbers. */
+/** Offset range as numbers, equal to the brush on the bars. */
 function OffsetFields({ context, store }: AtlasProps) {
   const { state } = context;
   const offsets = state.offsets.value;
@@ -140,7 +140,7 @@ function OffsetFields({ context, store }: AtlasProps) {
   );
 }
 
-/** How far the search is, or what is wrong with it. */
+/** Progress of the search, or its error. */
 export function SearchWork({ store }: AtlasProps) {
   const { query, key } = store.problem.value;
   const result = store.result.value;
@@ -166,10 +166,10 @@ export function SearchWork({ store }: AtlasProps) {
   );
 }
 
-/** Heads that a search lists. */
+/** Maximum number of heads in the list of a search. */
 const MOST_LISTED = 12;
 
-/** The heads of which a search found most. */
+/** List of the heads with the largest share of matching edges. */
 export function FoundHeads({ store }: AtlasProps) {
   const result = store.result.value;
   const found = result?.ranked.filter(({ count }) => count.found > 0) ?? [];

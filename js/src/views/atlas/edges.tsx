@@ -1,4 +1,4 @@
-/** The edges of the chosen head, each in its text. */
+/** List of the chosen head's edges, each in its text. */
 
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -10,10 +10,10 @@ import type { AtlasProps } from "./controls";
 import { type WindowToken, windowTokens } from "./kept";
 import { TextPane } from "./text";
 
-/** Edges that are listed at once. */
+/** Number of edges that are listed at first. */
 const MOST_LISTED = 10;
 
-/** Tokens in a row; where some are left out there are dots. */
+/** Tokens as running text. Dots stand for missing tokens. */
 export function Running({ tokens }: { tokens: readonly WindowToken[] }) {
   return (
     <>
@@ -32,7 +32,7 @@ export function Running({ tokens }: { tokens: readonly WindowToken[] }) {
   );
 }
 
-/** An edge read out: "“ran” attends to “dog”, offset −1, weight 0.62, text 3". */
+/** Return an edge for screen readers: "“ran” attends to “dog”, offset −1, weight 0.62, text 3". */
 export function edgeInWords(texts: Texts, edge: Edge): string {
   const { weight, text, query, key } = edge;
   const token = (side: Tokens, position: number): string =>
@@ -110,7 +110,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   );
 }
 
-/** An edge in its text; a click opens the text below it. */
+/** An edge with the tokens around it. A click opens its text. */
 function EdgeButton({ context, store, edge, open }: AtlasProps & { edge: Edge; open: boolean }) {
   const texts = store.texts.value as Texts;
   const kinds = store.stack.value?.classes[0]?.values ?? [];

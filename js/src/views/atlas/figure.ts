@@ -1,4 +1,4 @@
-/** The atlas as a figure for a paper, and all heads as a table. */
+/** Export of the atlas as a figure and as a CSV table of all heads. */
 
 import { measureText } from "../../draw/canvas";
 import { type Box, composeFigure, type Figure, rampBox, textMark, wrap } from "../../draw/figure";
@@ -27,16 +27,16 @@ import type { AtlasStore } from "./store";
 type Context = ViewContext<AtlasState>;
 
 const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
-/** What the view has of the chosen head, and the figure has not. */
+/** Sentence about parts of the view that the figure omits. */
 const LEFT_OUT =
   "Left out: the head’s other statistics, its mean weights by class of token, and its edges.";
-/** Between the grid and what stands beside it. */
+/** Pixels between the grid and the chosen head. */
 const GAP = 28;
 const HEAD_WIDTH = 400;
-/** Beside the grid; else it stands below. */
+/** Minimum width of the chosen head beside the grid. A narrower one is below the grid. */
 const LEAST_HEAD = 290;
 
-/** All cells with their labels. */
+/** Return all cells with their labels. */
 function gridBox(context: Context, store: AtlasStore): Box {
   const [grid, layout, coloring] = [store.grid.peek(), store.layout.peek(), store.coloring.peek()];
   if (!grid || !layout || !coloring) throw new Error(NOTHING);
@@ -77,7 +77,7 @@ function gridBox(context: Context, store: AtlasStore): Box {
   return { width, height, marks };
 }
 
-/** The chosen head: its roles with the evidence, and its weights by offset. */
+/** Return the chosen head: its roles with the evidence, and its weights by offset. */
 function headBox(context: Context, store: AtlasStore, width: number): Box {
   const [table, head] = [store.table.peek(), store.head.peek()];
   if (!table || !head) throw new Error(NOTHING);
@@ -113,7 +113,7 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   return { width, height: y, marks };
 }
 
-/** All heads, and beside or below them the chosen one. */
+/** Return the figure of all heads, with the chosen head beside or below. */
 export function atlasFigure(context: Context, store: AtlasStore): Figure {
   const [atlas, stack, table, head, coloring] = [
     store.atlas.peek(),
@@ -164,7 +164,7 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
   return { scene, title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}` };
 }
 
-/** Every head with its role and all its numbers, one a row. */
+/** Return all heads with their roles and statistics as CSV, one per row. */
 export function headsCsv(store: AtlasStore): string {
   const [table, result] = [store.table.peek(), store.result.peek()];
   if (!table) throw new Error(NOTHING);
@@ -208,7 +208,7 @@ export function headsCsv(store: AtlasStore): string {
   return csvText(columns, rows);
 }
 
-/** What the export menu gives. */
+/** Return the entries of the export menu. */
 export function atlasExports(context: Context, store: AtlasStore): Exports {
   return {
     name: "atlas",

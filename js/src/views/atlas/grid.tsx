@@ -1,4 +1,4 @@
-/** The grid of all heads. */
+/** Grid of all heads. */
 
 import type { Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -11,7 +11,7 @@ import { hasCaptions } from "./layout";
 import { cellMarks } from "./marks";
 
 interface GridProps extends AtlasProps {
-  /** What is drawn, once all cells in sight are painted. */
+  /** Identifier of the drawn content, set once all visible cells are painted. */
   drawn: Signal<string | null>;
 }
 
@@ -25,7 +25,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
   const color = context.state.color.value;
   const result = store.result.value;
   const words = (layer: number, head: number): string => {
-    // While a search goes on, what is not counted yet has no count.
+    // During a search, heads that are not counted yet have a count of 0.
     const count = result ? (result.of(layer, head) ?? { found: 0, of: 0 }) : null;
     return cellInWords(table, color, count, { layer, head });
   };
@@ -68,7 +68,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       })}
       painting={{
         follows: [store.coloring, store.role, context.palette],
-        // Undefined would be what is still to come.
+        // `undefined` would mean that the data is still loading.
         sources: () => [coloring, String(role), palette, grid],
         paint: (canvas, cells) => {
           cells.forEach((each, at) => {

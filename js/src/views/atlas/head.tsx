@@ -1,4 +1,4 @@
-/** The chosen head: its roles with their evidence, and all its numbers. */
+/** The chosen head: its roles with their evidence, and all its statistics. */
 
 import { RoleLetter } from "../../ui/head-grid/head-roles";
 import { capital } from "../../ui/text/captions";
@@ -27,7 +27,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
       <ul class="av-atlas-evidence">
         {roles.map((role) => {
           const kind = stack.roles[role.role];
-          // A role that no head has first has no colour of its own.
+          // A role that is no head's first role has no colour.
           const entry = entries.find((each) => each.role === role.role);
           const color = entry?.color ?? room.palette.neutral;
           return (
@@ -46,7 +46,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
   );
 }
 
-/** All numbers of the head. */
+/** Table of the head's statistics. */
 export function Figures({ store }: AtlasProps) {
   const [table, head] = [store.table.value, store.head.value];
   if (!table || !head) return null;

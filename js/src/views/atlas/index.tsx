@@ -1,6 +1,6 @@
 /**
- * The atlas: what every head does over a corpus, on one screen; of the chosen head the evidence, its
- * weights by offset, and its edges in their texts.
+ * The atlas: all heads over a corpus on one screen. It shows the roles, the weights by offset and
+ * the edges of the chosen head.
  */
 
 import { effect, useComputed, useSignal } from "@preact/signals";
@@ -35,16 +35,16 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** From this width on the chosen head stands beside the grid. */
+/** Minimum width in pixels at which the chosen head is beside the grid. */
 const BESIDE_FROM = 860;
 const GAP = 32;
-/** The width of what is said of the head, beside the grid, at least. */
+/** Minimum width of the chosen head beside the grid. */
 const LEAST_HEAD = 420;
-/** The width of the grid with its legend, at least. */
+/** Minimum width of the grid with its legend. */
 const LEAST_MAIN = 340;
-/** A lower grid than this leaves room below it. */
+/** Below a grid of less than this height, there is room for the head's statistics. */
 const LOW_GRID = 320;
-/** Of small cells, which then stand above the head, there are so many in a row. */
+/** Number of columns from which the grid is above the head. */
 const WIDE_GRID = 40;
 
 export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
@@ -81,15 +81,15 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
     store.head.value,
   ];
   const all = context.width.value;
-  // A small grid leaves the room to the head; its legend needs some.
+  // A small grid leaves the remaining width to the head, but its legend needs a minimum.
   const mainWidth = beside.value
     ? Math.max(LEAST_MAIN, store.layout.value?.boxWidth ?? gridWidth.value)
     : all;
   const headWidth = beside.value ? all - mainWidth - GAP : all;
-  // Below a wide grid the head's numbers stand beside its edges.
+  // Below a wide grid, the head's statistics are beside its edges.
   const halves = !beside.value && all >= BESIDE_FROM;
   const searched = store.result.value !== null;
-  // Below a low grid there is room for the head's numbers.
+  // Below a low grid, there is room for the head's statistics.
   const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID && !searched;
   const figures = (
     <>

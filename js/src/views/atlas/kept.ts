@@ -1,12 +1,12 @@
-/** The tokens of a text that the atlas keeps: those around the ends of edges. Pure functions. */
+/** Stored tokens of a text: those around the ends of edges. Pure functions. */
 
 import { isDotted, type RunningToken, runningText } from "../../ui/text/running-text";
 import type { Edge, Texts, Tokens } from "./client/atlas";
 
-/** Tokens before and after a query or a key that are shown with it. */
+/** Number of tokens shown before and after a query or key. */
 const AROUND = 5;
 
-/** A token of an edge's window. */
+/** Token around an edge. */
 export interface WindowToken extends RunningToken {
   end: "query" | "key" | "both" | null;
 }
@@ -19,10 +19,10 @@ function dottedIn(texts: Texts): boolean {
   return known;
 }
 
-/** Special tokens are of this class, where the atlas has it. */
+/** Class of special tokens, if the atlas has it. */
 const SPECIAL = "special";
 
-/** The kept tokens of one side of a text, between two positions, both of them included. */
+/** Return the stored queries or keys of a text at the positions for which `near` is true. */
 export function keptTokens(
   texts: Texts,
   side: Tokens,
@@ -42,7 +42,10 @@ export function keptTokens(
   return runningText(tokens, dottedIn(texts));
 }
 
-/** The tokens around an edge's ends, in the order of the text; of two sides the queries first. */
+/**
+ * Return the tokens around the ends of an edge in text order, or two lists, queries first, if
+ * queries and keys are different tokens.
+ */
 export function windowTokens(texts: Texts, edge: Edge, kinds: readonly string[]): WindowToken[][] {
   const same = texts.keys === texts.queries;
   const { text, query, key } = edge;

@@ -1,37 +1,37 @@
-/** Where the cells of the atlas lie. Pure functions. */
+/** Positions and sizes of the atlas's cells. Pure functions. */
 
 import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../ui/head-grid/grid";
 
-/** Cells from which on there is room for a letter, and for two digits. */
+/** Minimum sizes of cells with a letter, and with two digits. */
 export const WITH_LETTER = 8;
 export const WITH_NUMBER = 22;
 
 const LEAST_CELL = 8;
 const MOST_CELL = 34;
-/** Between small cells, and between larger ones. */
+/** Pixels between small cells, and between larger cells. */
 const NARROW_GAP = 1;
 const GAP = 2;
 const WIDE_CELL = 14;
-/** Pixels for "layer 11", for "11" where there is little room or cells are small. */
+/** Pixels for "layer 11", and for "11" if there is little room or cells are small. */
 const LABEL_WIDTH = 58;
 const SHORT_LABEL_WIDTH = 34;
 const SHORT_LABELS = 420;
 const LABEL_HEIGHT = 22;
-/** Below a cell of a gallery, for "8.3" and the value that heads are ordered by. */
+/** Pixels below a cell of a gallery, for "8.3" and the value that heads are ordered by. */
 const CAPTION_HEIGHT = 26;
 const BEYOND = 4;
 
-/** So many heads in a list have their names below them; of more, a cell is too small. */
+/** Maximum number of heads with captions. Cells of longer lists are too small. */
 const MOST_CAPTIONS = 320;
 
 export function hasCaptions(heads: number): boolean {
   return heads <= MOST_CAPTIONS;
 }
 
-/** The side of a list's cells, and how many are in a row. */
+/** Return the side of a gallery's cells, and the number of cells per row. */
 export function galleryOf(heads: number, width: number): { cell: number; perRow: number } {
   const captions = hasCaptions(heads);
-  // Of many heads all are to be seen at once.
+  // Many heads have small cells, so that all are visible at once.
   const cell = captions ? MOST_CELL : heads <= 1500 ? 16 : LEAST_CELL + 1;
   const perRow = Math.max(1, Math.floor((width - SCROLLBAR - 2 * BEYOND) / (cell + gapOf(cell))));
   return { cell, perRow: Math.min(perRow, Math.max(1, heads)) };
@@ -44,11 +44,11 @@ function gapOf(cell: number): number {
 export function layOut(options: {
   columns: number;
   rows: number;
-  /** The side of a cell in a list of heads; null where rows are layers. */
+  /** Cells of a gallery, or null if rows are layers. */
   listed: { cell: number; captions: boolean } | null;
   width: number;
   mostHeight: number;
-  /** For a figure of a stated width, in which nothing scrolls. */
+  /** Whether this is a figure of a stated width, in which nothing scrolls. */
   printed?: boolean;
 }): GridLayout {
   const { columns, rows, listed, width, printed = false } = options;
@@ -65,7 +65,7 @@ export function layOut(options: {
     const across = cell + gapOf(cell);
     const down = across + (listed?.captions ? CAPTION_HEIGHT : 0);
     const top = listed ? BEYOND : LABEL_HEIGHT;
-    // With what the last label and the mark of a chosen cell go beyond the cells.
+    // Include the overhang of the last label and of the frame of a chosen cell.
     const whole = { width: left + columns * across + BEYOND, height: top + rows * down + BEYOND };
     return {
       cell,

@@ -1,4 +1,4 @@
-/** What colours of heads mean: roles with their letters and counts, or a scale of numbers. */
+/** Legend of the heads' colours: roles with letters and counts, or a scale of numbers. */
 
 import { ColorLegend } from "../../ui/colors/legend";
 import { RoleLetter } from "../../ui/head-grid/head-roles";
@@ -9,18 +9,18 @@ import type { AtlasProps } from "./controls";
 
 const STEPS = 13;
 
-/** Below the ends of a scale and its middle. */
+/** Return the labels of the ends and the middle of a scale. */
 export function scaleLabels({ low, end }: NumberScale): [string, string, string] {
   return low < 0 ? aroundZero(plainNumber(end)) : ["0", plainNumber(end / 2), plainNumber(end)];
 }
 
-/** What a scale is of: "entropy, bits". */
+/** Return the name of a scale: "entropy, bits". */
 export function scaleName({ name, unit }: NumberScale): string {
   const words = unitInWords(unit).trim();
   return words === "" ? name : `${name}, ${words}`;
 }
 
-/** What the heads' baselines are, of which the middle one is marked on the scale. */
+/** Return the median baseline, which has a mark on the scale. */
 export function baselineInWords({ baseline }: NumberScale): string {
   return baseline === null
     ? ""
@@ -60,7 +60,7 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   );
 }
 
-/** A click makes the heads of one role stand out. */
+/** Buttons of the roles. A click highlights the heads of one role. */
 function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEntry[] }) {
   const chosen = store.role.value;
   return (

@@ -1,4 +1,4 @@
-/** The pictures of the atlas as marks: a head's cell, and its weights by offset. Pure functions. */
+/** Marks of a head's cell and of its weights by offset. Pure functions. */
 
 import { textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
@@ -7,10 +7,10 @@ import { plainNumber } from "../../ui/text/captions";
 import type { CellLook } from "./coloring";
 import { WITH_LETTER, WITH_NUMBER } from "./layout";
 
-/** Opacity of heads that step back. */
+/** Opacity of heads that are not highlighted. */
 const DIM = 0.14;
 
-/** A head's cell with its letter or number, its corner at (x, y). */
+/** Return a head's cell with its letter or number. Its top left corner is (x, y). */
 export function cellMarks(
   look: CellLook,
   x: number,
@@ -35,27 +35,27 @@ export function cellMarks(
   return marks;
 }
 
-/** Weights by offset: where its bars stand. */
+/** Mean weights by offset of one head, for the bar chart. */
 export interface Profile {
-  /** "-64" to "64", "first", "rest". */
+  /** Labels of all bins: "-64" to "64", "first", "rest". */
   labels: readonly string[];
-  /** NaN where no pair has the offset. */
+  /** Mean weight of each bin. NaN if no pair has the offset. */
   weights: Float32Array;
   width: number;
   height: number;
-  /** Bins that are drawn: those with any pair, in order. */
+  /** Drawn bins in order. */
   bins: number[];
-  /** The weight at the upper end. */
+  /** Weight at the upper end of the axis. */
   end: number;
-  /** Offsets beyond this one are left out, as their bars would not be seen; null where none are. */
+  /** Largest drawn offset, or null if all are drawn. Bars beyond it would be invisible. */
   beyond: number | null;
 }
 
-/** Bars of less than this part of the upper end are not seen. */
+/** Bars below `end / LEFT_OUT` are invisible. */
 export const LEFT_OUT = 100;
 const RANGES = [8, 16, 32];
 
-/** The bins that are drawn: those with any pair, but for far ones whose bars would not be seen. */
+/** Return the drawn bins: those with pairs, except distant ones whose bars would be invisible. */
 export function drawnBins(
   labels: readonly string[],
   weights: Float32Array,
@@ -74,21 +74,21 @@ export function drawnBins(
 }
 
 export const PROFILE = { left: 34, right: 6, top: 8, bottom: 34 };
-/** Between the bars of offsets and those of the first token and the rest. */
+/** Pixels between the offsets and the bars of the first token and the rest. */
 const APART = 10;
-/** A wider bar than this says no more. */
+/** Maximum width of a bar. */
 const MOST_BAR = 26;
 
-/** The offset that a bin is of; null for the first token and the rest. */
+/** Return the offset of a bin, or null for the first token and the rest. */
 export function offsetOf(label: string | undefined): number | null {
   return label !== undefined && /^-?\d+$/.test(label) ? Number(label) : null;
 }
 
-/** The left edge of each drawn bin's bar, and how wide bars are. */
+/** Return the left edge of each drawn bar, and the width of the offsets' bars. */
 export function barPlaces({ labels, bins, width }: Profile): { x: number[]; bar: number } {
   const others = bins.filter((bin) => offsetOf(labels[bin]) === null).length;
   const room = width - PROFILE.left - PROFILE.right - APART * others;
-  // What stands apart is as wide as it needs for its name.
+  // The separate bars are wide enough for their names.
   const wide = others > 0 ? Math.min(30, room / 6) : 0;
   const count = bins.length - others;
   const bar = Math.min(MOST_BAR, (room - others * wide) / Math.max(1, count));
@@ -102,20 +102,20 @@ export function barPlaces({ labels, bins, width }: Profile): { x: number[]; bar:
   return { x, bar };
 }
 
-/** How wide the bar in a place is. */
+/** Return the width of the bar at an index of `profile.bins`. */
 function barWidth(profile: Profile, i: number, bar: number): number {
   const others = profile.bins.filter((bin) => offsetOf(profile.labels[bin]) === null).length;
   const room = profile.width - PROFILE.left - PROFILE.right - APART * others;
   return offsetOf(profile.labels[profile.bins[i] ?? -1]) === null ? Math.min(30, room / 6) : bar;
 }
 
-/** The drawn bin under a point, as its place among those that are drawn; -1 beside all. */
+/** Return the index in `profile.bins` of the bar at `x`, or -1. */
 export function barAt(profile: Profile, x: number): number {
   const { x: left, bar } = barPlaces(profile);
   return left.findIndex((each, i) => x >= each && x < each + barWidth(profile, i, bar));
 }
 
-/** The place of the offset's bar that is nearest to a point; -1 where there is none. */
+/** Return the index in `profile.bins` of the offset nearest to `x`, or -1. */
 export function nearestOffset(profile: Profile, x: number): number {
   const { x: left, bar } = barPlaces(profile);
   const away = left.map((each) => Math.abs(each + bar / 2 - x));
@@ -127,12 +127,12 @@ export function nearestOffset(profile: Profile, x: number): number {
   return best;
 }
 
-/** Offsets that are labelled below their bars, where there is room: those near the query first. */
+/** Offsets that have labels if there is room, the smallest first. */
 const LABELLED = [0, 1, 2, 4, 8, 16, 32, 64].flatMap((each) => (each === 0 ? [0] : [-each, each]));
-/** Between the middles of labels. */
+/** Minimum distance between the middles of labels. */
 const LABEL_APART = 24;
 
-/** Which of the drawn bins have labels, by the middles of their bars. */
+/** Return the indices of the bars with labels. */
 function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Set<number> {
   const chosen = new Set<number>();
   for (const wanted of LABELLED) {
@@ -148,10 +148,10 @@ function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Se
 }
 
 const AXIS_LINE = 13;
-/** The width of a character of the axis' words at most, also in a figure of a stated width. */
+/** Maximum width of a character of the axis title, including figures of a stated width. */
 const AXIS_SIGN = 6.4;
 
-/** What stands below the bars: in two lines where one is too narrow. */
+/** Return the axis title, in two lines if one would be too long. */
 function axisLines({ beyond, end, width }: Profile): string[] {
   const words = "offset of the key from the query";
   if (beyond === null) return [words];
@@ -164,11 +164,11 @@ export interface ProfileLook {
   palette: Palette;
   /** Colour of the bars. */
   color: string;
-  /** From which offset to which is brushed. */
+  /** Selected range of offsets. */
   brush: readonly [number, number] | null;
 }
 
-/** Bars with their axis, and the brush. */
+/** Return the bars with their axis and the brush. */
 export function profileMarks(profile: Profile, { palette, color, brush }: ProfileLook): Mark[] {
   const { labels, weights, bins, width, height, end } = profile;
   const { x, bar } = barPlaces(profile);

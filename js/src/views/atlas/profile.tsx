@@ -1,4 +1,4 @@
-/** The chosen head's mean weight by offset, with a brush that filters its edges. */
+/** Bar chart of the chosen head's mean weight by offset. A brush filters its edges. */
 
 import { computed, useComputed, useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
@@ -22,7 +22,7 @@ import type { AtlasStore } from "./store";
 
 const HEIGHT = 170;
 
-/** What is drawn of a head's offsets; null where nothing is known. */
+/** Return the bar chart's data, or null until it is loaded. */
 export function profileOf(
   store: Pick<AtlasStore, "offsets" | "head" | "stack">,
   width: number,
@@ -37,7 +37,7 @@ export function profileOf(
   return { labels: stack.offsets, weights, width, height: HEIGHT, end, ...drawn };
 }
 
-/** What a bar is of: "offset −1", "the first token", "farther than 64". */
+/** Return the name of a bar: "offset −1", "the first token", "farther than that". */
 export function binInWords(label: string | undefined): string {
   const offset = offsetOf(label);
   if (offset !== null) return `offset ${offsetsInWords([offset, offset])}`;
@@ -52,7 +52,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
   const { state } = context;
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
-  /** The place of the bar that the keyboard is at, and the one where a brush began. */
+  /** Index of the bar at the keyboard cursor, and of the bar at which a brush started. */
   const cursor = useSignal<number | null>(null);
   const anchor = useRef<number | null>(null);
   const room = useSignal(width);
@@ -143,7 +143,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       say(at, x[at] ?? 0, HEIGHT / 2);
     } else if (event.key === "Enter" || event.key === " ") {
       const here = offsetAt(from);
-      // The same again takes it back.
+      // Choosing the same offset again clears it.
       if (same(state.offsets.peek(), [here, here])) assign(state, { offsets: null });
       else brush(from, from);
     } else if (event.key === "Escape" && state.offsets.peek()) {
@@ -186,7 +186,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
             if (at < 0) return;
             anchor.current = at;
             plot.current?.setPointerCapture?.(event.pointerId);
-            // The only bar of the brush again takes it back.
+            // Clicking the only bar of the brush clears it.
             const here = offsetAt(at);
             if (same(state.offsets.peek(), [here, here])) {
               assign(state, { offsets: null });

@@ -1,8 +1,8 @@
 /**
- * Finding edges by the tokens at both ends, and how many of a sample match. Pure functions.
+ * Search for edges by the tokens at both ends. Pure functions.
  *
- * A sampled edge is a query drawn uniformly and one of its keys drawn in proportion to its weight,
- * so the share of a head's sampled edges that match estimates the share of its attention that does.
+ * A sampled edge is a query drawn uniformly and one of its keys drawn in proportion to its weight.
+ * The share of a head's sampled edges that match therefore estimates the share of its attention.
  */
 
 import type { AtlasStack } from "../../client/protocol";
@@ -10,20 +10,20 @@ import { quoted } from "../../ui/text/captions";
 import { tokenMatcher } from "../../ui/text/token-search";
 import type { Edges, Texts, Tokens } from "./client/atlas";
 
-/** What is sought, made of what was typed. */
+/** Parsed content of a search field. */
 export type Sought =
   | { kind: "any" }
   | { kind: "class"; system: number; value: number }
   | { kind: "position"; position: number }
   | { kind: "token"; matches: (token: string) => boolean };
 
-/** A sign that stands for any token. */
+/** Search text that matches any token. */
 const ANY = "*";
 
 /**
- * What a text in a search field means; null where it is empty.
+ * Parse the content of a search field. Return null if it is empty.
  *
- * @throws Error where it names a system of classes with a class that there is not.
+ * @throws Error if it names a class that does not exist.
  */
 export function soughtOf(typed: string, classes: AtlasStack["classes"]): Sought | null {
   const wanted = typed.trim();
@@ -49,21 +49,21 @@ export function soughtOf(typed: string, classes: AtlasStack["classes"]): Sought 
     }
     return { kind: "class", system, value: found };
   }
-  // A text of its own, as no part of it can be a class.
+  // Match tokens, because the text is not a class.
   const matches = tokenMatcher(wanted) as (token: string) => boolean;
   return { kind: "token", matches };
 }
 
-/** Classes that an error names. */
+/** Maximum number of classes in an error message. */
 const MOST_NAMED = 8;
 
-/** Of each token whether it is sought; null where any is. */
+/** Return 1 for each token that matches, or null if any token matches. */
 function markedTokens(sought: Sought | null, texts: Texts, side: Tokens): Uint8Array | null {
   if (!sought || sought.kind === "any") return null;
   const { count, entries, positions } = side;
   const marks = new Uint8Array(count);
   if (sought.kind === "token") {
-    // Of each different token once, however often it occurs.
+    // Match each vocabulary entry once instead of each token.
     const found = Uint8Array.from(texts.vocabulary, (token) => (sought.matches(token) ? 1 : 0));
     for (let i = 0; i < count; i++) marks[i] = found[entries[i] as number] as number;
     return marks;
@@ -74,7 +74,7 @@ function markedTokens(sought: Sought | null, texts: Texts, side: Tokens): Uint8A
   return marks;
 }
 
-/** A search that is ready to go over edges. */
+/** Prepared search: which query and key tokens match, and the range of offsets. */
 export interface Search {
   queries: Uint8Array | null;
   keys: Uint8Array | null;
@@ -94,7 +94,7 @@ export function searchOf(
   };
 }
 
-/** Whether an edge is one of those that are sought. */
+/** Return whether an edge matches a search. */
 export function isFound(edges: Edges, i: number, { queries, keys, offsets }: Search): boolean {
   if (queries && queries[edges.queryToken[i] as number] !== 1) return false;
   if (keys && keys[edges.keyToken[i] as number] !== 1) return false;
@@ -103,13 +103,13 @@ export function isFound(edges: Edges, i: number, { queries, keys, offsets }: Sea
   return offset >= offsets[0] && offset <= offsets[1];
 }
 
-/** How many of a head's edges match, of how many. */
+/** Number of matching edges and of all edges of a head. */
 export interface Count {
   found: number;
   of: number;
 }
 
-/** Of each head of a layer how many of its edges match. */
+/** Count the matching edges of each head of a layer. */
 export function countFound(edges: Edges, heads: number, search: Search): Count[] {
   return Array.from({ length: heads }, (_, head) => {
     const [first, stop] = edges.of(head);
@@ -122,7 +122,7 @@ export function countFound(edges: Edges, heads: number, search: Search): Count[]
 /** The 97.5% point of the normal distribution. */
 const Z = 1.959964;
 
-/** Wilson's interval (1927) of a share of which a sample has some, at 95%. */
+/** Return the 95% interval of a share by Wilson (1927). */
 export function wilson({ found, of }: Count): [number, number] {
   if (of === 0) return [0, 1];
   const [share, square] = [found / of, Z * Z];

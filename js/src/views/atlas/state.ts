@@ -1,4 +1,4 @@
-/** What the atlas's state asks of the statistics of a corpus. */
+/** State of the atlas. */
 
 import type {
   AtlasDescription,
@@ -9,20 +9,20 @@ import type {
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
 
-/** Which edges of a head are listed. */
+/** List of edges that is shown. */
 export type EdgeList = "sampled" | "strongest";
 
-/** The atlas's traits, under Python's names. It has no traits `token` and `key`. */
+/** Traits of the atlas, with the names of the Python traits. It has no `token` and `key`. */
 export interface AtlasState extends RecordState {
-  /** What heads are coloured by: "role" or the name of a statistic. */
+  /** Colouring of heads: "role" or the name of a statistic. */
   color: string;
   edges: EdgeList;
-  /** From which offset to which edges are shown; null for all. */
+  /** Range of offsets of the listed edges, or null for all. */
   offsets: [number, number] | null;
-  /** What is sought at both ends of edges: a part of a token, or "class:value". */
+  /** Search texts for queries and keys: a part of a token, or "class:value". */
   query_search: string;
   key_search: string;
-  /** The text that is open, and of it the edge's query and key. */
+  /** Index of the open text, and query and key of the edge in it. */
   text: number | null;
   edge: [number, number] | null;
 }
@@ -38,7 +38,7 @@ export const ATLAS_DEFAULTS: AtlasState = {
   edge: null,
 };
 
-/** Two whole numbers, which may be negative, with a comma between. */
+/** Parse two integers with a comma between them. */
 function readPair(text: string): [number, number] | undefined {
   const found = /^(-?\d{1,9}),(-?\d{1,9})$/.exec(text);
   return found ? [Number(found[1]), Number(found[2])] : undefined;
@@ -51,7 +51,7 @@ function readEdge(text: string): [number, number] | undefined {
 
 const { stack, layer, heads } = RECORD_HASH as Required<HashFields<RecordState>>;
 
-/** What a page's URL keeps. */
+/** Fields in the URL of a page. */
 export const ATLAS_HASH: HashFields<AtlasState> = {
   stack,
   layer,
@@ -68,7 +68,7 @@ export const ATLAS_HASH: HashFields<AtlasState> = {
 
 const NO_TOKENS = { text: [], special: [], sequence: [] };
 
-/** A stack of the atlas as views know stacks: it has no tokens of its own. */
+/** Return a stack of the atlas as other views describe stacks. It has no tokens. */
 export function stackOf(stack: AtlasStack): StackDescription {
   return {
     name: stack.name,
@@ -84,7 +84,7 @@ export function stackOf(stack: AtlasStack): StackDescription {
   };
 }
 
-/** An atlas as views know what they are of, with all that it says of itself. */
+/** Description of an atlas in the form of a record's description. */
 export type DescribedAtlas = Description & { atlas: AtlasDescription };
 
 export function describedAtlas(atlas: AtlasDescription): DescribedAtlas {

@@ -1,4 +1,4 @@
-/** The atlas's live state: from its traits to the grid, the chosen head and what a search found. */
+/** Signals of the atlas, from its traits to the grid, the chosen head and the search result. */
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { AtlasStack } from "../../client/protocol";
@@ -38,26 +38,26 @@ import {
 } from "./search";
 import type { AtlasState, DescribedAtlas } from "./state";
 
-/** A head that a search went over. */
+/** Head with its count of matching edges. */
 export interface FoundHead extends HeadIndex {
   count: Count;
 }
 
-/** A search over all heads, and how far it is. */
+/** Result of a search over all heads, possibly incomplete. */
 export interface SearchResult {
-  /** By layer and head, as far as it is known. */
+  /** Return the count of a head, or null if it is not counted yet. */
   of: (layer: number, head: number) => Count | null;
-  /** Layers that are done, of how many. */
+  /** Number of finished and of all layers. */
   done: number;
   layers: number;
-  /** The heads that were gone over, the most found first. */
+  /** Counted heads, the largest share first. */
   ranked: FoundHead[];
 }
 
 export type AtlasStore = ReturnType<typeof createAtlasStore>;
 
 const MOST_HEIGHT = 1000;
-/** A table of more classes is not read; a page has none (`attnviz/atlas/page.py`). */
+/** Maximum number of classes in a table. Pages omit larger tables (`attnviz/atlas/page.py`). */
 export const MAX_CLASSES = 24;
 
 export function createAtlasStore(context: ViewContext<AtlasState>, width: ReadonlySignal<number>) {
@@ -71,7 +71,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const given = record.answer(stackName, async (_, ended) =>
       ask(stack.peek() as AtlasStack, ended),
     );
-    // Another stack's says nothing of this one.
+    // Do not show the data of another stack.
     return computed(() =>
       given.value && given.value.question === stackName.value ? given.value.answer : null,
     );
@@ -100,7 +100,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     );
   };
   const offsets = ofLayer((here, at, ended) => offsetsOf(source, here, at, ended));
-  // Edges need the tokens of their texts, which are asked for once.
+  // Edges need the tokens of their texts, which are requested once.
   const edgesAsked = computed(() => (texts.value ? layer.value : null));
   const edges = ofLayer(
     (here, at, ended) => edgesOf(source, here, at, texts.peek() as Texts, ended),
@@ -204,39 +204,42 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     stack,
     table,
     texts,
-    /** The head that is shown: the first chosen, or the layer's first. */
+    /** The chosen head: the first in `heads`, or the first head of the layer. */
     head,
-    /** Offsets of the head's layer; the last stay until the next come. */
+    /** Offsets of the head's layer, or null until loaded. */
     offsets,
     edges,
-    /** Which system of classes the chosen head's weights are shown by; null where none is small enough. */
+    /** System of classes of the table, or null if every system has too many classes. */
     system,
     systems,
     classes,
     chooseSystem: (name: string): void => {
       wantedSystem.value = name;
     },
-    /** Edges of the chosen head that are listed, after the offsets and the search: their numbers. */
+    /** Indices of the chosen head's edges that match the offsets and the search. */
     listed,
     coloring,
     heads,
     grid,
     layout,
-    /** The search at both ends; null without one, or if it cannot be read. */
+    /** Prepared search, or null without one or if it is invalid. */
     search,
     searching,
     problem,
     result,
-    /** Pixels for the grid. */
+    /** Available width of the grid in pixels. */
     width,
-    /** Whether all that is shown is what the state asks for. */
+    /** Whether everything that is visible matches the state. */
     settled: computed(() => {
       const done = result.value === null || result.value.done === result.value.layers;
       const here = system.value === null || classes.value !== null;
       const parts = [table.value, texts.value, offsets.value, edges.value, grid.value];
       return done && here && parts.every((each) => each !== null);
     }),
-    /** Heads of one role stand out: its index, null for none; undefined for all. */
+    /**
+     * Index of the highlighted role, null for heads without a role, or undefined if nothing is
+     * highlighted.
+     */
     role: signal<number | null | undefined>(undefined),
     choose: ({ layer, head }: HeadIndex) =>
       batch(() => {
@@ -246,7 +249,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   };
 }
 
-/** All heads by their roles or by a statistic; null by their numbers. */
+/** Return all heads ordered by role or by a statistic, or null if they are ordered by number. */
 function orderedCells(table: Table, order: string): ScoredHead[] | null {
   const { stack } = table;
   if (order === "role") {
@@ -257,7 +260,7 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
       counts.set(role, (counts.get(role) ?? 0) + 1);
       return { ...each, score: first?.score ?? null, role };
     });
-    // That of the fewest heads first, as the legend has them.
+    // Rarest role first, as in the legend.
     const rank = (role: number | null): number =>
       role === null
         ? Number.POSITIVE_INFINITY
@@ -276,12 +279,14 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
   return cells.sort((a, b) => value(b) - value(a));
 }
 
-/** What a search has found so far is shown every so many milliseconds, and more for each head: */
+/** Milliseconds between updates of the result. */
 const SHOWN_EVERY = 60;
-/** all cells are painted again, which would take longer than the search itself. */
+/**
+ * Additional milliseconds per head, because painting all cells takes longer than the search itself.
+ */
 const SHOWN_EVERY_OF_HEAD = 0.1;
 
-/** Goes over the sampled edges of all layers, one after the other. */
+/** Search the sampled edges of all layers, one layer after the other. */
 function createSearch(
   { record, source }: ViewContext<AtlasState>,
   parts: {

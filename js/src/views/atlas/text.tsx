@@ -1,4 +1,4 @@
-/** The text of an edge: the tokens that are kept around the edges in it. */
+/** The text of an edge: the stored tokens around its edges. */
 
 import { rgbOf } from "../../ui/colors/palette";
 import { formatSmall, headName, quoted, several } from "../../ui/text/captions";
@@ -8,7 +8,7 @@ import type { Edges } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { keptTokens } from "./kept";
 
-/** The kept edges of a head in a text, each pair once, with the weights that they have. */
+/** Return the stored edges of a head in a text, each pair once, by "query key". */
 export function edgesIn(
   lists: readonly Edges[],
   head: number,
@@ -140,5 +140,5 @@ export function TextPane({ context, store }: AtlasProps) {
   );
 }
 
-/** Other edges of the text that are listed. */
+/** Maximum number of other edges in the list. */
 const MOST_OTHERS = 12;

@@ -1,4 +1,4 @@
-/** What the compare view says of itself, in words. */
+/** Captions of the compare view. */
 
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import {
@@ -19,12 +19,12 @@ import {
   missingQueries,
 } from "./state";
 
-/** A change with its sign: "+0.12", "−0.30". */
+/** Return a change with its sign: "+0.12", "−0.30". */
 export function signed(change: number): string {
   return `${change < 0 ? "−" : "+"}${formatSmall(Math.abs(change))}`;
 }
 
-/** The stack, its tokens and what is compared. */
+/** Return the subtitle: the compared members, the stack and its tokens. */
 export function subtitleOf(selection: CompareSelection): string {
   const { stack, queries, keys, names, member } = selection;
   return [
@@ -34,7 +34,7 @@ export function subtitleOf(selection: CompareSelection): string {
   ].join(" · ");
 }
 
-/** What is said of a head on hover, by the keyboard and to a screen reader. */
+/** Return the distance of a head in words, for the tooltip and screen readers. */
 export function distanceInWords(selection: CompareSelection, cell: HeadIndex): string {
   const at = distanceOf(selection, cell.layer, cell.head);
   if (at.distance === null) return "nothing to compare";
@@ -47,7 +47,7 @@ export function distanceInWords(selection: CompareSelection, cell: HeadIndex): s
   return `distance ${formatSmall(at.distance)}${floor ? `; ${floor}` : ""}`;
 }
 
-/** Whose row, in a sentence. */
+/** Return the query of a row for a sentence. */
 function rowOf(selection: CompareSelection, moved: Moved): string {
   const query = quotedAt(selection.queries.text, moved.query);
   return moved.most ? `${query}, the query that changed most in this head` : query;
@@ -57,10 +57,10 @@ function changeOf(selection: CompareSelection, { key, change }: Change): string 
   return `${quotedAt(selection.keys.text, key)} (${signed(change)})`;
 }
 
-/** What moved from one key to another is called so where it is this share of all that moved. */
+/** Share of the moved attention above which it counts as moved from one key to one other key. */
 const NEARLY_ALL = 0.95;
 
-/** One sentence: what moved in the head that is shown. */
+/** Return the main caption: what moved in the chosen head. */
 export function sentenceOf(selection: CompareSelection, moved: Moved | null): string {
   const { layer, head, names, member, token } = selection;
   const name = capital(headName({ layer, head }));
@@ -91,7 +91,7 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const left = from ? `from ${changeOf(selection, from)}` : "from the attention sink";
   const went = to ? `to ${changeOf(selection, to)}` : "to the attention sink";
   const changes = [from, to].flatMap((each) => (each ? [Math.abs(each.change)] : []));
-  // One key lost nearly all, and one got it.
+  // Whether one key lost nearly all of it and one key gained it.
   const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
   return (
     `${name} moved ${formatSmall(moved.total)} of the attention of ${row}` +
@@ -99,7 +99,7 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   );
 }
 
-/** What is left out, and what the distances are. */
+/** Return the detail caption: what distances are, and which heads do not differ. */
 export function coverageOf(
   selection: CompareSelection,
   grid: HeadGrid,
@@ -131,7 +131,10 @@ export function coverageOf(
     .join(" ");
 }
 
-/** Why the view opened where it is; "" where it was told to, or is elsewhere by now. */
+/**
+ * Return why the view opened at this head, or "" if the caller chose the head or another head is
+ * shown.
+ */
 export function openingInWords(
   opening: CompareOpening | null,
   selection: CompareSelection,
@@ -150,7 +153,7 @@ export function openingInWords(
   );
 }
 
-/** What cells in a list stand for. */
+/** Return the label of the grid, with the order of its cells. */
 export function orderInWords(grid: HeadGrid): string {
   return grid.columns
     ? "Distances of all layers and their heads"

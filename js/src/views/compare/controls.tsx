@@ -1,4 +1,4 @@
-/** The compare view's own controls: which member, how the head is drawn, and the order of heads. */
+/** Controls of the compare view: member, form of the head, and order of heads. */
 
 import { Choice, StepSlider } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -37,7 +37,9 @@ export function CompareControls({ context }: ControlProps) {
   );
 }
 
-/** Chooses what is compared with the first member; nothing where there are two. */
+/**
+ * Slider over the members that are compared with the first. Hidden if there are only two members.
+ */
 export function MemberSlider({ context, store }: ControlProps) {
   const selection = store.selection.value;
   if (!selection || selection.compared.members.length < 3) return null;

@@ -1,4 +1,4 @@
-/** The compare view as a figure for a paper, and the chosen head as a table. */
+/** Export of the compare view as a figure, and of the chosen head as a CSV table. */
 
 import type { Source } from "../../client/source";
 import { type Box, type Captions, composeFigure, rampBox, textMark } from "../../draw/figure";
@@ -16,14 +16,14 @@ export interface GridFigure {
   layout: GridLayout;
   selection: CompareSelection;
   style: CellStyle;
-  /** The chosen head's distance over the members. */
+  /** Distance of the chosen head for each member. */
   trend: readonly (number | null)[];
   captions: Captions;
-  /** Of the panes below, which the words may take, too. */
+  /** Width of the panes below, which the captions may use as well. */
   width: number;
 }
 
-/** All cells with their labels. */
+/** Return all cells with their labels. */
 function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
   const { palette } = style;
   const marks: Mark[] = [];
@@ -64,7 +64,7 @@ function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
   return marks;
 }
 
-/** The chosen head's distance over the members, with its words. */
+/** Return the chart of the chosen head's distance over the members, with its labels. */
 function trendBox({ selection, style, trend }: GridFigure): Box | null {
   if (trend.length < 3) return null;
   const { palette, end } = style;
@@ -83,10 +83,10 @@ function trendBox({ selection, style, trend }: GridFigure): Box | null {
   };
 }
 
-/** Left and right of a figure's content that is not printed. */
+/** Pixels left and right of the content of a figure without a stated width. */
 const PADDING = 24;
 
-/** The grid with the captions of the whole. */
+/** Return the grid with the captions of the whole figure. */
 export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
   const { layout, style, captions } = parts;
   const trend = trendBox(parts);
@@ -104,7 +104,7 @@ export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
   }
   if (request?.width === undefined && parts.width - 2 * PADDING > width) {
     width = parts.width - 2 * PADDING;
-    // Nothing is seen of it, but it keeps the width.
+    // An invisible line that keeps the width.
     const line = { x0: 0, y0: 0, x1: width, y1: 0, stroke: style.palette.rule };
     marks.push({ kind: "line", ...line, opacity: 0 });
   }
@@ -136,10 +136,13 @@ const COLUMNS = [
   "a_name",
   "b_name",
 ];
-/** Pairs of a query and a key that a table holds at most. */
+/** Maximum number of query-key pairs in a table. */
 const MOST_PAIRS = 1 << 20;
 
-/** The chosen head's weights of both members and what changed; pairs that neither has are left out. */
+/**
+ * Return the chosen head's weights of both members and their differences as CSV. Pairs without
+ * weight in both are omitted.
+ */
 export async function pairsCsv(
   source: Source,
   selection: CompareSelection,
@@ -160,7 +163,8 @@ export async function pairsCsv(
     ask(compared.members[0] as string),
     ask(compared.members[member] as string),
   ]);
-  // Of rounded members, what differs is rounded by itself: the number of the picture and sentence.
+  // If members are rounded, use the separately rounded difference, as the picture and the caption
+  // do.
   const rounded = difference && one.error + two.error > 0 ? await ask(difference) : null;
   const changes = rounded?.matrices[0] as Float32Array | undefined;
   const missing = new Set(missingQueries(selection));
@@ -172,7 +176,7 @@ export async function pairsCsv(
     if (from === 0 && to === 0) continue;
     const query = rows[0] + Math.floor(at / width);
     const key = columns[0] + (at % width);
-    // A query that only one has is not in the picture of what differs.
+    // A query that only one member has is not in the picture of the difference.
     const drawn = missing.has(query) ? undefined : changes?.[at];
     const errors = [one.error, two.error];
     lines.push([
@@ -188,7 +192,7 @@ export async function pairsCsv(
       drawn === undefined
         ? roundedTo(to - from, Math.max(...errors))
         : roundedTo(drawn, rounded?.error ?? 0),
-      // A difference of two numbers is off by no more than both of them together.
+      // The error of a difference is at most the sum of both errors.
       writtenError(
         drawn === undefined ? one.error + two.error : Math.max(...errors, rounded?.error ?? 0),
       ),

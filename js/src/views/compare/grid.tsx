@@ -1,4 +1,4 @@
-/** The grid of all heads, and beside it what is said of the chosen one. */
+/** Grid of all heads, and the chosen head beside it. */
 
 import { type Signal, useComputed } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -18,7 +18,7 @@ import type { CompareStore } from "./store";
 interface GridProps {
   context: ViewContext<CompareState>;
   store: CompareStore;
-  /** What is drawn, once all cells in sight are painted. */
+  /** Identifier of the drawn content, set once all visible cells are painted. */
   drawn: Signal<string | null>;
   box: RefObject<HTMLDivElement | null>;
 }
@@ -94,7 +94,7 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
   );
 }
 
-/** The chosen head in numbers, its distance over the members, and the scale of the grid. */
+/** The chosen head in words, its distance over the members, and the scale of the grid. */
 export function ChosenHead({ context, store }: Pick<GridProps, "context" | "store">) {
   const selection = store.selection.value;
   if (!selection) return null;
@@ -126,7 +126,7 @@ export function ChosenHead({ context, store }: Pick<GridProps, "context" | "stor
   );
 }
 
-/** The chosen head's distance from the first member, over all members. */
+/** Chart of the chosen head's distance from the first member, over all members. */
 function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const selection = store.selection.value;

@@ -1,6 +1,6 @@
 /**
- * The compare view: all heads by how far two members lie apart; of the chosen head both, and what
- * changed, side by side.
+ * The compare view: all heads coloured by the distance between two members. It shows the chosen
+ * head of both members and their difference side by side.
  */
 
 import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
@@ -40,7 +40,7 @@ const FORMS: Record<CompareState["form"], ComponentType<{ context: ViewContext<C
   matrix: MatrixView,
 };
 
-/** What is asked of a pane's figure: its share of the width, and no words of its own. */
+/** Return the figure request of a pane with its share of the width. */
 function paneRequest(
   request: FigureRequest | undefined,
   arrangement: Arrangement,
@@ -50,7 +50,10 @@ function paneRequest(
   return { ...request, width: (request.width - (count - 1) * PANE_GAP) / count };
 }
 
-/** Panes' controls: behind their buttons, so that the pictures stand on one line. */
+/**
+ * Return the form of the panes' controls. They are behind buttons by default, so that the pictures
+ * are aligned.
+ */
 function paneControls(context: ViewContext<CompareState>): ReadonlySignal<ControlsForm> {
   const { state, controls } = context;
   return useComputed(() => (state.controls.value === "auto" ? "compact" : controls.value));
@@ -153,7 +156,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       <div class={`av-compare-panes av-${arrangement.value}`}>
         {store.panes.value.map((name) => (
           <OnePane
-            // Anew for another form: its picture and its scale are others.
+            // Another form has another picture and scale, so the pane is created again.
             key={`${name} ${form}`}
             store={store}
             name={name}
@@ -181,7 +184,10 @@ interface OnePaneProps {
   onRoot: (root: AttnvizElement) => void;
 }
 
-/** One member, or the difference, as it is when it is first drawn; it follows by its signals. */
+/**
+ * Pane of one member or of the difference. Its props are read once, and it follows changes by
+ * signals.
+ */
 function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProps) {
   const view = FORMS[store.frame.state.form.value];
   const context = useMemo(() => ({ ...store.pane(name), controls }), []);
@@ -197,7 +203,7 @@ function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProp
   );
 }
 
-/** What is drawn now; throws before anything is. */
+/** Return the drawn selection. @throws Error before anything is drawn. */
 function shownNow(store: CompareStore) {
   const [selection, grid, layout] = [
     store.selection.peek(),
@@ -209,7 +215,7 @@ function shownNow(store: CompareStore) {
   return { selection, grid, layout };
 }
 
-/** The panes' pictures, each with its own name alone. */
+/** Return the figures of the panes, titled without the model's name. */
 function paneScenes(
   store: CompareStore,
   roots: Partial<Record<string, AttnvizElement>>,

@@ -1,10 +1,10 @@
-/** Where the cells of the grid lie, and how the panes stand. Pure functions. */
+/** Positions and sizes of the grid's cells, and the arrangement of the panes. Pure functions. */
 
 import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../ui/head-grid/grid";
 
-/** From this width on the panes stand beside each other. */
+/** Minimum width in pixels at which panes are side by side. */
 const COLUMNS = 900;
-/** The same of a figure of a stated width, whose texts are small. */
+/** The same for a figure of a stated width, whose text is small. */
 const PRINTED_COLUMNS = 1000;
 
 export type Arrangement = "columns" | "stack";
@@ -17,18 +17,18 @@ const LEAST_CELL = 16;
 const LEAST_PRINTED = 13;
 const MOST_CELL = 40;
 const GAP = 3;
-/** Cells as wide as this have room for "0.41". */
+/** Minimum width of a cell with a number such as "0.41". */
 export const WITH_NUMBERS = 27;
-/** Pixels for "layer 11", for "L11" where there is little room, and for "head 0" above. */
+/** Pixels for "layer 11", for "L11" if there is little room, and for "head 0" above. */
 const LABEL_WIDTH = 64;
 const SHORT_LABEL_WIDTH = 40;
 const NARROW_LABEL = 50;
 const SHORT_LABELS = 480;
 const LABEL_HEIGHT = 24;
-/** Below a cell of a gallery, for "8.3". */
+/** Pixels below a cell of a gallery, for "8.3". */
 const CAPTION_HEIGHT = 15;
 
-/** Cells of a gallery in one row. */
+/** Return the number of cells per row of a gallery. */
 export function cellsInRow(width: number): number {
   return Math.max(1, Math.floor((width - SCROLLBAR) / (MOST_CELL + GAP)));
 }
@@ -36,11 +36,11 @@ export function cellsInRow(width: number): number {
 export function layOut(options: {
   columns: number;
   rows: number;
-  /** All heads in one list, the strongest first, in place of layers and their heads. */
+  /** Whether all heads are in one list, ordered by distance, instead of one row per layer. */
   gallery: boolean;
   width: number;
   mostHeight: number;
-  /** For a figure of a stated width, in which nothing scrolls. */
+  /** Whether this is a figure of a stated width, in which nothing scrolls. */
   printed?: boolean;
 }): GridLayout {
   const { columns, rows, gallery, width, printed = false } = options;

@@ -1,4 +1,4 @@
-/** The grid's cells, and the line of a head's distance over the members, as marks. */
+/** Marks of the grid's cells and of the chart of distances over members. */
 
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
@@ -7,15 +7,15 @@ import { formatWeight } from "../../ui/text/captions";
 import { WITH_NUMBERS } from "./layout";
 import { type HeadDistance, isSame } from "./state";
 
-/** What cells are drawn with. */
+/** Colours and scale of cells. */
 export interface CellStyle {
   theme: ThemeName;
   palette: Palette;
-  /** The distance at the end of the scale. */
+  /** Distance at the end of the scale. */
   end: number;
 }
 
-/** The colour of a distance, red, green, blue and opacity. */
+/** Return the colour of a distance as red, green, blue and opacity. */
 export function distanceColor(
   theme: ThemeName,
   distance: number,
@@ -29,7 +29,7 @@ function cssOf([red, green, blue]: readonly number[]): string {
   return `#${hex.join("")}`;
 }
 
-/** Lines from the lower left to the upper right within a square. */
+/** Return diagonal hatch lines inside a square. */
 function hatch(x: number, y: number, side: number, color: string): Mark[] {
   const marks: Mark[] = [];
   const step = Math.max(5, side / 4);
@@ -48,7 +48,10 @@ function hatch(x: number, y: number, side: number, color: string): Mark[] {
   return marks;
 }
 
-/** A head's cell: its colour and number; hatched where nothing differs, "–" where unknown. */
+/**
+ * Return a head's cell with its colour and number. It is hatched if the head does not differ, and
+ * "–" if its distance is unknown.
+ */
 export function cellMarks(
   at: HeadDistance,
   x: number,
@@ -70,21 +73,21 @@ export function cellMarks(
   return marks;
 }
 
-/** CSS colours of the scale from zero to its end. */
+/** Return the CSS colours of the scale from zero to its end. */
 export function rampStops(theme: ThemeName): string[] {
   return Array.from({ length: 9 }, (_, i) => cssOf(colorAt(theme, i / 8)));
 }
 
-/** Sizes of the line over members. */
+/** Size and margins of the chart over members. */
 export const TREND = { width: 220, height: 64, left: 4, right: 6, top: 8, bottom: 6 };
 
-/** Where a member stands on the line, in pixels. */
+/** Return the x position of a member on the chart, in pixels. */
 export function trendX(member: number, count: number): number {
   const room = TREND.width - TREND.left - TREND.right;
   return TREND.left + (count < 2 ? 0 : (member / (count - 1)) * room);
 }
 
-/** A head's distance from the first member over all members; the one that is shown stands out. */
+/** Return the chart of a head's distance from the first member. The shown member is highlighted. */
 export function trendMarks(
   distances: readonly (number | null)[],
   member: number,
@@ -105,7 +108,7 @@ export function trendMarks(
     },
   ];
   const points = distances.map((distance, at) =>
-    // The first does not differ from itself.
+    // The distance of the first member from itself is 0.
     at === 0 ? 0 : distance,
   );
   points.forEach((distance, at) => {

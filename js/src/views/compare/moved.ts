@@ -1,48 +1,48 @@
-/** What moved in a head: of one query, from which key to which. */
+/** Attention that moved in a head: the keys that lost and gained most for one query. */
 
 import type { Range } from "../../client/protocol";
 import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
-/** Values of a head that are loaded at most to find the query that changed most. */
+/** Maximum number of weights of a head that are loaded to find the query that changed most. */
 const MOST_VALUES = 1 << 18;
-/** Values that a kernel goes through for it: some tenths of a second. */
+/** Maximum number of weights that the kernel searches for it: some tenths of a second. */
 const MOST_COMPUTED = 1 << 24;
 
-/** A key, and by how much its weight changed. */
+/** A key and the change of its weight. */
 export interface Change {
   key: number;
   change: number;
 }
 
-/** What moved in a row of a head. */
+/** Attention that moved in one row of a head. */
 export interface Moved {
   query: number;
-  /** Whether it is the query of the head that changed most, as none is pinned. */
+  /** Whether this is the query that changed most because no query is pinned. */
   most: boolean;
-  /** Half the sum of the sizes of all changes: what left one key and went to another. */
+  /** Half the sum of the absolute changes: the weight that moved. */
   total: number;
-  /** The key that lost most and the one that gained most; null where none did. */
+  /** Keys that lost and gained most, or null if none did. */
   from: Change | null;
   to: Change | null;
 }
 
 export interface MovedQuestion {
-  /** Stacks of the first member and of the other. */
+  /** Stack names of the first and the other member. */
   a: string;
   b: string;
-  /** The stack of what differs. */
+  /** Stack name of the difference, or null if there is none. */
   difference: string | null;
   layer: number;
   head: number;
   token: number | null;
   numQueries: number;
   numKeys: number;
-  /** Queries that one of the two has not: they have nothing to compare. */
+  /** Queries that only one of the two members has. */
   missing: number[];
 }
 
-/** What moved in one row; what a sink took or gave counts as one more key. */
+/** Return what moved in one row. A change of the sink's weight counts as one more key. */
 export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;
   let sum = 0;
@@ -57,7 +57,10 @@ export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "
   return { total: (size + Math.abs(sum)) / 2, from, to };
 }
 
-/** What moved of the pinned query, or else of the one that changed most; null where that is long. */
+/**
+ * Load what moved for the pinned query, or for the query that changed most. Return null if finding
+ * it would take too long.
+ */
 export async function loadMoved(
   source: Source,
   asked: MovedQuestion,
@@ -88,14 +91,15 @@ export async function loadMoved(
   return best;
 }
 
-/** What differs, row by row: the numbers that its own picture shows, where it has one. */
+/** Load the changes row by row, from the difference's own stack if there is one. */
 async function loadChanges(
   source: Source,
   { a, b, difference }: MovedQuestion,
   request: { layer: number; heads: number[]; rows: Range; columns: Range },
   signal: AbortSignal,
 ): Promise<Float32Array> {
-  // In a page members are rounded, and their difference by itself: not by as much as both together.
+  // A page rounds members and their difference separately, so the difference is more accurate than
+  // subtracting two members.
   const stacks = difference === null ? [a, b] : [difference];
   const [first, second] = await Promise.all(
     stacks.map(async (stack) => {
@@ -107,7 +111,7 @@ async function loadChanges(
   return second ? second.map((weight, at) => weight - (one[at] as number)) : one;
 }
 
-/** The query of a head whose changes are largest in sum; null where the text is too long to tell. */
+/** Return the query with the largest sum of changes, or null if the text is too long to search. */
 async function mostChanged(
   source: Source,
   { difference, layer, head, numQueries, numKeys, missing }: MovedQuestion,

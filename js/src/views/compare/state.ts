@@ -1,4 +1,4 @@
-/** The compare view's traits, and what they say of a record in which each stack stands several times. */
+/** State of the compare view, whose record contains each stack once per member. */
 
 import type { Description, StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
@@ -6,19 +6,19 @@ import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import type { Selection } from "../../ui/view/record";
 import { HEAD_DEFAULTS, type HeadState } from "../head";
 
-/** A stack of what is compared; entry i of each list is of member i, entry 0 of the first. */
+/** A compared stack. Entry i of each list belongs to member i, and member 0 is the reference. */
 export interface ComparedStack {
-  /** Names of the record's stacks. */
+  /** Stack names in the record. */
   members: string[];
-  /** Names of the stacks of differences from the first; null where there is none. */
+  /** Stack names of the differences from member 0, or null if there is none. */
   differences: (string | null)[];
-  /** How far each head lies from the first's, in total variation. */
+  /** Total variation distance of each head from member 0. */
   distances: (Scores | null)[];
-  /** How far rounding alone may move it; null in it where that is not known. */
+  /** Upper bound of the distance that rounding alone causes, or null if unknown. */
   rounding: (Scores | null)[];
-  /** How many queries distances are estimated from; null for all. */
+  /** Number of queries that distances are estimated from, or null for all. */
   sampled: number | null;
-  /** Units that a member has not: queries and keys. */
+  /** Queries and keys that a member does not have. */
   missing: { queries: number[]; keys: number[] }[];
 }
 
@@ -27,7 +27,7 @@ export interface Compared {
   stacks: Record<string, ComparedStack>;
 }
 
-/** Why the view opened at a head: it lies farthest apart. */
+/** Head with the largest distance, at which the view opened. */
 export interface CompareOpening {
   stack: string;
   layer: number;
@@ -37,10 +37,10 @@ export interface CompareOpening {
   rounding: number | null;
 }
 
-/** The names are Python's. */
+/** Traits of the compare view, with the names of the Python traits. */
 export interface CompareState extends HeadState, HeatMapState {
   comparison: Compared;
-  /** Which member is compared with the first. */
+  /** Index of the member that is compared with member 0. */
   member: number;
   form: "head" | "matrix";
 }
@@ -54,8 +54,9 @@ export const COMPARE_DEFAULTS: CompareState = {
 };
 
 /**
- * The record as it was before its stacks stood there several times: with their own names, and with
- * the tokens of a difference, which say what both members have.
+ * Return the description with each stack once, under its own name.
+ *
+ * Its tokens are those of a difference, which marks tokens that both members have.
  */
 export function describedOnce(
   description: Description,
@@ -74,16 +75,16 @@ export function describedOnce(
   return { ...description, stacks };
 }
 
-/** Where the view is in what is compared. */
+/** The selected stack, layer and heads with the compared members. */
 export interface CompareSelection extends Selection {
   compared: ComparedStack;
   names: string[];
-  /** Which member is compared with the first, and the head that is shown. */
+  /** Index of the compared member, and the chosen head. */
   member: number;
   head: number;
 }
 
-/** A head's distance from the first member's, and how far rounding alone may move it. */
+/** Distance of a head from member 0, and the part that rounding alone may cause. */
 export interface HeadDistance {
   distance: number | null;
   rounding: number | null;
@@ -102,12 +103,12 @@ export function distanceOf(
   };
 }
 
-/** Whether a head differs by no more than rounding alone may cause. */
+/** Return whether a head differs by no more than rounding alone may cause. */
 export function isSame({ distance, rounding }: HeadDistance): boolean {
   return distance !== null && distance <= (rounding ?? 0);
 }
 
-/** What the traits mean; what there is not falls back to what there is. */
+/** Return the selection that the traits describe. Invalid values fall back to valid ones. */
 export function compareSelection(
   selection: Selection,
   state: { comparison: Compared; member: number },
@@ -121,7 +122,10 @@ export function compareSelection(
   return { ...here, head: selection.chosen[0] ?? farthestHead(here) };
 }
 
-/** The head of the layer that lies farthest apart; the first where none is known to. */
+/**
+ * Return the head of the layer with the largest distance, or the first head if no distance is
+ * known.
+ */
 function farthestHead(
   selection: Selection & Pick<CompareSelection, "compared" | "member">,
 ): number {
@@ -134,7 +138,7 @@ function farthestHead(
   return best;
 }
 
-/** Queries that the first member or the other has not. */
+/** Return the queries that one of the two members does not have. */
 export function missingQueries({ compared, member }: CompareSelection): number[] {
   return [0, member].flatMap((at) => compared.missing[at]?.queries ?? []);
 }

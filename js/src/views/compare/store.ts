@@ -1,4 +1,4 @@
-/** The compare view's live state: from its traits to the grid, the panes and the sentence. */
+/** Signals of the compare view, from its traits to the grid, the panes and the captions. */
 
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
@@ -67,7 +67,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const frame: ViewContext<CompareState> = {
     ...context,
     record: frameRecord,
-    // The frame would say of it what is true of other views.
+    // The frame's sentence about the opening does not apply to this view.
     common: { ...context.common, opening: signal(null) },
   };
 
@@ -157,25 +157,25 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       common: { ...context.common, ...own },
       record: { ...record, description: named, selection: its },
       paneTitle: title,
-      // Differences have a scale of their own, with both signs.
+      // Differences have a separate, signed scale.
       ...(name !== "difference" && { scale: scales[state.form.peek()](name) }),
     };
   };
 
   return {
-    /** The frame's view of the record: each stack once. */
+    /** Context of the frame, in which each stack appears once. */
     frame,
     selection,
     heads,
     grid,
     layout,
-    /** The distance that the scale ends at: the same for all members. */
+    /** Distance at the end of the scale, the same for all members. */
     end,
-    /** The attention that moved, of the pinned query or of the one that changed most. */
+    /** Attention that moved for the pinned query, or for the query that changed most. */
     moved: computed(() => (settled.value ? (answered.value?.answer ?? null) : null)),
-    /** Whether the sentence is of what is shown. */
+    /** Whether `moved` belongs to the current selection. */
     settled,
-    /** The chosen head's distance over all members. */
+    /** Distance of the chosen head for each member. */
     trend: computed<(number | null)[]>(() => {
       const now = selection.value;
       if (!now) return [];
@@ -183,10 +183,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
         member === 0 ? 0 : distanceOf({ ...now, member }, now.layer, now.head).distance,
       );
     }),
-    /** The panes that there are, each a view at a stack of its own. */
+    /** Names of the panes. Each pane is a view of one stack. */
     panes,
     pane,
-    /** Whether panes are drawn as parts of one figure, which has the model's name itself. */
+    /** Whether panes are drawn as parts of one figure, whose title has the model's name. */
     inOneFigure,
     opening: computed(() => state.opening.value as unknown as CompareOpening | null),
     choose: ({ layer, head }: HeadIndex) =>
@@ -210,7 +210,7 @@ function titleOf(selection: CompareSelection | null, name: PaneName): string {
   return { a: first, b: other, difference: `${other} − ${first}` }[name];
 }
 
-/** Tokens that a member has not step back, as special ones do. */
+/** Mark tokens that a member does not have as special, so that they are faint. */
 export function withGaps(its: Selection, now: CompareSelection, name: PaneName): Selection {
   const missing = now.compared.missing[name === "a" ? 0 : now.member];
   if (!missing || name === "difference") return its;
@@ -222,7 +222,10 @@ export function withGaps(its: Selection, now: CompareSelection, name: PaneName):
   };
 }
 
-/** The one head that panes show, and the choice of another in any of them. */
+/**
+ * Return the heads trait of the panes: the chosen head. Choosing another head in any pane updates
+ * the view.
+ */
 function headsOf(
   context: ViewContext<CompareState>,
   current: ReadonlySignal<HeadIndex | null>,

@@ -1,6 +1,8 @@
 /**
- * What an atlas has at hand of a stack: the numbers and roles of its heads, its edges, and of each
- * text the tokens around them. Edges and tokens are typed arrays: there may be millions.
+ * Data of one stack of an atlas: statistics and roles of its heads, edges, and the tokens around
+ * them.
+ *
+ * Edges and tokens are typed arrays, because there may be millions.
  */
 
 import { asBytes, inflate } from "../../../client/codec";
@@ -18,17 +20,17 @@ import type {
 import { countHeads, type Source } from "../../../client/source";
 import { joinParts, type Reply } from "../../../client/transport";
 
-/** One number of a head. */
+/** A statistic of one head. */
 export interface Figure {
-  /** Mean over texts; null where it is not defined. */
+  /** Mean over texts, or null if it is not defined. */
   mean: number | null;
-  /** Standard error. */
+  /** Standard error of the mean. */
   error: number | null;
   baseline: number | null;
   texts: number;
 }
 
-/** The numbers and roles of all heads of a stack. */
+/** Statistics and roles of all heads of a stack. */
 export class Table {
   readonly stack: AtlasStack;
   readonly #answer: AtlasTable;
@@ -50,21 +52,21 @@ export class Table {
     };
   }
 
-  /** What a head does, the strongest role first. */
+  /** Return the roles of a head, the strongest first. */
   roles(layer: number, head: number): readonly AtlasRole[] {
     const at = this.stack.layers.indexOf(layer);
     return this.#answer.roles[at]?.[head] ?? [];
   }
 }
 
-/** Tokens of one side of all texts, text after text. */
+/** The stored queries or keys of all texts, text by text. */
 export class Tokens {
-  /** Of each token: its entry of the vocabulary, and its position in its text. */
+  /** Vocabulary index and position in the text of each token. */
   readonly entries: Int32Array;
   readonly positions: Int32Array;
-  /** By system of classes, the class of each token; -1 where it is not known. */
+  /** Class of each token for each system of classes. -1 if unknown. */
   readonly classes: readonly Int16Array[];
-  /** Where each text begins, and where the last ends. */
+  /** Start of each text, followed by the end of the last. */
   readonly #starts: Int32Array;
   readonly #places: ReadonlyMap<number, number>;
 
@@ -88,14 +90,14 @@ export class Tokens {
     return this.positions.length;
   }
 
-  /** The tokens of a text that are kept: the first, and the one after the last. */
+  /** Return the range of a text's stored tokens: the first, and the one after the last. */
   of(text: number): [number, number] {
     const place = this.#places.get(text);
     if (place === undefined) return [0, 0];
     return [this.#starts[place] as number, this.#starts[place + 1] as number];
   }
 
-  /** The token at a position of a text, or -1 where it is not kept. */
+  /** Return the token at a position of a text, or -1 if it is not stored. */
   at(text: number, position: number): number {
     let [low, high] = this.of(text);
     const end = high;
@@ -121,7 +123,7 @@ function flat<T extends Int32Array | Int16Array>(
   return all;
 }
 
-/** What is kept of the texts that edges are in. */
+/** Stored tokens of the texts with edges. */
 export class Texts {
   readonly vocabulary: readonly string[];
   readonly queries: Tokens;
@@ -141,24 +143,24 @@ export class Texts {
 /** One edge. */
 export interface Edge {
   weight: number;
-  /** Number of the text, and positions in it. */
+  /** Index of the text, and positions in it. */
   text: number;
   query: number;
   key: number;
 }
 
-/** The edges of a layer's heads, head after head. */
+/** Edges of a layer's heads, head by head. */
 export class Edges {
   readonly weight: Float32Array;
   readonly text: Int32Array;
   readonly query: Int32Array;
   readonly key: Int32Array;
-  /** Their places among the tokens of all texts; -1 where one is not kept. */
+  /** Indices of both ends in `Texts.queries` and `Texts.keys`. -1 if a token is not stored. */
   readonly queryToken: Int32Array;
   readonly keyToken: Int32Array;
   readonly #starts: Int32Array;
 
-  /** @param heads how many the layer has. */
+  /** @param heads number of heads of the layer. */
   constructor(columns: EdgeColumns, heads: number, texts: Texts) {
     this.weight = Float32Array.from(columns.weight);
     this.text = Int32Array.from(columns.text);
@@ -176,7 +178,7 @@ export class Edges {
     while (head < heads) this.#starts[++head] = columns.head.length;
   }
 
-  /** The edges of a head: the first, and the one after the last. */
+  /** Return the range of a head's edges: the first, and the one after the last. */
   of(head: number): [number, number] {
     return [this.#starts[head] ?? 0, this.#starts[head + 1] ?? 0];
   }
@@ -204,7 +206,7 @@ export interface LayerEdges {
 export interface Offsets {
   layer: number;
   bins: number;
-  /** Head after head; NaN where no pair has the offset. */
+  /** Weights head by head. NaN if no pair has the offset. */
   weights: Float32Array;
 }
 
@@ -242,7 +244,7 @@ export async function textsOf(source: Source, stack: string, signal?: AbortSigna
   return source.fetch("texts", { stack }, read, bytes, signal);
 }
 
-/** The edges of a layer's heads, with their places among the tokens of the stack's texts. */
+/** Load the edges of a layer's heads and find their tokens in `texts`. */
 export async function edgesOf(
   source: Source,
   stack: AtlasStack,
@@ -286,13 +288,13 @@ export async function offsetsOf(
   return source.fetch("offsets", request, read, (o) => o.weights.byteLength, signal);
 }
 
-/** Of one head. */
+/** Mean weights of one head between classes of tokens. */
 export interface ClassWeights {
   layer: number;
   head: number;
   system: string;
   classes: number;
-  /** Class of query after class of query; NaN where no query has this class. */
+  /** Weights in row-major order by class of query. NaN if no query has the class. */
   weights: Float32Array;
 }
 

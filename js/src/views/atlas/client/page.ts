@@ -1,4 +1,4 @@
-/** Answers what an atlas is asked from the data that an exported page contains. */
+/** Answers the requests of the atlas from the data of an exported page. */
 
 import { fromBase64, inflate } from "../../../client/codec";
 import type { Handlers, PageData } from "../../../client/page";
@@ -11,22 +11,25 @@ import type {
 } from "../../../client/protocol";
 import type { Connection, Reply, Transport } from "../../../client/transport";
 
-/** Codes, head after head: a weight is maximum * ((code - 1) / 254)^2, with the head's own; 0 is none. */
+/**
+ * Weights as codes, head by head. A weight is maximum * ((code - 1) / 254)^2, and code 0 means
+ * none.
+ */
 interface Coded {
   maximum: number[];
   data: string;
 }
 
-/** Data are base64 of deflated bytes. */
+/** Data of one stack. Strings are deflated bytes in base64. */
 interface PageStack {
   stack: string;
   table: string;
-  /** Of each layer, [heads][bins]. */
+  /** Codes of each layer, [heads][bins]. */
   offsets: Coded[];
-  /** By system of classes, of each layer, [heads][classes][classes]. */
+  /** Codes of each layer by system of classes, [heads][classes][classes]. */
   classes: Record<string, Coded[]>;
   texts: string;
-  /** Of each layer. */
+  /** Edges of each layer. */
   edges: string[];
 }
 
@@ -35,13 +38,13 @@ export type AtlasPageData = Omit<PageData, "description"> & {
   atlas: { stacks: PageStack[] };
 };
 
-/** A transport that is never late. */
+/** Transport that answers from a page's data. */
 export class AtlasPageTransport implements Transport {
   readonly live = false;
   readonly #data: AtlasPageData;
   readonly #answers: Handlers<AtlasRequests>;
 
-  /** @throws Error when the data are of a format that this bundle does not know. */
+  /** @throws Error if the format of the data is not supported. */
   constructor(data: AtlasPageData) {
     if (data.format !== 2) {
       throw new Error(
@@ -118,14 +121,14 @@ async function decoded({ maximum, data }: Coded): Promise<Float32Array<ArrayBuff
   });
 }
 
-/** What is embedded as a kernel would send it, in one part. */
+/** Return embedded data as a reply in one part. */
 function whole(data: string): Reply {
   return { header: { parts: 1 }, data: fromBase64(data) };
 }
 
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** What answers in an exported page; not in a widget's bundle. */
+/** Create the transport of an exported page. Undefined in a widget's bundle. */
 export const atlasPageTransport =
   typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? undefined
