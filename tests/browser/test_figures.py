@@ -162,7 +162,7 @@ VIEWS: dict[str, Callable[[Records], Any]] = {
         [of["minilm"], of["pair"]], enlarged=True, layer=3, heads=[1], text=0, token=10
     ),
     "mean": lambda of: av.EmbeddingView(
-        [of["minilm"], of["pair"]], enlarged=True, layer=3, heads=[1], shown="aggregate"
+        [of["minilm"], of["pair"]], enlarged=True, layer=3, heads=[1], content="aggregate"
     ),
 }
 

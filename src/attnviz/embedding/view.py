@@ -75,7 +75,7 @@ class EmbeddingView(HeadRoles):
         property `record` returns this record.
     enlarged : bool
         Whether one head is enlarged. If not, all heads are shown as small plots.
-    shown : {"plot", "aggregate"}
+    content : {"plot", "aggregate"}
         The points, or the mean weight by the positions of query and key.
     method : {"pca", "tsne", "umap"}
         Projection of the enlarged head. Small plots show principal components. t-SNE and UMAP need
@@ -144,7 +144,7 @@ class EmbeddingView(HeadRoles):
 
     text = Index(None, allow_none=True).tag(sync=True)
     enlarged = traitlets.Bool(default_value=False).tag(sync=True)
-    shown = Choice(["plot", "aggregate"], "plot").tag(sync=True)
+    content = Choice(["plot", "aggregate"], "plot").tag(sync=True)
     method = Choice(["pca", "tsne", "umap"], "pca").tag(sync=True)
     dimensions = Index(2).tag(sync=True)
     scaling = Choice(["norms", "none"], "norms").tag(sync=True)
@@ -281,11 +281,11 @@ class EmbeddingView(HeadRoles):
         --------
         >>> view.save("embedding.html", top_keys=5)     # doctest: +SKIP
         """
-        lines = self.enlarged and self.shown == "plot" and self.token is not None
+        lines = self.enlarged and self.content == "plot" and self.token is not None
         if check_top_keys(top_keys) and check_file_kind(path) != "html" and not lines:
             raise ValueError(
                 f"top_keys={top_keys}: this picture has no lines. Choose a query with "
-                'enlarged=True, shown="plot" and token=..., or omit top_keys.'
+                'enlarged=True, content="plot" and token=..., or omit top_keys.'
             )
         return self._write(
             path,

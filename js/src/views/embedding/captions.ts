@@ -142,7 +142,7 @@ function sentenceInputOf(
   const chosen = store.chosen.value;
   const found = store.found.value;
   const search = state.search.value;
-  const aggregated = state.enlarged.value && state.shown.value === "aggregate";
+  const aggregated = state.enlarged.value && state.content.value === "aggregate";
   return {
     stack: stack.name,
     at: state.enlarged.value ? store.head.value : null,
@@ -193,7 +193,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   const parts: string[] = [];
   const chosen = store.chosen.value;
   const enlarged = state.enlarged.value;
-  if (enlarged && state.shown.value === "aggregate") {
+  if (enlarged && state.content.value === "aggregate") {
     const mean = meanStoreOf(context, store).captionInput.value;
     return mean ? aggregateInWords(mean) : "";
   }
@@ -419,7 +419,7 @@ export interface SentenceInput {
   heads: number;
   numQueries: number;
   numKeys: number;
-  state: Projecting & Way & { shown: "plot" | "aggregate"; points: PointsShown };
+  state: Projecting & Way & { content: "plot" | "aggregate"; points: PointsShown };
   /** Reason for a missing plot of the enlarged head, or null. */
   problem: string | null;
   point: PointFacts | null;
@@ -488,7 +488,7 @@ export function sentence(input: SentenceInput): string {
     return join(`${what}${near}${chosen}${input.point ? "" : hint}`);
   }
   const where = capital(headName(at));
-  if (state.shown === "aggregate") {
+  if (state.content === "aggregate") {
     const mean = input.aggregate;
     if (!mean)
       return input.problem
@@ -606,6 +606,6 @@ export function summary(input: SentenceInput, trust: HeadTrust | null | undefine
   const stack = capital(stackName(input.stack));
   const where = input.at ? `${stack}. ` : "";
   const measured =
-    input.at && input.state.shown === "plot" && !input.problem ? trustInWords(trust) : "";
+    input.at && input.state.content === "plot" && !input.problem ? trustInWords(trust) : "";
   return `${where}${sentence({ ...input, live: false })} ${measured}`.trim();
 }

@@ -45,7 +45,7 @@ export function EmbeddingControls({ context, store }: ControlProps) {
   const live = context.source.transport.live;
   const corpus = store.corpus.value;
   const enlarged = state.enlarged.value;
-  const plotted = !enlarged || state.shown.value === "plot";
+  const plotted = !enlarged || state.content.value === "plot";
   // The initial state of a page is what it contains in addition to the principal components.
   const embedded = useMemo(() => projectingOf(valuesOf(state)), []);
   const other = embedded.method !== "pca" || embedded.dimensions === 3;
@@ -56,12 +56,12 @@ export function EmbeddingControls({ context, store }: ControlProps) {
         {enlarged && (
           <Choice
             label="Show"
-            value={state.shown.value}
+            value={state.content.value}
             options={[
               ["plot", "points"],
               ["aggregate", "mean weight by position"],
             ]}
-            onChange={(shown) => assign(state, { shown })}
+            onChange={(shown) => assign(state, { content: shown })}
           />
         )}
         {!plotted && <MeanScale context={context} store={store} />}
@@ -339,7 +339,7 @@ function Placing({ context, store }: ControlProps) {
 export function Work({ context, store }: ControlProps) {
   const corpus = store.corpus.value;
   const progress = store.overviewProgress.value;
-  const plotted = context.state.enlarged.value && context.state.shown.value === "plot";
+  const plotted = context.state.enlarged.value && context.state.content.value === "plot";
   const plot = plotted ? store.projection.value : null;
   const work = plot?.work ?? null;
   if (!corpus || corpus.count === 0) return null;

@@ -52,7 +52,7 @@ export function figureWords(
 ): Captions {
   const { state, record } = context;
   const enlarged = state.enlarged.peek();
-  const plotted = !enlarged || state.shown.peek() === "plot";
+  const plotted = !enlarged || state.content.peek() === "plot";
   const dots = dotsIn(scene.back, scene.front);
   const parts = [
     enlarged ? "" : keyInWords(store.trust.peek(), figures),
@@ -148,7 +148,7 @@ export function embeddingFigure(
 ): Figure {
   const { state } = context;
   const palette = context.palette.peek();
-  const mean = state.enlarged.peek() && state.shown.peek() === "aggregate";
+  const mean = state.enlarged.peek() && state.content.peek() === "aggregate";
   const drawn = mean
     ? meanStoreOf(context, store).drawnAt(Math.min(MEAN_WIDTH, context.width.peek()))
     : null;
@@ -327,7 +327,7 @@ export function embeddingExports(
   drawnScenes: DrawnScenes,
 ): Exports {
   const { state } = context;
-  const mean = (): boolean => state.enlarged.peek() && state.shown.peek() === "aggregate";
+  const mean = (): boolean => state.enlarged.peek() && state.content.peek() === "aggregate";
   const count = store.corpus.value?.count ?? 0;
   return {
     name: "embedding-view",
@@ -340,7 +340,7 @@ export function embeddingExports(
           : headsCsv(store),
     csvLabel: !state.enlarged.value
       ? "Heads and their trust, CSV"
-      : state.shown.value === "aggregate"
+      : state.content.value === "aggregate"
         ? "Mean weights, CSV"
         : `${state.points.value === "both" ? several(count, "point") : "Points shown"}, CSV`,
   };

@@ -80,7 +80,7 @@ const MEAN_KEYS = [
 ] as const;
 
 /** Return the keyboard shortcuts of the current content. */
-function keysOf({ enlarged, shown }: Pick<EmbeddingState, "enlarged" | "shown">) {
+function keysOf({ enlarged, content: shown }: Pick<EmbeddingState, "enlarged" | "content">) {
   if (!enlarged) return ALL_KEYS;
   return shown === "aggregate" ? MEAN_KEYS : ONE_KEYS;
 }
@@ -129,7 +129,7 @@ export function EmbeddingView({ context }: { context: Context }) {
   const summary = useComputed(() => summaryOf(context, store));
   const enlarged = state.enlarged.value;
   const words = problemOf(context, store) === null ? "" : "no plot";
-  useFocusFollowing(context, enlarged, `${enlarged} ${state.shown.value} ${words}`);
+  useFocusFollowing(context, enlarged, `${enlarged} ${state.content.value} ${words}`);
   useSignOfChange(context);
   return (
     <ViewFrame
@@ -138,7 +138,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       subtitle={subtitleOf(context, store)}
       summary={summary}
       exports={entries}
-      keys={keysOf({ enlarged, shown: state.shown.value })}
+      keys={keysOf({ enlarged, content: state.content.value })}
       choose="none"
       // The old choice of text and points refers to tokens of another stack.
       onStack={() => ({ heads: [], text: null, selected: [] })}
@@ -167,9 +167,9 @@ export function EmbeddingView({ context }: { context: Context }) {
 /** Mark the view as not drawn as soon as other content is chosen. */
 function useSignOfChange({ state, setDrawn }: Context): void {
   useEffect(() => {
-    let before = `${state.enlarged.peek()} ${state.shown.peek()}`;
+    let before = `${state.enlarged.peek()} ${state.content.peek()}`;
     return effect(() => {
-      const now = `${state.enlarged.value} ${state.shown.value}`;
+      const now = `${state.enlarged.value} ${state.content.value}`;
       if (now !== before) setDrawn(null);
       before = now;
     });
@@ -192,7 +192,7 @@ function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
   const { room, beside, width } = props;
   const { context, store } = room;
   // The mean covers all texts, so no text is shown.
-  const aggregated = context.state.shown.value === "aggregate";
+  const aggregated = context.state.content.value === "aggregate";
   return (
     <div class={`av-embedding-one${beside ? " av-embedding-beside" : ""}`}>
       <div class="av-embedding-main" style={{ width: `${width}px` }}>

@@ -18,7 +18,7 @@ interface LegendProps {
 
 export function EmbeddingLegend({ context, store }: LegendProps) {
   const { state } = context;
-  if (state.enlarged.value && state.shown.value === "aggregate")
+  if (state.enlarged.value && state.content.value === "aggregate")
     return <MeanLegend context={context} store={store} />;
   const colors = store.colors.value;
   if (!colors) return null;

@@ -160,7 +160,7 @@ export function createProjection(
   const begun = signal(0);
   const asked = computed(() => {
     const wanted = request.value;
-    const shown = state.enlarged.value && state.shown.value === "plot";
+    const shown = state.enlarged.value && state.content.value === "plot";
     return shown && wanted ? { request: wanted, begun: begun.value } : null;
   });
   const newest = signal<Projection | null>(null);

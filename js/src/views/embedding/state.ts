@@ -22,7 +22,7 @@ export interface EmbeddingState extends RecordState {
   text: number | null;
   /** Whether only the first chosen head is shown. */
   enlarged: boolean;
-  shown: Shown;
+  content: Shown;
   method: Method;
   dimensions: 2 | 3;
   scaling: Scaling;
@@ -58,7 +58,7 @@ export const EMBEDDING_DEFAULTS: EmbeddingState = {
   ...RECORD_DEFAULTS,
   text: null,
   enlarged: false,
-  shown: "plot",
+  content: "plot",
   method: "pca",
   dimensions: 2,
   scaling: "norms",
@@ -88,7 +88,7 @@ export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   ...RECORD_HASH,
   text: readIndex,
   enlarged: (text) => text === "true",
-  shown: oneOf("plot", "aggregate"),
+  content: oneOf("plot", "aggregate"),
   color: (text) => text,
   order: (text) => text,
   points: oneOf("both", "queries", "keys"),

@@ -53,7 +53,7 @@ function said(changed: Partial<SentenceInput> = {}): SentenceInput {
     heads: 72,
     numQueries: 1200,
     numKeys: 1200,
-    state: { ...PCA, ...WAY, shown: "plot", points: "both" },
+    state: { ...PCA, ...WAY, content: "plot", points: "both" },
     problem: null,
     point: null,
     lines: null,
@@ -320,7 +320,7 @@ describe("the sentence", () => {
       bin: [1, 1] as [number, number],
       far: 12,
     };
-    const state = { ...said().state, shown: "aggregate" as const };
+    const state = { ...said().state, content: "aggregate" as const };
     const aggregate = { weight: 0.98, error: 0, at: "query 3 → key 0", ...of };
     expect(sentence(said({ state, aggregate }))).toBe(
       "Layer 2, head 1: mean weight by position. Largest, query 3 → key 0: 0.98.",

@@ -43,7 +43,7 @@ async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise
     <>
       <EmbeddingControls context={context} store={store} />
       <Work context={context} store={store} />
-      {context.state.shown.value === "aggregate" && (
+      {context.state.content.value === "aggregate" && (
         <MeanPlot context={context} store={store} width={400} />
       )}
       <EmbeddingLegend context={context} store={store} />
@@ -183,7 +183,7 @@ describe("controls", () => {
 
 describe("the legend", () => {
   it("of the mean by position changes between even steps and even ratios", async () => {
-    const { box } = await open({ enlarged: true, shown: "aggregate" });
+    const { box } = await open({ enlarged: true, content: "aggregate" });
     await until(() => expect(box.querySelector(".av-legend")).not.toBeNull());
     const numbers = (): string => box.querySelector(".av-ramp-words")?.textContent ?? "";
     expect(numbers()).toBe("00.51");
@@ -196,7 +196,7 @@ describe("the legend", () => {
 
 describe("the mean by position", () => {
   it("of another head stays until the next has come, and is not called current", async () => {
-    const each = await open({ enlarged: true, shown: "aggregate" });
+    const each = await open({ enlarged: true, content: "aggregate" });
     await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));
     assign(each.state, { heads: [1] });
     expect(sentenceOf(each.context, each.store)).not.toContain("Largest");

@@ -52,7 +52,7 @@ async function make(
   rooms.push(room);
   const store = createEmbeddingStore(room.context);
   await until(() => expect(store.corpus.value).not.toBeNull());
-  if (changed.shown !== "aggregate") await until(() => expect(store.current.value).toBe(true));
+  if (changed.content !== "aggregate") await until(() => expect(store.current.value).toBe(true));
   return { ...room, store };
 }
 
@@ -71,7 +71,7 @@ afterEach(() => {
 
 describe("the figure", () => {
   it("of the mean by position has cells, axes and a scale, and none of the points", async () => {
-    const { context, store } = await make({ enlarged: true, shown: "aggregate" });
+    const { context, store } = await make({ enlarged: true, content: "aggregate" });
     const exports = embeddingExports(context, store, drawnScenes);
     // The first call asks for it.
     await expect(async () => exports.figure()).rejects.toThrow("Nothing is drawn yet");

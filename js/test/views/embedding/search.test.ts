@@ -147,7 +147,7 @@ describe("the state", () => {
       text: 3,
       token: 7,
       enlarged: true,
-      shown: "aggregate",
+      content: "aggregate",
       color: "position mod 5",
       points: "keys",
       search: 'a & "b"=#,1',

@@ -267,7 +267,7 @@ describe("the enlarged head", () => {
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
-    assign(each.state, { shown: "aggregate" });
+    assign(each.state, { content: "aggregate" });
     const asked = kernel.of("projection").length;
     await new Promise((resolve) => setTimeout(resolve, 900));
     expect(kernel.of("projection")).toHaveLength(asked);

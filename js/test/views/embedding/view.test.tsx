@@ -68,7 +68,7 @@ describe("the list of keys", () => {
     expect(await meanings()).toContain("open the head");
     assign(state(), { enlarged: true });
     expect(await meanings()).toContain("draws a lasso");
-    assign(state(), { shown: "aggregate" });
+    assign(state(), { content: "aggregate" });
     expect(await meanings()).toContain("move over the bins");
     expect(await meanings()).not.toContain("lasso");
   });

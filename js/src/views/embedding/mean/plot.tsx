@@ -94,7 +94,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
       ".": () => store.neighbour(0, 1),
       o: () => assign(context.state, { enlarged: false }),
       // Escape leaves the bin, then returns to the points.
-      Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { shown: "plot" })),
+      Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { content: "plot" })),
     };
     const step = steps[event.key];
     if (!step) return;
@@ -110,7 +110,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
         place={place}
         onDrawn={(drawn) => {
           // The component still receives changes while it is being removed.
-          const { enlarged, shown } = context.state;
+          const { enlarged, content: shown } = context.state;
           if (enlarged.peek() && shown.peek() === "aggregate") context.setDrawn(drawn);
         }}
         kind="mean attention by position"

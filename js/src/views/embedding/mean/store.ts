@@ -70,7 +70,7 @@ export function meanStoreOf(
   const hovered = signal<Bin | null>(null);
   const asked = computed(() => {
     const [corpus, head] = [store.corpus.value, store.head.value];
-    const wanted = state.enlarged.value && state.shown.value === "aggregate";
+    const wanted = state.enlarged.value && state.content.value === "aggregate";
     if (!wanted || !corpus || !head || corpus.count === 0) return null;
     return { stack: corpus.stack, layer: head.layer, head: head.head, size: SIZE };
   });

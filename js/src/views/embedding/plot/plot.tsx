@@ -238,7 +238,7 @@ export function EmbeddingPlot(props: PlotProps) {
         place={place}
         onDrawn={(drawn) => {
           // The component still receives changes while it is being removed.
-          if (state.enlarged.peek() && state.shown.peek() === "plot") context.setDrawn(drawn);
+          if (state.enlarged.peek() && state.content.peek() === "plot") context.setDrawn(drawn);
         }}
         kind="scatter plot of queries and keys"
         label={label.value}
@@ -427,7 +427,7 @@ export function PlotTools(props: PlotProps) {
   const selection = context.record.selection.value;
   if (!head || !selection) return null;
   const trust = store.headTrust.value;
-  const plotted = state.shown.value === "plot";
+  const plotted = state.content.value === "plot";
   const to = (layers: number, heads: number, sign: string) => {
     const there = neighbourOf(selection.stack, head, layers, heads);
     const name = `layer ${there.layer}, head ${there.head}`;

@@ -51,7 +51,7 @@ export function TextPane({ context, store }: TextProps) {
   const images = unit === "image";
   if (text === null) {
     // The mean weights have no points to click.
-    if (context.state.enlarged.value && context.state.shown.value === "aggregate") return null;
+    if (context.state.enlarged.value && context.state.content.value === "aggregate") return null;
     return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
   }
   const name = corpus.names[text] ?? "";
