@@ -16,7 +16,7 @@ LENGTHS = (3, 1, 2)
 
 
 def queries(values: Any) -> Any:
-    """The values that a column gives to the six queries of three texts."""
+    """Return the values that a column gives to the six queries of three texts."""
     return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
 
 

@@ -14,7 +14,7 @@ from unit.records import given_record, image_record, vectors, words
 
 
 def assert_vectors_are_the_records(made: Corpus, stack: str) -> None:
-    """Hold gathered vectors against what each record says of each head."""
+    """Compare gathered vectors with those of each head of the records."""
     points = made.points(stack)
     for layer in made.stack(stack).layers:
         found = made.vectors(stack, layer)

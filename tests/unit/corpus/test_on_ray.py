@@ -1,4 +1,4 @@
-"""What is asked of an engine before Ray is there; tests/models/test_ray.py runs it."""
+"""Arguments of engines, checked before Ray is loaded. tests/models/test_ray.py runs Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a corpus, as the jobs of an array read them."""
+"""Parts of a corpus, for the jobs of a job array."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_parts_are_all_texts_each_once() -> None:
             for number in range(count)
         ]
         assert sum(each.texts for each in parts) == len(TEXTS)
-        # The last first: the sum does not depend on the order.
+        # In reverse, because the sum does not depend on the order.
         total = parts[-1]
         for each in parts[:-1]:
             total += each

@@ -10,7 +10,7 @@ from attnviz.corpus.points import Points, checked_points, sampled_points
 
 
 def places(points: Points) -> list[tuple[int, int, int, int]]:
-    """Text and position of each query, and of the key of the same number."""
+    """Return the text and position of each query, and of the key with the same number."""
     columns = (points.query_text, points.query_position, points.key_text, points.key_position)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -51,7 +51,7 @@ def test_whole_texts_are_taken_while_they_fit(counts: list[int], most: int, seed
     if points.whole:
         left_out = set(range(len(counts))) - set(points.texts)
         room = most - len(points)
-        # None of the others would fit as well.
+        # No omitted text would fit as well.
         assert all(2 * counts[text] > room for text in left_out)
     else:
         assert len(points.texts) == 1
@@ -64,7 +64,7 @@ def test_the_order_is_the_seeds() -> None:
         sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in (1, 1, 2)
     )
     assert one == again != other
-    # Each text as likely as any: 100 draws of 10 from 50 leave none out.
+    # Every text is equally likely: 100 draws of 10 from 50 omit none.
     drawn = [sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in range(100)]
     seen = np.bincount(np.concatenate(drawn), minlength=50)
     assert seen.sum() == 1000
@@ -77,7 +77,7 @@ def test_a_text_that_is_too_long_gives_a_random_part_of_its_tokens() -> None:
     assert (len(points), points.whole, points.total_points) == (20, False, 200)
     assert_array_equal(points.query_position, points.key_position)
     assert len(set(points.query_position.tolist())) == 10
-    # Not the first ten.
+    # The sample is not the first ten tokens.
     assert points.query_position.max() > 50
 
 

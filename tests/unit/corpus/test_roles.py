@@ -1,4 +1,4 @@
-"""Roles of heads: statistics against scipy, and made scores that hold or do not."""
+"""Roles of heads: statistics compared with scipy, and scores that pass or fail the tests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_roles_are_tested_once_and_again_after_another_text() -> None:
 
 
 def test_the_baseline_with_the_larger_p_value_counts() -> None:
-    """A baseline whose difference is larger, and less certain, decides."""
+    """The baseline with the larger and less certain difference decides."""
     differences = np.array([[0.30, 0.30, 0.30, np.nan], [0.35, 0.35, np.nan, np.nan]])
     errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
     found = Evidence(
@@ -229,7 +229,7 @@ class TestParses:
             pairs_of_relations(parse, self.TOKENS)
 
     def test_a_head_of_a_relation_is_found(self) -> None:
-        """One head attends from each subject to its verb, wherever that stands; one at random."""
+        """One head attends from each subject to its verb at any offset, another head is random."""
         generator = np.random.default_rng(0)
         statistics = HeadStatistics()
         for text in range(20):
@@ -258,7 +258,7 @@ class TestParses:
 
 
 def test_a_relation_that_stands_at_one_offset_is_no_syntax() -> None:
-    """A head of the next token meets every object that follows its verb: position alone does so."""
+    """The head of the next token attends to every verb after its subject, by position alone."""
     statistics = HeadStatistics()
     for text in range(12):
         weights = 0.05 * shares(1, 6, 6, seed=text)

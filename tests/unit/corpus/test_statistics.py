@@ -1,4 +1,4 @@
-"""Statistics of heads: by hand, against numpy, exact in any order, and small."""
+"""Statistics of heads: by hand, compared with numpy, in any order, and with bounded memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from unit.records import HOSTILE, shares, vectors
 
 
 def assert_allclose(found: Any, expected: Any, **options: Any) -> None:
-    """As numpy's, of lists of arrays too, and of what may be None."""
+    """Compare like numpy's function, but accept lists of arrays and None."""
     numpy_allclose(np.asarray(found), np.asarray(expected), **options)
 
 
-# Weights that are given are rounded to float32, and so are sums of up to five of them.
+# Stored weights are rounded to float32, and so are sums of up to five of them.
 FEW = 6 * UNIT
 
 TOKENS = Tokens.of(
@@ -38,7 +38,7 @@ TOKENS = Tokens.of(
 def record_of(
     weights: NDArray[np.float32], tokens: Tokens | Sequence[str] = TOKENS, model: str = "made"
 ) -> AttentionRecord:
-    """One layer."""
+    """Return a record of one layer."""
     return AttentionRecord.from_weights([weights], tokens, model=model)
 
 
@@ -57,7 +57,7 @@ def causal_record(num_tokens: int, seed: int = 0, *, heads: int = 2) -> Attentio
 
 
 class TestByHand:
-    """Three queries of four keys, where nothing has to be trusted."""
+    """Three queries of four keys, with results worked out by hand."""
 
     WEIGHTS = np.array([[[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]]])
 
@@ -98,7 +98,7 @@ class TestByHand:
             "rarest token": (0.25 + 0.2 + 0.0) / 3,
         }.items():
             assert_allclose(found.mean(name)[0], [value], atol=FEW)
-            # Shuffled, each of the four keys gets a quarter of what a query has.
+            # In a random order, each of the four keys receives a quarter of the query's weight.
             assert_allclose(found.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
@@ -135,15 +135,16 @@ class TestByHand:
             "next token": (0.0 + 0.0 + 0.4) / 3,
             "first token": (1.0 + 0.4 + 0.1 + 0.25) / 4,
             "self": (1.0 + 0.6 + 0.3 + 0.25) / 4,
-            # The second a sees the first one, the second b likewise.
+            # The second a attends to the first one, and the second b to the first one.
             "same token": (0.1 + 0.25) / 2,
-            # What followed the first a is b; what followed the first b is the second a.
+            # The token after the first a is b. The token after the first b is the second a.
             "induction": (0.2 + 0.25) / 2,
         }.items():
             assert_allclose(found.mean(name)[0], [value], atol=FEW, err_msg=name)
-        # Two back there are no other pairs, and by chance a query finds its key in four or two.
+        # No other pairs have this offset, and a random order gives a weight of 1/4 or 1/2 to the
+        # key.
         assert_allclose(found.baseline("same token"), [[max(0.175, 0.25)]], atol=1e-6)
-        # One back there is another pair, of the second query, that has 0.4.
+        # Another pair has this offset. Its query is the second, with 0.4.
         assert_allclose(found.baseline("induction"), [[max(0.4, 0.25)]], atol=1e-6)
         offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
         assert_allclose(offsets["-1"], (0.2 + 0.25) / 2, atol=FEW)
@@ -163,10 +164,10 @@ class TestByHand:
 
 
 def epsilon_squared(weights: NDArray[Any]) -> float:
-    """Kelley's epsilon squared of causal weights by offset, from the F of an analysis of variance.
+    """Return Kelley's epsilon squared of causal weights grouped by offset, from scipy's F.
 
-    eta squared is f (k - 1) / (f (k - 1) + N - k) of k groups and N values, and epsilon squared is
-    1 - (1 - eta squared) (N - 1) / (N - k).
+    For k groups and N values, eta squared is f (k - 1) / (f (k - 1) + N - k), and epsilon squared
+    is 1 - (1 - eta squared) (N - 1) / (N - k).
     """
     count = len(weights)
     groups = [np.diagonal(weights, -offset).astype(np.float64) for offset in range(count)]
@@ -187,8 +188,9 @@ class TestPositionalShare:
 
     def test_queries_that_see_all_keys(self) -> None:
         weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
-        # Offset 0: mean 2/3; -1 and 1: 0.15 and 0.3; -2 and 2 one value each. Nine values around
-        # 1/3 have the squares 0.62; within the groups are left 0.046667, 0.005 and 0.
+        # The mean at offset 0 is 2/3. At -1 and 1 it is 0.15 and 0.3. At -2 and 2 there is one
+        # value each. The squared differences of the nine values from 1/3 sum to 0.62, and within
+        # the groups to 0.046667, 0.005 and 0.
         within = 0.14 / 3 + 0.005
         share = 1 - (within / (9 - 5)) / (0.62 / (9 - 1))
         found = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
@@ -215,7 +217,7 @@ class TestPositionalShare:
         )
         found = statistics_of(record_of(even, list("abcdefghij"))).stack()
         baseline = found.baseline("positional share")
-        # Short rows have larger weights, and are at small offsets only.
+        # Short rows have larger weights, at small offsets only.
         assert baseline is not None
         assert baseline[0][0] > 0.02
         assert_allclose(found.mean("positional share"), baseline, atol=1e-6)
@@ -281,7 +283,7 @@ def test_offsets_of_a_long_text() -> None:
     far = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
     assert_allclose(offsets[labels.index("rest")], np.mean(far), atol=1e-6)
     assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
-    # All weight is somewhere: sums are means times numbers of pairs.
+    # The sum of the means times the numbers of pairs contains all weight.
     counts = [90 - 1 - offset for offset in range(65)]
     total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
     total += np.sum(far) + weights[:, 0].sum()
@@ -337,7 +339,7 @@ class TestEdges:
                 for record in records
             ]
         )
-        # Three standard errors of a share of 450, drawn without replacement of 480 queries.
+        # Three standard errors of a share of 450 edges, drawn without replacement from 480 queries.
         assert abs(previous - share) < 3 * np.sqrt(share * (1 - share) / 450)
         assert {edge.text for edge in edges} == set(range(12))
         queries = np.bincount([edge.query for edge in edges], minlength=40)
@@ -525,7 +527,7 @@ class TestBadInput:
         assert all(shown[place] == token for place, token in zip(positions, tokens, strict=True))
 
     def test_one_token_and_a_row_without_keys(self, tmp_path: Path) -> None:
-        # Some of its arrays are empty, in the file too.
+        # Some arrays of the statistics are empty, also in the file.
         saved = statistics_of(record_of(np.ones((1, 1, 1), np.float32), ["a"])).save(tmp_path / "x")
         one = HeadStatistics.load(saved).stack()
         assert [(edge.weight, edge.query, edge.key) for edge in one.sampled(0, 0)] == [(1.0, 0, 0)]
@@ -539,7 +541,7 @@ class TestBadInput:
 
 
 def test_zeros_above_the_diagonal_of_weights_alone_are_a_mask() -> None:
-    """A model's own `attentions` come without a mask; even causal heads have no role."""
+    """A model's own `attentions` have no mask. Causal heads with even weights have no role."""
     known = [causal_record(9, seed) for seed in range(8)]
     given = [
         AttentionRecord.from_weights(
@@ -572,7 +574,7 @@ def test_columns_are_classes_of_tokens() -> None:
     expected = np.full((3, 3), np.nan)
     expected[:] = weights[0, :3, :3]
     assert_allclose(found.class_weights(0, "pos")[0], expected, atol=FEW)
-    # All of a text's attention stays in it, whatever came later in the alphabet.
+    # All attention of a text stays in its class, although another class is later in the alphabet.
     assert_allclose(found.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
     _, _, codes = found.text_tokens(0)
     assert codes[1].tolist() == [0, 1, 2, -1]

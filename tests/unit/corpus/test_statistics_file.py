@@ -1,4 +1,4 @@
-"""Files of statistics: what is read back is what was written, or an error."""
+"""Files of statistics: reading returns what was written or raises an error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
     assert found.notes == ["Made by hand."]
     found.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes()
-    # And it can go on.
+    # More texts can be added after loading.
     found.add(given_record(), columns={"pos": "A"})
     assert found.texts == 5
     edge = found.stack("cross").strongest(0, 1)[0]

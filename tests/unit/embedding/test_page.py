@@ -1,4 +1,4 @@
-"""What an exported page of an embedding view embeds: the same as a kernel would answer."""
+"""Data of an exported page of an embedding view, compared with the kernel's replies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bytes_of(packed: str) -> NDArray[np.uint8]:
 
 
 def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
-    """[head][point][axis]."""
+    """Return the codes of the points by head, point and axis."""
     planes = bytes_of(layer["points"]).reshape(4, -1, count).astype(np.int64)
     return np.stack([256 * planes[0] + planes[2], 256 * planes[1] + planes[3]], axis=-1)
 
@@ -64,7 +64,7 @@ def test_the_page_of_the_fixture() -> None:
             assert (head["head"], head["problem"]) == (told["head"], None)
             for name in ("low", "size", "explained", "factor"):
                 assert_allclose(head[name], told[name], rtol=2e-6, atol=2e-6)
-        # What lies on the edge between two codes may fall on either side.
+        # A value on the border between two codes can round either way.
         assert_allclose(codes_of(ours, stack["count"]), codes_of(layer, stack["count"]), atol=1)
         for name in ("low", "high"):
             assert_allclose(ours["norms"][name], layer["norms"][name], rtol=1e-6)
@@ -136,7 +136,7 @@ def test_keys_are_for_pictures_that_have_lines(
     view.save(path, top_keys=2)
     assert embedding_of(path.read_text(encoding="utf-8"))["top_keys"] == 2
     view.token = None
-    # A reader of the page chooses.
+    # On a page the reader chooses the lines.
     view.save(tmp_path / "plot.html", top_keys=2)
     assert (tmp_path / "plot.html").exists()
 
@@ -152,7 +152,7 @@ def test_a_page_that_is_too_large_says_what_would_fit(top_keys: int) -> None:
         view.to_html(max_mb=limit, top_keys=top_keys)
     words = str(caught.value)
     assert ("top_keys=0" in words) is (top_keys > 0)
-    # Each of the ways out is one.
+    # Each of the suggested remedies works.
     [fewer] = re.findall(r"max_points=([\d_]+)", words)
     few = EmbeddingView(Corpus(made.records, max_points=int(fewer)))
     assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6
@@ -187,7 +187,7 @@ def test_pictures_of_the_texts_with_points_come_along() -> None:
     tokens = given.stack().query_tokens
     stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
     one = AttentionRecord({"self": stack}, images=given.images)
-    # There is room for one of the two.
+    # Only one of the two records fits.
     made = Corpus([one, one], max_points=2 * len(tokens))
     [image] = embedding_of(EmbeddingView(made).to_html())["images"]
     assert image["text"] == made.points().texts[0]
@@ -234,7 +234,7 @@ def test_a_page_waits_for_the_enlarged_heads_own_plot() -> None:
     assert (embedded["head"], embedded["method"], embedded["perplexity"]) == (1, "tsne", 8)
     assert len(bytes_of(embedded["data"])) == 4 * len(made.points())
     assert embedded["trust"] is not None
-    # Another head's is not there, and nobody waits for it while all heads are shown.
+    # The page omits the plot of another head, and does not wait for it while all heads are shown.
     view.enlarged, view.heads = False, [0]
     assert embedding_of(view.to_html())["projections"] == page["projections"]
 
@@ -244,7 +244,7 @@ def test_a_page_that_the_browser_asks_for_waits_for_nothing() -> None:
     made = corpus([300, 300])
     state = EmbeddingView(made, enlarged=True).state | {"method": "tsne"}
     page = data_of(make_embedding_page(EmbeddingAnswers(made), state, wait=False))
-    # Nothing of it is known yet: the page shows what it has.
+    # The projection has not started, so the page contains principal components.
     assert (page["state"]["method"], page["embedding"]["projections"]) == ("pca", [])
 
 

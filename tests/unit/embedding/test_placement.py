@@ -20,7 +20,7 @@ Numbers = NDArray[np.float64]
 
 
 def sides(made: Corpus, layer: int, head: int, stack: str = "self") -> tuple[Numbers, Numbers]:
-    """All queries and keys of a head, from the records one by one."""
+    """Return all queries and keys of a head, read from each record."""
     found = []
     for side in ("queries", "keys"):
         each = [
@@ -63,7 +63,7 @@ def test_lifted_keys_are_ordered_by_distance_as_by_product(
     assert_allclose(lengths, lengths.max(), rtol=1e-5)
     both = placed.queries[0].double().numpy(), placed.keys[0].double().numpy()
     far = np.array([np.linalg.norm(query - both[1], axis=1) for query in both[0]])
-    # float32 holds the lift to a few parts in 10 million of the squared lengths.
+    # float32 stores the lift with an error of a few parts in 10 million of the squared lengths.
     enough = 1e-5 * (far**2).max()
     for query in range(12):
         apart = products[query, :, None] - products[query]
@@ -91,7 +91,7 @@ def test_principal_components_are_scikit_learns(dimensions: int, lift: bool) -> 
     for head in range(5):
         pooled = torch.cat([placed.queries[head], placed.keys[head]]).double().numpy()
         theirs = PCA(dimensions, svd_solver="full").fit(pooled)
-        # Signs too: theirs and ours are those of the largest entry.
+        # The signs agree too: both are those of the largest entry.
         assert_allclose(plots.coordinates[head], theirs.transform(pooled), atol=2e-4)
         assert_allclose(plots.explained[head], theirs.explained_variance_ratio_, atol=1e-5)
 
@@ -123,7 +123,7 @@ def test_large_and_small_numbers_are_placed_alike() -> None:
 
 
 def broken(side: str, value: float) -> Corpus:
-    """Three heads, the second of which has one number that is none."""
+    """Return three heads, the second with one value that is not finite."""
     both = {"queries": vectors(3, 9, 4), "keys": vectors(3, 9, 4, seed=1)}
     both[side][1, 5, 2] = value
     return with_vectors(both["queries"], both["keys"], [4, 5])

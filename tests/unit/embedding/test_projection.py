@@ -1,4 +1,4 @@
-"""t-SNE and UMAP of points whose neighbourhoods are known."""
+"""t-SNE and UMAP of points in clusters whose members are known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnviz.embedding.projection import Frame, Method, ProjectionSettings, proj
 from attnviz.utils.threads import torch_threads
 from unit.clusters import clusters, purity
 
-# Against hanging alone: UMAP is compiled when it is first used, minutes on a busy machine.
+# A limit for tests that hang. UMAP is compiled on first use, which takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 POINTS, GROUPS = clusters(25)
@@ -42,9 +42,10 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
     assert coordinates.shape == (100, dimensions)
     assert coordinates.dtype == np.float32
     assert np.isfinite(coordinates).all()
-    # Each group is a tenth of what lies between them; principal components show three directions.
+    # The spread of a cluster is a tenth of the distance between clusters. Principal components show
+    # three directions.
     assert purity(coordinates, GROUPS) > (0.95 if method == "pca" else 0.99)
-    # By chance a quarter of the nearest points would be of the group.
+    # A quarter of the nearest points is in the same cluster by chance.
     shuffled = np.random.default_rng(0).permutation(GROUPS)
     assert purity(coordinates, shuffled) < 0.5
 
@@ -52,7 +53,7 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
-    """Points without groups, whose neighbourhoods are harder to keep."""
+    """Points without clusters, whose neighbourhoods are harder to preserve."""
     points = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
     ours = project(points, settings(dimensions=dimensions, metric="euclidean"))
     theirs = TSNE(dimensions, perplexity=10, init="pca", random_state=0).fit_transform(points)
@@ -64,7 +65,7 @@ def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
 def test_points_in_the_same_direction_are_near_by_cosine_and_far_by_distance() -> None:
     generator = np.random.default_rng(0)
     directions = generator.normal(size=(30, 8))
-    # A short and a long one in each direction.
+    # A short and a long point in each direction.
     points = np.concatenate([directions, directions * 50]).astype(np.float32)
     pairs = np.tile(np.arange(30), 2)
     plots = {
@@ -85,7 +86,7 @@ def test_neighbours_are_the_nearest_there_are(metric: Any) -> None:
         lengths[3] = 1
         apart = 1 - exact @ exact.T / np.outer(lengths, lengths)
     else:
-        # Brought to a largest entry of 1, as is said.
+        # Divided by the largest absolute entry, as documented.
         apart = np.sqrt(((exact[:, None] - exact[None]) ** 2).sum(axis=-1)) / np.abs(exact).max()
     np.fill_diagonal(apart, np.inf)
     indices, distances = space_of(points, metric).neighbours(5, threads=1)
@@ -111,7 +112,7 @@ def test_as_many_threads_as_there_are_give_the_same(monkeypatch: pytest.MonkeyPa
 
 def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "_INTERPOLATED", 50)
-    # It pays off with thousands of points; with a hundred it is slow.
+    # Interpolation is fast with thousands of points and slow with a hundred.
     monkeypatch.setattr(projection, "_EARLY", 25)
     monkeypatch.setattr(projection, "_LATE", 25)
     assert purity(project(POINTS, settings()), GROUPS) > 0.99
@@ -130,7 +131,7 @@ def test_frames_of_tsne_move_on_to_the_result() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_umap_leaves_torch_its_threads(count: int) -> None:
-    # numba sets their number for all that use OpenMP.
+    # numba sets the number of threads of everything that uses OpenMP.
     with torch_threads(count):
         project(POINTS, settings("umap"))
         assert torch.get_num_threads() == count
@@ -172,7 +173,7 @@ def test_few_points(count: int, method: Method, dimensions: int) -> None:
 
 @pytest.mark.parametrize("method", get_args(Method))
 def test_points_that_are_the_same_share_their_place_or_nearly(method: Method) -> None:
-    """As keys of the same token are, before any position is added."""
+    """Keys of the same token are equal before a position is added."""
     points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
     groups = np.repeat(np.arange(len(points) // 20), 20)
     coordinates = project(points, settings(method))
@@ -281,7 +282,7 @@ def test_a_package_that_is_not_installed(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"{package}: pip install 'attnviz\[embedding\]'"):
         project(POINTS, settings(method))
-    # The principal components need none.
+    # Principal components need no other package.
     assert project(POINTS, settings("pca")).shape == (100, 2)
 
 

@@ -1,4 +1,4 @@
-"""Layouts in a process of their own: results, frames, cancelling, crashes, and what is left."""
+"""Layouts in a separate process: results, frames, cancelling, crashes and cleanup."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from attnviz.embedding.projection import ProjectionSettings, project
 from attnviz.embedding.projection_process import Job
 from unit.clusters import clusters
 
-# Against hanging alone: every test waits for what it is about, however busy the machine is.
+# A limit for tests that hang. Every test waits for its result, even on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 POINTS, _ = clusters(25)
 TSNE = ProjectionSettings("tsne", perplexity=10)
-# Minutes, if nobody ends it.
+# Takes minutes unless it is ended.
 MANY = clusters(2000)[0]
 LONG = ProjectionSettings("tsne", dimensions=3)
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for temporary files, in which nothing may be left."""
+    """Set a folder for temporary files, and assert that it is empty after the test."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    # What a test ends has ended before it goes on.
+    # The end of a process is awaited, so that a test sees it.
     monkeypatch.setattr(projection_process, "_PATIENCE_S", None)
     yield folder
     assert list(folder.iterdir()) == []
@@ -56,7 +56,7 @@ def processes(parent: int | None = None) -> list[psutil.Process]:
 
 
 def until(true: Callable[[], Any]) -> Any:
-    """Wait until something holds, and give it."""
+    """Wait until the function returns a true value, and return this value."""
     while not (value := true()):
         time.sleep(0.02)
     return value
@@ -96,7 +96,7 @@ def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
     later = until(lambda: (frame := job.frame) and frame.done > first.done and frame)
     assert later.words == f"t-SNE, iteration {later.done} of 750"
     job.cancel()
-    # At once: nothing is left of it, and it is far from its end.
+    # Nothing is left at once, long before the layout would be complete.
     assert list(temporary.iterdir()) == []
     assert is_gone(process)
     assert job.state == job.wait(0) == "cancelled"
@@ -137,7 +137,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(
     assert job.wait() == "failed"
     assert job.problem is not None
     assert "ended with code 1 (RuntimeError: no numpy)" in job.problem
-    # It did run; it did not find what it needs.
+    # The process started but did not find what it needs.
     assert "projection process stopped" in job.problem
 
 
@@ -152,9 +152,10 @@ def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch: pytest.Mon
         Job(POINTS, TSNE)
 
 
-# Forked for each end, so that the libraries are loaded once. It reads the folder for temporary
-# files and the end, a line each, and says the number of the process that started a layout, and how
-# that one ended. It sets the handler of SIGINT: a run in the background inherits to ignore it.
+# This process forks once for each way to end, so that the libraries are loaded once. It reads the
+# folder for temporary files and the way to end, one per line. It prints the id of the process that
+# started a layout, and later its exit code. It sets the handler of SIGINT, because a background
+# process inherits an ignored one.
 PARENTS = """
 import os, signal, sys, tempfile, time
 import numpy as np
@@ -182,7 +183,7 @@ exec(end)
 
 @pytest.fixture(scope="module")
 def parents() -> Iterator[subprocess.Popen[str]]:
-    """Makes the parents of processes."""
+    """Yield the process that forks the parents of layouts."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENTS],
         stdin=subprocess.PIPE,
@@ -215,7 +216,7 @@ def test_when_its_parent_ends_nothing_is_left(
     parents.stdin.write(f"{temporary}\n{line}\n")
     parents.stdin.flush()
     parent = int(parents.stdout.readline())
-    # Where it ends by itself it may be gone already.
+    # A parent that exits normally may be gone already.
     found = processes(parent) if end in ("killed", "interrupted") else []
     if end == "killed":
         os.kill(parent, signal.SIGKILL)

@@ -28,7 +28,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass
 class Looped:
-    """The same figures by plain loops."""
+    """Reference figures, computed with plain loops."""
 
     correlations: list[float | None]
     recall: float | None
@@ -46,7 +46,7 @@ def mean(values: list[float]) -> float | None:
 def looped(
     made: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
 ) -> Looped:
-    """Every query of a head, key by key; masks are asked record by record."""
+    """Compute the figures of a head for each query and key, with the masks of each record."""
     stack, layer, place_of = place_in
     points = made.points(stack)
     head = placed.heads[place_of]
@@ -122,7 +122,7 @@ def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> lis
 )
 def test_figures_are_those_of_plain_loops(placing: Placing) -> None:
     figures = assert_looped(corpus([23, 4, 1, 15], layers=1), "self", 0, placing)
-    # They say something, and not the same for every head.
+    # The figures are meaningful and differ between heads.
     assert len({each.plot for each in figures}) == 3
     assert all(each.recall and each.recall > 0.2 for each in figures)
 
@@ -154,13 +154,13 @@ def test_more_queries_than_are_held_at_once() -> None:
 
 @pytest.mark.parametrize("kinds", [8, 30, 100])
 def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kinds: int) -> None:
-    """Keys without positions: equal tokens have equal keys, and lie on each other."""
+    """Without positions, keys of equal tokens are equal and lie at the same point."""
     random = np.random.default_rng(kinds)
-    # About as many of each.
+    # About equally many of each token.
     token = torch.from_numpy(np.concatenate([random.permutation(kinds) for _ in range(75)])[:600])
     queries, keys = vectors(200, kinds, 4), vectors(200, kinds, 4, seed=1)
     made = with_vectors(queries[:, token], keys[:, token], [60] * 10)
-    # As many plots, since equal tokens are found, or not, all at once.
+    # Many plots, because whether equal tokens are found is decided for all of them at once.
     plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
     found = measure_trust(made, None, 0, place(made, None, 0), plots, max_queries=60)
     recalls, chances = (
@@ -173,7 +173,7 @@ def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kin
 
 
 def test_ties_are_broken_at_random() -> None:
-    """Held against ties that are broken by chance, again and again."""
+    """Compare with ties that are broken at random many times."""
     random = np.random.default_rng(2)
     token = torch.from_numpy(random.integers(0, 9, 80))
     queries, keys = vectors(1, 9, 4), vectors(1, 9, 4, seed=1)
@@ -202,7 +202,7 @@ def test_ties_are_broken_at_random() -> None:
 
 
 def test_two_keys_that_differ_say_nothing_whatever_their_places() -> None:
-    """Two points are on a line."""
+    """Two points always lie on a line."""
     texts = corpus([2] * 20, layers=1)
     placed = place(texts, None, 0)
     plots = principal_components(placed).coordinates
@@ -235,7 +235,7 @@ def test_some_queries_estimate_what_all_say() -> None:
 
 
 def test_queries_that_tell_no_keys_apart_are_left_out() -> None:
-    """Zeros as queries: all products are the same."""
+    """If queries are zero, all products are equal."""
     queries, keys = vectors(1, 40, 4), vectors(1, 40, 4, seed=1)
     queries[:, ::2] = 0
     made = with_vectors(queries, keys, [40])
@@ -245,7 +245,7 @@ def test_queries_that_tell_no_keys_apart_are_left_out() -> None:
         [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
     far = torch.cdist(queries[0, 1::2], keys[0]).numpy()
     products = (queries[0, 1::2] @ keys[0].T).numpy()
-    # The first has two keys.
+    # The first query has two keys, which is too few.
     own = [correlation(far[i, : 2 * i + 2], products[i, : 2 * i + 2]) for i in range(1, 20)]
     assert figures is not None
     assert figures.before == pytest.approx(np.mean(own), abs=1e-4)

@@ -1,4 +1,4 @@
-"""What an embedding view takes, keeps and refuses."""
+"""Arguments of an embedding view, its state and its errors."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
     assert offered[0] == "include_layers"
     without = {"scores", "min_score", "pair", "prediction", "as_query"}
     assert not without & {*offered, *EmbeddingView.class_trait_names()}
-    # All that it takes it has.
+    # Every argument that the error lists is accepted.
     assert {"layer", "heads", "token", "theme", "method", "color"} <= set(offered)
     assert all(hasattr(EmbeddingView, each) for each in offered[1:])
 
@@ -126,7 +126,7 @@ def test_a_place_belongs_to_its_text() -> None:
     with view.hold_trait_notifications():
         view.token, view.text = 7, 1
     assert (view.text, view.token) == (1, 7)
-    # Back to the first, where there is no such token.
+    # The first text has no such token.
     view.text = None
     assert view.record is view.corpus.records[0]
     assert view.token is None
@@ -180,7 +180,7 @@ def test_some_layers_are_offered() -> None:
     view = EmbeddingView(made, include_layers=[1])
     assert view.layer == 1
     assert view.record.stack().layers == (1,)
-    # The same points: another picture of the same texts.
+    # The points stay the same. Only the layers of the picture change.
     assert view.corpus.points() is made.points()
     assert {row["layer"] for row in view.trust()} == {1}
     with pytest.raises(IndexError, match=r"include_layers: layers=\[7\]"):
@@ -201,7 +201,7 @@ def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.Mon
     with pytest.raises(ImportError, match=r"attnviz\[embedding\]"):
         view.method = "tsne"
     assert view.method == "pca"
-    # A reader's choice is kept: the picture says what is missing.
+    # The browser's choice is kept, and the view shows which package is missing.
     view.set_state({"method": "tsne"})
     assert view.method == "tsne"
 

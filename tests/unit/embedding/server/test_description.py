@@ -1,4 +1,4 @@
-"""What a view is told of a corpus: how much of it is shown, and what its points do not say."""
+"""Description of a corpus for a view: the share of texts that is shown, and caveats."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from unit.records import vectors, words
     ("made", "num_skipped", "stopped"),
     [
         (corpus([4, 6]), 0, False),
-        # All that could be read is there: nothing was drawn by chance.
+        # Every text that could be read is included, so nothing was sampled.
         (Corpus([record(4), record(6)], total_texts=5, num_skipped=3), 3, False),
-        # Reading ended before the last two.
+        # Reading stopped before the last two texts.
         (Corpus([record(4), record(6)], total_texts=5, num_skipped=1), 1, True),
         (Corpus([record(4), record(6)], total_texts=5), 0, True),
-        # One of two texts that were read fits.
+        # One of the two texts that were read fits.
         (corpus([4, 6], max_points=12), 0, True),
-        # A part of the only one.
+        # A part of the only text.
         (corpus([40], max_points=12), 0, True),
     ],
     ids=["all", "all that fit", "some", "of many", "one of two", "part of one"],

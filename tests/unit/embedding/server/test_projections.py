@@ -1,4 +1,4 @@
-"""Projections that are waited for in one thread while another asks for others."""
+"""Projections that one thread waits for while another thread requests others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
     ),
-    # Against hanging alone, on however busy a machine.
+    # A limit for tests that hang, even on a busy machine.
     pytest.mark.timeout(900),
 ]
 
@@ -40,7 +40,7 @@ def running() -> Any:
 
 
 class Waiter(threading.Thread):
-    """Waits for a projection, and keeps what came of it."""
+    """A thread that waits for a projection and stores its result or error."""
 
     def __init__(self, running: ProjectionJobs, key: str, points: Points) -> None:
         super().__init__(daemon=True)
@@ -78,7 +78,7 @@ def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
     assert waiter.found is not None
     coordinates, work = waiter.found
     assert work.state == "done"
-    # Its own points, not those that the other thread asked for.
+    # The result belongs to this thread's points, not to those of the other request.
     assert_array_equal(coordinates, project(head(1)(), SETTINGS))
 
 
@@ -88,7 +88,7 @@ def test_the_same_one_is_shared_with_whoever_waits_for_it(running: ProjectionJob
 
     waiter = Waiter(running, "saved", head(1, 800))
     running.ask("shown", head(2, 800), SETTINGS)
-    # Back at the first: it is under way, and the second is left.
+    # The first projection is running again, and the second was cancelled.
     assert running.ask("saved", once, SETTINGS)[1].state == "running"
     assert state(running, "shown") is None
     running.cancel("saved")

@@ -1,4 +1,4 @@
-"""What a view may ask of a corpus, and what it hears."""
+"""Requests of an embedding view and the replies of the server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEEDS_TSNE = pytest.mark.skipif(
 
 
 def whole(server: CorpusServer, name: str, arguments: Mapping[str, Any]) -> Reply:
-    """An answer of all its parts."""
+    """Return a reply, joined from all its parts."""
     first = server.reply(name, arguments)
     assert first.data is not None
     pieces = [first.data]
@@ -66,7 +66,7 @@ def coordinates_of(reply: Reply) -> Floats:
 
 
 def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """The same entries; numbers as exact as float32 is."""
+    """Compare two headers, with numbers in float32 precision."""
     assert set(header) == set(expected)
     for name, value in expected.items():
         if isinstance(value, float) or (isinstance(value, list) and name != "heads"):
@@ -91,7 +91,7 @@ def test_answers_are_those_of_the_fixture(name: str) -> None:
             continue
         kind = np.uint8 if name == "overview" else np.dtype("<u2")
         codes, theirs = (np.frombuffer(each, kind).astype(int) for each in (found, expected))
-        # What lies on the edge between two codes may fall on either side.
+        # A value on the border between two codes can round either way.
         assert_allclose(codes, theirs, atol=1)
 
 
@@ -174,7 +174,7 @@ def test_large_plots_go_out_in_parts() -> None:
     assert reply.data is not None
     assert len(reply.data) == 6 * 180_000
     assert whole(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
-    # Positions, texts and tokens of all of them.
+    # The reply contains positions, texts and tokens of all points.
     assert len(points_of(server)["queries"]["text"]) == 90_000
 
 
@@ -185,7 +185,7 @@ def test_lines_are_the_weights_of_the_text() -> None:
     query = 70 + 75
     header = server.reply("lines", HEAD | {"point": query}).header
     assert len(header["points"]) == 64
-    # Those that a causal query may attend to.
+    # The keys that a causal query may attend to.
     assert header["num_total"] == 76
     off = relative_error(attention(80), 64)
     assert_allclose(header["weights"], np.sort(row)[::-1][:64], rtol=off)
@@ -194,7 +194,7 @@ def test_lines_are_the_weights_of_the_text() -> None:
         key = point - points.num_queries
         assert points.key_text[key] == 1
         assert row[points.key_position[key]] == pytest.approx(weight, rel=off)
-    # The first key of a causal text gets weight from all queries, most from the first.
+    # All queries of a causal text give weight to its first key, the first query the most.
     column = made.records[0].stack().weights(layer=0, head=1)[:, 0]
     header = server.reply("lines", HEAD | {"point": points.num_queries}).header
     assert header["points"][0] == column.argmax()
@@ -231,7 +231,7 @@ def test_of_long_texts_the_mean_is_of_some_queries() -> None:
 
 
 def translator_record(queries: int, keys: int) -> AttentionRecord:
-    """A decoder's own attention, and its attention to an encoder's tokens."""
+    """Return a decoder's self-attention and its attention to an encoder's tokens."""
     own, others = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
     cross = {layer: attention(queries, num_keys=keys, mask=None, seed=layer) for layer in (0, 1)}
     stacks = {
@@ -272,7 +272,7 @@ def test_patches_are_called_by_their_places() -> None:
 
 
 def broken_corpus() -> Corpus:
-    """NaN in the queries of head 1, equal keys in head 2."""
+    """Return a corpus with NaN in the queries of head 1 and equal keys in head 2."""
     records = []
     for seed in range(2):
         queries, keys = vectors(3, 12, 4, seed=seed), vectors(3, 12, 4, seed=seed + 5)
@@ -329,7 +329,7 @@ def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyP
     server = CorpusServer(corpus([10, 12]))
     reply = server.reply("projection", PLOT | {"method": "tsne"})
     assert reply.header["work"] == {"state": "failed", "done": 0, "num_total": 0, "words": words}
-    # Over the points of the principal components.
+    # The points of the principal components are returned instead.
     assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
 
@@ -364,7 +364,7 @@ def test_what_was_cancelled_begins_anew_on_demand_alone() -> None:
         assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
     restarted = server.reply("projection", arguments | {"restart": True})
     assert restarted.header["work"]["state"] == "running"
-    # Another head pushes it off; asked for again it starts again by itself.
+    # Another head replaces it. The next request starts it again.
     other = arguments | {"head": 0}
     assert server.reply("projection", other).header["work"]["state"] == "running"
     assert server.reply("projection", arguments).header["work"]["state"] == "running"
