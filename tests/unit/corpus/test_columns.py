@@ -20,7 +20,7 @@ def queries(values: Any) -> Any:
     return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
 
 
-def test_one_number_a_text_is_that_of_its_tokens() -> None:
+def test_tokens_have_the_number_of_their_text() -> None:
     column = corpus(LENGTHS, columns={"it": [2, 0.5, None]}).column("self", "it")
     assert column.categories is None
     assert column.queries.dtype == np.float64
@@ -51,18 +51,20 @@ def test_texts_are_categories_in_the_order_of_the_alphabet() -> None:
     ],
     ids=["lists", "mixed", "arrays", "range", "flat", "series", "tensor"],
 )
-def test_one_value_a_token_is_its_own(values: Any) -> None:
+def test_values_of_tokens_are_kept(values: Any) -> None:
     assert_array_equal(queries(values), np.arange(6.0))
 
 
 def test_columns_follow_the_points_that_were_sampled() -> None:
     flat = np.arange(100.0)
-    made = corpus([10] * 10, max_points=60, columns={"place": flat, "letter": list("abcdefghij")})
-    points = made.points("self")
+    example = corpus(
+        [10] * 10, max_points=60, columns={"place": flat, "letter": list("abcdefghij")}
+    )
+    points = example.points("self")
     assert len(points.texts) == 3
-    column = made.column("self", "place")
+    column = example.column("self", "place")
     assert_array_equal(column.queries, 10 * points.query_text + points.query_position)
-    letter = made.column(None, "letter")
+    letter = example.column(None, "letter")
     assert letter.categories is not None
     assert [letter.categories[code] for code in letter.keys] == [
         "abcdefghij"[number] for number in points.key_text
@@ -70,11 +72,11 @@ def test_columns_follow_the_points_that_were_sampled() -> None:
 
 
 def test_values_of_one_side_are_unknown_on_the_other() -> None:
-    made = Corpus(
+    example = Corpus(
         [cross_record(2, 3), cross_record(1, 3)],
         columns={"query": [[0, 1], [2]], "key": [["x", "y", "x"]] * 2, "year": [7, 8]},
     )
-    query, key, year = (made.column("cross", name) for name in ("query", "key", "year"))
+    query, key, year = (example.column("cross", name) for name in ("query", "key", "year"))
     assert_array_equal(query.queries, [0, 1, 2])
     assert np.isnan(query.keys).all()
     assert key.queries.tolist() == [-1, -1, -1]
@@ -82,7 +84,7 @@ def test_values_of_one_side_are_unknown_on_the_other() -> None:
     assert_array_equal(year.keys, [7, 7, 7, 8, 8, 8])
 
 
-def test_what_tables_know_as_missing_is_unknown() -> None:
+def test_missing_values_of_tables_are_unknown() -> None:
     assert_array_equal(queries([1.0, pd.NA, np.float32("nan")]), [1, 1, 1, *[np.nan] * 3])
     assert_array_equal(queries(pd.Series([7, None, 8], dtype="Int64")), [7, 7, 7, np.nan, 8, 8])
     assert queries(["a", pd.NaT, pd.NA]).tolist() == [0, 0, 0, -1, -1, -1]
@@ -118,16 +120,16 @@ def test_a_column_does_not_hide_a_colouring_that_is_built_in(name: str) -> None:
     assert corpus(LENGTHS, columns={f"my {name}": [1, 2, 3]}).column_names == (f"my {name}",)
 
 
-def test_a_column_that_is_not_there_is_named() -> None:
-    made = corpus(LENGTHS, columns={"label": [1, 2, 3]})
-    assert made.column_names == ("label",)
+def test_an_unknown_column_is_named() -> None:
+    example = corpus(LENGTHS, columns={"label": [1, 2, 3]})
+    assert example.column_names == ("label",)
     with pytest.raises(KeyError, match="column='lable': this corpus has the columns 'label'"):
-        made.column("self", "lable")
+        example.column("self", "lable")
     with pytest.raises(KeyError, match="this corpus has no columns"):
         corpus(LENGTHS).column("self", "label")
 
 
-def test_of_a_text_that_is_there_in_part_each_token_has_its_own_value() -> None:
-    made = corpus([50], max_points=12, columns={"place": range(50)})
-    assert not made.points().whole
-    assert_array_equal(made.column(None, "place").queries, made.points().query_position)
+def test_sampled_tokens_of_a_text_keep_their_values() -> None:
+    example = corpus([50], max_points=12, columns={"place": range(50)})
+    assert not example.points().whole
+    assert_array_equal(example.column(None, "place").queries, example.points().query_position)

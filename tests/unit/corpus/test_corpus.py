@@ -13,23 +13,25 @@ from unit.made_corpora import attention, corpus, cross_record, record
 from unit.records import given_record, image_record, vectors, words
 
 
-def assert_vectors_are_the_records(made: Corpus, stack: str) -> None:
+def assert_vectors_are_the_records(example: Corpus, stack: str) -> None:
     """Compare gathered vectors with those of each head of the records."""
-    points = made.points(stack)
-    for layer in made.stack(stack).layers:
-        found = made.vectors(stack, layer)
-        assert found.heads == tuple(range(made.stack(stack).num_heads(layer)))
-        assert found.queries.dtype == found.keys.dtype == torch.float32
-        for head in found.heads:
+    points = example.points(stack)
+    for layer in example.stack(stack).layers:
+        gathered_layer = example.vectors(stack, layer)
+        assert gathered_layer.heads == tuple(range(example.stack(stack).num_heads(layer)))
+        assert gathered_layer.queries.dtype == gathered_layer.keys.dtype == torch.float32
+        for head in gathered_layer.heads:
             for side, texts, positions in (
                 ("queries", points.query_text, points.query_position),
                 ("keys", points.key_text, points.key_position),
             ):
-                gathered = getattr(found, side)[head]
+                gathered = getattr(gathered_layer, side)[head]
                 assert len(gathered) == len(texts)
                 for point, (text, position) in enumerate(zip(texts, positions, strict=True)):
-                    own = getattr(made.records[text].stacks[stack], side)(layer=layer, head=head)
-                    assert_array_equal(gathered[point], own[position])
+                    original = getattr(example.records[text].stacks[stack], side)(
+                        layer=layer, head=head
+                    )
+                    assert_array_equal(gathered[point], original[position])
 
 
 def merged_record() -> AttentionRecord:
@@ -44,32 +46,32 @@ def test_vectors_are_those_of_the_records() -> None:
     cross = Corpus([cross_record(2, 5), cross_record(4, 1, seed=3)])
     assert_vectors_are_the_records(cross, "cross")
     assert not cross.same_tokens("cross")
-    some = corpus([30], max_points=14)
-    assert not some.points().whole
-    assert_vectors_are_the_records(some, "self")
+    sampled = corpus([30], max_points=14)
+    assert not sampled.points().whole
+    assert_vectors_are_the_records(sampled, "self")
 
 
 def test_grouped_heads_share_their_keys() -> None:
-    made = corpus([3, 2], heads=6, key_heads=2)
-    assert_vectors_are_the_records(made, "self")
-    keys = made.vectors("self", 0).keys
+    example = corpus([3, 2], heads=6, key_heads=2)
+    assert_vectors_are_the_records(example, "self")
+    keys = example.vectors("self", 0).keys
     assert torch.equal(keys[0], keys[2])
     assert not torch.equal(keys[2], keys[3])
 
 
 def test_some_heads_and_some_texts_are_copied_alone() -> None:
-    made = corpus([4, 4, 4, 4], max_points=16, heads=4)
-    assert len(made.points().texts) == 2
-    found = made.vectors("self", 1, heads=[2])
-    assert found.queries.shape == (1, 8, 8)
-    assert torch.equal(found.keys[0], made.vectors("self", 1).keys[2])
+    example = corpus([4, 4, 4, 4], max_points=16, heads=4)
+    assert len(example.points().texts) == 2
+    gathered = example.vectors("self", 1, heads=[2])
+    assert gathered.queries.shape == (1, 8, 8)
+    assert torch.equal(gathered.keys[0], example.vectors("self", 1).keys[2])
 
 
 def test_gathered_vectors_are_copies() -> None:
-    made = corpus([4])
-    made.vectors("self", 0).queries.zero_()
-    assert float(made.vectors("self", 0).queries.abs().sum()) > 0
-    assert np.any(made.records[0].stack().queries(layer=0, head=0))
+    example = corpus([4])
+    example.vectors("self", 0).queries.zero_()
+    assert float(example.vectors("self", 0).queries.abs().sum()) > 0
+    assert np.any(example.records[0].stack().queries(layer=0, head=0))
 
 
 def test_texts_are_named_by_their_first_words() -> None:
@@ -92,19 +94,21 @@ def test_images_are_named_by_their_number() -> None:
     picture = AttentionRecord(
         {"vision": AttentionStack("vision", {0: layer}, grids)}, images=image_record().images
     )
-    made = Corpus([picture, picture], text_indices=[4, 9], total_texts=12)
-    assert made.names == ("image 4", "image 9")
-    assert (made.text_indices, made.total_texts) == ((4, 9), 12)
+    example = Corpus([picture, picture], text_indices=[4, 9], total_texts=12)
+    assert example.names == ("image 4", "image 9")
+    assert (example.text_indices, example.total_texts) == ((4, 9), 12)
 
 
-def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> None:
-    own, given_stack = record(3).stack(), given_record((1,), 3).stack()
-    other = AttentionStack("vision", {0: attention(2)}, Tokens.of(words(2)))
-    whole = AttentionRecord({"self": own, "vision": other, "cross": given_stack}, model="m")
-    part = AttentionRecord({"self": own, "cross": given_stack}, model="m")
-    made = Corpus([whole, part])
-    assert made.stack_names == ("self",)
-    assert made.notes == [
+def test_a_stack_of_some_texts_or_of_weights_alone_is_omitted_with_a_note() -> None:
+    self_stack, given_stack = record(3).stack(), given_record((1,), 3).stack()
+    vision_stack = AttentionStack("vision", {0: attention(2)}, Tokens.of(words(2)))
+    whole = AttentionRecord(
+        {"self": self_stack, "vision": vision_stack, "cross": given_stack}, model="m"
+    )
+    part = AttentionRecord({"self": self_stack, "cross": given_stack}, model="m")
+    example = Corpus([whole, part])
+    assert example.stack_names == ("self",)
+    assert example.notes == [
         "Stack “vision” is left out: 1 of 2 texts do not have it.",
         "Stack “cross” is left out: it has weights but no queries and keys.",
     ]
@@ -134,7 +138,7 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> 
         ([merged_record()], ValueError, r"the records of tokens, before merge_words\(\)"),
     ],
 )
-def test_what_is_no_corpus_is_refused(records: Any, error: type[Exception], say: str) -> None:
+def test_invalid_records_are_refused(records: Any, error: type[Exception], say: str) -> None:
     with pytest.raises(error, match=say):
         Corpus(records)
 
@@ -150,30 +154,30 @@ def test_what_is_no_corpus_is_refused(records: Any, error: type[Exception], say:
         ),
     ],
 )
-def test_options_that_are_refused(options: Any, say: str) -> None:
+def test_invalid_options_are_refused(options: Any, say: str) -> None:
     with pytest.raises((TypeError, ValueError), match=say):
         Corpus([record(2), record(3)], **options)
 
 
-def test_places_that_do_not_exist_are_named() -> None:
-    made = corpus([2, 3])
+def test_unknown_stacks_texts_and_layers_are_named() -> None:
+    example = corpus([2, 3])
     with pytest.raises(KeyError, match="stack='cross': this corpus has the stacks 'self'"):
-        made.points("cross")
+        example.points("cross")
     with pytest.raises(IndexError, match="text=2: this corpus has texts 0 to 1"):
-        made.attention("self", 0, 2)
+        example.attention("self", 0, 2)
     with pytest.raises(IndexError, match="layer=9"):
-        made.vectors("self", 9)
+        example.vectors("self", 9)
 
 
 def test_only_some_layers() -> None:
-    made = corpus([2, 3], layers=3, columns={"n": [1, 2]})
-    some = made.only([2])
-    assert some.stack().layers == (2,)
-    assert torch.equal(some.vectors(None, 2).keys, made.vectors(None, 2).keys)
-    assert some.column(None, "n").queries.tolist() == [1, 1, 2, 2, 2]
-    assert made.stack().layers == (0, 1, 2)
+    example = corpus([2, 3], layers=3, columns={"n": [1, 2]})
+    selected = example.only([2])
+    assert selected.stack().layers == (2,)
+    assert torch.equal(selected.vectors(None, 2).keys, example.vectors(None, 2).keys)
+    assert selected.column(None, "n").queries.tolist() == [1, 1, 2, 2, 2]
+    assert example.stack().layers == (0, 1, 2)
     with pytest.raises(IndexError, match=r"layers=\[7\]"):
-        made.only([7])
+        example.only([7])
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_only_some_layers() -> None:
         ({"bias": DistanceBias(vectors(3, 5), 3)}, "adds a position bias"),
     ],
 )
-def test_what_moving_the_keys_changes_is_said(options: dict[str, Any], say: str) -> None:
+def test_notes_say_what_moving_the_keys_changes(options: dict[str, Any], say: str) -> None:
     [words_of_it] = corpus([3], **options).caveats("self", 0)
     assert say in words_of_it
     assert corpus([3]).caveats("self", 0) == []
@@ -192,15 +196,15 @@ def test_what_moving_the_keys_changes_is_said(options: dict[str, Any], say: str)
 
 def test_repr_says_how_much_there_is() -> None:
     assert repr(corpus([2, 3])) == "<Corpus of made: 2 texts, 10 points>"
-    some = Corpus([record(3)], total_texts=1200)
-    assert repr(some) == "<Corpus of made: 1 of 1,200 texts, 6 points>"
+    part = Corpus([record(3)], total_texts=1200)
+    assert repr(part) == "<Corpus of made: 1 of 1,200 texts, 6 points>"
     assert repr(corpus([30], max_points=14)) == "<Corpus of made: 1 text, 14 of 60 points>"
 
 
 @pytest.mark.parametrize("numbers", [0.5, "01", [True]])
-def test_layers_and_heads_that_are_no_numbers_are_named(numbers: Any) -> None:
-    made = corpus([2, 3])
+def test_layers_and_heads_must_be_numbers(numbers: Any) -> None:
+    example = corpus([2, 3])
     with pytest.raises(TypeError, match=r"heads=.* must be a list of whole numbers, such as \[0"):
-        made.vectors("self", 0, numbers)
+        example.vectors("self", 0, numbers)
     with pytest.raises(TypeError, match=r"layers=.* must be a list of whole numbers"):
-        made.only(numbers)
+        example.only(numbers)

@@ -21,10 +21,10 @@ def test_engines() -> None:
     assert resolve_engine(settings, ["a"]) is settings
 
 
-@pytest.mark.parametrize("given", ["spark", "", 1, True, ["ray"], RayEngine])
-def test_other_engines_are_refused(given: object) -> None:
+@pytest.mark.parametrize("engine", ["spark", "", 1, True, ["ray"], RayEngine])
+def test_other_engines_are_refused(engine: object) -> None:
     with pytest.raises(ValueError, match=r'engine=.* must be None, "ray" or a RayEngine'):
-        resolve_engine(given, ["a"])
+        resolve_engine(engine, ["a"])
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_other_engines_are_refused(given: object) -> None:
         ({"num_gpus": float("nan")}, "num_gpus=nan must be a finite number of at least 0"),
     ],
 )
-def test_settings_that_cannot_be_meant(settings: dict[str, object], words: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         RayEngine(**settings)  # type: ignore[arg-type]
 
@@ -49,7 +49,7 @@ def test_a_model_on_a_device_is_loaded_by_the_actors() -> None:
     check_model("gpt2")
 
 
-def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name)
@@ -66,6 +66,6 @@ def test_records_need_no_engine() -> None:
 
 
 @pytest.mark.slow
-def test_ray_is_not_imported_unless_it_is_asked_for() -> None:
+def test_ray_is_imported_only_on_request() -> None:
     code = "import sys, attnviz.corpus.head_statistics; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

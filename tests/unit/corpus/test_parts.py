@@ -11,7 +11,7 @@ import attnviz as av
 TEXTS = ["the cat sat", "a b a b", "the dog ran home", "it was the cat", "mary gave john a drink"]
 
 
-def test_parts_are_all_texts_each_once() -> None:
+def test_parts_contain_every_text_once() -> None:
     model, tokenizer = av.demos.load("decoder")
     options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 1}
     whole = av.head_statistics(model, TEXTS, **options)
@@ -20,11 +20,11 @@ def test_parts_are_all_texts_each_once() -> None:
             av.head_statistics(model, TEXTS, part=(number, count), **options)
             for number in range(count)
         ]
-        assert sum(each.texts for each in parts) == len(TEXTS)
+        assert sum(part.texts for part in parts) == len(TEXTS)
         # In reverse, because the sum does not depend on the order.
         total = parts[-1]
-        for each in parts[:-1]:
-            total += each
+        for part in parts[:-1]:
+            total += part
         assert total.text_numbers == whole.text_numbers
         assert total.to_pandas().equals(whole.to_pandas())
         assert total.stack().sampled(2, 1) == whole.stack().sampled(2, 1)
@@ -42,7 +42,7 @@ def test_parts_are_all_texts_each_once() -> None:
         (3, TypeError, "part=3 must be a pair"),
     ],
 )
-def test_what_is_no_part_is_refused(part: Any, error: type[Exception], message: str) -> None:
+def test_invalid_parts_are_refused(part: Any, error: type[Exception], message: str) -> None:
     model, tokenizer = av.demos.load("decoder")
     with pytest.raises(error, match=message):
         av.head_statistics(model, TEXTS, tokenizer=tokenizer, part=part, progress=False)

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from attnviz.corpus.points import Points, checked_points, sampled_points
 
 
-def places(points: Points) -> list[tuple[int, int, int, int]]:
+def positions_of_points(points: Points) -> list[tuple[int, int, int, int]]:
     """Return the text and position of each query, and of the key with the same number."""
     columns = (points.query_text, points.query_position, points.key_text, points.key_position)
     return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -17,7 +17,7 @@ def places(points: Points) -> list[tuple[int, int, int, int]]:
 
 def test_all_texts_that_fit_are_numbered_text_by_text() -> None:
     points = sampled_points([3, 1, 2], [3, 1, 2], max_points=12)
-    assert places(points) == [
+    assert positions_of_points(points) == [
         (0, 0, 0, 0),
         (0, 1, 0, 1),
         (0, 2, 0, 2),
@@ -34,12 +34,14 @@ def test_all_texts_that_fit_are_numbered_text_by_text() -> None:
 
 @given(
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=12),
-    most=st.integers(2, 120),
+    max_points=st.integers(2, 120),
     seed=st.integers(0, 3),
 )
-def test_whole_texts_are_taken_while_they_fit(counts: list[int], most: int, seed: int) -> None:
-    points = sampled_points(counts, counts, max_points=most, seed=seed)
-    assert 2 <= len(points) <= most
+def test_whole_texts_are_taken_while_they_fit(
+    counts: list[int], max_points: int, seed: int
+) -> None:
+    points = sampled_points(counts, counts, max_points=max_points, seed=seed)
+    assert 2 <= len(points) <= max_points
     assert points.total_points == 2 * sum(counts)
     for text in points.texts:
         of_text = points.query_position[points.query_text == text]
@@ -49,27 +51,27 @@ def test_whole_texts_are_taken_while_they_fit(counts: list[int], most: int, seed
             assert of_text.tolist() == sorted(set(of_text.tolist()))
             assert of_text.max() < counts[text]
     if points.whole:
-        left_out = set(range(len(counts))) - set(points.texts)
-        room = most - len(points)
+        omitted = set(range(len(counts))) - set(points.texts)
+        room = max_points - len(points)
         # No omitted text would fit as well.
-        assert all(2 * counts[text] > room for text in left_out)
+        assert all(2 * counts[text] > room for text in omitted)
     else:
         assert len(points.texts) == 1
-        assert len(points) == 2 * (most // 2) < 2 * counts[points.texts[0]]
+        assert len(points) == 2 * (max_points // 2) < 2 * counts[points.texts[0]]
 
 
-def test_the_order_is_the_seeds() -> None:
+def test_the_seed_sets_the_order() -> None:
     counts = [4] * 50
-    one, again, other = (
+    first, again, other = (
         sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in (1, 1, 2)
     )
-    assert one == again != other
+    assert first == again != other
     # Every text is equally likely: 100 draws of 10 from 50 omit none.
     drawn = [sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in range(100)]
-    seen = np.bincount(np.concatenate(drawn), minlength=50)
-    assert seen.sum() == 1000
-    assert seen.min() > 5
-    assert seen.max() < 40
+    counts_of_texts = np.bincount(np.concatenate(drawn), minlength=50)
+    assert counts_of_texts.sum() == 1000
+    assert counts_of_texts.min() > 5
+    assert counts_of_texts.max() < 40
 
 
 def test_a_text_that_is_too_long_gives_a_random_part_of_its_tokens() -> None:
@@ -81,21 +83,21 @@ def test_a_text_that_is_too_long_gives_a_random_part_of_its_tokens() -> None:
     assert points.query_position.max() > 50
 
 
-def test_of_other_tokens_each_side_gives_its_share() -> None:
+def test_queries_and_keys_of_different_tokens_are_sampled_in_proportion() -> None:
     points = sampled_points([10], [90], max_points=50, same_tokens=False)
     assert (points.num_queries, points.num_keys) == (5, 45)
     lone = sampled_points([1], [900], max_points=2, same_tokens=False)
     assert (lone.num_queries, lone.num_keys) == (1, 1)
 
 
-def test_queries_and_keys_of_other_tokens_have_numbers_of_their_own() -> None:
+def test_queries_and_keys_of_different_tokens_have_separate_numbers() -> None:
     points = sampled_points([2, 1], [1, 3], max_points=100, same_tokens=False)
     assert points.query_text.tolist() == [0, 0, 1]
     assert points.key_text.tolist() == [0, 1, 1, 1]
     assert points.key_position.tolist() == [0, 0, 1, 2]
 
 
-def test_texts_without_tokens_are_passed_over() -> None:
+def test_texts_without_tokens_are_skipped() -> None:
     assert sampled_points([0, 2], [0, 2], max_points=4).texts == (1,)
     with pytest.raises(ValueError, match="the texts have no tokens"):
         sampled_points([0], [0], max_points=4)
@@ -109,7 +111,7 @@ def test_texts_without_tokens_are_passed_over() -> None:
         (None, TypeError, "points=None must be a whole number"),
     ],
 )
-def test_a_number_of_points_that_is_none_is_refused(
+def test_an_invalid_number_of_points_is_refused(
     points: object, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):

@@ -39,9 +39,9 @@ def test_students_distribution(freedom: int) -> None:
 def test_corrected_p_values() -> None:
     p_values = np.random.default_rng(0).random((7, 11)) ** 3
     p_values[2, 5] = np.nan
-    known = np.isfinite(p_values)
-    expected = scipy.stats.false_discovery_control(p_values[known], method="bh")
-    assert_allclose(benjamini_hochberg(p_values)[known], expected)
+    finite = np.isfinite(p_values)
+    expected = scipy.stats.false_discovery_control(p_values[finite], method="bh")
+    assert_allclose(benjamini_hochberg(p_values)[finite], expected)
     assert np.isnan(benjamini_hochberg(p_values)[2, 5])
     assert benjamini_hochberg(np.zeros(0)).size == 0
 
@@ -60,8 +60,8 @@ def evidence(
     )
 
 
-def roles_of(found: dict[str, Evidence], heads: int, **options: float) -> Roles:
-    return Roles([3], [heads], found, **{"margin": 0.1, "level": 0.05, **options})
+def roles_of(scores: dict[str, Evidence], heads: int, **options: float) -> Roles:
+    return Roles([3], [heads], scores, **{"margin": 0.1, "level": 0.05, **options})
 
 
 def test_roles_are_tested_once_and_again_after_another_text() -> None:
@@ -88,7 +88,7 @@ def test_the_baseline_with_the_larger_p_value_counts() -> None:
     """The baseline with the larger and less certain difference decides."""
     differences = np.array([[0.30, 0.30, 0.30, np.nan], [0.35, 0.35, np.nan, np.nan]])
     errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
-    found = Evidence(
+    scores = Evidence(
         texts=np.full(4, 20),
         score=np.full(4, 0.5),
         standard_error=np.full(4, 0.01),
@@ -96,7 +96,7 @@ def test_the_baseline_with_the_larger_p_value_counts() -> None:
         difference=differences,
         difference_standard_error=errors,
     )
-    roles = roles_of({"induction": found}, 4)
+    roles = roles_of({"induction": scores}, 4)
     assert roles.names == [[None, "induction", "induction", None]]
     raw = np.nanmax(scipy.stats.t.sf((differences - 0.1) / errors, 19)[:, :3], axis=0)
     expected = scipy.stats.false_discovery_control(raw, method="bh")
@@ -116,8 +116,8 @@ def test_a_role_needs_its_margin_and_its_certainty() -> None:
     assert_allclose([role.low, role.high], [0.5 - half, 0.5 + half])
     raw = [scipy.stats.t.sf((value - 0.1) / 0.01, 19) for value in (0.5, 0.11, 0.09)]
     expected = scipy.stats.false_discovery_control(raw, method="bh")
-    found = [roles.tested(3, head)[0].p_value for head in range(3)]
-    assert_allclose(found, expected, atol=1e-15)
+    p_values = [roles.tested(3, head)[0].p_value for head in range(3)]
+    assert_allclose(p_values, expected, atol=1e-15)
     assert roles.label(3, 0) == "induction 0.60 ± 0.01"
     assert roles.label(-1, 1) == ""
     assert roles_of({"induction": evidence([0.5])}, 1, margin=0.6).names == [[None]]
@@ -128,7 +128,7 @@ def test_a_role_needs_its_margin_and_its_certainty() -> None:
     ]
 
 
-def test_what_is_under_a_sink_comes_first() -> None:
+def test_the_role_of_the_first_token_comes_last() -> None:
     roles = roles_of(
         {
             "first token": evidence([0.7, 0.7]),
@@ -145,7 +145,7 @@ def test_what_is_under_a_sink_comes_first() -> None:
     assert table["holds"].sum() == 4
 
 
-def test_every_role_has_a_score_and_words() -> None:
+def test_every_role_has_a_score_and_a_definition() -> None:
     assert set(ROLES.values()) <= set(SCORES)
     assert set(Roles.definitions) == set(ROLES)
     roles = roles_of({"syntactic: nsubj": evidence([0.5])}, 1)
@@ -153,7 +153,7 @@ def test_every_role_has_a_score_and_words() -> None:
     assert definition_of("syntactic: nsubj (reversed)") == "attends from a word to its nsubj"
 
 
-def test_heads_that_are_not_there() -> None:
+def test_unknown_heads_are_named() -> None:
     roles = roles_of({"self": evidence([0.5])}, 1)
     with pytest.raises(IndexError, match="layer=0: these roles have layers 3"):
         roles.of(0, 0)
@@ -170,7 +170,7 @@ def test_heads_that_are_not_there() -> None:
         ({"level": float("nan")}, ValueError, "level=nan must be"),
     ],
 )
-def test_wrong_numbers(options: Any, kind: type[Exception], words: str) -> None:
+def test_invalid_numbers_are_refused(options: Any, kind: type[Exception], words: str) -> None:
     statistics = HeadStatistics()
     statistics.add(AttentionRecord.from_weights([shares(1, 3, 3)], ["a", "b", "c"]))
     with pytest.raises(kind, match=words):
@@ -224,7 +224,9 @@ class TestParses:
             (("the", [-1], ["root"]), TypeError, "words must be a list"),
         ],
     )
-    def test_what_is_no_parse(self, parse: Any, kind: type[Exception], words: str) -> None:
+    def test_invalid_parses_are_refused(
+        self, parse: Any, kind: type[Exception], words: str
+    ) -> None:
         with pytest.raises(kind, match=words):
             pairs_of_relations(parse, self.TOKENS)
 
@@ -257,7 +259,7 @@ class TestParses:
         assert "syntactic: nsubj (reversed)" in roles.asked
 
 
-def test_a_relation_that_stands_at_one_offset_is_no_syntax() -> None:
+def test_a_relation_at_one_offset_is_not_syntactic() -> None:
     """The head of the next token attends to every verb after its subject, by position alone."""
     statistics = HeadStatistics()
     for text in range(12):

@@ -21,9 +21,9 @@ from rounding import UNIT
 from unit.records import HOSTILE, shares, vectors
 
 
-def assert_allclose(found: Any, expected: Any, **options: Any) -> None:
+def assert_allclose(actual: Any, expected: Any, **options: Any) -> None:
     """Compare like numpy's function, but accept lists of arrays and None."""
-    numpy_allclose(np.asarray(found), np.asarray(expected), **options)
+    numpy_allclose(np.asarray(actual), np.asarray(expected), **options)
 
 
 # Stored weights are rounded to float32, and so are sums of up to five of them.
@@ -81,8 +81,8 @@ class TestByHand:
     def test_scores_of_keys(self) -> None:
         statistics, record = self.cross()
         statistics.add(record)
-        found = statistics.stack("cross")
-        assert set(found.score_names) == {
+        stack = statistics.stack("cross")
+        assert set(stack.score_names) == {
             "first token",
             "delimiter",
             "punctuation",
@@ -97,24 +97,24 @@ class TestByHand:
             "delimiter": (0.25 + 0.3 + 1.0) / 3,
             "rarest token": (0.25 + 0.2 + 0.0) / 3,
         }.items():
-            assert_allclose(found.mean(name)[0], [value], atol=FEW)
+            assert_allclose(stack.mean(name)[0], [value], atol=FEW)
             # In a random order, each of the four keys receives a quarter of the query's weight.
-            assert_allclose(found.baseline(name), [[0.25]], atol=FEW)
+            assert_allclose(stack.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
-        assert_allclose(found.mean("entropy")[0], [entropy / 3], atol=1e-6)
-        assert found.baseline("entropy") is None
+        assert_allclose(stack.mean("entropy")[0], [entropy / 3], atol=1e-6)
+        assert stack.baseline("entropy") is None
 
     def test_offsets_and_classes(self) -> None:
         statistics, record = self.cross()
         statistics.add(record)
-        found = statistics.stack("cross")
-        offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
+        stack = statistics.stack("cross")
+        offsets = dict(zip(stack.offset_labels, stack.offsets(0)[0], strict=True))
         assert_allclose(offsets.pop("first"), 0.2, atol=FEW)
         assert_allclose(offsets.pop("rest"), 0.8, atol=FEW)
         assert all(np.isnan(value) for value in offsets.values())
-        weights = found.class_weights(0)[0]
-        word, special = found.classes.index("word"), found.classes.index("special")
+        weights = stack.class_weights(0)[0]
+        word, special = stack.classes.index("word"), stack.classes.index("special")
         assert_allclose(weights[word, special], 0.2, atol=FEW)
         assert_allclose(weights[word, word], (0.25 + 0.6 + 0.0) / 3, atol=FEW)
         assert np.isnan(weights[special]).all()
@@ -129,7 +129,7 @@ class TestByHand:
             ],
             np.float32,
         )
-        found = statistics_of(record_of(weights[None], ["a", "b", "a", "b"])).stack()
+        stack = statistics_of(record_of(weights[None], ["a", "b", "a", "b"])).stack()
         for name, value in {
             "previous token": (0.4 + 0.2 + 0.25) / 3,
             "next token": (0.0 + 0.0 + 0.4) / 3,
@@ -140,13 +140,13 @@ class TestByHand:
             # The token after the first a is b. The token after the first b is the second a.
             "induction": (0.2 + 0.25) / 2,
         }.items():
-            assert_allclose(found.mean(name)[0], [value], atol=FEW, err_msg=name)
+            assert_allclose(stack.mean(name)[0], [value], atol=FEW, err_msg=name)
         # No other pairs have this offset, and a random order gives a weight of 1/4 or 1/2 to the
         # key.
-        assert_allclose(found.baseline("same token"), [[max(0.175, 0.25)]], atol=1e-6)
+        assert_allclose(stack.baseline("same token"), [[max(0.175, 0.25)]], atol=1e-6)
         # Another pair has this offset. Its query is the second, with 0.4.
-        assert_allclose(found.baseline("induction"), [[max(0.4, 0.25)]], atol=1e-6)
-        offsets = dict(zip(found.offset_labels, found.offsets(0)[0], strict=True))
+        assert_allclose(stack.baseline("induction"), [[max(0.4, 0.25)]], atol=1e-6)
+        offsets = dict(zip(stack.offset_labels, stack.offsets(0)[0], strict=True))
         assert_allclose(offsets["-1"], (0.2 + 0.25) / 2, atol=FEW)
         assert_allclose(offsets["0"], (0.6 + 0.3 + 0.25) / 3, atol=FEW)
         assert_allclose(offsets["2"], 0.0, atol=FEW)
@@ -154,13 +154,13 @@ class TestByHand:
 
     def test_words_of_several_tokens(self) -> None:
         weights = shares(1, 8, 8)
-        found = statistics_of(record_of(weights)).stack()
+        stack = statistics_of(record_of(weights)).stack()
         expected = (weights[0, 2, 3] + weights[0, 3, 2]) / 2
-        assert_allclose(found.mean("same word")[0], [expected], atol=1e-6)
+        assert_allclose(stack.mean("same word")[0], [expected], atol=1e-6)
         special = weights[0][:, [0, 7]].sum(axis=1).mean()
-        assert_allclose(found.mean("special tokens")[0], [special], atol=1e-6)
+        assert_allclose(stack.mean("special tokens")[0], [special], atol=1e-6)
         delimiter = weights[0][:, [6, 7]].sum(axis=1).mean()
-        assert_allclose(found.mean("delimiter")[0], [delimiter], atol=1e-6)
+        assert_allclose(stack.mean("delimiter")[0], [delimiter], atol=1e-6)
 
 
 def epsilon_squared(weights: NDArray[Any]) -> float:
@@ -180,11 +180,11 @@ def epsilon_squared(weights: NDArray[Any]) -> float:
 class TestPositionalShare:
     def test_it_is_epsilon_squared(self) -> None:
         record = causal_record(9)
-        found = statistics_of(record).stack().mean("positional share")
+        stack = statistics_of(record).stack().mean("positional share")
         for place, layer in enumerate(record.stack().layers):
             for head in range(2):
                 weights = record.stack().weights(layer=layer, head=head)
-                assert found[place][head] == pytest.approx(epsilon_squared(weights), abs=1e-5)
+                assert stack[place][head] == pytest.approx(epsilon_squared(weights), abs=1e-5)
 
     def test_queries_that_see_all_keys(self) -> None:
         weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
@@ -193,8 +193,8 @@ class TestPositionalShare:
         # the groups to 0.046667, 0.005 and 0.
         within = 0.14 / 3 + 0.005
         share = 1 - (within / (9 - 5)) / (0.62 / (9 - 1))
-        found = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
-        assert_allclose(found.mean("positional share")[0], [share], atol=1e-6)
+        stack = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
+        assert_allclose(stack.mean("positional share")[0], [share], atol=1e-6)
 
     def test_the_baseline_is_the_mean_over_all_orders_of_each_row(self) -> None:
         rows = [[1.0], [0.9, 0.1], [0.6, 0.3, 0.1], [0.5, 0.3, 0.15, 0.05]]
@@ -205,47 +205,47 @@ class TestPositionalShare:
                 weights[query, : query + 1] = order
             shares_of_orders.append(epsilon_squared(weights))
         assert len(shares_of_orders) == 2 * 6 * 24
-        given = np.array([[*row, *[0.0] * (4 - len(row))] for row in rows], np.float32)
-        found = statistics_of(record_of(given[None], ["a", "b", "c", "d"])).stack()
+        padded_rows = np.array([[*row, *[0.0] * (4 - len(row))] for row in rows], np.float32)
+        stack = statistics_of(record_of(padded_rows[None], ["a", "b", "c", "d"])).stack()
         assert_allclose(
-            found.baseline("positional share"), [[np.mean(shares_of_orders)]], atol=1e-6
+            stack.baseline("positional share"), [[np.mean(shares_of_orders)]], atol=1e-6
         )
 
     def test_even_weights_are_no_more_than_the_baseline(self) -> None:
         even = (
             np.tril(np.ones((1, 10, 10), np.float32)) / np.arange(1, 11, dtype=np.float32)[:, None]
         )
-        found = statistics_of(record_of(even, list("abcdefghij"))).stack()
-        baseline = found.baseline("positional share")
+        stack = statistics_of(record_of(even, list("abcdefghij"))).stack()
+        baseline = stack.baseline("positional share")
         # Short rows have larger weights, at small offsets only.
         assert baseline is not None
         assert baseline[0][0] > 0.02
-        assert_allclose(found.mean("positional share"), baseline, atol=1e-6)
+        assert_allclose(stack.mean("positional share"), baseline, atol=1e-6)
 
 
-def test_scores_are_those_of_the_analyses() -> None:
+def test_scores_equal_those_of_the_analysis_functions() -> None:
     records = [causal_record(length, seed) for seed, length in enumerate((3, 9, 21, 80))]
-    found = statistics_of(*records).stack()
-    assert found.layers == (0, 2)
-    assert found.causal
-    assert "next token" not in found.score_names
+    stack = statistics_of(*records).stack()
+    assert stack.layers == (0, 2)
+    assert stack.causal
+    assert "next token" not in stack.score_names
     for name in ("previous token", "first token", "self", "same token", "induction"):
-        each = np.array([analysis.head_scores(record, name) for record in records])
-        assert_allclose(found.mean(name), np.nanmean(each, axis=0), atol=1e-6, err_msg=name)
-        count = np.isfinite(each).sum(axis=0)
-        errors = np.nanstd(each, axis=0, ddof=1) / np.sqrt(count)
-        assert_allclose(found.standard_error(name), errors, atol=1e-5, err_msg=name)
+        scores = np.array([analysis.head_scores(record, name) for record in records])
+        assert_allclose(stack.mean(name), np.nanmean(scores, axis=0), atol=1e-6, err_msg=name)
+        count = np.isfinite(scores).sum(axis=0)
+        errors = np.nanstd(scores, axis=0, ddof=1) / np.sqrt(count)
+        assert_allclose(stack.standard_error(name), errors, atol=1e-5, err_msg=name)
         even = np.array([analysis.uniform_scores(record, name) for record in records])
         if name in ("previous token", "first token", "self"):
-            assert_allclose(found.baseline(name), np.nanmean(even, axis=0), atol=1e-6)
+            assert_allclose(stack.baseline(name), np.nanmean(even, axis=0), atol=1e-6)
     entropies = np.array([analysis.head_entropy(record) for record in records])
-    assert_allclose(found.mean("entropy"), entropies.mean(axis=0), atol=1e-5)
+    assert_allclose(stack.mean("entropy"), entropies.mean(axis=0), atol=1e-5)
 
 
-def test_position_alone_is_what_other_pairs_at_the_offset_have() -> None:
+def test_the_baseline_contains_other_pairs_at_the_same_offset() -> None:
     record = causal_record(24)
     tokens = record.stack().query_tokens.text
-    found = statistics_of(record).stack()
+    stack = statistics_of(record).stack()
     for name, shift in (("same token", 0), ("induction", 1)):
         pairs = [
             (query, key)
@@ -256,41 +256,41 @@ def test_position_alone_is_what_other_pairs_at_the_offset_have() -> None:
         queries = len({query for query, _ in pairs})
         for layer, head in ((0, 1), (2, 0)):
             weights = record.stack().weights(layer=layer, head=head)
-            alone = 0.0
+            by_position = 0.0
             for query, key in pairs:
-                same = [(place, place + key - query) for place in range(query - key, 24)]
-                others = [pair for pair in same if pair not in pairs] or same
-                alone += np.mean([weights[pair] for pair in others])
+                same_offset = [(place, place + key - query) for place in range(query - key, 24)]
+                others = [pair for pair in same_offset if pair not in pairs] or same_offset
+                by_position += np.mean([weights[pair] for pair in others])
             shuffled = sum(
                 sum(place == query for place, _ in pairs) / (query + 1) for query in range(24)
             )
-            expected = max(alone, shuffled) / queries
-            place = found.layers.index(layer)
-            baseline = found.baseline(name)
+            expected = max(by_position, shuffled) / queries
+            place = stack.layers.index(layer)
+            baseline = stack.baseline(name)
             assert baseline is not None
             assert_allclose(baseline[place][head], expected, atol=1e-6)
 
 
 def test_offsets_of_a_long_text() -> None:
     record = causal_record(90)
-    found = statistics_of(record).stack()
+    stack = statistics_of(record).stack()
     weights = record.stack().weights(layer=2, head=1)
-    labels = list(found.offset_labels)
-    offsets = found.offsets(2)[1]
+    labels = list(stack.offset_labels)
+    offsets = stack.offsets(2)[1]
     for offset in (0, 1, 5, 64):
         pairs = [weights[query, query - offset] for query in range(offset + 1, 90)]
         assert_allclose(offsets[labels.index(str(-offset))], np.mean(pairs), atol=1e-6)
-    far = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
-    assert_allclose(offsets[labels.index("rest")], np.mean(far), atol=1e-6)
+    remaining = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
+    assert_allclose(offsets[labels.index("rest")], np.mean(remaining), atol=1e-6)
     assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
     # The sum of the means times the numbers of pairs contains all weight.
     counts = [90 - 1 - offset for offset in range(65)]
     total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
-    total += np.sum(far) + weights[:, 0].sum()
+    total += np.sum(remaining) + weights[:, 0].sum()
     assert_allclose(total, 90, atol=1e-3)
 
 
-def test_some_queries_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_queries_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     record = causal_record(70)
     at_once = statistics_of(record).to_pandas()
     monkeypatch.setattr("attnviz.corpus.measuring._MAX_ENTRIES", 4_000)
@@ -305,10 +305,10 @@ def test_some_queries_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -
 class TestEdges:
     def test_the_strongest_are_the_largest_weights_of_queries_that_can_choose(self) -> None:
         record = causal_record(30)
-        found = statistics_of(record, edges=3).stack()
+        stack = statistics_of(record, edges=3).stack()
         weights = record.stack().weights(layer=0, head=1)[1:]
         largest = np.sort(weights.max(axis=1))[::-1][:3]
-        edges = found.strongest(0, 1)
+        edges = stack.strongest(0, 1)
         assert_allclose([edge.weight for edge in edges], largest, atol=1e-6)
         tokens = record.stack().query_tokens
         for edge in edges:
@@ -329,8 +329,8 @@ class TestEdges:
 
     def test_drawn_ones_estimate_shares_of_the_attention(self) -> None:
         records = [causal_record(40, seed) for seed in range(12)]
-        found = statistics_of(*records, edges=450).stack()
-        edges = found.sampled(2, 0)
+        stack = statistics_of(*records, edges=450).stack()
+        edges = stack.sampled(2, 0)
         assert len(edges) == 450
         previous = np.mean([edge.key == edge.query - 1 for edge in edges])
         share = np.mean(
@@ -369,9 +369,9 @@ def made_texts(count: int) -> list[AttentionRecord]:
 
 def in_a_random_tree(parts: list[HeadStatistics], generator: Any) -> HeadStatistics:
     while len(parts) > 1:
-        one, other = generator.choice(len(parts), 2, replace=False)
-        both = parts[one] + parts[other]
-        parts = [part for place, part in enumerate(parts) if place not in (one, other)] + [both]
+        first, second = generator.choice(len(parts), 2, replace=False)
+        both = parts[first] + parts[second]
+        parts = [part for index, part in enumerate(parts) if index not in (first, second)] + [both]
     return parts[0]
 
 
@@ -388,9 +388,9 @@ def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> N
         order = generator.permutation(1000)
         cuts = np.sort(generator.choice(np.arange(1, 1000), 30 + trial, replace=False))
         parts = []
-        for some in np.split(order, cuts):
+        for texts in np.split(order, cuts):
             part = HeadStatistics(edges=20, columns=["label"])
-            for text in some.tolist():
+            for text in texts.tolist():
                 part.add(records[text], text, columns=labels[text])
             parts.append(part)
         tree = in_a_random_tree(parts, generator).save(tmp_path / "tree")
@@ -535,25 +535,28 @@ class TestBadInput:
         assert_allclose(one.mean("self"), [[1.0]])
         weights = shares(1, 3, 3)
         weights[0, 1] = 0
-        found = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
-        assert np.isfinite(found.mean("entropy")[0]).all()
-        assert {edge.query for edge in found.sampled(0, 0)} == {0, 2}
+        stack = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
+        assert np.isfinite(stack.mean("entropy")[0]).all()
+        assert {edge.query for edge in stack.sampled(0, 0)} == {0, 2}
 
 
 def test_zeros_above_the_diagonal_of_weights_alone_are_a_mask() -> None:
     """A model's own `attentions` have no mask. Causal heads with even weights have no role."""
-    known = [causal_record(9, seed) for seed in range(8)]
-    given = [
+    records_with_masks = [causal_record(9, seed) for seed in range(8)]
+    records_of_weights = [
         AttentionRecord.from_weights(
             [record.stacks["self"].weights(layer=layer) for layer in record.stacks["self"].layers],
             record.stacks["self"].query_tokens.text,
         )
-        for record in known
+        for record in records_with_masks
     ]
-    one, other = statistics_of(*known).stack(), statistics_of(*given).stack()
+    masked, weights_only = (
+        statistics_of(*records_with_masks).stack(),
+        statistics_of(*records_of_weights).stack(),
+    )
     for name in ("previous token", "first token", "self", "same token"):
-        assert_allclose(other.mean(name), one.mean(name), rtol=1e-4, atol=1e-6)
-        assert_allclose(other.baseline(name), one.baseline(name), rtol=1e-4, atol=1e-6)
+        assert_allclose(weights_only.mean(name), masked.mean(name), rtol=1e-4, atol=1e-6)
+        assert_allclose(weights_only.baseline(name), masked.baseline(name), rtol=1e-4, atol=1e-6)
     even = np.tri(9) / np.arange(1, 10)[:, None]
     words = "a b c d e f g h i".split()
     flat = [AttentionRecord.from_weights([np.stack([even, even])], words) for _ in range(8)]
@@ -567,19 +570,19 @@ def test_columns_are_classes_of_tokens() -> None:
     statistics.add(record, columns={"pos": ["DET", "NOUN", "VERB", None], "genre": "tale"})
     statistics.add(record, columns={"genre": "news"})
     statistics.add(record, columns={"genre": "news"})
-    found = statistics.stack()
-    assert found.class_systems == ("kind", "pos", "genre")
-    assert found.classes_of("pos") == ("DET", "NOUN", "VERB")
-    assert found.classes_of("genre") == ("news", "tale")
+    stack = statistics.stack()
+    assert stack.class_systems == ("kind", "pos", "genre")
+    assert stack.classes_of("pos") == ("DET", "NOUN", "VERB")
+    assert stack.classes_of("genre") == ("news", "tale")
     expected = np.full((3, 3), np.nan)
     expected[:] = weights[0, :3, :3]
-    assert_allclose(found.class_weights(0, "pos")[0], expected, atol=FEW)
+    assert_allclose(stack.class_weights(0, "pos")[0], expected, atol=FEW)
     # All attention of a text stays in its class, although another class is later in the alphabet.
-    assert_allclose(found.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
-    _, _, codes = found.text_tokens(0)
+    assert_allclose(stack.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
+    _, _, codes = stack.text_tokens(0)
     assert codes[1].tolist() == [0, 1, 2, -1]
     assert codes[2].tolist() == [1, 1, 1, 1]
-    assert found.text_tokens(1)[2][1].tolist() == [-1] * 4
+    assert stack.text_tokens(1)[2][1].tolist() == [-1] * 4
 
 
 def test_parts_add_up_to_a_table(tmp_path: Path) -> None:

@@ -39,24 +39,29 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
-    found = HeadStatistics.load(file)
-    assert (found.model, found.texts, found.edges, found.seed) == ("given", 4, 4, 0)
-    assert found.stack_names == ("self", "cross")
-    assert found.class_systems == ("kind", "pos")
-    assert found.notes == ["Made by hand."]
-    found.save(tmp_path / "again.safetensors")
+    statistics = HeadStatistics.load(file)
+    assert (statistics.model, statistics.texts, statistics.edges, statistics.seed) == (
+        "given",
+        4,
+        4,
+        0,
+    )
+    assert statistics.stack_names == ("self", "cross")
+    assert statistics.class_systems == ("kind", "pos")
+    assert statistics.notes == ["Made by hand."]
+    statistics.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes()
     # More texts can be added after loading.
-    found.add(given_record(), columns={"pos": "A"})
-    assert found.texts == 5
-    edge = found.stack("cross").strongest(0, 1)[0]
+    statistics.add(given_record(), columns={"pos": "A"})
+    assert statistics.texts == 5
+    edge = statistics.stack("cross").strongest(0, 1)[0]
     assert edge.query_token in "xyz"
     assert edge.key_token in "abcd"
     assert [token for _, token in edge.query_window] == ["x", "y", "z"]
     assert [token for _, token in edge.window] == ["a", "b", "c", "d"]
 
 
-def test_records_and_statistics_are_not_taken_for_each_other(file: Path, tmp_path: Path) -> None:
+def test_records_and_statistics_are_distinguished(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"contains head statistics, not a .*HeadStatistics\.load"):
         attnviz.load(file)
     given_record().save(tmp_path / "record")
@@ -66,11 +71,11 @@ def test_records_and_statistics_are_not_taken_for_each_other(file: Path, tmp_pat
         HeadStatistics.load(tmp_path / "nothing")
 
 
-def test_a_damaged_byte_is_noticed_wherever_it_is(file: Path, tmp_path: Path) -> None:
+def test_every_damaged_byte_is_noticed(file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
-    for place in np.linspace(0, len(data) - 1, 40).astype(int).tolist():
+    for position in np.linspace(0, len(data) - 1, 40).astype(int).tolist():
         damaged = bytearray(data)
-        damaged[place] ^= 4
+        damaged[position] ^= 4
         (tmp_path / "damaged").write_bytes(damaged)
         with pytest.raises(ValueError, match="damaged"):
             HeadStatistics.load(tmp_path / "damaged")
@@ -82,10 +87,10 @@ def test_a_damaged_byte_is_noticed_wherever_it_is(file: Path, tmp_path: Path) ->
 def _set(*path: str | int, value: Any) -> Change:
     def change(header: dict[str, Any], arrays: dict[str, torch.Tensor]) -> None:
         del arrays
-        place: Any = header
+        container: Any = header
         for step in path[:-1]:
-            place = place[step]
-        place[path[-1]] = value
+            container = container[step]
+        container[path[-1]] = value
 
     return change
 
@@ -141,7 +146,7 @@ HOSTILE_FILES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_FILES)
-def test_what_does_not_fit_together_is_refused(name: str, file: Path, tmp_path: Path) -> None:
+def test_inconsistent_files_are_refused(name: str, file: Path, tmp_path: Path) -> None:
     header, arrays = read_arrays(file)
     copies = {key: array.clone() for key, array in arrays.items()}
     HOSTILE_FILES[name](header, copies)
@@ -166,16 +171,16 @@ def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
         HeadStatistics.load(tmp_path / "file")
 
 
-def test_a_file_does_not_change_what_was_read(file: Path, tmp_path: Path) -> None:
+def test_changing_the_file_does_not_change_loaded_statistics(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(file.read_bytes())
-    found = HeadStatistics.load(path)
-    before = [layer.copy() for layer in found.stack().mean("entropy")]
+    statistics = HeadStatistics.load(path)
+    before = [layer.copy() for layer in statistics.stack().mean("entropy")]
     with path.open("r+b") as opened:
         opened.seek(len(file.read_bytes()) // 2)
         opened.write(bytes(4000))
-    for one, other in zip(before, found.stack().mean("entropy"), strict=True):
-        assert_array_equal(one, other)
+    for before_layer, after_layer in zip(before, statistics.stack().mean("entropy"), strict=True):
+        assert_array_equal(before_layer, after_layer)
 
 
 def test_tables_of_scores_are_no_statistics(file: Path, tmp_path: Path) -> None:

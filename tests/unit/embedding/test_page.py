@@ -33,8 +33,8 @@ NEEDS_TSNE = pytest.mark.skipif(
 
 
 def embedding_of(page: str) -> dict[str, Any]:
-    found: dict[str, Any] = data_of(page)["embedding"]
-    return found
+    data: dict[str, Any] = data_of(page)["embedding"]
+    return data
 
 
 def bytes_of(packed: str) -> NDArray[np.uint8]:
@@ -55,48 +55,50 @@ def test_the_page_of_the_fixture() -> None:
     assert set(page) == set(expected)
     assert (page["way"], page["top_keys"]) == (expected["way"], expected["top_keys"])
     assert (stack["stack"], stack["count"]) == ("self", theirs["count"])
-    corpora = [json.loads(bytes_of(each["corpus"]).tobytes()) for each in (stack, theirs)]
+    corpora = [
+        json.loads(bytes_of(stack_data["corpus"]).tobytes()) for stack_data in (stack, theirs)
+    ]
     assert corpora[0] | {"names": []} == corpora[1] | {"names": []}
     for ours, layer in zip(stack["layers"], theirs["layers"], strict=True):
         assert set(ours) == set(layer)
         assert ours["layer"] == layer["layer"]
-        for head, told in zip(ours["heads"], layer["heads"], strict=True):
-            assert (head["head"], head["problem"]) == (told["head"], None)
+        for head, expected_head in zip(ours["heads"], layer["heads"], strict=True):
+            assert (head["head"], head["problem"]) == (expected_head["head"], None)
             for name in ("low", "size", "explained", "factor"):
-                assert_allclose(head[name], told[name], rtol=2e-6, atol=2e-6)
+                assert_allclose(head[name], expected_head[name], rtol=2e-6, atol=2e-6)
         # A value on the border between two codes can round either way.
         assert_allclose(codes_of(ours, stack["count"]), codes_of(layer, stack["count"]), atol=1)
         for name in ("low", "high"):
             assert_allclose(ours["norms"][name], layer["norms"][name], rtol=1e-6)
-        for one, other in (
+        for actual, other in (
             (ours["norms"]["data"], layer["norms"]["data"]),
             (ours["aggregate"]["data"], layer["aggregate"]["data"]),
             (ours["keys"], layer["keys"]),
         ):
-            assert_allclose(bytes_of(one).astype(int), bytes_of(other).astype(int), atol=1)
+            assert_allclose(bytes_of(actual).astype(int), bytes_of(other).astype(int), atol=1)
         means = {key: ours["aggregate"][key] for key in ours["aggregate"] if key != "data"}
         for name, value in means.items():
             assert_allclose(value, layer["aggregate"][name], rtol=1e-6)
 
 
-def test_a_page_has_the_places_of_the_view_and_their_trust() -> None:
-    made = corpus([20, 35, 28], layers=2, heads=3)
+def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
+    example = corpus([20, 35, 28], layers=2, heads=3)
     way: dict[str, Any] = {"scaling": "none", "translate": False, "lift": True}
-    view = EmbeddingView(made, **way)
+    view = EmbeddingView(example, **way)
     page = view.to_html()
     assert len(page.encode()) == view.page_size()
     embedded = embedding_of(page)
     assert embedded["way"] == way
     added = view.page_size(top_keys=5) - view.page_size(top_keys=0)
     assert embedded["top_keys_add"]["bytes"] == pytest.approx(added, rel=0.1)
-    server = CorpusServer(made)
+    server = CorpusServer(example)
     for layer in embedded["stacks"][0]["layers"]:
-        asked: dict[str, Any] = {"stack": "self", "layer": layer["layer"], "way": way}
-        asked |= PROJECTING
-        trust = server.reply("trust", asked | {"heads": [0, 1, 2]}).header["heads"]
+        arguments: dict[str, Any] = {"stack": "self", "layer": layer["layer"], "way": way}
+        arguments |= PROJECTING
+        trust = server.reply("trust", arguments | {"heads": [0, 1, 2]}).header["heads"]
         assert layer["trust"] == trust
-        for codes, head in zip(codes_of(layer, len(made.points())), range(3), strict=True):
-            plot = server.reply("projection", asked | {"head": head})
+        for codes, head in zip(codes_of(layer, len(example.points())), range(3), strict=True):
+            plot = server.reply("projection", arguments | {"head": head})
             assert plot.data is not None
             assert_array_equal(codes, np.frombuffer(plot.data, "<u2").reshape(-1, 2))
 
@@ -115,7 +117,7 @@ def test_a_page_has_the_places_of_the_view_and_their_trust() -> None:
         ({"precision": "float32"}, "precision='float32' must be \"auto\": pages of this view"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         EmbeddingView(corpus([4, 5])).to_html(**options)
 
@@ -125,9 +127,9 @@ def test_keys_are_for_pictures_that_have_lines(
 ) -> None:
     monkeypatch.setattr("attnviz.pages.image.draw", lambda page, *_: page.encode())
     view, path = EmbeddingView(corpus([4, 5])), tmp_path / "plot.svg"
-    for place in ({}, {"enlarged": True}, {"enlarged": True, "token": None, "key": 1}):
+    for state in ({}, {"enlarged": True}, {"enlarged": True, "token": None, "key": 1}):
         view.enlarged = False
-        for name, value in place.items():
+        for name, value in state.items():
             setattr(view, name, value)
         with pytest.raises(ValueError, match=r"top_keys=2: this picture has no lines\. .* token="):
             view.save(path, top_keys=2)
@@ -142,9 +144,9 @@ def test_keys_are_for_pictures_that_have_lines(
 
 
 @pytest.mark.parametrize("top_keys", [0, 5])
-def test_a_page_that_is_too_large_says_what_would_fit(top_keys: int) -> None:
-    made = corpus([50] * 20, layers=4, heads=4)
-    view = EmbeddingView(made)
+def test_the_error_of_a_large_page_says_what_would_fit(top_keys: int) -> None:
+    example = corpus([50] * 20, layers=4, heads=4)
+    view = EmbeddingView(example)
     whole = view.page_size(top_keys=top_keys)
     bare = EmbeddingView(corpus([2], layers=1, heads=1)).page_size(top_keys=0)
     limit = (bare + (whole - bare) / 2) / 1e6
@@ -154,7 +156,7 @@ def test_a_page_that_is_too_large_says_what_would_fit(top_keys: int) -> None:
     assert ("top_keys=0" in words) is (top_keys > 0)
     # Each of the suggested remedies works.
     [fewer] = re.findall(r"max_points=([\d_]+)", words)
-    few = EmbeddingView(Corpus(made.records, max_points=int(fewer)))
+    few = EmbeddingView(Corpus(example.records, max_points=int(fewer)))
     assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6
     [larger] = re.findall(r"max_mb=(\d+\.?\d*)", words)
     assert view.to_html(max_mb=float(larger), top_keys=top_keys)
@@ -177,47 +179,49 @@ def test_hostile_tokens_stay_data() -> None:
     assert html.escape("</title><script>alert(1)</script>") in page
     data = data_of(page)
     assert data["state"]["search"] == "</script>"
-    said = json.loads(bytes_of(data["embedding"]["stacks"][0]["corpus"]).tobytes())
-    shown = [said["vocabulary"][token] for token in said["queries"]["token"]]
+    corpus_data = json.loads(bytes_of(data["embedding"]["stacks"][0]["corpus"]).tobytes())
+    shown = [corpus_data["vocabulary"][token] for token in corpus_data["queries"]["token"]]
     assert shown == list(texts.stack().query_tokens.text)
 
 
-def test_pictures_of_the_texts_with_points_come_along() -> None:
-    given = image_record()
-    tokens = given.stack().query_tokens
+def test_a_page_contains_the_images_of_texts_with_points() -> None:
+    image_example = image_record()
+    tokens = image_example.stack().query_tokens
     stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
-    one = AttentionRecord({"self": stack}, images=given.images)
+    image_text = AttentionRecord({"self": stack}, images=image_example.images)
     # Only one of the two records fits.
-    made = Corpus([one, one], max_points=2 * len(tokens))
-    [image] = embedding_of(EmbeddingView(made).to_html())["images"]
-    assert image["text"] == made.points().texts[0]
-    server = CorpusServer(made)
+    example = Corpus([image_text, image_text], max_points=2 * len(tokens))
+    [image] = embedding_of(EmbeddingView(example).to_html())["images"]
+    assert image["text"] == example.points().texts[0]
+    server = CorpusServer(example)
     live = server.reply("image", {"text": image["text"], "index": image["index"]})
     assert live.header == {"height": image["height"], "width": image["width"]}
     assert bytes_of(image["data"]).tobytes() == live.data
 
 
-def test_heads_without_numbers_are_told_of() -> None:
+def test_heads_with_nan_are_reported() -> None:
     first = record(12, layers=1)
     queries = attention(12).queries.clone()
     queries[1, 3, 2] = float("nan")
     broken = attention(12)
     object.__setattr__(broken, "queries", queries)
     stack = AttentionStack("self", {0: broken}, first.stack().query_tokens)
-    made = Corpus([AttentionRecord({"self": stack})])
-    [layer] = embedding_of(EmbeddingView(made).to_html(top_keys=2))["stacks"][0]["layers"]
+    example = Corpus([AttentionRecord({"self": stack})])
+    [layer] = embedding_of(EmbeddingView(example).to_html(top_keys=2))["stacks"][0]["layers"]
     assert [head["problem"] is None for head in layer["heads"]] == [True, False, True]
     assert codes_of(layer, 24)[1].max() == 0
     assert bytes_of(layer["keys"]).reshape(3, 3, 2, 12)[0, 1].max() == 0
     assert bytes_of(layer["keys"]).reshape(3, 3, 2, 12)[0, 2].max() > 0
 
 
-def test_three_dimensions_of_the_enlarged_head_come_along() -> None:
-    made = corpus([20, 30])
-    view = EmbeddingView(made, dimensions=3, enlarged=True, layer=1, heads=[2])
+def test_a_page_contains_three_dimensions_of_the_enlarged_head() -> None:
+    example = corpus([20, 30])
+    view = EmbeddingView(example, dimensions=3, enlarged=True, layer=1, heads=[2])
     [embedded] = embedding_of(view.to_html())["projections"]
-    asked = {"stack": "self", "layer": 1, "head": 2, "way": WAY} | PROJECTING | {"dimensions": 3}
-    live = CorpusServer(made).reply("projection", asked)
+    arguments = (
+        {"stack": "self", "layer": 1, "head": 2, "way": WAY} | PROJECTING | {"dimensions": 3}
+    )
+    live = CorpusServer(example).reply("projection", arguments)
     assert bytes_of(embedded["data"]).tobytes() == live.data
     assert embedded["header"] == live.header
     assert (embedded["layer"], embedded["head"], embedded["dimensions"]) == (1, 2, 3)
@@ -226,13 +230,13 @@ def test_three_dimensions_of_the_enlarged_head_come_along() -> None:
 
 @NEEDS_TSNE
 def test_a_page_waits_for_the_enlarged_heads_own_plot() -> None:
-    made = corpus([40, 30])
-    view = EmbeddingView(made, method="tsne", perplexity=8, enlarged=True, heads=[1])
+    example = corpus([40, 30])
+    view = EmbeddingView(example, method="tsne", perplexity=8, enlarged=True, heads=[1])
     page = embedding_of(view.to_html())
     [embedded] = page["projections"]
     assert embedded["header"]["work"]["state"] == "done"
     assert (embedded["head"], embedded["method"], embedded["perplexity"]) == (1, "tsne", 8)
-    assert len(bytes_of(embedded["data"])) == 4 * len(made.points())
+    assert len(bytes_of(embedded["data"])) == 4 * len(example.points())
     assert embedded["trust"] is not None
     # The page omits the plot of another head, and does not wait for it while all heads are shown.
     view.enlarged, view.heads = False, [0]
@@ -240,17 +244,17 @@ def test_a_page_waits_for_the_enlarged_heads_own_plot() -> None:
 
 
 @NEEDS_TSNE
-def test_a_page_that_the_browser_asks_for_waits_for_nothing() -> None:
-    made = corpus([300, 300])
-    state = EmbeddingView(made, enlarged=True).state | {"method": "tsne"}
-    page = data_of(make_embedding_page(EmbeddingAnswers(made), state, wait=False))
+def test_a_page_that_the_browser_requests_does_not_wait() -> None:
+    example = corpus([300, 300])
+    state = EmbeddingView(example, enlarged=True).state | {"method": "tsne"}
+    page = data_of(make_embedding_page(EmbeddingAnswers(example), state, wait=False))
     # The projection has not started, so the page contains principal components.
     assert (page["state"]["method"], page["embedding"]["projections"]) == ("pca", [])
 
 
 def test_the_page_of_a_live_view_is_made_head_by_head() -> None:
-    made = corpus([30, 40])
-    view = EmbeddingView(made)
+    example = corpus([30, 40])
+    view = EmbeddingView(example)
     steps = view._page_steps(view.state)
     shares: list[float] = []
     while True:
@@ -261,8 +265,10 @@ def test_the_page_of_a_live_view_is_made_head_by_head() -> None:
             break
         if step.doing == "layers of self":
             shares.append(step.done / step.total)
-    layers = made.stack("self").layers
-    assert len(shares) >= sum(len(range(made.stack("self").num_heads(layer))) for layer in layers)
+    layers = example.stack("self").layers
+    assert len(shares) >= sum(
+        len(range(example.stack("self").num_heads(layer))) for layer in layers
+    )
     assert shares == sorted(shares)
     assert shares[-1] == 1
     assert data_of(page) == data_of(EmbeddingView(corpus([30, 40])).to_html())

@@ -19,22 +19,23 @@ from unit.records import vectors
 Numbers = NDArray[np.float64]
 
 
-def sides(made: Corpus, layer: int, head: int, stack: str = "self") -> tuple[Numbers, Numbers]:
+def sides(example: Corpus, layer: int, head: int, stack: str = "self") -> tuple[Numbers, Numbers]:
     """Return all queries and keys of a head, read from each record."""
-    found = []
+    both_sides = []
     for side in ("queries", "keys"):
-        each = [
-            getattr(record.stacks[stack], side)(layer=layer, head=head) for record in made.records
+        vectors_of_records = [
+            getattr(record.stacks[stack], side)(layer=layer, head=head)
+            for record in example.records
         ]
-        found.append(np.concatenate(each).astype(np.float64))
-    return found[0], found[1]
+        both_sides.append(np.concatenate(vectors_of_records).astype(np.float64))
+    return both_sides[0], both_sides[1]
 
 
 def test_scaling_then_translation_by_hand() -> None:
-    made = corpus([4, 3, 6])
-    placed = place(made, "self", 1)
+    example = corpus([4, 3, 6])
+    placed = place(example, "self", 1)
     for head in range(3):
-        queries, keys = sides(made, 1, head)
+        queries, keys = sides(example, 1, head)
         c = np.sqrt(np.median(np.sqrt((queries**2).sum(1))) / np.median(np.sqrt((keys**2).sum(1))))
         assert placed.factors[head] == pytest.approx(c, rel=1e-6)
         assert_allclose(placed.queries[head], queries / c, atol=1e-5)
@@ -51,61 +52,61 @@ def test_scaling_then_translation_by_hand() -> None:
 def test_lifted_keys_are_ordered_by_distance_as_by_product(
     seed: int, spread: float, scaling: Any, translate: bool
 ) -> None:
-    made = with_vectors(
+    example = with_vectors(
         vectors(1, 12, 5, seed=seed) + 0.5, spread * vectors(1, 12, 5, seed=seed + 100) - 1, [5, 7]
     )
-    queries, keys = sides(made, 0, 0)
+    queries, keys = sides(example, 0, 0)
     products = queries @ keys.T
-    placed = place(made, "self", 0, Placing(scaling, translate=translate, lift=True))
+    placed = place(example, "self", 0, Placing(scaling, translate=translate, lift=True))
     assert placed.keys.shape == (1, 12, 6)
     assert not placed.queries[..., -1].any()
     lengths = torch.linalg.vector_norm(placed.keys[0].double(), dim=1)
     assert_allclose(lengths, lengths.max(), rtol=1e-5)
     both = placed.queries[0].double().numpy(), placed.keys[0].double().numpy()
-    far = np.array([np.linalg.norm(query - both[1], axis=1) for query in both[0]])
+    distances = np.array([np.linalg.norm(query - both[1], axis=1) for query in both[0]])
     # float32 stores the lift with an error of a few parts in 10 million of the squared lengths.
-    enough = 1e-5 * (far**2).max()
+    tolerance = 1e-5 * (distances**2).max()
     for query in range(12):
-        apart = products[query, :, None] - products[query]
-        clear = apart > enough
-        assert (far[query, :, None] < far[query])[clear].all()
+        difference = products[query, :, None] - products[query]
+        clear = difference > tolerance
+        assert (distances[query, :, None] < distances[query])[clear].all()
         assert clear.sum() > 30
 
 
 def test_without_the_lift_the_orders_differ() -> None:
-    made = with_vectors(vectors(1, 12, 5) + 0.5, 3 * vectors(1, 12, 5, seed=1) - 1, [12])
-    queries, keys = sides(made, 0, 0)
-    placed = place(made, "self", 0)
-    far = torch.cdist(placed.queries[0], placed.keys[0]).numpy()
-    assert (np.argsort(-(queries @ keys.T), axis=1) != np.argsort(far, axis=1)).any()
+    example = with_vectors(vectors(1, 12, 5) + 0.5, 3 * vectors(1, 12, 5, seed=1) - 1, [12])
+    queries, keys = sides(example, 0, 0)
+    placed = place(example, "self", 0)
+    distances = torch.cdist(placed.queries[0], placed.keys[0]).numpy()
+    assert (np.argsort(-(queries @ keys.T), axis=1) != np.argsort(distances, axis=1)).any()
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
 @pytest.mark.parametrize("lift", [False, True])
-def test_principal_components_are_scikit_learns(dimensions: int, lift: bool) -> None:
-    made = corpus([14, 9, 17], layers=1, heads=5)
-    placed = place(made, "self", 0, Placing(lift=lift))
+def test_principal_components_equal_those_of_scikit_learn(dimensions: int, lift: bool) -> None:
+    example = corpus([14, 9, 17], layers=1, heads=5)
+    placed = place(example, "self", 0, Placing(lift=lift))
     plots = principal_components(placed, dimensions)
     assert plots.coordinates.shape == (5, 80, dimensions)
     assert plots.coordinates.dtype == torch.float32
     for head in range(5):
         pooled = torch.cat([placed.queries[head], placed.keys[head]]).double().numpy()
-        theirs = PCA(dimensions, svd_solver="full").fit(pooled)
+        reference = PCA(dimensions, svd_solver="full").fit(pooled)
         # The signs agree too: both are those of the largest entry.
-        assert_allclose(plots.coordinates[head], theirs.transform(pooled), atol=2e-4)
-        assert_allclose(plots.explained[head], theirs.explained_variance_ratio_, atol=1e-5)
+        assert_allclose(plots.coordinates[head], reference.transform(pooled), atol=2e-4)
+        assert_allclose(plots.explained[head], reference.explained_variance_ratio_, atol=1e-5)
 
 
-def test_the_same_points_give_the_same_plot_whichever_heads_are_beside() -> None:
-    made = corpus([14, 9], heads=5)
-    alone = principal_components(place(made, "self", 1, heads=[3])).coordinates[0]
-    among = principal_components(place(made, "self", 1)).coordinates[3]
+def test_a_plot_does_not_depend_on_other_heads() -> None:
+    example = corpus([14, 9], heads=5)
+    alone = principal_components(place(example, "self", 1, heads=[3])).coordinates[0]
+    among = principal_components(place(example, "self", 1)).coordinates[3]
     assert_allclose(alone, among, atol=1e-4)
 
 
 def test_a_head_of_fewer_dimensions_gets_zeros() -> None:
-    made = with_vectors(vectors(2, 6, 1), vectors(2, 6, 1, seed=1), [6])
-    plots = principal_components(place(made, None, 0), 3)
+    example = with_vectors(vectors(2, 6, 1), vectors(2, 6, 1, seed=1), [6])
+    plots = principal_components(place(example, None, 0), 3)
     assert not plots.coordinates[..., 1:].any()
     assert_allclose(plots.explained, [[1, 0, 0]] * 2)
     assert plots.coordinates[..., 0].std() > 0
@@ -114,11 +115,11 @@ def test_a_head_of_fewer_dimensions_gets_zeros() -> None:
 def test_large_and_small_numbers_are_placed_alike() -> None:
     queries, keys = vectors(1, 20, 4), vectors(1, 20, 4, seed=1)
     plots = [
-        principal_components(place(with_vectors(queries * by, keys * by, [20]), None, 0))
-        for by in (1.0, 1e15, 1e-15)
+        principal_components(place(with_vectors(queries * factor, keys * factor, [20]), None, 0))
+        for factor in (1.0, 1e15, 1e-15)
     ]
-    for by, plot in zip((1e15, 1e-15), plots[1:], strict=True):
-        assert_allclose(plot.coordinates / by, plots[0].coordinates, rtol=1e-3, atol=1e-4)
+    for factor, plot in zip((1e15, 1e-15), plots[1:], strict=True):
+        assert_allclose(plot.coordinates / factor, plots[0].coordinates, rtol=1e-3, atol=1e-4)
         assert_allclose(plot.explained, plots[0].explained, atol=1e-5)
 
 
@@ -133,7 +134,7 @@ def broken(side: str, value: float) -> Corpus:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
 @pytest.mark.parametrize("scaling", ["norms", "none"])
 @pytest.mark.parametrize("lift", [False, True])
-def test_a_head_with_numbers_that_are_none_harms_no_other(
+def test_a_head_with_nan_does_not_affect_others(
     side: str, value: float, scaling: Any, lift: bool
 ) -> None:
     placed = place(broken(side, value), None, 0, Placing(scaling, lift=lift))
@@ -154,8 +155,8 @@ def test_a_head_with_numbers_that_are_none_harms_no_other(
 @pytest.mark.parametrize("lift", [False, True])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e10])
 def test_points_that_are_all_the_same(value: float, lift: bool) -> None:
-    made = with_vectors(torch.full((1, 7, 4), value), torch.full((1, 7, 4), value / 3), [3, 4])
-    placed = place(made, None, 0, Placing(lift=lift))
+    example = with_vectors(torch.full((1, 7, 4), value), torch.full((1, 7, 4), value / 3), [3, 4])
+    placed = place(example, None, 0, Placing(lift=lift))
     plots = principal_components(placed)
     if not lift:
         assert problems(placed) == ["all points are the same"]
@@ -166,9 +167,9 @@ def test_points_that_are_all_the_same(value: float, lift: bool) -> None:
 
 
 def test_keys_that_are_all_the_same() -> None:
-    made = with_vectors(vectors(1, 7, 4), vectors(1, 1, 4, seed=3).repeat(1, 7, 1), [3, 4])
+    example = with_vectors(vectors(1, 7, 4), vectors(1, 1, 4, seed=3).repeat(1, 7, 1), [3, 4])
     for translate in (True, False):
-        assert problems(place(made, None, 0, Placing(translate=translate))) == [
+        assert problems(place(example, None, 0, Placing(translate=translate))) == [
             "all keys are the same"
         ]
 
@@ -187,19 +188,19 @@ def test_texts_of_one_token() -> None:
 
 def test_grouped_and_cross_attending_heads() -> None:
     grouped = corpus([6, 5], heads=6, key_heads=2)
-    for made, stack, layer in (
+    for example, stack, layer in (
         (grouped, "self", 1),
         (Corpus([cross_record(6, 3), cross_record(2, 8, seed=9)]), "cross", 0),
     ):
-        placed = place(made, stack, layer, Placing("none"))
-        for head in range(made.stack(stack).num_heads(layer)):
-            queries, keys = sides(made, layer, head, stack)
+        placed = place(example, stack, layer, Placing("none"))
+        for head in range(example.stack(stack).num_heads(layer)):
+            queries, keys = sides(example, layer, head, stack)
             assert_allclose(placed.queries[head], queries, atol=1e-5)
             assert_allclose(placed.keys[head], keys + queries.mean(0) - keys.mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("call", "given", "error", "say"),
+    ("call", "options", "error", "say"),
     [
         (Placing, {"scaling": "best"}, ValueError, "scaling='best' must be one of 'norms', 'none'"),
         (Placing, {"translate": 1}, TypeError, "translate=1 must be True or False"),
@@ -214,10 +215,14 @@ def test_grouped_and_cross_attending_heads() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    call: Any, given: dict[str, Any], error: type[Exception], say: str
+def test_invalid_arguments_are_refused(
+    call: Any, options: dict[str, Any], error: type[Exception], say: str
 ) -> None:
-    made = corpus([3])
-    before = {Placing: (), place: (made, None, 0), principal_components: (place(made, None, 0),)}
+    example = corpus([3])
+    before = {
+        Placing: (),
+        place: (example, None, 0),
+        principal_components: (place(example, None, 0),),
+    }
     with pytest.raises(error, match=say):
-        call(*before[call], **given)
+        call(*before[call], **options)

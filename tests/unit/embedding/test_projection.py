@@ -22,13 +22,13 @@ pytestmark = pytest.mark.timeout(900)
 POINTS, GROUPS = clusters(25)
 
 
-def settings(method: Method = "tsne", **given: Any) -> ProjectionSettings:
-    return ProjectionSettings(method, **{"perplexity": 10, "neighbors": 10, **given})
+def settings(method: Method = "tsne", **options: Any) -> ProjectionSettings:
+    return ProjectionSettings(method, **{"perplexity": 10, "neighbors": 10, **options})
 
 
-def frames_of(points: Any, how: ProjectionSettings) -> list[Frame]:
+def frames_of(points: Any, projection_settings: ProjectionSettings) -> list[Frame]:
     frames: list[Frame] = []
-    result = project(points, how, frame=frames.append)
+    result = project(points, projection_settings, frame=frames.append)
     assert np.array_equal(frames[-1].coordinates, result)
     return frames
 
@@ -56,10 +56,10 @@ def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
     """Points without clusters, whose neighbourhoods are harder to preserve."""
     points = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
     ours = project(points, settings(dimensions=dimensions, metric="euclidean"))
-    theirs = TSNE(dimensions, perplexity=10, init="pca", random_state=0).fit_transform(points)
-    kept = [trustworthiness(points, each, n_neighbors=10) for each in (ours, theirs)]
-    assert kept[0] > kept[1] - 0.02
-    assert kept[1] > 0.85
+    reference = TSNE(dimensions, perplexity=10, init="pca", random_state=0).fit_transform(points)
+    scores = [trustworthiness(points, plot, n_neighbors=10) for plot in (ours, reference)]
+    assert scores[0] > scores[1] - 0.02
+    assert scores[1] > 0.85
 
 
 def test_points_in_the_same_direction_are_near_by_cosine_and_far_by_distance() -> None:
@@ -77,32 +77,34 @@ def test_points_in_the_same_direction_are_near_by_cosine_and_far_by_distance() -
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_neighbours_are_the_nearest_there_are(metric: Any) -> None:
+def test_neighbours_are_the_nearest_points(metric: Any) -> None:
     points = np.random.default_rng(2).normal(size=(60, 7)).astype(np.float32)
     points[3] = 0
     exact = points.astype(float)
     if metric == "cosine":
         lengths = np.sqrt((exact**2).sum(axis=1))
         lengths[3] = 1
-        apart = 1 - exact @ exact.T / np.outer(lengths, lengths)
+        exact_distances = 1 - exact @ exact.T / np.outer(lengths, lengths)
     else:
         # Divided by the largest absolute entry, as documented.
-        apart = np.sqrt(((exact[:, None] - exact[None]) ** 2).sum(axis=-1)) / np.abs(exact).max()
-    np.fill_diagonal(apart, np.inf)
+        exact_distances = (
+            np.sqrt(((exact[:, None] - exact[None]) ** 2).sum(axis=-1)) / np.abs(exact).max()
+        )
+    np.fill_diagonal(exact_distances, np.inf)
     indices, distances = space_of(points, metric).neighbours(5, threads=1)
-    assert np.allclose(distances, np.sort(apart, axis=1)[:, :5], atol=1e-6)
-    assert np.allclose(np.take_along_axis(apart, indices, axis=1), distances, atol=1e-6)
+    assert np.allclose(distances, np.sort(exact_distances, axis=1)[:, :5], atol=1e-6)
+    assert np.allclose(np.take_along_axis(exact_distances, indices, axis=1), distances, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["tsne", "umap"])
-def test_the_same_seed_gives_the_same_and_another_one_another(method: Method) -> None:
+def test_the_seed_determines_the_layout(method: Method) -> None:
     first, again = (project(POINTS, settings(method)) for _ in range(2))
     other = project(POINTS, settings(method, seed=1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_as_many_threads_as_there_are_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_does_not_change_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     plots = []
     for threads in ("1", "3"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
@@ -172,7 +174,7 @@ def test_few_points(count: int, method: Method, dimensions: int) -> None:
 
 
 @pytest.mark.parametrize("method", get_args(Method))
-def test_points_that_are_the_same_share_their_place_or_nearly(method: Method) -> None:
+def test_equal_points_lie_together(method: Method) -> None:
     """Keys of the same token are equal before a position is added."""
     points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
     groups = np.repeat(np.arange(len(points) // 20), 20)
@@ -194,7 +196,7 @@ def test_points_that_are_all_the_same_have_no_layout(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", get_args(Method))
-def test_a_point_without_length_is_told_of(method: Method) -> None:
+def test_a_point_of_length_zero_is_refused(method: Method) -> None:
     points = POINTS.copy()
     points[[4, 7]] = 0
     final = frames_of(points, settings(method))[-1]
@@ -223,8 +225,8 @@ def test_principal_components_are_those_of_the_singular_values() -> None:
     centred = POINTS.astype(float) - POINTS.mean(axis=0, dtype=float)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
     expected = left[:, :3] * values[:3] / np.abs(POINTS).max()
-    given = project(POINTS, how)
-    assert np.allclose(np.abs(given), np.abs(expected), atol=1e-4)
+    components = project(POINTS, how)
+    assert np.allclose(np.abs(components), np.abs(expected), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_principal_components_are_those_of_the_singular_values() -> None:
         ([[1.0, 2.0], [np.nan, 1.0], [np.inf, 1.0]], ValueError, "2 of 3 are not finite numbers"),
     ],
 )
-def test_what_are_no_points(points: Any, kind: type[Exception], words: str) -> None:
+def test_invalid_points_are_refused(points: Any, kind: type[Exception], words: str) -> None:
     for method in get_args(Method):
         with pytest.raises(kind, match=words):
             project(points, settings(method))
@@ -250,7 +252,7 @@ def test_what_are_no_points(points: Any, kind: type[Exception], words: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "words"),
+    ("options", "kind", "words"),
     [
         ({"method": "isomap"}, ValueError, "method must be one of 'pca', 'tsne', 'umap'; got 'iso"),
         ({"metric": "dot"}, ValueError, "metric must be one of 'cosine', 'euclidean'"),
@@ -264,15 +266,17 @@ def test_what_are_no_points(points: Any, kind: type[Exception], words: str) -> N
         ({"seed": True}, TypeError, "seed=True must be a whole number"),
     ],
 )
-def test_what_are_no_settings(given: dict[str, Any], kind: type[Exception], words: str) -> None:
+def test_invalid_settings_are_refused(
+    options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
     with pytest.raises(kind, match=words):
-        ProjectionSettings(**{"method": "tsne", **given})
+        ProjectionSettings(**{"method": "tsne", **options})
 
 
 def test_settings_take_the_numbers_of_numpy() -> None:
-    given = ProjectionSettings("tsne", dimensions=np.int64(3), seed=np.uint8(7))  # type: ignore[arg-type]
-    assert given == ProjectionSettings("tsne", dimensions=3, seed=7)
-    assert type(given.seed) is int
+    options = ProjectionSettings("tsne", dimensions=np.int64(3), seed=np.uint8(7))  # type: ignore[arg-type]
+    assert options == ProjectionSettings("tsne", dimensions=3, seed=7)
+    assert type(options.seed) is int
 
 
 @pytest.mark.parametrize(("method", "package"), [("tsne", "openTSNE"), ("umap", "umap")])

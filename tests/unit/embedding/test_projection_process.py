@@ -45,19 +45,19 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def processes(parent: int | None = None) -> list[psutil.Process]:
-    found = []
+    matching = []
     for child in psutil.Process(parent).children():
         try:
             if "attnviz.embedding.projection_process" in child.cmdline():
-                found.append(child)
+                matching.append(child)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return matching
 
 
-def until(true: Callable[[], Any]) -> Any:
+def until(condition: Callable[[], Any]) -> Any:
     """Wait until the function returns a true value, and return this value."""
-    while not (value := true()):
+    while not (value := condition()):
         time.sleep(0.02)
     return value
 
@@ -77,7 +77,7 @@ def running() -> tuple[Job, psutil.Process]:
     return job, process
 
 
-def test_the_process_gives_what_project_gives() -> None:
+def test_the_process_returns_the_result_of_project() -> None:
     job = Job(POINTS, TSNE)
     assert job.wait() == "done", job.problem
     assert job.problem is None
@@ -108,7 +108,7 @@ def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
     assert job.state == "cancelled"
 
 
-def test_a_process_that_is_killed_is_told_of() -> None:
+def test_a_killed_process_is_reported() -> None:
     job, process = running()
     process.kill()
     assert job.wait() == "failed"
@@ -116,7 +116,9 @@ def test_a_process_that_is_killed_is_told_of() -> None:
     assert "ended by the signal SIGKILL, as happens when memory runs out" in job.problem
 
 
-def test_an_error_in_the_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_process_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = tmp_path / "broken" / "openTSNE"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text('raise RuntimeError("broken by hand")', encoding="utf-8")
@@ -126,7 +128,7 @@ def test_an_error_in_the_process_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert job.problem == "RuntimeError: broken by hand"
 
 
-def test_a_process_that_cannot_even_begin_is_told_of(
+def test_a_process_that_fails_to_start_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken"
@@ -141,7 +143,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(
     assert "projection process stopped" in job.problem
 
 
-def test_what_cannot_be_laid_out_is_refused_at_once() -> None:
+def test_invalid_points_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="points: 1 of 3 are not finite"):
         Job(np.array([[1, 2], [3, np.nan], [4, 5]]), TSNE)
 
@@ -217,12 +219,12 @@ def test_when_its_parent_ends_nothing_is_left(
     parents.stdin.flush()
     parent = int(parents.stdout.readline())
     # A parent that exits normally may be gone already.
-    found = processes(parent) if end in ("killed", "interrupted") else []
+    children = processes(parent) if end in ("killed", "interrupted") else []
     if end == "killed":
         os.kill(parent, signal.SIGKILL)
     elif end == "interrupted":
         os.kill(parent, signal.SIGINT)
-    assert len(found) == (1 if end in ("killed", "interrupted") else 0)
+    assert len(children) == (1 if end in ("killed", "interrupted") else 0)
     assert int(parents.stdout.readline()) == code
-    until(lambda: all(map(is_gone, found)))
+    until(lambda: all(map(is_gone, children)))
     until(lambda: not list(temporary.iterdir()))

@@ -44,17 +44,17 @@ def mean(values: list[float]) -> float | None:
 
 
 def looped(
-    made: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
+    example: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
 ) -> Looped:
     """Compute the figures of a head for each query and key, with the masks of each record."""
-    stack, layer, place_of = place_in
-    points = made.points(stack)
-    head = placed.heads[place_of]
-    raw = made.vectors(stack, layer, [head])
+    stack, layer, index = place_in
+    points = example.points(stack)
+    head = placed.heads[index]
+    raw = example.vectors(stack, layer, [head])
     num_queries = points.num_queries
     spaces = [
         (raw.queries[0], raw.keys[0]),
-        (placed.queries[place_of], placed.keys[place_of]),
+        (placed.queries[index], placed.keys[index]),
         (plot[:num_queries], plot[num_queries:]),
     ]
     products = (raw.queries[0].double() @ raw.keys[0].double().T).numpy()
@@ -62,15 +62,15 @@ def looped(
     for i in range(num_queries):
         for j in range(points.num_keys):
             if points.query_text[i] == points.key_text[j]:
-                at = int(points.query_position[i]), int(points.key_position[j])
+                pair = int(points.query_position[i]), int(points.key_position[j])
                 own[i, j] = (
-                    made.records[points.query_text[i]]
+                    example.records[points.query_text[i]]
                     .stacks[stack]
-                    .allowed(layer=layer, head=head)[at]
+                    .allowed(layer=layer, head=head)[pair]
                 )
     correlations = []
     for queries, keys in spaces:
-        far = np.array(
+        distances = np.array(
             [
                 [np.linalg.norm(q - k) for k in keys.double().numpy()]
                 for q in queries.double().numpy()
@@ -80,7 +80,7 @@ def looped(
         for i in range(num_queries):
             keys_of = np.flatnonzero(own[i])
             if len(np.unique(products[i, keys_of])) > 2:
-                values.append(correlation(far[i, keys_of], products[i, keys_of]))
+                values.append(correlation(distances[i, keys_of], products[i, keys_of]))
         correlations.append(mean(values))
     shares, chances = [], []
     for i in range(num_queries):
@@ -88,32 +88,34 @@ def looped(
         if len(keys_of) <= 10:
             continue
         strongest = sorted(keys_of, key=lambda j, i=i: -products[i, j])[:10]  # type: ignore[misc]
-        nearest = sorted(keys_of, key=lambda j, i=i: far[i, j])[:10]  # type: ignore[misc]
+        nearest = sorted(keys_of, key=lambda j, i=i: distances[i, j])[:10]  # type: ignore[misc]
         shares.append(len({*strongest} & {*nearest}) / 10)
         chances.append(10 / len(keys_of))
     return Looped(correlations, mean(shares), mean(chances))
 
 
-def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> list[HeadTrust]:
-    placed = place(made, stack, layer, placing)
+def assert_looped(example: Corpus, stack: str, layer: int, placing: Placing) -> list[HeadTrust]:
+    placed = place(example, stack, layer, placing)
     plots = principal_components(placed).coordinates
-    measured = measure_trust(made, stack, layer, placed, plots)
+    measured = measure_trust(example, stack, layer, placed, plots)
     assert len(measured) == len(placed.heads)
     for number, figures in enumerate(measured):
         assert figures is not None
-        expected = looped(made, (stack, layer, number), placed, plots[number])
-        one = [
+        expected = looped(example, (stack, layer, number), placed, plots[number])
+        actual = [
             figures.before,
             figures.placed,
             figures.plot,
             figures.recall,
             figures.recall_baseline,
         ]
-        other = [*expected.correlations, expected.recall, expected.recall_baseline]
-        assert [value is None for value in one] == [value is None for value in other]
-        known = [value for value in one if value is not None]
-        assert_allclose(known, [value for value in other if value is not None], atol=1e-4)
-        assert (figures.num_queries, figures.num_total) == (made.points(stack).num_queries,) * 2
+        expected_values = [*expected.correlations, expected.recall, expected.recall_baseline]
+        assert [value is None for value in actual] == [value is None for value in expected_values]
+        actual_values = [value for value in actual if value is not None]
+        assert_allclose(
+            actual_values, [value for value in expected_values if value is not None], atol=1e-4
+        )
+        assert (figures.num_queries, figures.num_total) == (example.points(stack).num_queries,) * 2
     return [figures for figures in measured if figures is not None]
 
 
@@ -123,14 +125,14 @@ def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> lis
 def test_figures_are_those_of_plain_loops(placing: Placing) -> None:
     figures = assert_looped(corpus([23, 4, 1, 15], layers=1), "self", 0, placing)
     # The figures are meaningful and differ between heads.
-    assert len({each.plot for each in figures}) == 3
-    assert all(each.recall and each.recall > 0.2 for each in figures)
+    assert len({head_trust.plot for head_trust in figures}) == 3
+    assert all(head_trust.recall and head_trust.recall > 0.2 for head_trust in figures)
 
 
-def test_other_masks_and_kinds_of_heads() -> None:
+def test_other_masks_and_kinds_of_heads_equal_plain_loops() -> None:
     flags = torch.from_numpy(np.random.default_rng(0).random((3, 16, 16)) < 0.7)
     flags[:, 3] = False
-    for made, stack, layer in (
+    for example, stack, layer in (
         (corpus([16, 16], layers=1, mask=PackedMask.pack(flags)), "self", 0),
         (corpus([16, 5], layers=1, mask=BandMask(4, 4)), "self", 0),
         (corpus([16, 5], layers=1, mask=None), "self", 0),
@@ -138,33 +140,35 @@ def test_other_masks_and_kinds_of_heads() -> None:
         (Corpus([cross_record(14, 12), cross_record(5, 13, seed=9)]), "cross", 0),
         (corpus([60], max_points=40, layers=1), "self", 0),
     ):
-        assert_looped(made, stack, layer, Placing())
+        assert_looped(example, stack, layer, Placing())
 
 
-def test_of_texts_whose_masks_differ_each_has_its_own() -> None:
-    made = corpus([16, 16], layers=1)
+def test_each_text_has_its_own_mask() -> None:
+    example = corpus([16, 16], layers=1)
     flags = torch.from_numpy(np.random.default_rng(0).random((3, 16, 16)) < 0.7)
-    object.__setattr__(made.records[1].stack().attention(0), "mask", PackedMask.pack(flags))
-    assert_looped(made, "self", 0, Placing())
+    object.__setattr__(example.records[1].stack().attention(0), "mask", PackedMask.pack(flags))
+    assert_looped(example, "self", 0, Placing())
 
 
-def test_more_queries_than_are_held_at_once() -> None:
+def test_queries_are_computed_in_blocks() -> None:
     assert_looped(corpus([40, 30, 50], layers=1, heads=1), "self", 0, Placing())
 
 
 @pytest.mark.parametrize("kinds", [8, 30, 100])
-def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kinds: int) -> None:
+def test_random_points_have_the_recall_of_chance(kinds: int) -> None:
     """Without positions, keys of equal tokens are equal and lie at the same point."""
     random = np.random.default_rng(kinds)
     # About equally many of each token.
     token = torch.from_numpy(np.concatenate([random.permutation(kinds) for _ in range(75)])[:600])
     queries, keys = vectors(200, kinds, 4), vectors(200, kinds, 4, seed=1)
-    made = with_vectors(queries[:, token], keys[:, token], [60] * 10)
+    example = with_vectors(queries[:, token], keys[:, token], [60] * 10)
     # Many plots, because whether equal tokens are found is decided for all of them at once.
     plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
-    found = measure_trust(made, None, 0, place(made, None, 0), plots, max_queries=60)
+    figures_of_heads = measure_trust(
+        example, None, 0, place(example, None, 0), plots, max_queries=60
+    )
     recalls, chances = (
-        np.array([getattr(figures, figure) for figures in found])
+        np.array([getattr(figures, figure) for figures in figures_of_heads])
         for figure in ("recall", "recall_baseline")
     )
     noise = recalls.std() / len(recalls) ** 0.5
@@ -175,16 +179,16 @@ def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kin
 def test_ties_are_broken_at_random() -> None:
     """Compare with ties that are broken at random many times."""
     random = np.random.default_rng(2)
-    token = torch.from_numpy(random.integers(0, 9, 80))
+    token_of_key = torch.from_numpy(random.integers(0, 9, 80))
     queries, keys = vectors(1, 9, 4), vectors(1, 9, 4, seed=1)
-    made = with_vectors(queries[:, token], keys[:, token], [80])
-    placed = place(made, None, 0)
+    example = with_vectors(queries[:, token_of_key], keys[:, token_of_key], [80])
+    placed = place(example, None, 0)
     plots = principal_components(placed).coordinates
-    [figures] = measure_trust(made, None, 0, placed, plots)
+    [figures] = measure_trust(example, None, 0, placed, plots)
     assert figures is not None
-    raw = made.vectors(None, 0)
+    raw = example.vectors(None, 0)
     products = np.round((raw.queries[0] @ raw.keys[0].T).double().numpy(), 4)
-    far = np.round(torch.cdist(plots[0, :80], plots[0, 80:]).double().numpy(), 4)
+    distances = np.round(torch.cdist(plots[0, :80], plots[0, 80:]).double().numpy(), 4)
 
     def first(values: Numbers) -> NDArray[np.int64]:
         shuffled = random.permutation(len(values))
@@ -195,13 +199,13 @@ def test_ties_are_broken_at_random() -> None:
 
     shares = []
     for query in range(10, 80):
-        strong, near = -products[query, : query + 1], far[query, : query + 1]
+        strong, near = -products[query, : query + 1], distances[query, : query + 1]
         by_chance = [overlap(strong, near) for _ in range(200)]
         shares.append(np.mean(by_chance) / np.mean([overlap(strong, strong) for _ in range(200)]))
     assert figures.recall == pytest.approx(np.mean(shares), abs=0.02)
 
 
-def test_two_keys_that_differ_say_nothing_whatever_their_places() -> None:
+def test_two_different_keys_have_no_correlation() -> None:
     """Two points always lie on a line."""
     texts = corpus([2] * 20, layers=1)
     placed = place(texts, None, 0)
@@ -211,20 +215,20 @@ def test_two_keys_that_differ_say_nothing_whatever_their_places() -> None:
         assert figures.before is figures.placed is figures.plot is None
     token = torch.tensor([0, 1] * 10)
     queries, keys = vectors(1, 2, 4), vectors(1, 2, 4, seed=1)
-    made = with_vectors(queries[:, token], keys[:, token], [20])
-    placed = place(made, None, 0)
-    [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
+    example = with_vectors(queries[:, token], keys[:, token], [20])
+    placed = place(example, None, 0)
+    [figures] = measure_trust(example, None, 0, placed, principal_components(placed).coordinates)
     assert figures is not None
     assert figures.before is figures.plot is None
 
 
-def test_some_queries_estimate_what_all_say() -> None:
-    made = corpus([50] * 20, layers=1, heads=2)
-    placed = place(made, None, 0)
+def test_a_sample_of_queries_estimates_the_figures() -> None:
+    example = corpus([50] * 20, layers=1, heads=2)
+    placed = place(example, None, 0)
     plots = principal_components(placed).coordinates
     for whole, part in zip(
-        measure_trust(made, None, 0, placed, plots, max_queries=10**9),
-        measure_trust(made, None, 0, placed, plots, max_queries=200, seed=3),
+        measure_trust(example, None, 0, placed, plots, max_queries=10**9),
+        measure_trust(example, None, 0, placed, plots, max_queries=200, seed=3),
         strict=True,
     ):
         assert whole is not None
@@ -234,33 +238,37 @@ def test_some_queries_estimate_what_all_say() -> None:
         assert part.recall == pytest.approx(whole.recall, abs=0.05)
 
 
-def test_queries_that_tell_no_keys_apart_are_left_out() -> None:
+def test_queries_with_equal_products_are_left_out() -> None:
     """If queries are zero, all products are equal."""
     queries, keys = vectors(1, 40, 4), vectors(1, 40, 4, seed=1)
     queries[:, ::2] = 0
-    made = with_vectors(queries, keys, [40])
-    placed = place(made, None, 0, Placing("none", translate=False))
+    example = with_vectors(queries, keys, [40])
+    placed = place(example, None, 0, Placing("none", translate=False))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
-    far = torch.cdist(queries[0, 1::2], keys[0]).numpy()
+        [figures] = measure_trust(
+            example, None, 0, placed, principal_components(placed).coordinates
+        )
+    distances = torch.cdist(queries[0, 1::2], keys[0]).numpy()
     products = (queries[0, 1::2] @ keys[0].T).numpy()
     # The first query has two keys, which is too few.
-    own = [correlation(far[i, : 2 * i + 2], products[i, : 2 * i + 2]) for i in range(1, 20)]
+    correlations = [
+        correlation(distances[i, : 2 * i + 2], products[i, : 2 * i + 2]) for i in range(1, 20)
+    ]
     assert figures is not None
-    assert figures.before == pytest.approx(np.mean(own), abs=1e-4)
+    assert figures.before == pytest.approx(np.mean(correlations), abs=1e-4)
 
 
 def test_a_head_with_a_problem_has_no_figures() -> None:
     queries, keys = vectors(4, 14, 4), vectors(4, 14, 4, seed=1)
     queries[1, 3, 2] = float("nan")
     keys[2] = keys[2, :1]
-    made = with_vectors(queries, keys, [14])
-    placed = place(made, None, 0)
+    example = with_vectors(queries, keys, [14])
+    placed = place(example, None, 0)
     plots = principal_components(placed).coordinates
     plots[3, 0] = float("inf")
-    found = measure_trust(made, None, 0, placed, plots)
-    assert [figures is None for figures in found] == [False, True, True, True]
+    figures_of_heads = measure_trust(example, None, 0, placed, plots)
+    assert [figures is None for figures in figures_of_heads] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -271,21 +279,21 @@ def test_a_head_with_a_problem_has_no_figures() -> None:
         (0.5, TypeError, r"max_queries=0\.5 must be a whole number"),
     ],
 )
-def test_a_number_of_queries_that_is_none_is_refused(
+def test_an_invalid_number_of_queries_is_refused(
     queries: Any, error: type[Exception], say: str
 ) -> None:
-    made = corpus([3])
-    placed = place(made, None, 0)
+    example = corpus([3])
+    placed = place(example, None, 0)
     with pytest.raises(error, match=say):
         measure_trust(
-            made, None, 0, placed, principal_components(placed).coordinates, max_queries=queries
+            example, None, 0, placed, principal_components(placed).coordinates, max_queries=queries
         )
 
 
 def test_coordinates_of_other_points_are_refused() -> None:
-    made = corpus([3])
-    placed = place(made, None, 0)
+    example = corpus([3])
+    placed = place(example, None, 0)
     plots = principal_components(placed).coordinates
     for other in (plots[:, :-1], plots[:1], plots[0]):
         with pytest.raises(ValueError, match=r"coordinates must be .* here \(3, 6, 2\) or 3; got"):
-            measure_trust(made, None, 0, placed, other)
+            measure_trust(example, None, 0, placed, other)

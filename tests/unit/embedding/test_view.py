@@ -22,29 +22,31 @@ MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
 
 
 def two_stacks(queries: int, keys: int) -> AttentionRecord:
-    own, others = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
+    query_tokens, key_tokens = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
     cross = {layer: attention(queries, num_keys=keys, mask=None, heads=2) for layer in (1, 2)}
     stacks = {
-        "decoder": AttentionStack("decoder", {0: attention(queries), 1: attention(queries)}, own),
-        "cross": AttentionStack("cross", cross, own, others),
+        "decoder": AttentionStack(
+            "decoder", {0: attention(queries), 1: attention(queries)}, query_tokens
+        ),
+        "cross": AttentionStack("cross", cross, query_tokens, key_tokens),
     }
     return AttentionRecord(stacks)
 
 
-def test_a_corpus_or_records_are_taken() -> None:
-    made = corpus([4, 6])
-    assert EmbeddingView(made).corpus is made
-    view = EmbeddingView(list(made.records))
-    assert view.corpus.records == made.records
-    assert view.record is made.records[0]
+def test_a_corpus_or_records_are_accepted() -> None:
+    example = corpus([4, 6])
+    assert EmbeddingView(example).corpus is example
+    view = EmbeddingView(list(example.records))
+    assert view.corpus.records == example.records
+    assert view.record is example.records[0]
     assert "Corpus" in repr(view)
 
 
-def test_what_is_no_corpus_is_refused() -> None:
-    given: Any
-    for given, message in (([], "records is empty"), (None, "records must be a list")):
+def test_invalid_records_are_refused() -> None:
+    invalid: Any
+    for invalid, message in (([], "records is empty"), (None, "records must be a list")):
         with pytest.raises((TypeError, ValueError), match=message):
-            EmbeddingView(given)
+            EmbeddingView(invalid)
 
 
 def test_one_text_is_enough() -> None:
@@ -74,7 +76,7 @@ def test_one_text_is_enough() -> None:
         ({"selected": "all"}, "selected"),
     ],
 )
-def test_what_the_corpus_does_not_have_is_refused(traits: dict[str, Any], message: str) -> None:
+def test_positions_outside_the_corpus_are_refused(traits: dict[str, Any], message: str) -> None:
     with pytest.raises(traitlets.TraitError, match=re.escape(message)):
         EmbeddingView(corpus([4, 6]), **traits)
 
@@ -94,7 +96,7 @@ def test_an_unknown_trait_is_named() -> None:
         ("as_query", True),
     ],
 )
-def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
+def test_arguments_without_effect_are_refused(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=f"EmbeddingView has no argument '{name}'; it takes ") as no:
         EmbeddingView(corpus([4, 6]), **{name: value})
     offered = str(no.value).split("it takes ")[1].split(", ")
@@ -103,12 +105,12 @@ def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
     assert not without & {*offered, *EmbeddingView.class_trait_names()}
     # Every argument that the error lists is accepted.
     assert {"layer", "heads", "token", "theme", "method", "color"} <= set(offered)
-    assert all(hasattr(EmbeddingView, each) for each in offered[1:])
+    assert all(hasattr(EmbeddingView, argument) for argument in offered[1:])
 
 
 def test_a_column_is_a_colour() -> None:
-    made = corpus([4, 6], columns={"kind": ["a", "b"]})
-    view = EmbeddingView(made, color="kind")
+    example = corpus([4, 6], columns={"kind": ["a", "b"]})
+    view = EmbeddingView(example, color="kind")
     for color in COLORINGS:
         view.color = color
     with pytest.raises(traitlets.TraitError, match=r"'text', 'kind'\. Pass your own columns"):
@@ -116,7 +118,7 @@ def test_a_column_is_a_colour() -> None:
     assert view.color == "text"
 
 
-def test_a_place_belongs_to_its_text() -> None:
+def test_a_token_belongs_to_its_text() -> None:
     view = EmbeddingView(corpus([4, 9, 6]), text=1, token=8, key=5)
     assert view.record is view.corpus.records[1]
     view.text = 2
@@ -143,7 +145,7 @@ def test_another_stack_has_other_points() -> None:
     view.stack = "cross"
     assert (view.layer, view.selected, view.key) == (1, [], 3)
     view.selected = [0, 19]
-    assert [each["kind"] for each in view.selection()] == ["query", "key"]
+    assert [point["kind"] for point in view.selection()] == ["query", "key"]
     assert view.selection()[1]["token"] == "e4"
     view.text = 0
     view.key = 7
@@ -151,7 +153,7 @@ def test_another_stack_has_other_points() -> None:
     assert view.key is None
 
 
-def test_the_lasso_is_told_as_tokens() -> None:
+def test_the_lasso_selection_contains_tokens() -> None:
     view = EmbeddingView(corpus([4, 6]))
     view.set_trait("selected", np.array([13, 5, 0, 5]))
     assert view.selected == [0, 5, 13]
@@ -163,7 +165,7 @@ def test_the_lasso_is_told_as_tokens() -> None:
     assert EmbeddingView(corpus([4, 6])).selection() == []
 
 
-def test_trust_is_told_as_a_table() -> None:
+def test_trust_is_a_table() -> None:
     view = EmbeddingView(corpus([30, 40]), dimensions=3)
     rows = view.trust()
     assert [(row["layer"], row["head"]) for row in rows] == [
@@ -176,17 +178,17 @@ def test_trust_is_told_as_a_table() -> None:
 
 
 def test_some_layers_are_offered() -> None:
-    made = corpus([4, 6])
-    view = EmbeddingView(made, include_layers=[1])
+    example = corpus([4, 6])
+    view = EmbeddingView(example, include_layers=[1])
     assert view.layer == 1
     assert view.record.stack().layers == (1,)
     # The points stay the same. Only the layers of the picture change.
-    assert view.corpus.points() is made.points()
+    assert view.corpus.points() is example.points()
     assert {row["layer"] for row in view.trust()} == {1}
     with pytest.raises(IndexError, match=r"include_layers: layers=\[7\]"):
-        EmbeddingView(made, include_layers=[7])
+        EmbeddingView(example, include_layers=[7])
     with pytest.raises(TypeError, match="include_layers must be"):
-        EmbeddingView(made, include_layers="all")  # type: ignore[arg-type]
+        EmbeddingView(example, include_layers="all")  # type: ignore[arg-type]
 
 
 def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +196,10 @@ def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.Mon
         return MISSING if method == "tsne" else None
 
     monkeypatch.setattr("attnviz.embedding.view.missing_package", missing)
-    made = corpus([4, 6])
+    example = corpus([4, 6])
     with pytest.raises(ImportError, match=r"method='tsne': .*attnviz\[embedding\]"):
-        EmbeddingView(made, method="tsne")
-    view = EmbeddingView(made)
+        EmbeddingView(example, method="tsne")
+    view = EmbeddingView(example)
     with pytest.raises(ImportError, match=r"attnviz\[embedding\]"):
         view.method = "tsne"
     assert view.method == "pca"
@@ -206,7 +208,7 @@ def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.Mon
     assert view.method == "tsne"
 
 
-def test_the_browser_asks_and_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_the_browser_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     view = EmbeddingView(corpus([4, 6]))
     monkeypatch.setattr(view, "send", lambda message, buffers: sent.append((message, buffers)))
@@ -238,12 +240,12 @@ def test_cross_attention_alone() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
 )
-def test_a_view_that_is_closed_ends_what_runs_for_it() -> None:
+def test_closing_a_view_cancels_its_projection() -> None:
     view = EmbeddingView(corpus([400, 300]))
     answers = view._answers()
-    asked = PlotOptions("self", 0, Placing(), "tsne", 2).of(0)
-    header, _ = answers.projection(asked)
+    request = PlotOptions("self", 0, Placing(), "tsne", 2).of(0)
+    header, _ = answers.projection(request)
     assert header["work"]["state"] == "running"
     view.close()
-    header, _ = answers.projection(asked)
+    header, _ = answers.projection(request)
     assert header["work"]["state"] == "cancelled"

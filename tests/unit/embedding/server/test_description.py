@@ -16,7 +16,7 @@ from unit.records import vectors, words
 
 
 @pytest.mark.parametrize(
-    ("made", "num_skipped", "stopped"),
+    ("example", "num_skipped", "stopped"),
     [
         (corpus([4, 6]), 0, False),
         # Every text that could be read is included, so nothing was sampled.
@@ -31,12 +31,14 @@ from unit.records import vectors, words
     ],
     ids=["all", "all that fit", "some", "of many", "one of two", "part of one"],
 )
-def test_why_texts_have_no_points_is_told(made: Corpus, num_skipped: int, stopped: bool) -> None:
-    told = describe_points(made, "self")
-    assert (told["num_skipped"], told["stopped"]) == (num_skipped, stopped)
+def test_the_description_says_why_texts_have_no_points(
+    example: Corpus, num_skipped: int, stopped: bool
+) -> None:
+    description = describe_points(example, "self")
+    assert (description["num_skipped"], description["stopped"]) == (num_skipped, stopped)
 
 
-def test_what_holds_only_of_moved_keys_is_told_apart() -> None:
+def test_caveats_of_moved_keys_have_their_own_kind() -> None:
     options: list[dict[str, Any]] = [
         {},
         {"softcap": 30.0},
@@ -46,8 +48,8 @@ def test_what_holds_only_of_moved_keys_is_told_apart() -> None:
     ]
     layers = {layer: attention(4, **each) for layer, each in enumerate(options)}
     stack = AttentionStack("self", layers, Tokens.of(words(4)))
-    told = describe_points(Corpus([AttentionRecord({"self": stack})]), "self")["caveats"]
-    by_start = {each["words"][:20]: (each["kind"], each["layers"]) for each in told}
+    caveats = describe_points(Corpus([AttentionRecord({"self": stack})]), "self")["caveats"]
+    by_start = {each["words"][:20]: (each["kind"], each["layers"]) for each in caveats}
     assert by_start == {
         "This layer soft-caps": ("moving", [1, 4]),
         "Each head of this la": ("moving", [2]),

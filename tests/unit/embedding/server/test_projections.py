@@ -34,9 +34,9 @@ def head(seed: int, count: int = 200) -> Points:
 
 @pytest.fixture
 def running() -> Any:
-    made = ProjectionJobs()
-    yield made
-    made.close()
+    jobs = ProjectionJobs()
+    yield jobs
+    jobs.close()
 
 
 class Waiter(threading.Thread):
@@ -61,12 +61,12 @@ class Waiter(threading.Thread):
 
 
 def state(running: ProjectionJobs, key: str) -> str | None:
-    found = running.under_way(key)
-    return None if found is None else found[1].state
+    job = running.under_way(key)
+    return None if job is None else job[1].state
 
 
 @pytest.mark.slow
-def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
+def test_a_projection_continues_while_another_is_requested(
     running: ProjectionJobs,
 ) -> None:
     waiter = Waiter(running, "saved", head(1))
@@ -82,7 +82,7 @@ def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
     assert_array_equal(coordinates, project(head(1)(), SETTINGS))
 
 
-def test_the_same_one_is_shared_with_whoever_waits_for_it(running: ProjectionJobs) -> None:
+def test_requests_of_one_projection_share_it(running: ProjectionJobs) -> None:
     def once() -> NDArray[np.float32]:
         raise AssertionError("begun a second time")
 
@@ -97,7 +97,7 @@ def test_the_same_one_is_shared_with_whoever_waits_for_it(running: ProjectionJob
     assert "method='tsne' was cancelled. Request it again" in str(waiter.error)
 
 
-def test_a_view_that_closes_ends_also_what_is_waited_for(running: ProjectionJobs) -> None:
+def test_closing_a_view_cancels_its_projections(running: ProjectionJobs) -> None:
     waiter = Waiter(running, "saved", head(1, 800))
     running.ask("shown", head(2, 800), SETTINGS)
     running.close()
@@ -106,7 +106,9 @@ def test_a_view_that_closes_ends_also_what_is_waited_for(running: ProjectionJobs
     assert state(running, "shown") == "cancelled"
 
 
-def test_what_had_no_room_to_begin_is_begun_when_asked_again(running: ProjectionJobs) -> None:
+def test_a_projection_that_could_not_start_starts_on_the_next_request(
+    running: ProjectionJobs,
+) -> None:
     def full() -> NDArray[np.float32]:
         raise MemoryError("no room")
 

@@ -53,16 +53,16 @@ def whole(server: CorpusServer, name: str, arguments: Mapping[str, Any]) -> Repl
 def points_of(server: CorpusServer, stack: str = "self") -> dict[str, Any]:
     reply = whole(server, "corpus", {"stack": stack})
     assert reply.data is not None
-    found: dict[str, Any] = json.loads(zlib.decompress(reply.data))
-    return found
+    data: dict[str, Any] = json.loads(zlib.decompress(reply.data))
+    return data
 
 
 def coordinates_of(reply: Reply) -> Floats:
     header = reply.header
     assert reply.data is not None
     codes = np.frombuffer(reply.data, "<u2").reshape(header["count"], header["dimensions"])
-    found: Floats = np.array(header["low"]) + codes / 65535 * header["size"]
-    return found
+    coordinates: Floats = np.array(header["low"]) + codes / 65535 * header["size"]
+    return coordinates
 
 
 def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -84,20 +84,22 @@ def test_answers_are_those_of_the_fixture(name: str) -> None:
         if "data" not in case:
             assert reply.data is None
             continue
-        expected, found = base64.b64decode(case["data"]), reply.data
-        assert found is not None
+        expected, actual = base64.b64decode(case["data"]), reply.data
+        assert actual is not None
         if name == "aggregate":
-            assert_allclose(np.frombuffer(found, "<f4"), np.frombuffer(expected, "<f4"), atol=1e-6)
+            assert_allclose(np.frombuffer(actual, "<f4"), np.frombuffer(expected, "<f4"), atol=1e-6)
             continue
         kind = np.uint8 if name == "overview" else np.dtype("<u2")
-        codes, theirs = (np.frombuffer(each, kind).astype(int) for each in (found, expected))
+        codes, expected_codes = (
+            np.frombuffer(buffer, kind).astype(int) for buffer in (actual, expected)
+        )
         # A value on the border between two codes can round either way.
-        assert_allclose(codes, theirs, atol=1)
+        assert_allclose(codes, expected_codes, atol=1)
 
 
 def test_the_points_of_the_fixture() -> None:
-    found, expected = points_of(CorpusServer(fixture_corpus())), fixture()["corpus"]
-    assert found | {"names": []} == expected | {"names": []}
+    actual, expected = points_of(CorpusServer(fixture_corpus())), fixture()["corpus"]
+    assert actual | {"names": []} == expected | {"names": []}
 
 
 def test_a_corpus_is_described_without_tokens() -> None:
@@ -111,9 +113,9 @@ def test_a_corpus_is_described_without_tokens() -> None:
     assert stack["causal"] is True
 
 
-def test_a_text_is_asked_for_by_its_number() -> None:
-    made = corpus([4, 6])
-    server, own = CorpusServer(made), RecordServer(made.records[1])
+def test_a_text_is_requested_by_its_number() -> None:
+    example = corpus([4, 6])
+    server, own = CorpusServer(example), RecordServer(example.records[1])
     described = server.reply("describe", {"text": 1}).header
     assert described == own.reply("describe", {}).header
     assert len(described["stacks"][0]["query_tokens"]["text"]) == 6
@@ -143,16 +145,16 @@ def test_a_text_is_asked_for_by_its_number() -> None:
         ("page", {"part": 0, "state": {}}, "no HTML export"),
     ],
 )
-def test_what_makes_no_sense_is_refused(name: str, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_requests_are_refused(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, IndexError, KeyError)) as caught:
         CorpusServer(corpus([4, 6])).reply(name, arguments)
     assert message in str(caught.value)
 
 
-def test_points_on_the_overview_are_no_more_than_can_be_seen() -> None:
-    made = corpus([60] * 101, max_points=20_000, layers=1, heads=2, size=4)
-    server = CorpusServer(made)
-    count = len(made.points())
+def test_the_overview_has_a_limited_number_of_points() -> None:
+    example = corpus([60] * 101, max_points=20_000, layers=1, heads=2, size=4)
+    server = CorpusServer(example)
+    count = len(example.points())
     assert count > 10_000
     arguments = {"stack": "self", "layers": [0], "way": WAY}
     reply = server.reply("overview", arguments)
@@ -166,9 +168,9 @@ def test_points_on_the_overview_are_no_more_than_can_be_seen() -> None:
     assert_array_equal(small[0], codes[::2] >> 8)
 
 
-def test_large_plots_go_out_in_parts() -> None:
-    made = corpus([500] * 180, max_points=180_000, layers=1, heads=1, size=2)
-    server = CorpusServer(made)
+def test_large_plots_are_sent_in_parts() -> None:
+    example = corpus([500] * 180, max_points=180_000, layers=1, heads=1, size=2)
+    server = CorpusServer(example)
     reply = whole(server, "projection", PLOT | {"head": 0, "dimensions": 3})
     assert reply.header["parts"] == 2
     assert reply.data is not None
@@ -179,9 +181,9 @@ def test_large_plots_go_out_in_parts() -> None:
 
 
 def test_lines_are_the_weights_of_the_text() -> None:
-    made = corpus([70, 80])
-    server, points = CorpusServer(made), made.points()
-    row = made.records[1].stack().weights(layer=0, head=1, rows=slice(75, 76))[0]
+    example = corpus([70, 80])
+    server, points = CorpusServer(example), example.points()
+    row = example.records[1].stack().weights(layer=0, head=1, rows=slice(75, 76))[0]
     query = 70 + 75
     header = server.reply("lines", HEAD | {"point": query}).header
     assert len(header["points"]) == 64
@@ -195,22 +197,22 @@ def test_lines_are_the_weights_of_the_text() -> None:
         assert points.key_text[key] == 1
         assert row[points.key_position[key]] == pytest.approx(weight, rel=off)
     # All queries of a causal text give weight to its first key, the first query the most.
-    column = made.records[0].stack().weights(layer=0, head=1)[:, 0]
+    column = example.records[0].stack().weights(layer=0, head=1)[:, 0]
     header = server.reply("lines", HEAD | {"point": points.num_queries}).header
     assert header["points"][0] == column.argmax()
     assert_allclose(header["weights"], np.sort(column)[::-1][:64], rtol=off)
     assert header["num_total"] == 70
 
 
-def test_of_sampled_keys_lines_say_what_they_cover() -> None:
-    made = Corpus([record(50)], max_points=20)
-    points = made.points()
+def test_lines_of_sampled_keys_report_the_covered_weight() -> None:
+    example = Corpus([record(50)], max_points=20)
+    points = example.points()
     assert not points.whole
-    server = CorpusServer(made)
+    server = CorpusServer(example)
     query = points.num_queries - 1
     header = server.reply("lines", HEAD | {"point": query}).header
     row = (
-        made.records[0]
+        example.records[0]
         .stack()
         .weights(
             layer=0, head=1, rows=slice(*(int(points.query_position[query]) + at for at in (0, 1)))
@@ -223,52 +225,52 @@ def test_of_sampled_keys_lines_say_what_they_cover() -> None:
     assert header["num_total"] == (points.key_position <= own).sum()
 
 
-def test_of_long_texts_the_mean_is_of_some_queries() -> None:
-    made = corpus([3000], layers=1, heads=2, size=4)
-    header = CorpusServer(made).reply("aggregate", HEAD | {"size": 8}).header
+def test_the_mean_of_long_texts_samples_queries() -> None:
+    example = corpus([3000], layers=1, heads=2, size=4)
+    header = CorpusServer(example).reply("aggregate", HEAD | {"size": 8}).header
     assert header["of_queries"] == 3000
     assert header["queries"] == (1 << 22) // 3000
 
 
 def translator_record(queries: int, keys: int) -> AttentionRecord:
     """Return a decoder's self-attention and its attention to an encoder's tokens."""
-    own, others = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
+    query_tokens, key_tokens = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
     cross = {layer: attention(queries, num_keys=keys, mask=None, seed=layer) for layer in (0, 1)}
     stacks = {
-        "decoder": AttentionStack("decoder", {0: attention(queries, seed=5)}, own),
-        "cross": AttentionStack("cross", cross, own, others),
+        "decoder": AttentionStack("decoder", {0: attention(queries, seed=5)}, query_tokens),
+        "cross": AttentionStack("cross", cross, query_tokens, key_tokens),
     }
     return AttentionRecord(stacks)
 
 
-def test_keys_that_are_other_tokens_have_their_own() -> None:
-    made = Corpus([translator_record(3, 5), translator_record(2, 4)])
-    server = CorpusServer(made)
+def test_keys_of_other_tokens_have_their_own_texts() -> None:
+    example = Corpus([translator_record(3, 5), translator_record(2, 4)])
+    server = CorpusServer(example)
     own, cross = points_of(server, "decoder"), points_of(server, "cross")
     assert own["keys"] is None
     assert cross["keys"]["position"] == [0, 1, 2, 3, 4, 0, 1, 2, 3]
-    shown = [cross["vocabulary"][token] for token in cross["keys"]["token"]]
-    assert shown == ["e0", "e1", "e2", "e3", "e4", "e0", "e1", "e2", "e3"]
+    key_texts = [cross["vocabulary"][token] for token in cross["keys"]["token"]]
+    assert key_texts == ["e0", "e1", "e2", "e3", "e4", "e0", "e1", "e2", "e3"]
     assert cross["frequency"][cross["vocabulary"].index("d2")] == 1
-    described = {each["name"]: each for each in server.reply("describe", {}).header["stacks"]}
+    described = {stack["name"]: stack for stack in server.reply("describe", {}).header["stacks"]}
     assert described["cross"]["key_tokens"] == {"text": [], "special": [], "sequence": []}
     plot = server.reply("projection", PLOT | {"stack": "cross", "layer": 1})
     assert plot.header["count"] == 5 + 9
 
 
-def test_patches_are_called_by_their_places() -> None:
-    given = image_record()
-    tokens = given.stack().query_tokens
+def test_patches_are_named_by_row_and_column() -> None:
+    image_example = image_record()
+    tokens = image_example.stack().query_tokens
     stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
-    made = Corpus([AttentionRecord({"self": stack}, images=given.images)] * 2)
-    found = points_of(CorpusServer(made))
+    example = Corpus([AttentionRecord({"self": stack}, images=image_example.images)] * 2)
+    points = points_of(CorpusServer(example))
     [grid] = tokens.grids
-    names = [found["vocabulary"][token] for token in found["queries"]["token"]]
+    names = [points["vocabulary"][token] for token in points["queries"]["token"]]
     assert names[grid.start] == "patch 0,0"
     assert names[grid.start + grid.columns] == "patch 1,0"
-    assert found["images"] == 2
-    place = {"image": 0, "start": 1, "rows": 6, "columns": 8}
-    assert found["grids"] == [{"text": text, "side": "both", **place} for text in (0, 1)]
+    assert points["images"] == 2
+    grid_fields = {"image": 0, "start": 1, "rows": 6, "columns": 8}
+    assert points["grids"] == [{"text": text, "side": "both", **grid_fields} for text in (0, 1)]
 
 
 def broken_corpus() -> Corpus:
@@ -284,10 +286,10 @@ def broken_corpus() -> Corpus:
     return Corpus(records)
 
 
-def test_a_head_that_is_no_number_harms_no_other() -> None:
+def test_a_head_with_nan_does_not_affect_others() -> None:
     server = CorpusServer(broken_corpus())
     overview = server.reply("overview", {"stack": "self", "layers": [0], "way": WAY})
-    problems = [each["problem"] for each in overview.header["heads"]]
+    problems = [head["problem"] for head in overview.header["heads"]]
     assert problems[0] is None
     assert problems[1] is not None
     assert "not finite numbers" in problems[1]
@@ -312,18 +314,18 @@ def test_a_head_that_is_no_number_harms_no_other() -> None:
 
 
 def test_trust_is_computed_once_and_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = corpus([40, 30])
-    server = CorpusServer(made)
+    example = corpus([40, 30])
+    server = CorpusServer(example)
     arguments = PLOT | {"heads": [2, 0]}
     first = server.reply("trust", arguments).header["heads"]
-    assert [each["head"] for each in first] == [2, 0]
+    assert [head["head"] for head in first] == [2, 0]
     monkeypatch.setattr("attnviz.embedding.server.plots.measure_trust", None)
     assert server.reply("trust", arguments).header["heads"] == first
     figures = [first[0][name] for name in ("before", "placed", "plot", "recall", "recall_baseline")]
     assert figures == [round(figure, 4) for figure in figures]
 
 
-def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
     monkeypatch.setattr("attnviz.embedding.server.projections.missing_package", lambda _: words)
     server = CorpusServer(corpus([10, 12]))
@@ -336,7 +338,7 @@ def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyP
 
 @NEEDS_TSNE
 @pytest.mark.timeout(900)
-def test_a_projection_runs_beside_and_is_kept() -> None:
+def test_a_projection_runs_in_the_background_and_is_kept() -> None:
     server = CorpusServer(corpus([40, 60]))
     arguments = PLOT | {"method": "tsne", "perplexity": 10}
     reply = server.reply("projection", arguments)
@@ -353,7 +355,7 @@ def test_a_projection_runs_beside_and_is_kept() -> None:
 
 
 @NEEDS_TSNE
-def test_what_was_cancelled_begins_anew_on_demand_alone() -> None:
+def test_a_cancelled_projection_restarts_only_on_request() -> None:
     server = CorpusServer(corpus([400, 300]))
     arguments = PLOT | {"method": "tsne"}
     assert server.reply("projection", arguments).header["work"]["state"] == "running"
@@ -378,40 +380,40 @@ OTHER_WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
-def test_answers_of_one_placing_are_not_those_of_another(way: dict[str, Any]) -> None:
-    made = corpus([40, 30])
-    asked = {"heads": [0, 1]} | PLOT
-    server = CorpusServer(made)
-    for each in (WAY, way, WAY):
-        fresh = CorpusServer(made)
+@pytest.mark.parametrize("other_way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
+def test_replies_depend_on_the_placing(other_way: dict[str, Any]) -> None:
+    example = corpus([40, 30])
+    trust_arguments = {"heads": [0, 1]} | PLOT
+    server = CorpusServer(example)
+    for placing in (WAY, other_way, WAY):
+        fresh = CorpusServer(example)
         for name, arguments in (
-            ("trust", asked),
+            ("trust", trust_arguments),
             ("projection", PLOT),
             ("overview", {"stack": "self", "layers": [0]}),
         ):
-            expected = fresh.reply(name, arguments | {"way": each})
-            assert server.reply(name, arguments | {"way": each}) == expected
+            expected = fresh.reply(name, arguments | {"way": placing})
+            assert server.reply(name, arguments | {"way": placing}) == expected
     figures = [
-        server.reply("trust", asked | {"way": each}).header["heads"][0]["placed"]
-        for each in (WAY, way)
+        server.reply("trust", trust_arguments | {"way": placing}).header["heads"][0]["placed"]
+        for placing in (WAY, other_way)
     ]
     assert figures[0] != figures[1]
 
 
-@pytest.mark.parametrize("way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
-def test_parts_of_one_placing_are_not_those_of_another(
-    way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other_way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
+def test_parts_of_replies_depend_on_the_placing(
+    other_way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100)
-    made = corpus([40, 30])
+    example = corpus([40, 30])
     for name, arguments in (
         ("projection", PLOT | {"dimensions": 3}),
         ("overview", {"stack": "self", "layers": [0]}),
     ):
-        server = CorpusServer(made)
-        replies = [server.reply(name, arguments | {"way": each}) for each in (WAY, way)]
+        server = CorpusServer(example)
+        replies = [server.reply(name, arguments | {"way": placing}) for placing in (WAY, other_way)]
         assert replies[0].header["parts"] > 2
-        for each in (WAY, way):
-            part = arguments | {"way": each, "part": 1}
-            assert server.reply(name, part) == CorpusServer(made).reply(name, part)
+        for placing in (WAY, other_way):
+            part = arguments | {"way": placing, "part": 1}
+            assert server.reply(name, part) == CorpusServer(example).reply(name, part)
