@@ -15,8 +15,8 @@ __all__ = ["bundled_classes", "function_of_bertviz", "in_classes_of_bertviz", "t
 
 
 def _without_downloads() -> None:
-    """BertViz imports its means of downloading before anything else; nothing is downloaded."""
-    # Looks whether boto3 is there, and stumbles over what has its name and nothing else.
+    """Insert empty modules for the download libraries that BertViz imports."""
+    # accelerate checks whether boto3 is installed, and fails with an empty module.
     importlib.import_module("accelerate")
     for name in ("boto3", "botocore", "botocore.exceptions"):
         sys.modules.setdefault(name, types.ModuleType(name))
@@ -26,34 +26,34 @@ def _without_downloads() -> None:
 def function_of_bertviz(name: str) -> Callable[..., Any]:
     """Return `head_view`, `model_view` or `neuron_view.show`."""
     _without_downloads()
-    # `bertviz.head_view` names a module as well as the function in it.
+    # `bertviz.head_view` is both a module and a function in it.
     module, _, function = f"bertviz.{name}".rpartition(".")
     found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found
 
 
 def bundled_classes() -> Any:
-    """The module with BertViz's own classes of models and tokenizers."""
+    """Return the module with BertViz's own classes of models and tokenizers."""
     _without_downloads()
     return importlib.import_module("bertviz.transformers_neuron_view")
 
 
 def in_classes_of_bertviz(name: str, model: Any, configuration: Path) -> Any:
-    """The same weights as `model` in BertViz's own class."""
+    """Return BertViz's class of a model with the weights of `model`."""
     classes = bundled_classes()
     config = getattr(classes, f"{name}Config")(
         str(configuration), output_attentions=True, torchscript=False
     )
     config.n_ctx = getattr(config, "n_positions", None)
     theirs = getattr(classes, f"{name}Model")(config).eval()
-    # Masks are not among the weights of newer versions.
+    # Newer versions do not store masks as weights.
     missing = theirs.load_state_dict(model.state_dict(), strict=False).missing_keys
     assert all(key.endswith("attn.bias") for key in missing)
     return theirs
 
 
 def trained_bert(folder: Path) -> tuple[Any, Any]:
-    """A checkpoint of a BERT and its tokenizer in BertViz's own classes."""
+    """Return a BERT checkpoint and its tokenizer in BertViz's own classes."""
     model = transformers.AutoModel.from_pretrained(folder)
     tokenizer = bundled_classes().BertTokenizer(str(folder / "vocab.txt"))
     return in_classes_of_bertviz("Bert", model, folder / "config.json"), tokenizer

@@ -1,7 +1,7 @@
 """Tiny models with sharpened attention, and tokenizers trained on a few sentences.
 
-A random model attends nearly uniformly, so that any formula looks right. Queries and keys are
-scaled up here until rows are peaked: then a wrong one shows.
+A random model attends almost uniformly, so any formula looks right. The fixtures scale queries and
+keys until the rows have clear maxima, which shows a wrong formula.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
 
 @pytest.fixture
 def register() -> Iterator[Callable[[str, Callable[..., Any]], str]]:
-    """Give transformers an attention function under a name, until the test ends."""
+    """Register an attention function with transformers under a name until the end of the test."""
     names: list[str] = []
 
     def add(name: str, function: Callable[..., Any]) -> str:
@@ -73,9 +73,9 @@ def _trained(model: Any, trainer: Any, setup: Callable[[Tokenizer], None]) -> To
 
 @pytest.fixture(autouse=True)
 def tokenizers_stay(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No test leaves a tokenizer of all tests changed: what fails then is another test, elsewhere.
+    """Fail a test that changes a shared tokenizer. Otherwise another test would fail.
 
-    A pipeline does that, which makes its tokenizer pad on the left.
+    A pipeline does so: it sets its tokenizer to pad on the left.
     """
     names = {"byte_tokenizer", "piece_tokenizer", "word_tokenizer"}
     used = [request.getfixturevalue(name) for name in sorted(names & set(request.fixturenames))]
@@ -90,7 +90,7 @@ def _settings(tokenizer: Any) -> tuple[object, ...]:
 
 @pytest.fixture(scope="session")
 def byte_tokenizer() -> Any:
-    """A byte-level BPE tokenizer as GPT-2's, with a chat template whose text holds BOS."""
+    """A byte-level BPE tokenizer like GPT-2's, with a chat template that contains BOS."""
     special = ["<pad>", "<s>", "</s>", "<unk>", "<|user|>", "<|assistant|>"]
 
     def setup(tokenizer: Tokenizer) -> None:
@@ -117,7 +117,7 @@ def byte_tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def piece_tokenizer() -> Any:
-    """A unigram tokenizer with metaspace and byte fallback, as sentencepiece makes for T5."""
+    """A unigram tokenizer with metaspace and byte fallback, like sentencepiece for T5."""
     special = ["<pad>", "</s>", "<unk>"]
 
     def setup(tokenizer: Tokenizer) -> None:
@@ -138,7 +138,7 @@ def piece_tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def word_tokenizer() -> Any:
-    """A WordPiece tokenizer as BERT's."""
+    """A WordPiece tokenizer like BERT's."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
     def setup(tokenizer: Tokenizer) -> None:
@@ -164,7 +164,7 @@ def word_tokenizer() -> Any:
 
 
 class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Stands in for torchvision, of which timm's models need nothing but that it is there."""
+    """Substitute for torchvision, which timm's models import but do not use."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name.partition(".")[0] != "torchvision":
@@ -193,14 +193,14 @@ def timm() -> Any:
             )
     finally:
         sys.meta_path.remove(finder)
-        # So that nobody else takes it for the real one.
+        # Remove the substitute, so that no other code uses it.
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
 
 
 @pytest.fixture
 def timm_wrapper(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let transformers wrap models of timm, for which it asks for torchvision as well."""
+    """Let transformers wrap models of timm without torchvision."""
     # Older versions of transformers import timm here.
     from transformers.models.timm_wrapper import modeling_timm_wrapper
 

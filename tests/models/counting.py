@@ -1,4 +1,4 @@
-"""Bytes of tensors that are alive while a block runs: counts, which are the same anywhere."""
+"""Counts of the bytes of tensors alive inside a block. They do not depend on the machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["LiveTensors"]
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the memory of every tensor that an operation makes, until it is given back.
+    """Counter of the memory of all tensors that operations create.
 
     Attributes
     ----------
     peak : int
-        The most bytes that were alive at once, of those that were made in the block.
+        Maximum number of bytes alive at once, among tensors created in the block.
     largest : int
-        Bytes of the largest.
+        Bytes of the largest tensor.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,14 @@ class LiveTensors(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run an operation and count what is new of what it gives."""
+        """Run an operation and count its new tensors."""
         del types
         given = {each._cdata for each in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):
             key = storage._cdata
-            # Given as such is what is mapped from a file: it takes no memory before it is read.
+            # Storage of an argument is not counted. It may be mapped from a file, which takes no
+            # memory.
             if key in given or key in self._sizes:
                 continue
             self._sizes[key] = storage.nbytes()

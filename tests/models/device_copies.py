@@ -1,4 +1,4 @@
-"""Counts copies of tensors between devices."""
+"""Counter of copies of tensors between devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Copies"]
 
 
 class Copies(TorchDispatchMode):
-    """Count copies of tensors from one kind of device to another, in this thread.
+    """Counter of copies of tensors from one kind of device to another, in this thread.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class Copies(TorchDispatchMode):
     Attributes
     ----------
     count, bytes : int
-        Of tensors with more than one element: numbers by themselves are read for decisions.
+        Counts of tensors with more than one element. Single numbers are read for decisions.
     """
 
     _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)

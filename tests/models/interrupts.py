@@ -1,7 +1,7 @@
-"""Interrupts at any moment of an extraction, and what they leave.
+"""Interrupts at any line of an extraction, and checks of the state afterwards.
 
-Run as a script it sends real signals to itself: ``python interrupts.py 300``. It prints what was
-not as before, and how often each extraction was interrupted.
+As a script it sends real signals to itself: ``python interrupts.py 300``. It prints the state that
+was not restored, and the number of interrupts of each extraction.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _LOGGERS = [f"transformers.generation.{name}" for name in ("utils", "configurati
 
 @dataclass
 class Subject:
-    """An extraction that is interrupted, and the models whose state it must leave alone."""
+    """An extraction to interrupt, and the models whose state it must restore."""
 
     run: Callable[[Path], Any]
     models: list[Any] = field(default_factory=list)
 
 
 def state_of(models: list[Any]) -> dict[str, Any]:
-    """Everything that an extraction changes while it runs, as far as this thread sees it."""
+    """Return all state that an extraction changes while it runs, as this thread sees it."""
     modules = [module for model in models for module in model.modules()]
     stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     return {
@@ -72,7 +72,7 @@ def state_of(models: list[Any]) -> dict[str, Any]:
 
 
 def spool_faults(outside: Path) -> list[str]:
-    """What lies there and is neither a whole record nor a folder that was there before."""
+    """Describe files below `outside` that belong to no complete record."""
     faults = []
     for folder in [outside, *outside.rglob("*")]:
         if not folder.is_dir():
@@ -92,7 +92,7 @@ def spool_faults(outside: Path) -> list[str]:
 
 
 def _kinds_of(names: set[str]) -> list[str]:
-    """Names of files, the same for all layers."""
+    """Return names of files without the numbers of layers."""
     return sorted({"layers" if each[:1].isdigit() else each for each in names})
 
 
@@ -102,7 +102,7 @@ def _config(kind: str, **options: Any) -> Any:
 
 
 def subjects() -> dict[str, Subject]:
-    """By name an extraction of each kind: each way to capture, and each thing that is changed."""
+    """Return an extraction of each kind by name: all ways to capture, all state that is changed."""
     torch.manual_seed(0)
     width = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     llama = transformers.LlamaForCausalLM(
@@ -140,13 +140,13 @@ class Tracer:
     Parameters
     ----------
     at : int, optional
-        Counted from the start of the block, in lines and calls of attnviz.
+        Number of lines and calls of attnviz after the start of the block.
     """
 
     def __init__(self, at: int | None = None) -> None:
         self.seen: list[tuple[str, int]] = []
         self.raised: list[tuple[str, int]] = []
-        # Python itself drops what is raised where it closes a generator.
+        # Python drops an exception that is raised while it closes a generator.
         self.lost = 0
         self._at = at
 
@@ -165,8 +165,8 @@ class Tracer:
     def _trace(self, frame: Any, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        # Python handles no signal at a line with nothing but `try:`, nor between a block and the
-        # release of its lock.
+        # Python handles no signal at a line that is only `try:`, nor between the end of a block and
+        # the release of its lock.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         if event in ("line", "call") and line != "try:" and not line.endswith("lock:"):
             here = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno
@@ -178,7 +178,7 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Where a `Tracer` meets each line for the first and for the last time, ascending."""
+    """Return the sorted positions at which a `Tracer` first and last meets each line."""
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}
@@ -189,7 +189,7 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
-    """Return what an interrupted extraction leaves behind; see `Tracer`."""
+    """Return what an interrupted extraction does not restore, see `Tracer`."""
     before = state_of(subject.models)
     error: BaseException | None = None
     tracer = Tracer(at)
@@ -206,7 +206,7 @@ def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
 
 
 class _Stop:
-    """Whether an interrupt may be raised now: only while an extraction runs."""
+    """A signal handler that raises an interrupt only while an extraction runs."""
 
     def __init__(self) -> None:
         self.running = False
@@ -237,7 +237,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
 
 
 def by_signals(count: int, seed: int) -> int:
-    """Send real signals at random moments, one to an extraction; print what they leave."""
+    """Send real signals at random moments, one per extraction, and print what is not restored."""
     rng = np.random.default_rng(seed)
     stop = _Stop()
     signal.signal(signal.SIGINT, stop)
@@ -276,8 +276,8 @@ def _interrupted(subject: Subject, folder: Path, delay: float, stop: _Stop) -> B
 
     thread = threading.Thread(target=fire)
     error = None
-    # Python's own `Thread.start` waits in a `Condition`, which is no part of the extraction. An
-    # interrupt that arrives as this wait ends becomes "RuntimeError: release unlocked lock".
+    # `Thread.start` of Python waits in a `Condition`, which is not part of the extraction. An
+    # interrupt at the end of this wait becomes "RuntimeError: release unlocked lock".
     thread.start()
     try:
         stop.running = True
@@ -291,7 +291,7 @@ def _interrupted(subject: Subject, folder: Path, delay: float, stop: _Stop) -> B
 
 
 def _reset(before: Mapping[str, Any], models: list[Any]) -> None:
-    """Go on as if nothing had happened, so that each fault counts once."""
+    """Restore the state, so that each fault counts once."""
     modules = [module for model in models for module in model.modules()]
     for module, training, hooks in zip(modules, before["mode"], before["hooks"], strict=True):
         module.training = training

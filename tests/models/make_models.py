@@ -1,4 +1,4 @@
-"""Tiny models of a kind, and what they compute by themselves."""
+"""Tiny models of each kind, and their own attention weights."""
 
 from __future__ import annotations
 
@@ -96,19 +96,19 @@ _CLASSES = {
     "mamba": "MambaForCausalLM",
 }
 
-# So that the mean of a row's largest weight lies near one half; T5 doesn't scale its products.
+# Factors that give rows a mean largest weight of about one half. T5 does not scale its products.
 _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2.5, "vit": 13.0}
 
 
 def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
-    """Make a tiny model of a kind, the same one on every call; `implementation` is of attention."""
+    """Make a tiny model of a kind, equal on every call, with an attention implementation."""
     config = _config(kind)
     for name, value in settings.items():
         setattr(config, name, value)
     torch.manual_seed(0)
     model = getattr(transformers, _CLASSES[kind])(config)
     if kind == "gemma2":
-        # As newer versions do by themselves: torch's own function knows no cap.
+        # Newer versions do this themselves: sdpa does not support a soft cap.
         model.set_attn_implementation("eager")
     if implementation is not None:
         model.set_attn_implementation(implementation)
@@ -117,9 +117,9 @@ def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
 
 
 def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[NDArray[np.float32]]]:
-    """Compute a model's own weights: an eager copy of it with `output_attentions`.
+    """Return the weights of an eager copy of a model with `output_attentions`.
 
-    For each stack a list with an array (examples, heads, queries, keys) for each layer.
+    Each stack has a list with an array (examples, heads, queries, keys) for each layer.
     """
     eager = copy.deepcopy(model)
     eager.set_attn_implementation("eager")
@@ -146,9 +146,9 @@ def largest_error(
     example: int = 0,
     keep: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> float:
-    """Hold a record against a model's own weights, every layer and head.
+    """Return the largest difference of a record from a model's own weights over layers and heads.
 
-    `keep` gives, for each side, the places of the example that are not padding.
+    `keep` has the positions of the example that are not padding, for each side.
     """
     assert record is not None
     assert list(record.stacks) == list(own)
@@ -171,10 +171,10 @@ def largest_error(
 def extract_own(
     model: Any, arguments: Mapping[str, Any], keep: Any = None, own: Any = None, **options: Any
 ) -> Any:
-    """Extract a record, or one of each example, of which every weight is the model's own.
+    """Extract one record or one per example, and check that all weights equal the model's own.
 
-    `keep` gives the places of each example that are not padding (see `largest_error`), and `own`
-    the model's own weights, where they are not those of a plain forward of these arguments.
+    `keep` has the positions of each example that are not padding (see `largest_error`). `own`
+    replaces the model's own weights unless they are those of a plain forward of these arguments.
     """
     own = reference(model, arguments) if own is None else own
     extracted: Any = extract(model, arguments, **options)

@@ -1,6 +1,6 @@
-"""What each of two processes does in `test_parallel.py`: torchrun starts it, results are files.
+"""The script of both processes of `test_parallel.py`. torchrun starts it, and it writes files.
 
-Every case is either what `extract` raised, or the weights that it gave.
+A case is either the error that `extract` raised, or the weights of its record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
 
 
 def by_torch(model: Any, mesh: DeviceMesh) -> Any:
-    """Tensor parallel by torch alone."""
+    """Split a model by tensor parallelism of torch alone."""
     plan: dict[str, ParallelStyle] = {
         "q_proj": ColwiseParallel(),
         "k_proj": ColwiseParallel(),
@@ -46,7 +46,9 @@ def by_torch(model: Any, mesh: DeviceMesh) -> Any:
 
 
 def sharded(model: Any, mesh: DeviceMesh) -> Any:
-    """FSDP: all heads in each process, parameters gathered when they are used."""
+    """Shard a model with FSDP: every process has all heads and gathers parameters when it needs
+    them.
+    """
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
@@ -55,7 +57,7 @@ def sharded(model: Any, mesh: DeviceMesh) -> Any:
 @contextmanager
 def in_context_parallel(ids: torch.Tensor, mesh: DeviceMesh) -> Iterator[None]:
     with context_parallel(mesh, buffers=[ids], buffer_seq_dims=[1]):
-        # The premise: this process has half of the tokens.
+        # Premise: this process has half of the tokens.
         assert ids.shape == (1, 4)
         yield
 
@@ -79,7 +81,7 @@ def main(folder: str, out: Path) -> None:
         return transformers.LlamaForCausalLM.from_pretrained(folder, **options)
 
     split = load(tp_plan="auto")
-    # The premise: this process has half of the heads.
+    # Premise: this process has half of the heads.
     assert split.model.layers[0].self_attn.q_proj.weight.to_local().shape == (32, 64)
     case("tensor_parallel", lambda: extract(split, IDS))
     case("tensor_parallel_by_torch", lambda: extract(by_torch(load(), mesh), IDS))
@@ -91,7 +93,7 @@ def main(folder: str, out: Path) -> None:
         "tensor_parallel_and_fsdp",
         lambda: extract(sharded(by_torch(load(), both["tensor"]), both["data"]), IDS),
     )
-    # Not sdpa: torch has no ring attention for processors. Eager runs, on half of the tokens.
+    # Not sdpa: torch has no ring attention for CPUs. Eager attention runs on half of the tokens.
     eager = load(attn_implementation="eager")
     ids = IDS.clone()
     with in_context_parallel(ids, mesh):

@@ -1,4 +1,4 @@
-"""Tiny models of images and texts, with real processors made here: a tokenizer and no network."""
+"""Tiny models of images and text, with real processors that need no network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VISION: dict[str, Any] = {**SIZE, "image_size": 32, "patch_size": 8}
 _SQUARE = {"height": 32, "width": 32}
 _FACTOR = 10.0
 
-# As chat templates of such models do: an image stands where it was given.
+# A chat template that puts an image at its position in the text, as such models do.
 _TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}IMAGE"
@@ -40,7 +40,7 @@ Made = tuple[Any, Any]
 
 
 def chat(*parts: Any) -> list[dict[str, Any]]:
-    """One message of a user: texts, and anything else as an image."""
+    """Return one message of a user. Strings are text, other values are images."""
     content = [
         {"type": "text", "text": part}
         if isinstance(part, str)
@@ -51,7 +51,7 @@ def chat(*parts: Any) -> list[dict[str, Any]]:
 
 
 def _with(tokenizer: Any, *tokens: str) -> Any:
-    """The same tokenizer with some special tokens more."""
+    """Return a copy of the tokenizer with additional special tokens."""
     made = copy.deepcopy(tokenizer)
     made.add_tokens([AddedToken(token, special=True) for token in tokens], special_tokens=True)
     return made
@@ -101,7 +101,7 @@ def _gemma3(tokenizer: Any) -> Made:
     )
     model = built("Gemma3ForConditionalGeneration", config, factor=_FACTOR)
     with torch.no_grad():
-        # It begins at zero, and what the tower sees would not matter.
+        # The projector starts at zero. Without this the image would not matter.
         random = torch.Generator().manual_seed(0)
         model.model.multi_modal_projector.mm_input_projection_weight.normal_(generator=random)
     return model, processor
@@ -109,7 +109,7 @@ def _gemma3(tokenizer: Any) -> Made:
 
 def _qwen_processor(tokenizer: Any) -> Any:
     class OfImages(transformers.Qwen2VLProcessor):  # type: ignore[misc]
-        """Without films, whose processor needs torchvision."""
+        """A processor without videos, which need torchvision."""
 
         def __init__(
             self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None
@@ -158,7 +158,7 @@ def _qwen2_5(tokenizer: Any) -> Made:
         "hidden_size": 32,
         "intermediate_size": 64,
         "out_hidden_size": 48,
-        # Four patches: the layers beside the second see windows of 4 x 4.
+        # Four patches. All layers but the second use windows of 4 x 4.
         "window_size": 56,
         "fullatt_block_indexes": [1],
     }
@@ -216,7 +216,7 @@ def _blip2(tokenizer: Any) -> Made:
     return built("Blip2ForConditionalGeneration", config, factor=_FACTOR), processor
 
 
-#: By kind what makes a model and its processor of a byte-level tokenizer.
+#: Functions by kind that make a model and its processor from a byte-level tokenizer.
 MODELS: dict[str, Callable[[Any], Made]] = {
     "llava": _llava,
     "gemma 3": _gemma3,
@@ -228,7 +228,7 @@ MODELS: dict[str, Callable[[Any], Made]] = {
 
 
 def mixing_nothing(model: Any) -> Any:
-    """The same model with towers in which a patch stays by itself."""
+    """Return a copy of the model whose vision tower does not mix patches."""
     alone = copy.deepcopy(model)
     for name, module in alone.named_modules():
         in_tower = "vision" in name or "visual" in name
@@ -248,7 +248,7 @@ def softmaxes(
     """Return the outputs of timm's own softmaxes in a plain forward without fused attention.
 
     Each is (windows or images, heads, queries, keys). `part` is the part of the model whose
-    softmaxes are returned, or None for all of it.
+    softmaxes are returned, or None for the whole model.
     """
     found: list[torch.Tensor] = []
     softmax = torch.Tensor.softmax

@@ -1,4 +1,4 @@
-"""A model's own steps of generation, with the weights and the logits of each."""
+"""Steps of the model's own generation, with the weights and the logits of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
 
 
 def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **options: Any) -> Any:
-    """What the model's own method gives, with the weights and logits of every step."""
+    """Return the output of the model's own generation, with weights and logits of every step."""
     given = {} if ids is None else {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     eager = copy.deepcopy(model).eval()
     eager.set_attn_implementation("eager")
@@ -33,9 +33,10 @@ def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **optio
 
 
 def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
-    """The rows of the steps, one below the other, as the model's own weights of a layer.
+    """Return the rows of all steps, one below the other, as the model's own weights of a layer.
 
-    A window's cache has forgotten the first keys: a row's weights end with the last one.
+    The cache of a sliding window drops the first keys. The last weight of a row belongs to the last
+    key.
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))
@@ -50,7 +51,7 @@ def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> 
 
 
 def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
-    """Hold predictions against the logits of the model's own steps."""
+    """Compare predictions with the logits of the model's own steps."""
     came = own.sequences[0, prefix:].tolist()
     assert [each.token.id for each in tokens.predictions] == came
     for step, (each, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):

@@ -1,4 +1,4 @@
-"""Virtual tokens of PEFT's adapters are shown; adapters that cannot be shown are refused."""
+"""Virtual tokens of PEFT's adapters are shown. Adapters that cannot be shown raise an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.tiny import SIZE, built
 
 peft = pytest.importorskip("peft")
 pytestmark = [
-    # peft asks transformers for a property by its former name, and says what it leaves out.
+    # peft uses the former name of a property of transformers, and warns about what it ignores.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning"),
 ]
@@ -45,7 +45,7 @@ def _classifier() -> Any:
 
 @pytest.fixture
 def tuned() -> Callable[..., Any]:
-    """A model with an adapter whose vectors are as large as those of tokens."""
+    """Return a function that makes a model with an adapter. Its vectors have the size of tokens'."""
 
     def make(base: str, kind: str) -> Any:
         task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"
@@ -134,9 +134,9 @@ def test_changes_are_made_in_the_tuned_model(tuned: Callable[..., Any], kind: st
     best, second = logits.topk(2).indices.tolist()
     change = av.Ablate(layers=1, heads=0)
     effect = av.intervene(model, IDS, change, answer=(best, second)).effect
-    # Float32 logits of a few units, added up in another order.
+    # Float32 logits of a few units, summed in another order.
     assert effect.before == pytest.approx(float(logits[best] - logits[second]), abs=1e-5)
-    # The head's part of what the projection reads is set to zero by hand.
+    # The reference sets the head's part of the projection's input to zero.
     changed = copy.deepcopy(model)
     changed.get_base_model().transformer.h[1].attn.c_proj.register_forward_pre_hook(
         lambda _, given: (torch.cat([0 * given[0][..., :12], given[0][..., 12:]], dim=-1),)

@@ -1,4 +1,4 @@
-"""The numbers of docs/analysis.md are right, and it names every function."""
+"""The numbers of docs/analysis.md are right, and the page names every function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def test_every_function_is_named() -> None:
 
 @pytest.mark.parametrize("n", [2, 16, 256])
 def test_even_attention_scores_what_the_table_says(n: int) -> None:
-    """By hand, from the closed forms."""
     queries = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(0))[None]
     tokens = [f"t{place}" for place in range(n)]
     harmonic = sum(1 / number for number in range(1, n + 1))

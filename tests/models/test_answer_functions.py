@@ -1,4 +1,4 @@
-"""Answers that a function reads from the model's output, against forwards made by hand."""
+"""Answers that a function reads from the model's output, compared with explicit forwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def widest(output: Any) -> float:
 
 
 def early_logit(output: Any) -> torch.Tensor:
-    """Read a token that is not the last: a language head is given the last one alone elsewhere."""
+    """Return the logit of a token before the last one. Elsewhere a language head gets only the
+    last.
+    """
     found: torch.Tensor = output.logits[0, 2, 7]
     return found
 
@@ -62,7 +64,7 @@ def asked(request: pytest.FixtureRequest) -> tuple[Any, str, Any]:
 
 
 def by_hand(model: Any, function: Any, projection: str = "", head: int = 0, **given: Any) -> float:
-    """The function of the model's output, without what a head gives its output projection."""
+    """Return the function's value for the model, optionally with a head's output set to zero."""
 
     def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         del module
@@ -94,7 +96,7 @@ def test_heads_are_ablated_as_by_hand(asked: tuple[Any, str, Any]) -> None:
         [before, before + effects[1][2]], abs=1e-5
     )
     assert str(effect).startswith(f"value of {function.__name__}: ")
-    # Several texts: a mean, and its error.
+    # Several texts have a mean and its error.
     several = av.head_effects(
         model, [IDS[0, :8], IDS[0]], answer=[function, function], progress=False
     )
@@ -133,7 +135,7 @@ def test_tokens_are_left_out_as_by_hand(removal: Any) -> None:
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
     curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
     assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
-    # One token stays where the text would be empty.
+    # One token is kept where the text would be empty.
     assert len(curve.order) == COUNT - (removal == "delete")
     assert "value of widest" in repr(curve)
 
@@ -155,7 +157,7 @@ def test_the_fewest_tokens_keep_a_function_above_0() -> None:
 
 
 def test_a_permutation_of_two_weights_is_an_exchange() -> None:
-    """The second query of a decoder has two keys, which stay or change places."""
+    """The second query of a decoder has two keys, so a permutation keeps or exchanges them."""
     model = make_model("gpt2")
     [weights] = av.extract(model, GIVEN).stack().weights(layer=0, head=1, rows=slice(1, 2))
     swapped = av.extract(model, GIVEN).stack().weights(layer=0, head=1).copy()
@@ -226,10 +228,10 @@ def test_a_function_is_read_from_a_view() -> None:
     outcome = said(ABLATE)
     assert [outcome["before"], outcome["after"]] == pytest.approx([before, after], abs=1e-5)
     assert outcome["sentence"].startswith("Without head 1.2, the value of start_of_span goes from ")
-    # The browser and a page can only name it.
+    # The browser and an exported page contain only the name of the function.
     assert view.get_state("answer")["answer"]["function"] == "start_of_span"
     assert "the value of start_of_span goes from" in view.to_html()
-    # Another one is measured in the same runs.
+    # Another function is measured in the same forwards.
     view.answer = lambda output: 2 * start_of_span(output)
     assert said(ABLATE)["after"] == pytest.approx(2 * after, abs=1e-5)
     with pytest.raises(traitlets.TraitError, match="must return one number"):

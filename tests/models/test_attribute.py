@@ -1,4 +1,4 @@
-"""Attributions, against autograd through weights that are computed one by one."""
+"""Attributions, compared with autograd through weights that are computed explicitly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explicit(  # noqa: PLR0917 - as transformers calls it
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention whose logits and weights are kept, for autograd."""
+    """Compute causal attention and keep its logits and weights, for autograd."""
     del attention_mask
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     group = query.shape[1] // key.shape[1]
@@ -59,7 +59,9 @@ def explicit(  # noqa: PLR0917 - as transformers calls it
 
 
 def slopes(model: Any, implementation: str) -> list[tuple[Any, Any, Any]]:
-    """For each layer the weights, and the gradients of a difference of logits by them."""
+    """Return for each layer the weights and the gradients of a logit difference by weights and
+    logits.
+    """
     changed = copy.deepcopy(model)
     changed.set_attn_implementation(implementation)
     seen.clear()
@@ -94,11 +96,11 @@ def test_gradients_are_those_of_autograd(
         certain = weights > 1 - 1e-3
         cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
         assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
-        # The first query has one key. Without it the output is 0, as without its weight.
+        # The first query has one key. Without the key the output is 0, like without its weight.
         first = np.zeros_like(weights[:, 0])
         first[:, 0] = by_weights[:, 0, 0]
         assert close(knockout.weights(layer=layer)[:, 0], first)
-        # In the last layer nothing of it reaches the last token.
+        # In the last layer the first query does not affect the last token.
         assert first.any() == (layer < len(expected) - 1)
         assert (by_weights < 0).any()
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -106,7 +108,7 @@ def test_gradients_are_those_of_autograd(
 
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
 def test_a_key_with_nearly_all_of_a_row_has_its_number_too(sharp: float) -> None:
-    """1 - weight is 5e-5, 8e-7, 2e-8 and 4e-18 there; float32 has no digits of the last two."""
+    """Here 1 - weight is 5e-5, 8e-7, 2e-8 and 4e-18. Float32 has no digits of the last two."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
     logits[:, 2] += sharp
@@ -122,7 +124,7 @@ def test_a_key_with_nearly_all_of_a_row_has_its_number_too(sharp: float) -> None
         for column, key in enumerate(range(1, 4)):
             kept = logits[query].clone()
             kept[key] = -torch.inf
-            # To first order in the other weights, what the cut costs.
+            # The effect of the cut, to first order in the other weights.
             lost = (values[key].double() - kept.softmax(dim=-1) @ values.double()) @ (
                 gradients[query].double()
             )
@@ -131,7 +133,7 @@ def test_a_key_with_nearly_all_of_a_row_has_its_number_too(sharp: float) -> None
 
 
 def attributed(count: int, at: Any, *, few: bool) -> GradientAttribution:
-    """Of made-up vectors; gradients are large at a few queries, or alike."""
+    """Return an attribution of random vectors, with large gradients at a few or at all queries."""
     generator = torch.Generator().manual_seed(0)
     q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))
     if few:
@@ -154,7 +156,8 @@ def test_the_largest_number_is_known_without_all(at: Any) -> None:
         assert attention.bound is not None
         assert attention.bound >= most * (1 - 2 * 8 * UNIT)
         if few:
-            # One number twice: a sum over eight components, times a weight of 300 keys.
+            # Two computations of one number: a sum over eight components, times a weight over 300
+            # keys.
             off = relative_error(attention.base) + 2 * 8 * UNIT
             assert attention.bound == pytest.approx(most, rel=off)
     norms = NormAttribution(attention.base, torch.rand(2, 300))
@@ -178,7 +181,7 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     assert tensors.largest < 40_000_000
     assert maps.data is not None
     assert len(maps.data) == 2 * 32 * 32
-    # By hand, of the last query.
+    # The reference is computed for the last query.
     q, v = attention.base.vectors.queries[1].double(), attention.values[0].double()  # type: ignore[union-attr]
     weights = torch.softmax(q[-1] @ q.T * 8**-0.5, dim=0)
     slope = attention.gradients[1, -1].double()
@@ -194,12 +197,12 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
 
 
 def test_a_gradient_predicts_a_small_cut() -> None:
-    """The difference that a slightly smaller output makes, in float64."""
+    """A slightly smaller output changes the answer by the predicted amount, in float64."""
     model = make_model("gpt2").double()
     given = {"input_ids": IDS}
     gradient = av.attribute(model, given, answer=PAIR).stack()
     for layer, head in ((0, 1), (2, 3)):
-        # All weights of a head a little smaller is its output a little smaller.
+        # Scaling all weights of a head scales its output by the same factor.
         step = 1e-4
         less = av.intervene(model, given, av.Ablate(layer, head, 1 - step), answer=PAIR)
         slope = -less.effect.change / step
@@ -288,7 +291,7 @@ def test_windows_are_left_out() -> None:
     model = transformers.SwinForImageClassification(config).eval()
     for method in ("gradient", "value norm"):
         record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)}, method=method)
-        # In the second stage one window is the whole picture.
+        # In the second stage one window is the whole image.
         assert list(record.stacks) == ["vision stage 2"]
         assert record.stack().weights(layer=1).shape == (4, 64, 64)
         assert "stack “vision stage 1”" in record.notes[-1]
@@ -379,7 +382,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     unembedding = model.lm_head.weight.detach()
     towards = norm.weight.detach() * (unembedding[PAIR[0]] - unembedding[PAIR[1]])
     if kind == "gpt2":
-        # The mean is taken off before the scale.
+        # The norm subtracts the mean before it scales.
         towards = towards - towards.mean()
         scale = (stream.var(unbiased=False) + norm.eps).sqrt()
     else:
@@ -391,7 +394,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
             expected = float(part @ towards / scale)
             found = record.weights(layer=layer, head=head)
             assert float(found[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)
-            # Only the token after which the answer is read adds to it directly.
+            # Only the token before the answer contributes to it directly.
             assert not found[:-1].any()
 
 

@@ -1,4 +1,4 @@
-"""The command line, on the real checkpoint and on the demo models."""
+"""The command line with a real checkpoint and with the demo models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unit import page_data
 
 
 def run(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run `attnviz` as a person does, in a folder of their own."""
+    """Run `attnviz` in a separate process, in `folder`."""
     return subprocess.run(
         [sys.executable, "-m", "attnviz", *map(str, arguments)],
         cwd=folder,
@@ -55,7 +55,7 @@ def test_each_view_has_a_command(
     monkeypatch.chdir(tmp_path)
     given = [str(checkpoint_folder), "The cat sat.", "--layer", "2"]
     assert main([command, *given]) == 0
-    # The model's name and the view's.
+    # The file name contains the names of the model and of the view.
     (file,) = tmp_path.iterdir()
     assert file.name.endswith(f"{checkpoint_folder.name}-{command}.html")
     data = data_of(file)
@@ -70,7 +70,7 @@ def test_words_are_merged_where_that_is_asked(
     assert main(["matrix-view", *given, "-o", str(tmp_path / "x.html")]) == 0
     tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]["text"]
     assert tokens == ["[CLS]", "unbelievably", "tired", "[SEP]"]
-    # Merged weights have no queries and keys: said, and nothing is written.
+    # Merged weights have no queries and keys, so the command fails and writes nothing.
     assert main(["neuron-view", *given, "-o", str(tmp_path / "y.html")]) == 1
     assert "MatrixView" in capsys.readouterr().err
     assert not (tmp_path / "y.html").exists()
@@ -82,7 +82,7 @@ def test_the_demo_needs_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--model", model]) == 0
-    # It opens on one head and one query: the place where the model shows what it has learned.
+    # The view opens at one head and one query, where the model shows what it has learned.
     state = data_of(tmp_path / f"{model}-head-view.html")["state"]
     assert len(state["heads"]) == 1
     assert state["token"] is not None
@@ -94,7 +94,7 @@ def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "-o", "x.svg"]) == 0
-    # The last "the", of three.
+    # The last of three "the".
     said = (tmp_path / "x.svg").read_text(encoding="utf-8")
     assert "“the” (13) attends most to “street”" in said
 
@@ -178,7 +178,7 @@ def test_a_figure_has_the_size_that_is_asked_for(tmp_path: Path) -> None:
     answer = run("demo", "-o", "x.pdf", *wanted, folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
     [page] = pypdf.PdfReader(tmp_path / "x.pdf").pages
-    # 72 points to the inch.
+    # 72 points are one inch.
     assert float(page.mediabox.width) == pytest.approx(84 / 25.4 * 72, abs=0.2)
     assert "Streets" in page.extract_text()
     assert "attends" not in page.extract_text()
@@ -205,7 +205,7 @@ def test_what_cannot_be_drawn_is_told_before_a_model_runs(
 
 
 def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
-    """No list of options is written twice: what Python takes, the command takes."""
+    """Options are derived from the arguments of the Python functions."""
     for name, function in _commands().items():
         view = _view_of(function)
         options = _view_options(function) | _saving_options(view)
@@ -213,7 +213,7 @@ def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
         names = {each.name for each in given if each.kind is each.KEYWORD_ONLY}
         assert names | set(view.state_names()) <= set(options), name
         assert {"max_mb", "width", "font_size", "controls"} <= set(options)
-        # All that is documented says so on the command line.
+        # All documented arguments have a help text.
         described = [each for each, option in options.items() if option.words]
         assert len(described) > 0.8 * len(options), name
 
@@ -276,7 +276,7 @@ def test_a_saved_record_needs_no_model(
     record.save("a.safetensors")
     extract(model, "the cat sat", tokenizer=tokenizer, spool="spooled")
     assert main(["matrix-view", "a.safetensors", "--token", "cat"]) == 0
-    # Nothing in a model's name gets into a path.
+    # The model's name cannot add folders to the path.
     assert data_of(tmp_path / "my-odd-model-matrix-view.html")["state"]["token"] == 1
     assert main(["head-view", "spooled", "-o", "x.html"]) == 0
     assert main(["head-view", "a.safetensors", "the cat"]) == 1
@@ -352,7 +352,7 @@ def test_an_atlas_of_texts_and_of_saved_statistics(
     given = ["atlas-view", "decoder", "texts.txt", *options, "--color", "entropy"]
     assert main([*given, "-o", "x.html"]) == 0
     assert data_of(tmp_path / "x.html")["state"]["color"] == "entropy"
-    # Nothing is overwritten without --resume.
+    # The command overwrites a file only with --resume.
     assert main([*given, "-o", "x.html"]) == 1
     assert main([*given, "--resume", "-o", "x.html"]) == 0
     statistics = head_statistics(model, texts, tokenizer=tokenizer, progress=False)

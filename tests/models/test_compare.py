@@ -1,4 +1,4 @@
-"""Two texts of one model, and two models over one text, with real models."""
+"""Comparison of two texts of one model, and of two models on one text, with real models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHE = HE.replace(" he ", " she ")
 
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
-    """The model's own weights."""
+    """Return the model's own weights."""
     own = reference(model, tokenizer(text, return_tensors="pt"))["self"]
     return [layer[0] for layer in own]
 
@@ -40,14 +40,14 @@ def test_two_texts_against_the_models_own_weights(minilm: tuple[Any, Any]) -> No
 
 
 def test_models_with_the_same_parameters_are_told(minilm: tuple[Any, Any]) -> None:
-    """As a model is beside the one that PEFT puts around it."""
+    """For example a model and the PEFT model around it."""
     model, tokenizer = minilm
     found = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
     (note,) = found.notes
     assert note.startswith("base and tuned have the same parameters in memory")
     other = av.compare((model, copy.deepcopy(model)), HE, tokenizer=tokenizer)
     assert other.notes == ()
-    # Weights of several steps, loaded into one model one after the other, are different models.
+    # Weights of several steps that are loaded into one model in turn are different models.
     steps = av.compare((model for _ in range(2)), HE, tokenizer=tokenizer)
     assert steps.notes == ()
 
@@ -72,7 +72,7 @@ def test_a_copy_in_half_precision_stays_under_what_rounding_does(
 ) -> None:
     model, tokenizer = minilm
     rounded = copy.deepcopy(model).to(dtype)
-    # Heads of layer 0 move farthest in the second of these.
+    # Heads of layer 0 change most in the second text.
     for text in (HE, "If it rains tomorrow, we will stay at home and read."):
         found = av.compare((model, rounded), text, tokenizer=tokenizer)
         share = np.stack(found.distance()) / np.stack(found.rounding())
@@ -93,7 +93,7 @@ def test_a_head_that_was_changed_is_over_what_rounding_does(minilm: tuple[Any, A
     assert not changed[:3].any()
     assert changed[3].sum() == 1
     assert changed[4:].any()
-    # Any view orders heads by them.
+    # Any view can sort heads by the distances.
     view = av.ModelView(found.b, scores={"distance": found.distance()}, order="distance")
     assert '"distance"' in view.to_html()
 
@@ -119,7 +119,7 @@ def test_a_model_at_a_time_is_in_memory() -> None:
         alive.append(sum(each() is not None for each in made))
         copied = copy.deepcopy(model)
         with torch.no_grad():
-            # The queries of layer 2, head 0, in the product of all three.
+            # The queries of layer 2, head 0, in the joint projection.
             size = model.config.n_embd // model.config.n_head
             copied.transformer.h[2].attn.c_attn.weight[:, :size] *= factor
         made.append(weakref.ref(copied))
@@ -188,7 +188,7 @@ def test_every_stack_of_an_encoder_decoder_is_compared() -> None:
         f"{stack}: {name}" for stack in found.a.stacks for name in ("x", "y", "y − x")
     ]
     assert set(found.describe()["stacks"]) == {"encoder", "decoder", "cross"}
-    # Rows of the cross attention are one text, its columns are not.
+    # In cross-attention the queries are one text and the keys are not.
     queries, keys = found.alignment("cross")
     assert queries.identical
     assert not keys.identical

@@ -1,4 +1,4 @@
-"""Copies of one input in a batch, on models whose layers cannot be given earlier outputs."""
+"""Copies of one input in a batch, on models whose layers cannot continue from earlier outputs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TEXT = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-#: In Gemma 3n the second axis of hidden states is the batch. In both the last layers read keys and
-#: values of earlier layers, which are passed beside the hidden states.
+#: In Gemma 3n the second axis of hidden states is the batch. The last layers of both models read
+#: keys and values of earlier layers, which are passed in addition to the hidden states.
 MODELS = {
     "gemma3n": (
         "Gemma3nForCausalLM",
@@ -53,7 +53,7 @@ def difference(outputs: Any) -> float:
 
 
 def test_effects_of_heads(model: Any) -> None:
-    """They are those of the model with the head's columns of the projection set to 0."""
+    """The reference is the model with the head's columns of the projection set to 0."""
     effects = av.head_effects(model, IDS, answer=PAIR)
     with torch.no_grad():
         before = difference(model(IDS))
@@ -68,7 +68,7 @@ def test_effects_of_heads(model: Any) -> None:
 
 
 def test_integrated_gradients(model: Any) -> None:
-    """Those of a layer add up to the integral of the slope along the factor of its outputs."""
+    """The sum of a layer is the integral of the slope along the factor of its outputs."""
     steps = 4
     record = av.attribute(
         model, IDS, answer=PAIR, method="integrated gradients", steps=steps, dtype=torch.float64
@@ -76,7 +76,7 @@ def test_integrated_gradients(model: Any) -> None:
     nodes, shares = np.polynomial.legendre.leggauss(steps)
 
     def slope(layer: int, factor: float) -> float:
-        """The answer's derivative by a factor of all outputs of the layer, by autograd."""
+        """Return the derivative of the answer by a factor of the layer's outputs, by autograd."""
         scale = torch.tensor(factor, dtype=torch.float64, requires_grad=True)
         projection = model.model.layers[layer].self_attn.o_proj
         hook = projection.register_forward_pre_hook(lambda _, given: (given[0] * scale,))
@@ -97,7 +97,7 @@ def test_integrated_gradients(model: Any) -> None:
 
 
 def test_permuted_weights(model: Any, register: Callable[..., str]) -> None:
-    """They are those of an attention function that permutes the same row."""
+    """The reference is an attention function that permutes the same row."""
     keys: list[int] = []
 
     def permuted(  # noqa: PLR0917 - as transformers calls it

@@ -1,4 +1,4 @@
-"""Placing leaves the model's own weights as they are, and says where it does not."""
+"""Moving points keeps the model's own weights, and a caveat says where it does not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[..., Any]
 
 
 def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> NDArray[np.float32]:
-    """Weights of a text computed from where its points were placed, every other part by hand."""
+    """Return the weights of a text from its moved points. All other parts are computed here."""
     attention = corpus.attention(None, layer, text)
     points, placed = corpus.points(), place(corpus, None, layer, placing)
     queries = placed.queries[:, points.queries_of(text)]
@@ -47,7 +47,7 @@ def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> N
 
 
 def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing) -> float:
-    """The largest difference from the model's own weights, of any text, layer, head and pair."""
+    """Return the largest difference from the model's own weights over texts, layers and heads."""
     return max(
         float(np.abs(placed_weights(corpus, layer, placing, text) - weights[0]).max())
         for text, layers in enumerate(own)
@@ -93,7 +93,7 @@ def test_every_way_of_placing_gives_the_models_own_weights(kind: str, made: Make
 )
 def test_soft_caps_and_sinks_make_moving_the_keys_inexact(kind: str, say: str, made: Make) -> None:
     corpus, own = made(kind)
-    # Scaling is exact even there, and the formula of this test the model's.
+    # Scaling is exact even then, and the formula of this test equals the model's.
     assert worst(corpus, own, Placing("none", translate=False)) < 1e-4
     assert worst(corpus, own, Placing("norms", translate=False)) < 2e-4
     assert worst(corpus, own, Placing("norms")) > 0.01

@@ -1,4 +1,4 @@
-"""A CUDA device: the same weights, and memory that goes where it is asked to."""
+"""Capture on a CUDA device: the same weights, and memory on the requested device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
 
 
 def eager_weights(model: Any) -> list[np.ndarray[Any, Any]]:
-    """The model's own on the processor, in float32."""
+    """Return the model's own weights on the CPU, in float32."""
     own = copy.deepcopy(model).float().cpu()
     own.set_attn_implementation("eager")
     with torch.no_grad():
@@ -64,7 +64,7 @@ def test_a_spool_takes_them_from_the_device(dtype: str | None, tmp_path: Path) -
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
-    """Kept on the processor, a capture adds no more to the device than one layer needs."""
+    """With storage on the CPU, a capture adds to the device only what one layer needs."""
     model = make_model("llama", num_hidden_layers=16).cuda()
     ids = torch.randint(3, 400, (1, 2048), device="cuda")
 
@@ -98,7 +98,7 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
     model = make_model("llama").cuda()
     model.set_attn_implementation(implementation)
     ids = torch.randint(3, 400, (1, 512), device="cuda")
-    # What is read once only: the model's masks, and the sizes of a forward.
+    # The first run reads the model's masks and the sizes of a forward, which are cached.
     extract(model, ids, device=None)
     copied = {}
     for device in (None, "cpu"):
@@ -133,7 +133,7 @@ def test_implementations_in_half_precision(
         expected = extract(model, IDS)
         model.set_attn_implementation(implementation)
         found = extract(model, IDS)
-    # The first layer receives the same bits; later ones differ by the implementation's rounding.
+    # The first layer gets the same bits. Later ones differ by the implementation's rounding.
     first, again = (each.stacks["self"].weights(layer=0) for each in (expected, found))
     assert np.abs(first - again).max() < 1e-4
     tolerance = {torch.float16: 0.02, torch.bfloat16: 0.15}[dtype]

@@ -1,4 +1,4 @@
-"""Checkpoints of the demo models: the same training, kept on its way."""
+"""Checkpoints of the demo models during their training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 @pytest.mark.slow
 def test_keeping_checkpoints_takes_nothing_from_training() -> None:
-    """Bit for bit."""
+    """The comparison is bit for bit."""
     decoder = recipe("decoder")
     kept = Checkpoints((0, 1, 2))
     with_checkpoints, _ = decoder.train(2, kept)
@@ -59,7 +59,7 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
         assert AutoTokenizer.from_pretrained(each)("the cat sat")["input_ids"] == wanted
         assert {file.stat().st_mode & 0o777 for file in each.iterdir()} == {0o644}
         assert json.loads((each / "config.json").read_text())["dtype"] == "float32"
-    # They are not mixed with those of another training.
+    # The command refuses a folder with checkpoints of another training.
     with pytest.raises(SystemExit):
         train(["induction", "--out", str(tmp_path), "--checkpoints", "3"])
     assert "induction-checkpoints is not empty: remove it" in capsys.readouterr().err
@@ -76,7 +76,7 @@ def test_a_training_that_ends_early_takes_the_same_steps() -> None:
     for model in kept.models.values():
         assert not model.training
         assert all(each.grad is None for each in model.parameters())
-        # Input and output embedding are one, as in GPT-2.
+        # Input and output embedding are tied, as in GPT-2.
         assert model.lm_head.weight is model.transformer.wte.weight
 
 
@@ -96,7 +96,7 @@ def test_what_is_shipped_is_what_training_begins_with(name: str) -> None:
 
 
 def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
-    """Of each head, (layers, heads), over rows that no training saw."""
+    """Return the induction score of each head, (layers, heads), on rows that no training used."""
     generator = np.random.default_rng(4711)
     half = np.stack([generator.permutation(np.arange(3, len(tokenizer)))[:16] for _ in range(16)])
     rows = torch.from_numpy(np.concatenate([half, half], axis=1))
@@ -108,7 +108,7 @@ def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
 
 
 def test_the_decoder_begins_with_its_induction_head() -> None:
-    """What the texts say: it is planted, in layer 1, and no other head shows it."""
+    """As the texts say, it is planted in layer 1, and no other head shows it."""
     models, tokenizer = demos.checkpoints("decoder", [0])
     scores = induction_scores(models[0], tokenizer)
     assert scores[1, 0] > 0.6
@@ -116,7 +116,7 @@ def test_the_decoder_begins_with_its_induction_head() -> None:
 
 
 def test_induction_heads_form_in_training() -> None:
-    """From random weights, and in layer 1 alone."""
+    """They form from random weights, and only in layer 1."""
     models, tokenizer = demos.checkpoints("induction", [480, 100, 0, 200, 300])
     assert list(models) == [0, 100, 200, 300, 480]
     scores = [induction_scores(model, tokenizer) for model in models.values()]
@@ -134,7 +134,7 @@ def test_steps_lie_closer_together_at_the_beginning() -> None:
         assert (chosen[0], chosen[-1]) == (0, steps)
         gaps = np.diff(chosen)
         assert (gaps > 0).all()
-        # But for rounding.
+        # Except for rounding.
         assert (np.diff(gaps) >= -1).all()
 
 

@@ -1,6 +1,6 @@
-"""The demo models show what is said of them: heads found by their scores, on held-out data.
+"""The demo models behave as described. Heads are found by their scores, on held-out data.
 
-Weights are the models' own (eager attention), so that nothing here leans on our extraction.
+Weights are the models' own (eager attention), so the tests do not depend on attnviz's extraction.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLASSES = {
     "vision": transformers.ViTForImageClassification,
     "vision-language": transformers.LlavaForConditionalGeneration,
 }
-# No training uses it.
+# No training uses this seed.
 SEED = 4711
 
 
@@ -90,13 +90,13 @@ def vision_language() -> tuple[Any, Any]:
 
 
 def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
-    """All weights, (layers, examples, heads, queries, keys)."""
+    """Return all weights, (layers, examples, heads, queries, keys)."""
     weights: NDArray[np.float32] = torch.stack(layers).numpy()
     return weights
 
 
 def of_heads(each: NDArray[Any]) -> NDArray[Any]:
-    """The mean over examples, (layers, heads)."""
+    """Return the mean over examples, (layers, heads)."""
     mean: NDArray[Any] = each.mean(axis=1)
     return mean
 
@@ -133,10 +133,10 @@ def test_the_decoder_has_a_previous_token_head(repeated: dict[str, Any]) -> None
 def test_the_decoder_has_an_induction_head(repeated: dict[str, Any]) -> None:
     found = of_heads(patterns.repeated_induction(repeated["weights"], repeated["length"]))
     assert found.max() > 0.8
-    # It reads what the previous-token head wrote, so it stands in a later layer.
+    # It reads the output of the previous-token head, so it is in a later layer.
     layer_of_previous = of_heads(patterns.previous_token(repeated["weights"])).max(axis=1).argmax()
     assert found.max(axis=1).argmax() > layer_of_previous
-    # On no token twice in a half, both definitions of induction are one.
+    # No token occurs twice in a half, so both definitions of induction are equal.
     by_tokens = patterns.induction(repeated["weights"][:, 0], repeated["rows"][0])
     canonical = patterns.repeated_induction(repeated["weights"][:, 0], repeated["length"])
     np.testing.assert_allclose(by_tokens, canonical, atol=1e-6)
@@ -145,7 +145,9 @@ def test_the_decoder_has_an_induction_head(repeated: dict[str, Any]) -> None:
 def completions(
     reader: tuple[Any, Any], sentences: list[Sentence]
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
-    """Whether each guess is right, and the weights on both candidates, (layers, n, heads)."""
+    """Return whether each prediction is right, and the weights on both candidates, (layers, n,
+    heads).
+    """
     model, tokenizer = reader
     right, on_source, on_distractor = [], [], []
     for sentence in sentences:
@@ -211,7 +213,7 @@ def test_the_word_tokenizer_knows_where_its_words_stand(decoder: tuple[Any, Any]
 @pytest.fixture(scope="module")
 def dates() -> list[WrittenDate]:
     generator = np.random.default_rng(SEED)
-    # As many of each form, so that no form can hide behind the others.
+    # Equal numbers of each form, so that each form counts.
     return [draw_date(generator, held_out=True, form=form) for form in FORMS for _ in range(15)]
 
 
@@ -237,7 +239,7 @@ def test_cross_attention_aligns_month_and_day(
     keys = np.arange(weights.shape[-1])
     months = np.stack([np.isin(keys, date.month) for date in dates])[:, None, None]
     days = np.stack([np.isin(keys, date.day) for date in dates])[:, None, None]
-    # 2021-03-07: the month's digits are written at 5 and 6, the day's at 8 and 9.
+    # 2021-03-07: the month's digits are at 5 and 6, the day's at 8 and 9.
     for on_field, off_field, places in ((months, days, (5, 6)), (days, months, (8, 9))):
         for place in places:
             row = weights[..., place : place + 1, :]
@@ -277,7 +279,7 @@ def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it(
     pixels = processor(list(images), return_tensors="pt")["pixel_values"]
     outputs = model(pixel_values=pixels, output_attentions=True)
     assert np.mean(outputs.logits.argmax(dim=-1).numpy() == kinds) > 0.96
-    # The CLS token comes before the 64 patches.
+    # The CLS token precedes the 64 patches.
     on_shape = np.pad(patches_of(masks), ((0, 0), (1, 0)))[:, None, None]
     cls = stacked(outputs.attentions)[..., :1, :]
     assert patches_of(masks).mean() < 0.3
@@ -302,7 +304,7 @@ def scenes() -> list[Scene]:
 
 
 def written(reader: tuple[Any, Any], scenes: list[Scene], which: int) -> list[str]:
-    """What the model goes on with, by its own `generate`."""
+    """Return the continuations by the model's own `generate`."""
     model, processor = reader
     inputs = processor(
         images=[scene.image for scene in scenes],
@@ -332,7 +334,7 @@ def test_its_heads_attend_to_the_shape_that_is_asked_for(
         text=[processor.image_token + scene.prompt(0) for scene in scenes],
         return_tensors="pt",
     )
-    # The query of the colour predicts the shape; the 64 patches stand before the words.
+    # The query of the colour predicts the shape. The 64 patches precede the words.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     asked, other = (

@@ -1,4 +1,4 @@
-"""The demo models through `extract`: heads score there what they score on the models' own."""
+"""The demo models through `extract`: heads have the same scores as with the models' own weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import attnviz
 from attnviz import demos
 
-# As attentions are named in a model's output, and as stacks are in a record.
+# Names of attentions in a model's output, by the names of stacks.
 STACKS = {
     "decoder": {"self": "attentions"},
     "encoder-decoder": {
@@ -29,7 +29,7 @@ STACKS = {
 def test_each_example_is_extracted_as_the_model_attends(name: str) -> None:
     model, reader = demos.load(name)
     example = demos.example(name)
-    # Found beside the model: nobody needs to hand over the tokenizer or the processor.
+    # `extract` finds the tokenizer or the processor beside the model.
     record = attnviz.extract(model, **example)
     assert record.model == name
     assert set(record.stacks) == set(STACKS[name])

@@ -1,4 +1,4 @@
-"""Copies between devices, as far as they are seen without a GPU."""
+"""Copies between devices, as far as a machine without GPU can count them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_copies_between_devices_are_counted() -> None:
         numbers.to("meta")
         numbers[:2].to("meta", torch.float64)
         torch.empty(3, 4, device="meta").copy_(numbers)
-        # On one device, and a single number, which is read for a decision.
+        # Not counted: copies on one device, and a single number that is read for a decision.
         numbers.to(torch.float64)
         torch.tensor([1.0]).to("meta")
         numbers.sum().item()
@@ -23,7 +23,7 @@ def test_copies_between_devices_are_counted() -> None:
 
 
 def test_an_extraction_copies_queries_and_keys_no_more_than_once() -> None:
-    """What would go to the host goes once: seen here as changes of the dtype on the CPU."""
+    """Copies to the host are counted as changes of the dtype on the CPU."""
     model = built(
         "LlamaForCausalLM",
         {

@@ -1,17 +1,17 @@
-"""README.md and docs: every block of Python runs, every command exists, every link leads somewhere.
+"""README.md and docs: every block of Python runs, every command exists, every link resolves.
 
-A page's blocks run from top to bottom with one set of names, as its reader would run them, in an
-empty folder and without a network. A block is left out by a comment above it, with the reason:
+The blocks of a page run in order with one set of names, in an empty folder and without a network. A
+comment above a block skips it and gives the reason:
 
     <!-- skip: next "needs a cluster" -->
 
-and what a reader brings along is defined in a comment that no reader sees:
+A comment that readers do not see defines names that readers have already:
 
     <!-- invisible-code-block: python
     model, tokenizer = attnviz.demos.load("decoder")
     -->
 
-Both are comments of Sybil, which reads the pages.
+Sybil parses both comments.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ PAGES = (
     *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
 )
 DOCUMENTS = (*PAGES, "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")
-# Pages whose blocks a file of its own runs, with more than one model or after a plain install.
+# Pages whose blocks run in a separate test file, with several models or a plain installation.
 RUN_ELSEWHERE = {
     "docs/from-bertviz.md": "test_from_bertviz.py",
     "docs/from-elsewhere.md": "test_from_elsewhere.py",
 } | {
     path.relative_to(ROOT).as_posix(): "test_recipes.py" for path in ROOT.glob("docs/recipes/*.md")
 }
-# Pages that take more than a second or two.
+# Pages that take more than two seconds.
 SLOW = {"docs/atlas.md", "docs/figures.md"}
-# Languages of blocks. A block of Python or of commands under another name would not be run.
+# Languages of blocks. Python or commands in a block of another language would not run.
 LANGUAGES = {
     "python",
     "js",
@@ -70,9 +70,9 @@ LANGUAGES = {
 
 
 def check_command(line: str) -> None:
-    """Give an error where a command, an option, a target or an extra of ours does not exist."""
+    """Fail unless the command, its options, targets and extras exist."""
     for part in re.split(r" && | \| ", line):
-        # The shell's variables are numbers: of a job, of a part.
+        # Shell variables stand for numbers.
         program, *arguments = shlex.split(re.sub(r"\$[A-Z_]+", "3", part), comments=True)
         if program.endswith("python") and arguments[:1] == ["-m"]:
             program, *arguments = arguments[1:]
@@ -90,9 +90,9 @@ def check_command(line: str) -> None:
 
 
 def parse(arguments: list[str]) -> None:
-    """Have the command line read its arguments, up to where a model would run."""
+    """Parse arguments with the command line, but run no model."""
     if not any(each.startswith("-") for each in arguments):
-        # Named in a sentence, without what it works on.
+        # A command in a sentence, without its model.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_write", lambda *_: Path("x.html"))
@@ -105,14 +105,14 @@ def parse(arguments: list[str]) -> None:
 
 
 def parsed(page: str) -> Document:
-    """A page as Sybil reads it: Python, and what is left out."""
+    """Return a page parsed by Sybil: blocks of Python and skips."""
     return Sybil(parsers=[SkipParser(), PythonCodeBlockParser()]).parse(ROOT / page)
 
 
 def run(document: Document) -> dict[str, Any]:
-    """Run all blocks; the names that they leave."""
+    """Run all blocks of a page and return the names that they define."""
     for example in document.examples():
-        # The reason for leaving a block out comes as an error.
+        # Sybil raises the reason of a skip.
         with contextlib.suppress(unittest.SkipTest):
             example.evaluate()
     names: dict[str, Any] = document.namespace
@@ -126,9 +126,9 @@ def reader(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], dict[str, Any]]:
-    """A reader who runs a page in an empty folder. Hub ids lead to models on this machine."""
+    """Return a function that runs a page in an empty folder, with local models for hub ids."""
     monkeypatch.chdir(tmp_path)
-    # In a script a view is written to a file there.
+    # In a script a view is written to a file in this folder.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def read(page: str) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def readme(names: Mapping[str, Any], printed: str) -> None:
 
 
 def install(names: Mapping[str, Any], printed: str) -> None:
-    """The table has every extra, and no other."""
+    """The table lists exactly the extras."""
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert set(table) == set(project["optional-dependencies"])
@@ -197,7 +197,7 @@ def reading_attention(names: Mapping[str, Any], printed: str) -> None:
 
 
 def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
-    """The page quotes the effect, but for the noise, which another machine may have otherwise."""
+    """The page quotes the effect without the noise, which depends on the machine."""
     page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
@@ -223,7 +223,7 @@ def compare(names: Mapping[str, Any], printed: str) -> None:
 
 
 def neuron(names: Mapping[str, Any], printed: str) -> None:
-    """What the page computes is a logit: the softmax over all keys gives the weights."""
+    """The page computes a logit: the softmax over all keys gives the weights."""
     stack, query = names["stack"], names["query"]
     logits = stack.keys(layer=1, head=0) @ query / len(query) ** 0.5
     assert float(printed.rsplit(maxsplit=1)[-1]) == pytest.approx(float(logits[6]), abs=1e-3)
@@ -236,7 +236,7 @@ def from_inseq(names: Mapping[str, Any], printed: str) -> None:
     assert names["signed"].stack().signed
 
 
-# What a page says of the results of its blocks.
+# Checks of the results that pages describe.
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
     "docs/analysis.md": analysis,
@@ -308,7 +308,7 @@ def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
 
 
 def public(dotted: str) -> Any:
-    """What a name in a sentence means: `av.analysis.head_scores`, or None for another's."""
+    """Return the object of a name such as `av.analysis.head_scores`, or None for other packages."""
     found: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:
@@ -319,7 +319,7 @@ def public(dotted: str) -> Any:
 
 
 def check_names(text: str) -> None:
-    """Give an error where code in a sentence names what attnviz does not have."""
+    """Fail if code in a sentence names something that attnviz lacks."""
     for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.+?^```", "", text, flags=re.S | re.M)):
         if " -m " in code:
             continue
@@ -332,7 +332,7 @@ def check_names(text: str) -> None:
 
 
 def check_arguments(call: ast.Call) -> None:
-    """Give an error where a function of attnviz does not have an argument of that name."""
+    """Fail if a function of attnviz lacks an argument of a call."""
     function = public(ast.unparse(call.func)) if isinstance(call.func, ast.Name) else None
     if isinstance(call.func, ast.Attribute) and ast.unparse(call.func).startswith("av."):
         function = public(ast.unparse(call.func))

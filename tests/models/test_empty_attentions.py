@@ -1,4 +1,4 @@
-"""What a model returned without weights, as sdpa does: the error says what to give instead."""
+"""Output of a model without weights, as with sdpa: the error says what to pass instead."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outputs(model: Any) -> Any:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         returned = model(torch.tensor([[1, 2, 3]]), output_attentions=True)
-    # The premise: there is nothing in them.
+    # Premise: the attentions are empty.
     assert not any(each is not None for each in returned.attentions or ())
     return returned
 

@@ -1,4 +1,4 @@
-"""Tokens erased one after the other, sets that are enough, and permuted weights."""
+"""Erasure of tokens one after the other, sufficient sets, and permuted weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decoder() -> tuple[Any, dict[str, Any]]:
 
 
 def without(model: Any, options: dict[str, Any], gone: Any) -> float:
-    """The difference of logits when some tokens are masked, as a reader would compute it."""
+    """Return the logit difference with some tokens masked, computed without attnviz."""
     tokenizer = options["tokenizer"]
     given = tokenizer(TEXT, return_tensors="pt")
     mask = torch.ones_like(given["input_ids"])
@@ -44,7 +44,7 @@ def test_a_curve_is_the_answer_without_more_and_more_tokens(decoder: Any) -> Non
         expected = without(model, options, curve.order[:count])
         assert curve.values[count] == pytest.approx(expected, abs=1e-4)
     assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
-    # What matters most is found sooner than by chance.
+    # The order finds the important token earlier than random orders.
     assert curve.random_flips_after > 2
     assert curve.random_mean.shape == curve.random_standard_error.shape == curve.values.shape
     again = av.erasure_curve(model, TEXT, effects, random_orders=5, **options)

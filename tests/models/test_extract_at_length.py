@@ -1,4 +1,4 @@
-"""The memory that extraction adds to a model's own forward grows with the text, not its square."""
+"""The additional memory of extraction grows with the length of the text, not with its square."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from attnviz import AttentionRecord, extract
 from models.counting import LiveTensors
 from models.tiny import built
 
-# Their own forward makes a tensor of n x n entries, whatever watches it: where attention is bound
-# to a window (beyond that window), where a bias or mask is added to all logits, and where the
-# softmax is computed past the dispatcher. Extraction reads a mask once and keeps its parameters.
+# Forwards of these models make a tensor with n x n entries themselves: for texts longer than a
+# sliding window, for a bias or mask added to all logits, and for a softmax that bypasses the
+# dispatcher. Extraction reads a mask once and keeps its parameters.
 WITH_A_SQUARE_OF_THEIR_OWN: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 64},
     "gemma3_text": {"sliding_window": 64},
@@ -69,7 +69,7 @@ def arguments_of(model: Any, tokens: int) -> dict[str, torch.Tensor]:
 
 
 def forward(model: Any, tokens: int) -> LiveTensors:
-    # As extraction runs it.
+    # The options are those of the extraction.
     options: dict[str, Any] = {"use_cache": False}
     if "lm_head" in dict(model.named_children()):
         options["logits_to_keep"] = 1
@@ -82,7 +82,7 @@ def forward(model: Any, tokens: int) -> LiveTensors:
 
 
 def added(model: Any, tokens: int, **options: Any) -> int:
-    """Bytes that extraction needs at its peak beyond those of a plain forward."""
+    """Return the peak memory of an extraction minus that of a plain forward, in bytes."""
     own = forward(model, tokens).peak
     count = LiveTensors()
     with count:
@@ -101,7 +101,7 @@ def test_memory_added_to_a_forward_is_linear() -> None:
     model = model_of("llama", "sdpa")
     short, long = added(model, 2048), added(model, 8192)
     assert long <= 4.5 * short
-    # The count sees what it should: at least the record itself, and not much more.
+    # The count includes at least the record, and not much more.
     record = extract(model, arguments_of(model, 8192), progress=False)
     assert kept(record) == 2 * (4 + 2) * 8 * 8192 * 4
     assert kept(record) <= long <= 1.5 * kept(record)
@@ -135,7 +135,7 @@ def test_these_make_a_square_by_themselves(kind: str) -> None:
     tokens = 1024
     model = model_of(kind, **WITH_A_SQUARE_OF_THEIR_OWN[kind])
     assert forward(model, tokens).largest >= tokens * tokens
-    # What is kept of it is not one.
+    # The record keeps no such tensor.
     record = extract(model, arguments_of(model, tokens), progress=False)
     assert kept(record) < tokens * tokens
 

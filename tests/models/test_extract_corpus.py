@@ -70,7 +70,7 @@ def test_reading_ends_where_there_are_enough_points(
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # A few more may turn out not to fit, and one is read alone too.
+    # Extraction may read a few texts that do not fit, and one text alone.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40
@@ -92,7 +92,7 @@ def test_texts_are_read_one_at_a_time_and_only_as_many_as_needed(
     decoder: tuple[Any, Any],
 ) -> None:
     class Million:
-        """A sequence that is never there as a whole."""
+        """A sequence that computes its items."""
 
         def __init__(self) -> None:
             self.asked: list[int] = []
@@ -261,7 +261,7 @@ def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
     assert_array_equal(scores, [corpus.text_indices[text] / 2 for text in texts])
     label = corpus.column(None, "label")
     assert label.categories == ("bad", "good")
-    # Datasets say -1 where a class is not known.
+    # Datasets use -1 for an unknown class.
     assert_array_equal(label.queries, [corpus.text_indices[text] % 3 - 1 for text in texts])
     assert read(decoder, dataset["text"], max_points=100).text_indices == corpus.text_indices
     wrong: Any
@@ -281,7 +281,7 @@ def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
 
 
 def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
-    """And not as its column names, which is what it holds as a sequence."""
+    """A table is also a sequence of its column names, which must not be used."""
     reviews = pd.DataFrame(
         {"review": TEXTS[:4], "label": ["a", "b", "a", "b"], "text": ["the dog"] * 4},
         index=list("wxyz"),
@@ -413,13 +413,13 @@ def test_a_model_without_attention_says_so(byte_tokenizer: Any) -> None:
 def test_of_a_batch_the_shortest_text_is_read_alone_too(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    # It has the most padding: where others change it, its weights differ the most.
+    # The shortest text has the most padding. If other texts change its weights, they differ most.
     read(decoder, ["the dog", "the cat sat", "the cat sat on"], max_points=1000)
     assert forwards[-3:] == [3, 3, 2]
 
 
 def clip(tokenizer: Any) -> Any:
-    """A small random CLIP, with sharpened queries and keys."""
+    """Return a small random CLIP, with sharpened queries and keys."""
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     size["intermediate_size"] = 32
@@ -437,7 +437,7 @@ def clip(tokenizer: Any) -> Any:
 
 
 def batch_sizes(model: Any) -> list[int]:
-    """How many examples each forward of a model has, as they come."""
+    """Return a list that collects the number of examples of each forward."""
     sizes: list[int] = []
     model.register_forward_pre_hook(
         lambda _, args, options: sizes.append(len((args or tuple(options.values()))[0])),

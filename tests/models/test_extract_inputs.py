@@ -1,4 +1,4 @@
-"""Everything that may be given as model and inputs, and what bad input gets."""
+"""All valid forms of model and inputs, and the errors for bad input."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class TestModels:
         assert same(record, extract(model, TEXT, tokenizer=word_tokenizer))
 
     def test_a_pipeline_brings_its_tokenizer(self, gpt2: Any, byte_tokenizer: Any) -> None:
-        # A pipeline makes its tokenizer pad on the left, and this one is of all tests.
+        # A pipeline sets its tokenizer to pad on the left, and this tokenizer is shared by all
+        # tests.
         tokenizer = copy.deepcopy(byte_tokenizer)
         pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=tokenizer)
         assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
@@ -86,7 +87,7 @@ class TestTexts:
         assert set(record.tokens.sequence) == {None, 0, 1}
         encoded = word_tokenizer("The cat", "the dog", return_tensors="pt")
         assert record.tokens.ids == tuple(encoded["input_ids"][0].tolist())
-        # The second text has another token type: that is what BERT was given, too.
+        # The second text has another token type, which BERT received, too.
         untyped = extract(model, {"input_ids": encoded["input_ids"]})
         assert not np.array_equal(
             record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
@@ -143,7 +144,7 @@ class TestTexts:
         record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
         with pytest.raises(ValueError, match=r"target: the decoder of .* needs a text"):
             extract(model, "The cat sat", tokenizer=piece_tokenizer)
-        # What training gives the model: the same tokens one step later.
+        # Training gives the model the same tokens shifted by one step.
         encoded = piece_tokenizer("The cat sat", return_tensors="pt")
         labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
         start = model.config.decoder_start_token_id
@@ -159,7 +160,7 @@ class TestTexts:
         by_ids = extract(
             model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids
         )
-        # Ids alone don't say which of them the model was to produce.
+        # Ids alone do not say which tokens the model was to produce.
         tokens = record.stacks["decoder"].query_tokens
         assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
         found = by_ids.stacks["cross"].weights(layer=0)
@@ -183,7 +184,7 @@ class TestTexts:
         text = "The cat sat"
         record = extract(model, text, tokenizer=piece_tokenizer)
         ids = piece_tokenizer(text)["input_ids"]
-        # mBART begins with the last token, T5 with one that only begins.
+        # mBART starts with the last token, T5 with a start token.
         first = ids[-1] if kind == "MBart" else 0
         assert record.stacks["decoder"].query_tokens.ids == (first, *ids[:-1])
         assert any("makes by default" in note for note in record.notes)
@@ -398,7 +399,7 @@ def test_loading_a_model_shows_no_bar_of_transformers(
 
 
 REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
-    # Nothing.
+    # Empty inputs.
     ("gpt2", None, {}, ValueError, "inputs must not be None"),
     ("gpt2", "", {}, ValueError, "inputs: the text is empty"),
     ("gpt2", ("The cat", ""), {}, ValueError, "inputs: the second text is empty"),

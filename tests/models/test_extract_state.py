@@ -1,4 +1,4 @@
-"""A capture leaves no trace: outputs, configuration, mode, hooks and the dispatcher."""
+"""A capture restores outputs, configuration, mode, hooks and the dispatcher."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
 
 @contextmanager
 def capturing(sink: Sink) -> Iterator[None]:
-    """Report attention while the block runs."""
+    """Report attention inside the context."""
     with Cleanup() as undo:
         report(sink, undo)
         yield
@@ -38,12 +38,12 @@ def capturing(sink: Sink) -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_state_is_the_same_after_as_before(kind: str, training: bool) -> None:
     model = make_model(kind).train(training)
-    # A part that is frozen in another mode than the rest keeps its own.
+    # A frozen part in another mode keeps its mode.
     next(model.children()).eval()
     before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
     assert state_of([model]) == before
-    # Sampling and training after it go on as if nothing had been.
+    # Later sampling and training use the same random numbers.
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["mode"])
@@ -106,7 +106,7 @@ def test_captures_inside_one_another_restore_in_turn() -> None:
 
 
 class Ends:
-    """Two extractions that begin in turn, and end in a chosen order."""
+    """Two extractions that start one after the other and end in a chosen order."""
 
     def __init__(self) -> None:
         self.inside = [Cleanup(), Cleanup()]
@@ -121,7 +121,7 @@ class Ends:
 def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
     parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
-    """Also where one extracts from a model, and another from a part of it."""
+    """This includes an extraction from a model and one from a part of it."""
     model = make_model("llama").train()
     model.model.layers[1].eval()
     before = state_of([model])
@@ -131,7 +131,7 @@ def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
         assert evaluate(each, undo)
     assert not any(module.training for each in held for module in each.modules())
     ends.end(order[0])
-    # What is still held stays in evaluation mode.
+    # The part that is still in use stays in evaluation mode.
     assert not any(module.training for module in held[order[1]].modules())
     ends.end(order[1])
     torch.set_grad_enabled(True)
@@ -139,7 +139,7 @@ def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
 
 
 def in_other_threads(model: Any, run: Callable[[], Any]) -> RemovableHandle:
-    """Run something in another thread whenever this thread is in the second layer."""
+    """Run a function in another thread whenever this thread reaches the second layer."""
     own = threading.get_ident()
 
     def pause(*_: Any) -> None:
@@ -176,7 +176,7 @@ def test_forwards_of_other_threads_change_no_number(way: str) -> None:
 
 
 def test_a_hook_that_is_removed_meanwhile_is_no_error() -> None:
-    """torch has noted the hooks of a module, and asks only then which of them take kwargs."""
+    """torch lists the hooks of a module before it asks which of them take kwargs."""
     model = make_model("gpt2")
     own = threading.get_ident()
     inside, began, ended = threading.Event(), threading.Event(), threading.Event()

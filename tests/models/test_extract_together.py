@@ -1,4 +1,4 @@
-"""Extractions at once: in threads, tasks, forked processes and workers, each as one made alone."""
+"""Concurrent extractions in threads, tasks, forked processes and workers give the same results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks n
 
 
 def weights(model: Any, number: int) -> Weights:
-    """All weights of one of the texts."""
+    """Return all weights of one of the texts."""
     stack = extract(model, TEXTS[number % 2], progress=False).stack()
     return np.stack([stack.weights(layer=layer) for layer in stack.layers])
 
@@ -36,7 +36,7 @@ def mode_of(model: Any) -> list[bool]:
 
 
 def in_threads(*work: Callable[[], None]) -> None:
-    """Run all of it at once; an error of any thread is raised."""
+    """Run functions concurrently, and raise an error of any thread."""
     errors: list[BaseException] = []
     start = threading.Barrier(len(work))
 
@@ -58,7 +58,7 @@ def in_threads(*work: Callable[[], None]) -> None:
 
 @pytest.fixture
 def dropping() -> Any:
-    """A model in training mode whose dropout would show; a part of it is not."""
+    """A model in training mode with strong dropout. One part is in evaluation mode."""
     model = make_model("llama", attention_dropout=0.4).train()
     model.model.layers[1].eval()
     return model
@@ -83,7 +83,7 @@ def test_four_threads_at_once(parts: str, dropping: Any) -> None:
 
 
 def test_other_threads_run_and_train_as_if_nothing_happened(dropping: Any) -> None:
-    # Random numbers are one sequence for all threads: without them training is the same again.
+    # All threads share one sequence of random numbers. Without dropout training is reproducible.
     none = dict.fromkeys(["attn_pdrop", "resid_pdrop", "embd_pdrop"], 0.0)
     shared, trained = make_model("gpt2"), make_model("gpt2", **none)
     with torch.no_grad():
@@ -143,13 +143,13 @@ def test_tasks_of_an_event_loop(dropping: Any) -> None:
 
     found = asyncio.run(all_of_them())
     for number, each in enumerate(found):
-        # A worker has one thread, whose sums are rounded in another order.
+        # A worker has one thread, so its sums are rounded in another order.
         assert np.allclose(each, alone[number % 2], atol=1e-6)
     assert mode_of(dropping) == before
 
 
 def _send(queue: Any, model: Any) -> None:
-    # As a DataLoader does: torch's own threads do not live on in a forked process.
+    # A DataLoader does the same: torch's threads do not exist in a forked process.
     torch.set_num_threads(1)
     queue.put((weights(model, 0), mode_of(model)))
 
@@ -157,7 +157,7 @@ def _send(queue: Any, model: Any) -> None:
 @forked
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process(dropping: Any) -> None:
-    """Also where another thread was in the middle of an extraction when it was forked."""
+    """The fork may happen while another thread extracts."""
     before, alone = mode_of(dropping), weights(dropping, 0)
     context = multiprocessing.get_context("fork")
     done = threading.Event()
@@ -207,5 +207,5 @@ def test_workers_of_a_data_loader(dropping: Any) -> None:
     found = list(loader)
     assert len(found) == 4
     for number, each in enumerate(found):
-        # A worker has one thread, whose sums are rounded in another order.
+        # A worker has one thread, so its sums are rounded in another order.
         assert np.allclose(each, alone[number % 2], atol=1e-6)

@@ -1,4 +1,4 @@
-"""Recorded weights against the same model's own eager weights, every layer and head."""
+"""Recorded weights, compared with the same model's own eager weights for every layer and head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.make_models import largest_error, make_model, reference
 from models.tiny import arguments_of
 
 TOLERANCE = 1e-4
-# sdpa refuses a soft cap; gpt-oss has no sdpa for its sinks.
+# sdpa raises an error for a soft cap, and gpt-oss has no sdpa for its sinks.
 EAGER_ONLY = {"gemma2", "gpt_oss"}
 TEXT = ["albert", "bert", "gemma2", "gpt2", "gpt_oss", "llama", "mistral", "roberta"]
 SEQ2SEQ = ["bart", "t5"]
@@ -40,7 +40,7 @@ def test_weights_equal_the_models_own(kind: str, implementation: str) -> None:
     own = reference(model, arguments)
     record = extract(model, arguments)
 
-    # Peaked rows: nearly even ones would fit any formula.
+    # Rows must have clear maxima: almost uniform rows would fit any formula.
     peaks = [layer.max(-1).mean() for layers in own.values() for layer in layers]
     assert np.mean(peaks) > 0.35
     error = largest_error(record, own)

@@ -1,4 +1,4 @@
-"""What must not pass in silence: numbers that are none, other precisions around, packed texts."""
+"""Faults that must raise an error or a warning: NaN, other precisions, packed texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/from-bertviz.md: both columns run, on the same weights, and must draw the same."""
+"""docs/from-bertviz.md: both columns run on the same weights and draw the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from models.tiny import SIZE
 from unit.page_data import data_of
 
 pytestmark = [
-    # BertViz leaves the files that it reads open.
+    # BertViz does not close the files that it reads.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -86,9 +86,9 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: BertViz's function, its arguments, and the code of both.
+    """A row of a table: BertViz's function, its arguments, and the code of both columns.
 
-    Of a notebook's cell the function is empty, and the arguments are notebooks.
+    For a cell of a notebook the function is empty, and the arguments are notebooks.
     """
 
     function: str
@@ -98,7 +98,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """The tables' rows with three columns, as the document has them."""
+    """Return the rows with three columns from the tables of the document."""
     found, function = [], ""
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
         heading = re.fullmatch(r"## `bertviz\.(.+)`", line)
@@ -115,7 +115,7 @@ def code_of(cell: str) -> str:
 
 
 def first_cells() -> list[str]:
-    """What the notebooks begin with, in BertViz's column and in attnviz's."""
+    """Return the first cells of the notebooks: BertViz's and attnviz's."""
     document = DOCUMENT.read_text(encoding="utf-8")
     table = re.search(r"\| BertViz \| attnviz \|\n.+\n((?:\|.+\n)+)", document)
     assert table is not None
@@ -124,7 +124,7 @@ def first_cells() -> list[str]:
 
 
 def run(code: str, names: dict[str, Any]) -> Any:
-    """Run the lines of a cell; the value of the last one."""
+    """Run the lines of a cell and return the value of the last one."""
     *lines, last = code.splitlines()
     exec("\n".join(lines), names)  # noqa: S102 - the document's own code
     return eval(last, names)  # noqa: S307
@@ -132,11 +132,11 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
-    """What the weights' tables call attention, tokens and so on."""
+    """The names that the tables about weights use: attention, tokens, ..."""
     text = "The animal didn't cross the street because it was too tired."
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
-        # Any other gives no weights, and BertViz has nothing to draw.
+        # Other implementations return no weights, so BertViz could draw nothing.
         model.set_attn_implementation("eager")
     inputs = byte_tokenizer(text, return_tensors="pt")
     target = byte_tokenizer("the dog", return_tensors="pt").input_ids
@@ -177,7 +177,7 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Make the folder of a random model of a class, whose rows of attention are peaked."""
+    """Return a function that saves a random sharpened model of a class and returns the folder."""
 
     @functools.cache
     def make(name: str) -> Path:
@@ -197,7 +197,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 @pytest.fixture
 def bundled(byte_tokenizer: Any, tmp_path: Path) -> Callable[[str, Path], dict[str, Any]]:
-    """A checkpoint and the byte tokenizer, in BertViz's own classes and in transformers'."""
+    """Return a function that loads a checkpoint in BertViz's own classes and in transformers'."""
 
     def make(name: str, checkpoint: Path) -> dict[str, Any]:
         ours = getattr(transformers, f"{name}Model").from_pretrained(checkpoint)
@@ -220,8 +220,8 @@ def bundled(byte_tokenizer: Any, tmp_path: Path) -> Callable[[str, Path], dict[s
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[Row], dict[str, dict[str, Any]]]:
-    """The names that each column of a row may use."""
-    # In a script a view is written to a file there.
+    """Return a function with the names that each column of a row may use."""
+    # In a script a view is written to a file in this folder.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
     block = re.search(r"```python\n(.+?)\n\n", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
@@ -232,7 +232,7 @@ def names(
         function = function_of_bertviz(row.function)
 
         def returning(*arguments: Any, **named: Any) -> Any:
-            # Its default displays, and hands nothing back.
+            # By default BertViz displays the page and returns nothing.
             return function(*arguments, **{"html_action": "return", **named})
 
         theirs = {row.function.rpartition(".")[2]: returning}
@@ -259,7 +259,7 @@ def test_no_argument_of_bertviz_is_missing(function: str) -> None:
 def test_both_columns_draw_the_same(
     row: Row, names: Callable[[Row], dict[str, dict[str, Any]]]
 ) -> None:
-    # The code of a row uses what the row is about.
+    # The code of a row must use the arguments that the row names.
     call = ast.parse(row.bertviz, mode="eval").body
     assert isinstance(call, ast.Call)
     signature = inspect.signature(function_of_bertviz(row.function))
@@ -277,7 +277,7 @@ def test_both_columns_draw_the_same(
 
 
 def cells() -> list[Any]:
-    """Every cell of the notebooks with every class of model that it is run with."""
+    """Return every cell of the notebooks with every class of model that runs it."""
     return [
         pytest.param(row, tokenizer, name, id=f"{name}-{number}")
         for number, row in enumerate(row for row in rows() if not row.function)
@@ -312,19 +312,19 @@ def test_cells_of_notebooks_draw_the_same(
         drawn = parameters_of(run(row.bertviz.replace("head_view", view), theirs).data)
         largest = [np.max(part, -1).mean() for each in drawn["attention"] for part in each["attn"]]
         assert np.mean(largest) > 0.3
-        # A cell of attnviz may use what BertViz's has made, as the weights that it hid.
+        # A cell of attnviz may use names of BertViz's cell, such as the hidden weights.
         shown = run(row.attnviz.replace("head_view", view), theirs | ours)
         assert isinstance(shown, VIEWS[view])
         compare_attention(drawn, shown)
 
 
 def parameters_of(html: str) -> dict[str, Any]:
-    """What BertViz hands to its script: weights, tokens and settings."""
+    """Return the parameters of BertViz's script: weights, tokens and settings."""
     start = re.search(r"(?:const params = |window\.bertviz_params = )(?=\{)", html)
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view's form of the same.
+        # The neuron view has them in another form.
         titles = {"all": "All", "aa": "A -> A", "ab": "A -> B", "ba": "B -> A", "bb": "B -> B"}
         parameters["attention"] = [
             {"name": titles[name], **entry} for name, entry in parameters["attention"].items()
@@ -356,7 +356,7 @@ def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
 def compare_weights(
     entry: Mapping[str, Any], record: AttentionRecord, heads: list[int] | None
 ) -> None:
-    """One choice of BertViz's attention menu against the same part of a record."""
+    """Compare one entry of BertViz's attention menu with the same part of a record."""
     stack = record.stack(STACKS.get(str(entry["name"]), "self"))
     queries: NDArray[Any] = np.arange(len(stack.query_tokens))
     keys: NDArray[Any] = np.arange(len(stack.key_tokens))
@@ -372,13 +372,14 @@ def compare_weights(
     for number, theirs in zip(stack.layers, entry["attn"], strict=True):
         ours = stack.weights(layer=number)[:, queries[:, None], keys]
         if heads is not None and len(theirs) < len(ours):
-            # BertViz cuts away the heads that it does not show.
+            # BertViz removes the heads that it does not show.
             ours = ours[heads]
         expected = np.asarray(theirs, dtype=np.float32)
         if pair is not None and None in stack.query_tokens.sequence:
-            # BertViz counts special tokens to the texts; attnviz to neither.
+            # BertViz counts special tokens to the texts. attnviz counts them to neither.
             expected = expected[:, own(entry, "left_text")][:, :, own(entry, "right_text")]
-        # attnviz promises this for float32: logits of T5 have no scale, and round by their size.
+        # attnviz's bound for float32. Logits of T5 have no scale, so rounding depends on their
+        # size.
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
@@ -411,14 +412,14 @@ def compare_page(drawn: Mapping[str, Any], page: str) -> None:
         codes = np.frombuffer(zlib.decompress(base64.b64decode(block["data"])), dtype=np.uint8)
         weights = np.zeros(block["shape"])
         heads, rows, columns = block["shape"]
-        # Row by row only as far as a query may look.
+        # The data of a row ends at the last key that the query may attend to.
         embedded = np.tri(rows, columns, block["reach"], dtype=bool)
         weights[:, embedded] = (codes.reshape(heads, -1).astype(np.float64) / 255) ** 2
         np.testing.assert_allclose(weights, theirs, atol=0.004)
 
 
 def compare_vectors(entry: Mapping[str, Any], vectors: Mapping[str, Any]) -> None:
-    """The queries and keys that both neuron views contain."""
+    """Compare the queries and keys in the pages of both neuron views."""
     for layer in vectors["layers"]:
         assert layer["encoding"] == "float32"
         for side in ("queries", "keys"):

@@ -1,8 +1,8 @@
-"""docs/from-elsewhere.md: every block of code runs, and gives the model's own weights.
+"""docs/from-elsewhere.md: every block of code runs and gives the model's own weights.
 
-TransformerLens and timm are themselves where they are installed. TransformerLens brings hundreds of
-megabytes that nothing else here needs, so that `make` leaves it out and a stand-in with its layouts
-takes its place; timm is installed without torchvision, which its models do without.
+TransformerLens and timm are real if they are installed. `make` does not install TransformerLens,
+which needs hundreds of megabytes: a substitute with the same layouts replaces it. timm is installed
+without torchvision, which its models do not need.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FIRST = "Attention from other libraries"
 
 
 def blocks_of(section: str) -> list[str]:
-    """The code of a section, block by block."""
+    """Return the blocks of code of a section."""
     parts = re.split(r"^#+ (.+)$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     return re.findall(r"```python\n(.+?)```", sections[section], re.DOTALL)
 
 
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
-    """Run a section's blocks one after another; the records that they made, and all names."""
+    """Run the blocks of a section. Return the records that they made, and all names."""
     known = dict(names)
     made = []
     for code in [*blocks_of(FIRST), *blocks_of(section)]:
@@ -70,7 +70,7 @@ def test_every_section_with_code_is_run_here() -> None:
 
 
 def test_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # In a script a view is written to a file there.
+    # In a script a view is written to a file in this folder.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     weights = [shares(heads, 5, 5, seed=heads) for heads in (2, 3)]
     (record,), _ = run("Weights", {"weights": weights, "tokens": list("abcde")})
@@ -90,7 +90,7 @@ def test_signed_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def rows_of_axes() -> list[tuple[str, str]]:
-    """Axes and what to give, as the table of the document has them."""
+    """Return the axes and the arguments in the table of the document."""
     text = DOCUMENT.read_text(encoding="utf-8")
     return re.findall(r"^\| (\(.+?\).*?) \| `(.+?)` \|$", text, re.MULTILINE)
 
@@ -104,7 +104,7 @@ def test_other_axes(axes: str, give: str) -> None:
     names = axes[1 : axes.index(")")].split(", ")
     layers, heads = (3 if "layers" in names else 1), (2 if "heads" in names else 1)
     whole = shares(layers, heads, 5, 5)
-    # From the order that is always the same to that of the row, where each axis has a length.
+    # Permute the axes from the order of `whole` to that of the row.
     lengths = {"layers": 0, "heads": 1, "queries": 2, "keys": 3}
     weights = whole.permute(
         *[lengths[name] for name in names if name in lengths],
@@ -140,7 +140,7 @@ class LensCache(dict[str, torch.Tensor]):
 
 
 class Lens:
-    """What the recipe uses of a TransformerLens model, in the layouts that it documents."""
+    """The parts of a TransformerLens model that the recipe uses, with the documented layouts."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -167,7 +167,7 @@ class Lens:
 
     @contextmanager
     def _kept(self, cache: LensCache) -> Iterator[None]:
-        """Queries and keys as (batch, tokens, heads, head_dim)."""
+        """Store queries and keys as (batch, tokens, heads, head_dim)."""
         if self.cfg.positional_embedding_type == "rotary":
             module = importlib.import_module("transformers.models.llama.modeling_llama")
             rotate = module.apply_rotary_pos_emb
@@ -199,7 +199,7 @@ class Lens:
 
 
 def lens(model: Any, tokenizer: Any) -> Any:
-    """TransformerLens around a model where it is installed, else what stands in for it."""
+    """Return TransformerLens around a model if it is installed, else the substitute."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -226,7 +226,7 @@ def test_transformer_lens(kind: str, byte_tokenizer: Any, tmp_path: Path) -> Non
         assert len(weights_of(record)) == 3
         for layer, found in enumerate(weights_of(record)):
             assert_allclose(found, patterns["pattern", layer][0].detach(), atol=1e-5)
-    # Only the first has weights; the second computes them.
+    # Only the first record has weights. The second computes them.
     assert [record.stack().has_vectors for record in made] == [False, True]
 
 
@@ -237,7 +237,7 @@ def test_multihead_attention() -> None:
     encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
     with torch.no_grad():
         for each in (attention, *(block.self_attn for block in encoder.layers)):
-            # Peaked rows, in which a wrong formula shows; and layers that differ.
+            # Sharp rows show a wrong formula. Layers must differ.
             each.in_proj_weight.normal_(std=0.5)
             each.in_proj_bias.normal_()
     x = torch.randn(1, 6, 16)
@@ -253,7 +253,7 @@ def test_multihead_attention() -> None:
             own = block.self_attn(*[states] * 3, attn_mask=attn_mask, average_attn_weights=False)[1]
             assert_allclose(found, own[0], atol=1e-5)
             states = block(states, src_mask=attn_mask)
-    # The hooks are gone again.
+    # The hooks were removed.
     count = len(known["received"])
     encoder(x, mask=attn_mask)
     assert len(known["received"]) == count == 3
@@ -298,7 +298,8 @@ def test_the_projection_of_every_kind_of_multihead_attention(options: dict[str, 
         ("vit_small_patch14_dinov2", {"patch_size": 16}, True),
         ("vit_base_patch16_siglip_224", {"embed_dim": 192, "num_heads": 3}, True),
         ("vit_tiny_patch16_224", {"qk_norm": True}, True),
-        # Their queries and keys are rotated, or a bias is added: by weights alone.
+        # Queries and keys of these models are rotated, or a bias is added, so only weights can be
+        # read.
         ("eva02_tiny_patch14_224", {"patch_size": 16}, False),
         ("vit_small_patch16_dinov3", {}, False),
         ("vit_relpos_small_patch16_224", {}, False),
@@ -327,7 +328,7 @@ def test_timm(timm: Any, name: str, options: dict[str, Any], *, whole: bool) -> 
         for found, own in zip(weights_of(record), expected, strict=True):
             assert own.max() > 0.3
             assert_allclose(found, own[0], atol=1e-5)
-    # What the second way is there for.
+    # The case that needs the second way.
     same = np.allclose(weights_of(computed)[0], expected[0][0], atol=1e-3)
     assert bool(same) is whole
 

@@ -1,4 +1,4 @@
-"""Generated text of models that read pictures and sounds as well, against their own steps."""
+"""Generated text of models for images and sound, compared with the models' own steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VISION: dict[str, Any] = {
 
 
 def sharpened(model: Any) -> Any:
-    """Rows that are peaked, so that a wrong one shows; and a text that goes on."""
+    """Sharpen a model and make it generate text without repetition."""
     sharpen(model, 8.0)
     model.generation_config.update(eos_token_id=None, repetition_penalty=5.0)
     return model.eval()
@@ -100,7 +100,7 @@ def gemma3_both_ways() -> Any:
 def test_masks_that_depend_on_the_implementation(
     make: Any, implementation: str, *, named: bool
 ) -> None:
-    """Without ``token_type_ids`` eager attention and sdpa mask otherwise in transformers."""
+    """Without ``token_type_ids`` transformers masks differently with eager attention and sdpa."""
     torch.manual_seed(0)
     model = sharpened(make())
     model.set_attn_implementation(implementation)
@@ -128,7 +128,7 @@ def test_a_text_behind_a_picture(make: Any, types: str | None) -> None:
         expected = stitched(own.attentions, layer, 16, None)
         found = stack.weights(layer=layer)[:, :16, :16]
         assert np.abs(found - expected).max() < 1e-4
-    # Half of the prompt looks ahead where a picture, or all of it, is read both ways.
+    # Half of the prompt is bidirectional if it contains an image or has a bidirectional mask.
     assert bool(stitched(own.attentions, 1, 16, None)[0, 2, 3] > 0) == (types is not None)
     assert_predictions(stack.query_tokens, own, 8)
     assert not any("differ" in note for note in record.notes)
@@ -157,7 +157,7 @@ def test_a_text_from_a_sound() -> None:
         begin_suppress_tokens=None,
     )
     model = sharpened(transformers.WhisperForConditionalGeneration(config))
-    # Its own method samples once it is given a temperature, which a number alone must not.
+    # With a temperature the model's own method samples. A number of tokens alone must not sample.
     model.generation_config.temperature = 1.0
     sound = torch.randn(1, 16, 100)
     whole = {"input_features": sound, "force_unique_generate_call": True}

@@ -1,4 +1,4 @@
-"""Statistics of heads from models and texts: known heads are found, and nothing is lost."""
+"""Statistics of heads over models and texts: they find known heads and omit nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
-    """Random words, repeated; and sentences of its language."""
+    """Return random repeated words, and sentences of the demo language."""
     generator = np.random.default_rng(5)
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     rows = repeated_halves(generator, words, rows=count, length=15)
@@ -80,7 +80,7 @@ class TestTheDemoDecoder:
     def test_on_shuffled_texts_these_heads_do_the_same(
         self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
     ) -> None:
-        """Which is why running the model on shuffled texts refutes neither (docs/heads.md)."""
+        """Running the model on shuffled texts is no suitable baseline for roles (docs/heads.md)."""
         model, tokenizer = decoder
         generator = np.random.default_rng(0)
         shuffled = [" ".join(generator.permutation(text.split())) for text in texts]
@@ -91,7 +91,7 @@ class TestTheDemoDecoder:
 
 
 def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
-    """Over random models the share of heads with a role stays under the level."""
+    """The share of heads with a role stays below the significance level."""
     _, tokenizer = decoder
     texts = decoder_texts(tokenizer, 8)
     with_role = heads = 0
@@ -99,7 +99,7 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
         torch.manual_seed(seed)
         model = transformers.GPT2LMHeadModel(decoder[0].config).eval()
         if seed % 2:
-            # Peaked rows, as trained models have them.
+            # Sharp rows, like those of trained models.
             with torch.no_grad():
                 for block in model.transformer.h:
                     block.attn.c_attn.weight[:, :192] *= 4
@@ -120,7 +120,7 @@ def sentences_of_docs(count: int) -> list[str]:
 
 
 def test_the_known_heads_of_a_trained_checkpoint(checkpoint_folder: Path) -> None:
-    """Measured before, with other code on other texts."""
+    """The roles were measured earlier with other code on other texts."""
     model = transformers.AutoModel.from_pretrained(checkpoint_folder)
     found = head_statistics(
         model,
@@ -139,7 +139,7 @@ def test_the_known_heads_of_a_trained_checkpoint(checkpoint_folder: Path) -> Non
     assert roles.names[0][2] == "previous token"
     assert roles.names[1][8] == "next token"
     assert roles.label(0, 2) == "previous token 1.00 ± 0.00"
-    # Tokens of the corpus were counted: some are the rarest of their text.
+    # Tokens of the corpus were counted, so each text has a rarest token.
     assert "rarest token" in stack.score_names
 
 
@@ -230,7 +230,7 @@ class TestCheckpoint:
                 np.array(whole.stack().mean(name)),
                 atol=1e-6,
             )
-        # Of what is complete nothing is read again.
+        # A complete result is not computed again.
         assert head_statistics(model, self.TEXTS, resume=True, **options).texts == 12
 
     def test_one_of_something_else_is_refused_by_name(
@@ -277,7 +277,7 @@ def test_parts_of_a_corpus_add_up_to_all_of_it(tmp_path: Path, tiny_bert: tuple[
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt_oss"])
 def test_weights_of_many_heads_at_once_are_those_of_each(kind: str, byte_tokenizer: Any) -> None:
-    """Grouped keys, windows, soft caps and sinks."""
+    """The models have grouped keys, windows, soft caps and sinks."""
     record = run_extract(make_model(kind), SENTENCES[0], tokenizer=byte_tokenizer, progress=False)
     stack = record.stack()
     for layer in stack.layers:
@@ -300,7 +300,7 @@ def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
         assert len(found.stack(name).layers) == 1
         for score in ("first token", "entropy"):
             one, other = (each.stack(name).mean(score)[0] for each in (found, expected))
-            # Texts were read one by one and in a batch: float32 sums in another order.
+            # The texts were read in different batches, so float32 sums have another order.
             assert_allclose(one, other, atol=1e-5)
     with pytest.raises(
         ValueError, match=r"layer 7 does not exist\. The records have layers 'encoder' 0"

@@ -1,4 +1,4 @@
-"""Whatever interrupts an extraction, and wherever: it leaves everything as it was."""
+"""An interrupt at any line of an extraction leaves all state as it was."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import nn
 from models import interrupts
 from models.interrupts import Subject, Tracer, faults_at, positions, state_of, subjects
 
-# What changes something, and what takes it back.
+# Modules that change state and restore it.
 CHANGING = (
     *("cleanup.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
     *("generate.py", "corpus/reading.py", "extraction/__init__.py"),
@@ -28,7 +28,7 @@ CHANGING = (
 @pytest.fixture(scope="module")
 def interrupted() -> dict[str, Subject]:
     found = subjects()
-    # Dynamo takes seconds to import: random signals meet it.
+    # Importing Dynamo takes seconds, so a random signal would often hit the import.
     del found["compiled"]
     return found
 
@@ -39,7 +39,7 @@ def interrupted() -> dict[str, Subject]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Of all lines a few, others for each kind."""
+    """Each kind tests a few random lines."""
     subject = interrupted[kind]
     (tmp_path / "whole").mkdir()
     places = positions(subject, tmp_path / "whole", CHANGING)
@@ -69,7 +69,7 @@ def test_an_interrupt_is_raised_as_such_and_only_once_all_is_restored(
 ) -> None:
     subject = interrupted["traced"]
     places = positions(subject, tmp_path, ("models.py",))
-    # The last of them: while modules get their mode back.
+    # The last position is inside the restoration of the modules' mode.
     before = state_of(subject.models)
     with pytest.raises(KeyboardInterrupt), Tracer(places[-1]) as tracer:
         subject.run(tmp_path)
