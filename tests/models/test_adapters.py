@@ -45,7 +45,7 @@ def _classifier() -> Any:
 
 @pytest.fixture
 def tuned() -> Callable[..., Any]:
-    """Return a function that makes a model with an adapter. Its vectors have the size of tokens'."""
+    """Return a function that makes a model with an adapter of vectors as large as tokens'."""
 
     def make(base: str, kind: str) -> Any:
         task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"

@@ -80,7 +80,7 @@ def test_an_interrupt_is_raised_as_such_and_only_once_all_is_restored(
 def test_a_mode_that_torch_took_off_for_a_moment_does_not_come_back(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Torch's generator puts it back when it ends: here when the interrupt is forgotten."""
+    """The generator of torch would push the mode again when it is closed after the interrupt."""
     subject, met = interrupted["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:
@@ -107,13 +107,13 @@ def test_a_mode_that_torch_took_off_for_a_moment_does_not_come_back(
 
 
 class StoppedError(Exception):
-    """What another thread sends."""
+    """An exception that another thread raises in this one."""
 
 
 def test_what_another_thread_raises_in_this_one_leaves_everything_as_it_was(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """As tools do that stop work after some time: in a thread that gets no signals."""
+    """Tools that limit the time of a computation do so in threads, which receive no signals."""
     subject = interrupted["spooled"]
     found: list[object] = []
 
@@ -124,7 +124,7 @@ def test_what_another_thread_raises_in_this_one_leaves_everything_as_it_was(
     def work() -> None:
         linear = (each for each in subject.models[0].modules() if isinstance(each, nn.Linear))
         for module in linear:
-            # The thread's own: hooks and the like belong to it.
+            # State of this thread: hooks and the like belong to a thread.
             before = state_of(subject.models)
             handle = module.register_forward_hook(send)
             try:

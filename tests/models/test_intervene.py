@@ -1,4 +1,4 @@
-"""Attention that is changed while a model runs, against other ways to the same change."""
+"""Changed attention of a running model, compared with independent ways to make the same change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 #: Two other texts.
 OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
-#: The output projection of a layer, and the change's stack.
+#: The output projection of a layer, and the stack of the change.
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "gpt2": ("transformer.h.1.attn.c_proj", None),
     "llama": ("model.layers.1.self_attn.o_proj", None),
@@ -37,7 +37,7 @@ PROJECTIONS: dict[str, tuple[str, str | None]] = {
 
 _TEXT = {"vocab_size": 400, "max_position_embeddings": 64, "intermediate_size": 64}
 _SIZE = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-#: Models whose attention does not use the dispatcher, and a layer's output projection.
+#: Models whose attention bypasses the dispatcher, and the output projection of a layer.
 TRACED: dict[str, tuple[Any, Any, str]] = {
     "bloom": (
         transformers.BloomForCausalLM,
@@ -65,14 +65,14 @@ def model_of(kind: str) -> Any:
 
 
 def given(kind: str) -> dict[str, torch.Tensor]:
-    """What a model of a kind is given."""
+    """Return the inputs of a model of a kind."""
     more = {"decoder_input_ids": IDS[:, :5]} if kind in ("bart", "t5") else {}
     return {"input_ids": IDS, **more}
 
 
 def difference(model: Any, arguments: Any, pair: tuple[int, int]) -> float:
-    """The difference of two logits that a model gives by itself at the last token."""
-    # A product with more rows may round otherwise.
+    """Return the difference of two logits of the model at the last token."""
+    # A product with more rows may be rounded differently.
     accepted = inspect.signature(model.forward).parameters
     last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_a_head_without_output_is_its_slice_of_the_projection_set_to_zero(
     own = av.extract(model, given(kind))
     num_heads = own.stack(stack).attention(LAYER).num_heads
     with torch.no_grad():
-        # GPT-2's projections have their inputs as rows.
+        # GPT-2's projections store their inputs as rows.
         rows = projection.weight if kind == "gpt2" else projection.weight.T
         width = len(rows) // num_heads
         rows[HEAD * width : (HEAD + 1) * width] = 0
@@ -108,7 +108,7 @@ def test_a_head_without_output_is_its_slice_of_the_projection_set_to_zero(
 
 
 def four_axes(cut: list[tuple[int, int]], *, causal: bool) -> torch.Tensor:
-    """A mask that is added to the logits of all heads and layers."""
+    """Return a mask that is added to the logits of all heads and layers."""
     allowed = torch.ones(9, 9, dtype=torch.bool)
     allowed = allowed.tril() if causal else allowed
     for query, key in cut:
@@ -130,7 +130,7 @@ def test_a_knockout_is_a_mask_of_four_axes(kind: str, implementation: str) -> No
     assert found.effect.after == pytest.approx(expected, abs=1e-6)
     assert abs(found.effect.change) > 1e-4
     assert found.effect.noise < 1e-6
-    # The record is that of the changed run, in every layer.
+    # The record has the weights of the changed run in every layer.
     masked = av.extract(model, {"input_ids": IDS, "attention_mask": mask})
     for layer in (0, 1, 2):
         ours, theirs = (each.stack().weights(layer=layer) for each in (found, masked))
@@ -150,12 +150,12 @@ def test_a_hidden_token_is_one_that_the_attention_mask_leaves_out(kind: str) -> 
     weights = found.stack().weights(layer=2)
     others = np.arange(9) != 3
     assert not weights[:, others, 3].any()
-    # Its own row keeps it.
+    # The token keeps itself in its own row.
     assert weights[:, 3, 3].any()
 
 
 def edited_by(edit: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
-    """An attention function of GPT-2's formula whose weights are edited in the first layer."""
+    """Return GPT-2's attention function with an edit of the first layer's weights."""
 
     def attend(  # noqa: PLR0917 - as transformers calls it
         module: Any,
@@ -227,7 +227,7 @@ def test_what_is_left_of_a_row_is_shared_out() -> None:
     change = av.Knockout(queries=8, keys=[2, 6], layers=0, heads=HEAD)
     changed = av.intervene(model, {"input_ids": IDS}, change).stack().weights(layer=0, head=HEAD)
     expected = own.copy()
-    # A sink takes its share of what is left, too.
+    # A sink takes its share of the remaining weight, too.
     expected[8] /= 1 - own[8, [2, 6]].sum()
     expected[8, [2, 6]] = 0
     assert np.abs(changed - expected).max() < 1e-6
@@ -248,11 +248,11 @@ def test_what_is_left_of_a_row_is_shared_out() -> None:
 )
 def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | None) -> None:
     model = make_model(kind)
-    # A base model without logits is measured by its hidden states.
+    # The answer of a base model without logits is measured on its hidden states.
     pair = None if kind == "albert" else (7, 8)
     effects = av.head_effects(model, given(kind), answer=pair, stack=stack)
-    # A logit is a sum of 48 products of size 1, off by up to 48 roundings, and an effect is the
-    # difference of two such logits, each of hidden states that are off by as much.
+    # A logit is a sum of 48 products of size 1, with an error of up to 48 roundings. An effect is
+    # the difference of two such logits, each of hidden states with such an error.
     off = 4 * 48 * UNIT
     assert effects.noise < off
     record = av.extract(model, given(kind)).stack(stack)
@@ -268,14 +268,14 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
 
 @pytest.mark.parametrize("position", [8, 3])
 def test_a_language_head_computes_what_is_asked_for(position: int) -> None:
-    """BERT's computes logits of all positions; the effects are those of its own logits."""
+    """BERT's language head computes the logits of all positions. Effects are measured on these."""
     model = make_model("bert")
     seen: list[tuple[int, ...]] = []
     decoder = model.get_output_embeddings()
     handle = decoder.register_forward_hook(lambda *given: seen.append(tuple(given[2].shape[:2])))
     effects = av.head_effects(model, {"input_ids": IDS}, answer=(7, 8), position=position)
     handle.remove()
-    # The model's own logits, with which they are compared, and each layer's copies.
+    # First the model's own logits, for the comparison, then those of each layer's copies.
     assert seen[0] == (1, 9)
     assert {rows for _, rows in seen[1:]} == {9 - position}
     for layer, head in ((0, 1), (2, 3)):
@@ -333,7 +333,7 @@ def test_changes_refuse_what_says_nothing() -> None:
 
 
 def without_head(model: Any, kind: str, head: int) -> Any:
-    """A copy of a model whose second layer's output projection reads nothing of a head."""
+    """Return a copy of a model whose second layer's output projection ignores a head."""
     changed = copy.deepcopy(model)
     weight = changed.get_submodule(TRACED[kind][2]).weight
     with torch.no_grad():
@@ -344,7 +344,7 @@ def without_head(model: Any, kind: str, head: int) -> Any:
 
 @pytest.mark.parametrize("kind", TRACED)
 def test_effects_of_heads_past_the_dispatcher_are_slices_of_the_projection(kind: str) -> None:
-    """Earlier layers are not run again, and each layer's heads are copies in one batch."""
+    """Earlier layers do not run again, and each layer's heads are copies in one batch."""
     make, config, name = TRACED[kind]
     model = built(make.__name__, config)
     given = {"input_ids": IDS}
@@ -358,8 +358,8 @@ def test_effects_of_heads_past_the_dispatcher_are_slices_of_the_projection(kind:
     effects = av.head_effects(model, given, answer=(7, 8))
     for handle in handles:
         handle.remove()
-    # Both run unchanged twice and with the heads of the first layer. The last layer also runs with
-    # its own heads, and before that once to try whether it can do without the first.
+    # Both layers run twice unchanged and once with the heads of the first layer. The last layer
+    # also runs with its own heads, and before that once to check whether it can run alone.
     assert (runs[0], runs[1]) == (3, 5)
     assert effects.noise < 1e-6
     plain = difference(model, given, (7, 8))
@@ -395,7 +395,7 @@ def test_effects_of_means_are_those_of_each_text_with_the_others(kind: str) -> N
 
 
 def with_mean(model: Any, name: str) -> Any:
-    """A copy whose projection is given a head's mean input over other texts, at every token."""
+    """Return a copy whose projection gets a head's mean input over other texts at every token."""
     changed = copy.deepcopy(model)
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
     seen: list[torch.Tensor] = []
@@ -422,7 +422,7 @@ def test_a_head_gives_its_mean_over_other_texts(kind: str) -> None:
     model = model_of(kind)
     name, stack = PROJECTIONS[kind]
     if kind == "t5":
-        # Its encoder alone is changed.
+        # Only the encoder is changed.
         changed = copy.deepcopy(model)
         name = name.removeprefix("encoder.")
         changed.encoder = with_mean(model.encoder, name)
@@ -435,7 +435,7 @@ def test_a_head_gives_its_mean_over_other_texts(kind: str) -> None:
     assert abs(record.effect.change) > 1e-5
     assert record.effect.noise == 0
     assert any("set to its mean over 2 other texts in layer 1" in note for note in record.notes)
-    # What comes after it counts, what came before is gone with the output.
+    # Earlier changes of the output are replaced, and later ones apply to the mean.
     half = [av.Ablate(LAYER, HEAD, 0.0, stack), change, av.Ablate(LAYER, HEAD, 1.0, stack)]
     again = av.intervene(model, given(kind), half, answer=(7, 8))
     assert again.effect.after == record.effect.after
@@ -458,14 +458,14 @@ def test_attention_past_the_dispatcher_is_changed_at_its_softmax(kind: str) -> N
     expected[8, [2, 6]] = 0
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < 1e-5
     assert cut.effect.change != 0
-    # In the weights that the model goes on with it is the same.
+    # The same weights as a replacement have the same effect.
     given_so = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
     effect = av.intervene(model, given, given_so, answer=(7, 8)).effect
     assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
 
 
 def test_what_cannot_be_changed_is_refused_by_name() -> None:
-    """Torch's own module is one function; windows are several attentions in one."""
+    """torch's own module is a single function, and windows are several attentions in one."""
     pixels = {"pixel_values": torch.rand(1, 3, 32, 32)}
     image = {"image_size": 32, "patch_size": 8}
     siglip = transformers.SiglipVisionModel(

@@ -1,4 +1,4 @@
-"""What does not fit is refused by every way to measure an answer, in words that name it."""
+"""Every way to measure an answer raises an error for bad input that names the problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import transformers
 import attnviz as av
 from models.make_models import make_model
 
-#: The token 17 stands there twice.
+#: The token 17 occurs twice.
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 CUT = av.Knockout(8, 2)
 
@@ -104,7 +104,7 @@ def test_a_model_in_training_answers_as_in_evaluation_and_stays_as_it_was(way: s
 
 @pytest.mark.parametrize("way", WAYS)
 def test_inference_mode(way: str) -> None:
-    """Nothing but gradients needs to leave it."""
+    """Only gradients cannot be computed in inference mode."""
     model = make_model("gpt2")
     with torch.no_grad():
         options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
@@ -120,14 +120,14 @@ def test_inference_mode(way: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_quantised_modules_without_gradients() -> None:
-    """Gradients that go around them would be a part of the slope, and look like all of it."""
+    """Gradients through the other modules would look like the whole slope, but miss a part."""
     model = make_model("llama")
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
     answer = (7, 8)
     for method in ("gradient", "knockout gradient", "integrated gradients", "relevance"):
         with pytest.raises(NotImplementedError, match=r"gradients do not pass .* \(Linear\)"):
             attributed(quantised, {"input_ids": IDS}, method, answer=answer)
-    # An edit needs none.
+    # An edit needs no gradients.
     effect = av.intervene(quantised, {"input_ids": IDS}, CUT, answer=answer).effect
     assert np.isfinite(effect.after)
     assert effect.after != effect.before
@@ -135,7 +135,7 @@ def test_quantised_modules_without_gradients() -> None:
 
 
 def test_changes_that_leave_nothing() -> None:
-    """A query without keys gets an output of zeros; the answer is a number all the same."""
+    """Without keys the output of a query is zero. The answer is still a number."""
     model = make_model("llama")
     record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))
     assert not record.stack().weights(layer=1).any()

@@ -1,4 +1,4 @@
-"""Changes of several texts: each as if it were alone, with its own tokens and its own effect."""
+"""Changes of several texts: each result equals that of the text alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = [
 
 
 def assert_same(found: Any, alone: Any) -> None:
-    """Hold a record of one of several texts against that of the text alone."""
+    """Compare the record of one of several texts with that of the text alone."""
     assert found.effect.measure == alone.effect.measure
     assert found.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
     assert found.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
@@ -42,7 +42,7 @@ def assert_same(found: Any, alone: Any) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_tokens_are_those_of_each_text(kind: str, side: str, byte_tokenizer: Any) -> None:
-    """The same word stands elsewhere in each text, with and without padding."""
+    """The word has another position in each text, both with and without padding."""
     model = make_model(kind)
     changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
     options = {"tokenizer": byte_tokenizer}
@@ -52,7 +52,7 @@ def test_tokens_are_those_of_each_text(kind: str, side: str, byte_tokenizer: Any
     together = av.intervene(model, TEXTS, changes, **options)
     encoded = byte_tokenizer(TEXTS, padding=True, padding_side=side, return_tensors="pt")
     if side == "left":
-        # Positions are counted from the first token, as where a text is alone.
+        # Count positions from the first token, like without padding.
         counted = encoded["attention_mask"].cumsum(dim=-1) - 1
         encoded["position_ids"] = counted.clamp_min(0)
     padded = av.intervene(model, encoded, changes, **options)
@@ -133,7 +133,7 @@ def test_texts_with_targets(kind: str, byte_tokenizer: Any) -> None:
 
 
 def test_pictures(register: Callable[..., str]) -> None:
-    """A classifier's answer is a class; each picture of a batch is changed alone."""
+    """The answer of a classifier is a class. Each image of a batch is changed separately."""
     config = transformers.ViTConfig(**SIZE, image_size=32, patch_size=8, num_labels=5)
     torch.manual_seed(0)
     model = transformers.ViTForImageClassification(config).eval()
@@ -161,7 +161,7 @@ def test_pictures(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """What is set after a cut is not cut, whatever comes between."""
+    """Weights that are set after a cut are not cut."""
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
     cut = av.Knockout(4, 1, layers=0, heads=0)
@@ -180,7 +180,7 @@ def test_several_changes_keep_their_order() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
-    """Both models count positions from the first padding token if they are given any."""
+    """Both models count positions from the first padding token if the input has padding."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     before, behind = (3, 0) if side == "left" else (0, 3)
@@ -202,7 +202,7 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
         )
         assert np.allclose(own, other, atol=1e-6, equal_nan=True)
         assert np.isnan(own[5])
-    # BERT's head has a norm between the layers and the answer.
+    # BERT has a norm between the layers and the answer.
     methods = ["gradient", "knockout gradient", "integrated gradients", "value norm"]
     for method in [*methods, "direct"] if kind == "gpt2" else methods:
         given: dict[str, Any] = {"method": method, **(options if method != "value norm" else {})}
@@ -217,7 +217,7 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
 
 
 def test_padding_before_a_decoders_text_is_no_token() -> None:
-    """T5 counts distances, so that its weights do not depend on where the text begins."""
+    """T5 counts distances, so its weights do not depend on the position of the first token."""
     model = make_model("t5")
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     alone = {"input_ids": ids, "decoder_input_ids": torch.tensor([[0, 5, 17, 42]])}

@@ -1,4 +1,4 @@
-"""Text that is produced while attention is changed, against full forwards without a cache."""
+"""Text that is generated with changed attention, compared with full forwards without a cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from models.make_models import make_model
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 COUNT = 6
 CACHES: list[dict[str, Any]] = [{}, {"cache_implementation": "static"}, {"use_cache": False}]
-#: One of each kind, for the prompt's tokens, for all that come, and for two that come.
+#: One change of each kind: for tokens of the prompt, all generated tokens, and two of them.
 CHANGES = [
     av.Knockout(keys=[1, 7], layers=0),
     av.HideTokens(5, layers=1),
@@ -30,13 +30,13 @@ CHANGES = [
 
 
 class Noting(transformers.LogitsProcessor):  # type: ignore[misc, unused-ignore]
-    """Keeps what every step gives."""
+    """A processor that stores the scores of every step."""
 
     def __init__(self) -> None:
         self.rows: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Note the scores; change nothing."""
+        """Store the scores and return them unchanged."""
         del input_ids
         self.rows.append(scores[0].clone())
         return scores
@@ -45,7 +45,7 @@ class Noting(transformers.LogitsProcessor):  # type: ignore[misc, unused-ignore]
 def produced(
     model: Any, inputs: Any, changes: Sequence[Change] | Change, **settings: Any
 ) -> tuple[Any, list[torch.Tensor]]:
-    """The record of the changed model's text, and what the steps of the changed run gave."""
+    """Return the record of the changed model's text, and the scores of each step."""
     noting = Noting()
     model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     generate = {"max_new_tokens": COUNT, "do_sample": False} | settings
@@ -55,7 +55,7 @@ def produced(
 
 
 def by_hand(window: int | None) -> Callable[..., Any]:
-    """`CHANGES` in an attention function over a whole text."""
+    """Return an attention function that applies `CHANGES` to a whole text."""
 
     def attend(  # noqa: PLR0917 - as transformers calls it
         module: Any,
@@ -101,7 +101,7 @@ def test_steps_are_full_forwards_with_the_same_change(
     edited = copy.deepcopy(model)
     window = 5 if kind == "mistral" else None
     edited.set_attn_implementation(register("by_hand", by_hand(window)))
-    # From the end of the prompt it is the same token.
+    # Counted from the end of the prompt, it is the same token.
     named = [CHANGES[0], av.HideTokens(-4, layers=1), *CHANGES[2:]]
     record, rows = produced(model, {"input_ids": IDS}, named, **cache)
     ids = IDS
@@ -114,19 +114,19 @@ def test_steps_are_full_forwards_with_the_same_change(
         ids = torch.cat([ids, expected.argmax()[None, None]], dim=1)
     assert list(record.stack().query_tokens.ids) == ids[0].tolist()
     assert not any("differ" in note for note in record.notes)
-    # The record is that of the changed run over its own text.
+    # The record equals a changed run over the generated text.
     own = av.intervene(model, {"input_ids": ids}, CHANGES)
     for layer in (0, 1, 2):
         ours, theirs = (each.stack().weights(layer=layer) for each in (record, own))
         assert np.abs(ours - theirs).max() < 1e-6
     assert not record.stack().weights(layer=0)[:, :, [1, 7]].any()
-    # Both models read the prompt, and are about to go on.
+    # The effect is measured after the prompt.
     first = av.intervene(model, {"input_ids": IDS}, CHANGES[:2] + CHANGES[3:], position=8)
     assert record.effect.before == pytest.approx(first.effect.before, abs=1e-5)
     assert record.effect.after == pytest.approx(first.effect.after, abs=1e-5)
 
 
-#: What is changed in each stack of an encoder-decoder model.
+#: Changes of each stack of an encoder-decoder model.
 EACH_STACK = [
     av.Knockout(keys=3, stack="cross"),
     av.Knockout(queries=[0, 3], keys=[4, 6], layers=1, stack="cross"),
@@ -150,8 +150,8 @@ EACH_STACK = [
 def test_steps_are_those_of_one_forward_under_the_change(
     kind: str, changes: list[Any], cache: dict[str, Any]
 ) -> None:
-    """Caps, sinks, windows, biases, attention past the dispatcher, and two kinds of text."""
-    # Its cache has as many layers as its encoder.
+    """The models have soft caps, sinks, windows, biases, traced attention, or two kinds of text."""
+    # The cache gets as many layers as the encoder.
     model = make_model(kind, **({"num_decoder_layers": 2} if kind == "t5" else {}))
     record, rows = produced(model, {"input_ids": IDS}, changes, **cache)
     several = "decoder" in record.stacks
@@ -172,7 +172,7 @@ def test_steps_are_those_of_one_forward_under_the_change(
 
 
 def so_far(changes: Sequence[Change], count: int) -> list[Change]:
-    """The changes of a text of so many tokens: those of tokens to come are left out."""
+    """Return the changes without tokens at or after `count`."""
     found: list[Change] = []
     for change in changes:
         queries = change.queries if isinstance(change, av.Knockout) else None
@@ -186,7 +186,7 @@ def so_far(changes: Sequence[Change], count: int) -> list[Change]:
 
 
 def test_beams_are_changed_each() -> None:
-    """A search with beams runs several continuations at once; its result is checked by sums."""
+    """A beam search runs several continuations at once."""
     model = make_model("llama")
     projection = copy.deepcopy(model)
     with torch.no_grad():
@@ -222,7 +222,7 @@ def test_weights_that_are_given_are_those_of_the_prompt() -> None:
         found = record.stack().weights(layer=1, head=2)
         there = even if weights is even else other.stack().weights(layer=1, head=2)
         assert np.abs(found[:9, :9] - there).max() < 1e-6
-        # Those that came attend as they do.
+        # Generated tokens keep their own attention.
         assert not found[:9, 9:].any()
         assert np.abs(found[9:].sum(axis=1) - 1).max() < 1e-6
         assert found[9:].max() > 0.3

@@ -1,4 +1,4 @@
-"""Interventions that would not fit into memory say so before the model runs."""
+"""Interventions that would not fit into memory raise an error before the model runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Say that so many bytes are free."""
+    """Return a function that sets the number of free bytes."""
 
     def say(count: int | None) -> None:
         monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)
@@ -43,7 +43,7 @@ def test_too_little_memory_is_told_before_the_model_runs(
 ) -> None:
     model = make_model("gpt2")
     run, begun = RUNS[doing], []
-    # Whether attention over 60 tokens alone would fit is another question.
+    # Do not count the memory of attention over 60 tokens.
     handle = model.register_forward_pre_hook(lambda *_: begun.append(0))
     free(300_000)
     with pytest.raises(MemoryError) as raised:
@@ -59,7 +59,7 @@ def test_too_little_memory_is_told_before_the_model_runs(
 
 
 def test_outputs_of_one_text_at_a_time_are_kept() -> None:
-    """Many texts hold no more tensors at once than one text, except for their ids."""
+    """For several texts the peak memory is that of one text plus the ids."""
     model = make_model("gpt2")
     peaks = {}
     for count in (1, 30):
@@ -74,7 +74,7 @@ def test_many_texts_that_would_not_fit_are_told_before_the_model_runs(
     free: Callable[[int | None], None],
 ) -> None:
     model, begun = make_model("gpt2"), []
-    # Weights that are held grow with the square of the length.
+    # Eager weights grow with the square of the length.
     model.set_attn_implementation("eager")
     model.register_forward_pre_hook(lambda *_: begun.append(0))
     free(6_500_000)
@@ -90,7 +90,7 @@ def test_what_a_changed_record_keeps_is_told_before_the_model_runs(
     model = make_model("gpt2")
     begun: list[int] = []
     model.register_forward_pre_hook(lambda *_: begun.append(0))
-    # Three layers of queries and keys of 60 tokens: 2 x 60 x 48 float32 each.
+    # Queries and keys of three layers for 60 tokens: 2 x 60 x 48 float32 each.
     free(3 * 2 * 60 * 48 * 4 - 1)
     change = av.Knockout(5, 2)
     with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):

@@ -1,4 +1,4 @@
-"""Layers that are kept, counted in bytes, and held against the model's own weights."""
+"""Records with some layers: their size in bytes, and their weights against the model's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Own = Callable[..., dict[str, list[NDArray[np.float32]]]]
 
 
 def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
-    """What a record keeps of each layer that grows with the text."""
+    """Yield the tensors of a record whose size depends on the length of the text."""
     for stack in record.stacks.values():
         for number in stack.layers:
             layer = stack.attention(number)
@@ -33,7 +33,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
 
 
 def held(record: AttentionRecord) -> int:
-    """Bytes of memory behind these tensors, whatever part of it they show."""
+    """Return the bytes of the storage of these tensors, including parts outside of views."""
     storages = {each.data_ptr(): each.untyped_storage().nbytes() for each in tensors_of(record)}
     return sum(storages.values())
 
@@ -41,7 +41,7 @@ def held(record: AttentionRecord) -> int:
 def plain(
     model: Any, arguments: Any, keeps: Callable[[str, int], bool]
 ) -> dict[tuple[str, int], NDArray[np.float32]]:
-    """Weights of the layers wanted, from a record that keeps everything."""
+    """Return the weights of the selected layers from a record with all layers."""
     whole = extract(model, arguments)
     return {
         (name, layer): stack.weights(layer=layer)
@@ -56,7 +56,7 @@ def assert_keeps(
     expected: dict[tuple[str, int], NDArray[np.float32]],
     tolerance: float = 1e-6,
 ) -> None:
-    """The record has just these layers, with these weights."""
+    """Check that the record has exactly these layers with these weights."""
     found = {(name, layer) for name, stack in record.stacks.items() for layer in stack.layers}
     assert found == set(expected)
     for (name, layer), weights in expected.items():
@@ -66,7 +66,7 @@ def assert_keeps(
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each tensor that extraction copies."""
+    """List of the bytes of each tensor that extraction copies."""
     sizes: list[int] = []
     copy = Copier._copies_of
 
@@ -92,7 +92,7 @@ def test_kept_layers_have_the_models_own_weights(kind: str, copied: list[int]) -
         assert stack.layers == (1,)
         assert stack.heads_per_layer == (own[name][1].shape[1],)
         assert np.abs(stack.weights(layer=1) - own[name][1][0]).max() < 1e-4
-    # Nothing else is held, and nothing else was ever copied.
+    # No other tensors are stored, and none were copied.
     assert sum(copied) == held(record)
 
 
@@ -150,7 +150,7 @@ def test_padding_is_removed_from_what_is_kept() -> None:
         found = record.stack().weights(layer=2, head=1)
         assert found.shape == (length, length)
         assert np.abs(found - own[2][example, 1, :length, :length]).max() < 1e-4
-    # Of one module that runs again layers are counted, with padding too.
+    # Layers are counted if one module runs several times, also with padding.
     shared = make_model("albert")
     whole = extract(shared, batch)
     for record, full in zip(extract(shared, batch, layers=[1]), whole, strict=True):
@@ -183,7 +183,7 @@ def test_what_rounding_does_to_the_weights_is_stated(kind: str, dtype: Any) -> N
             sampled = max(sampled, float(difference[:, rows].max()))
     assert sampled * 0.999 <= stated <= sampled * 1.11
     assert stated <= worst * 1.11
-    # Queries and keys of what is wider, or as wide, are as they were.
+    # A dtype that is at least as wide does not change queries and keys.
     for same in (None, "float32", torch.float64):
         record = extract(model, arguments, dtype=same)
         assert not any("were kept in" in each for each in record.notes)
@@ -194,7 +194,7 @@ def test_a_model_in_half_precision_keeps_it() -> None:
     record = extract(model, IDS, dtype="bfloat16")
     assert {each.dtype for each in tensors_of(record)} == {torch.bfloat16}
     assert not any("were kept in" in each for each in record.notes)
-    # Neither of the two holds the other's numbers.
+    # float16 and bfloat16 cannot represent each other's numbers.
     record = extract(model, IDS, dtype="float16")
     assert any("were kept in float16" in each for each in record.notes)
 
@@ -204,7 +204,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
     with torch.no_grad():
         projection = model.transformer.h[1].attn.c_attn
         for factor, side in ((1e-6, slice(0, 48)), (1e6, slice(48, 96))):
-            # The products stay what they are.
+            # The products do not change.
             projection.weight[:, side] *= factor
             projection.bias[side] *= factor
     with pytest.raises(
@@ -216,7 +216,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
 
 
 class Pooled(transformers.PreTrainedModel):  # type: ignore[misc]
-    """A model whose attention is torch's own module, of which only weights are known."""
+    """A model whose attention is torch's own module, which returns only weights."""
 
     config_class = transformers.PretrainedConfig
 
@@ -267,7 +267,7 @@ def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
                 )
                 sums = np.abs(found.sum(axis=1) - own.sum(axis=1)).max()
                 worst = max(worst, float(np.abs(found - own).max()), float(sums))
-                # What was there stays there: a zero says that nothing was.
+                # Positive weights stay positive, because a zero means that there was none.
                 np.testing.assert_array_equal(found > 0, own > 0)
         assert worst * 0.999 <= stated <= worst * 1.11
         assert stated < 0.01
@@ -277,7 +277,7 @@ def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
 
 
 class Turns(Pooled):
-    """Two blocks, the third and the sixth of a list, that take turns."""
+    """Two blocks, the third and sixth of a list, that alternate."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -302,7 +302,7 @@ def test_a_number_that_was_foretold_wrongly_is_found_all_the_same(layer: int, ti
     assert len(expected) == 1
     runs: list[Any] = []
     model.embedding.register_forward_pre_hook(lambda *_: runs.append(1))
-    # By their names the first two runs are of layers 2 and 5; that layers are counted shows later.
+    # By name the first two runs are layers 2 and 5. Only later runs show that layers are counted.
     record = extract(model, IDS, layers=[layer])
     assert_keeps(record, expected)
     assert len(runs) == times
@@ -323,7 +323,7 @@ def test_the_estimate_is_what_is_then_held(
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed - 1)
     with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of"):
         extract(model, arguments, **options)
-    # Nobody tells: nothing is refused.
+    # Unknown free memory raises no error.
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: None)
     extract(model, arguments, **options)
 
@@ -395,7 +395,7 @@ def test_a_device_that_is_not_there_is_said_before_the_model_runs() -> None:
 def test_none_leaves_queries_and_keys_where_they_are() -> None:
     record = extract(make_model("gpt2"), IDS, device=None)
     assert {each.device.type for each in tensors_of(record)} == {"cpu"}
-    # Copies all the same: the model's own buffers are its own.
+    # The tensors are still copies, because the model may overwrite its buffers.
     assert held(record) == held(extract(make_model("gpt2"), IDS))
 
 

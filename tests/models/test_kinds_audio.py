@@ -1,4 +1,4 @@
-"""Kinds of sound: frames by their time, alone, under a decoder, and as tokens of a text."""
+"""Models of sound: frames in an encoder, as keys of a decoder, and as tokens of a text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATE = 16_000
 
 
 def sound(seconds: float, seed: int = 0) -> NDArray[np.float32]:
-    """Noise, (samples,)."""
+    """Return noise, (samples,)."""
     random = np.random.default_rng(seed)
     return 0.1 * random.standard_normal(int(seconds * RATE)).astype(np.float32)
 
@@ -45,7 +45,7 @@ def whisper() -> Any:
     }
     model = built("WhisperForConditionalGeneration", settings, factor=14.0)
     sharpen(model, 3.0, "encoder")
-    # Those of the real vocabulary, which a small one doesn't have.
+    # The defaults refer to the real vocabulary, which is larger.
     model.generation_config.update(suppress_tokens=None, begin_suppress_tokens=None)
     return model
 
@@ -56,7 +56,7 @@ def whisper_extractor() -> Any:
 
 
 class TestWhisper:
-    """Half a minute of sound, whatever there is of it: 1,500 frames of a fiftieth of a second."""
+    """Whisper pads every sound to 30 seconds: 1,500 frames of 0.02 s."""
 
     DECODER = (1, 5, 99, 6)
 
@@ -76,7 +76,7 @@ class TestWhisper:
             layers = own[f"{name}_attentions"]
             expected = {number: layer[0] for number, layer in enumerate(layers)}
             assert_own(record, name, expected, peak=peak)
-        # Far from even: one in 1,500.
+        # Uniform attention would be 1 / 1,500.
         assert own["encoder_attentions"][1].max() > 0.1
 
     def test_a_sound_as_an_array(self) -> None:
@@ -113,7 +113,7 @@ _WAV2VEC2 = {
     [("Wav2Vec2Model", {"feat_extract_norm": "layer"}), ("HubertModel", {})],
 )
 def test_speech_encoders(name: str, more: dict[str, Any]) -> None:
-    """A frame each 320 samples, a fiftieth of a second, of 400 samples each."""
+    """A frame has 400 samples and starts 320 samples (0.02 s) after the previous one."""
     model = built(name, {**_WAV2VEC2, **more}, factor=30.0)
     extractor = transformers.Wav2Vec2FeatureExtractor()
     for seconds in (5, 0.8):
@@ -129,7 +129,7 @@ def test_speech_encoders(name: str, more: dict[str, Any]) -> None:
 
 
 def test_a_frame_is_heard_at_its_time() -> None:
-    """Other samples in one place change the frames whose four hundred samples they are in."""
+    """A change of some samples changes the frames whose 400 samples contain them."""
     model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"})
     # Without the convolution over many frames, and before attention mixes them.
     model.encoder.pos_conv_embed.forward = torch.zeros_like
@@ -141,12 +141,13 @@ def test_a_frame_is_heard_at_its_time() -> None:
         for each in (before, after)
     ]
     changed = np.flatnonzero((queries[0] != queries[1]).any(-1))
-    # Frames begin at 0.02 s steps: 0.38 s and 0.40 s hold what lies from 0.400 s to 0.405 s.
+    # Frames start every 0.02 s. Those of 0.38 s and 0.40 s contain the time from 0.400 s to 0.405
+    # s.
     assert changed.tolist() == [19, 20]
 
 
 def test_sounds_of_different_lengths_in_a_batch() -> None:
-    """Frames that only fill up are no keys of any."""
+    """Frames of padding are not keys."""
     model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"}, factor=30.0)
     extractor = transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True)
     batch = dict(
@@ -164,7 +165,7 @@ def test_sounds_of_different_lengths_in_a_batch() -> None:
 
 
 class TestSoundAndText:
-    """Qwen2-Audio: an encoder beside the language model, and its frames among the text's tokens."""
+    """Qwen2-Audio: the frames of an audio encoder are tokens of the language model."""
 
     @pytest.fixture(scope="class")
     def processor(self, byte_tokenizer: Any) -> Any:
@@ -203,7 +204,7 @@ class TestSoundAndText:
         )
         record = extracted(model, inputs, processor=processor)
         assert list(record.stacks) == ["self", "audio"]
-        # Two seconds in frames of a fiftieth; two of them are a token, 1.2 s are thirty.
+        # The encoder has 2 s in frames of 0.02 s. Two frames are a token, and 1.2 s are 30 tokens.
         frames = record.stacks["audio"].query_tokens
         assert frames.text == tuple(f"{place / 50:.2f}s" for place in range(100))
         tokens = record.stacks["self"].query_tokens

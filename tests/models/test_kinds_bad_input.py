@@ -1,4 +1,4 @@
-"""What images and sounds get that a model cannot take: an error that says what would work."""
+"""Images and sound that a model cannot read raise an error that says what works."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_what_is_no_image(
     ids=["RGBA", "RGBA of PIL", "colours first", "fractions", "float32", "int64", "tensor"],
 )
 def test_an_image_in_other_forms(image: Any, llava: tuple[Any, Any]) -> None:
-    """An alpha channel is left out, fractions are whole numbers of 255."""
+    """The alpha channel is removed, and numbers in [0, 1] are multiples of 1/255."""
     model, processor = llava
     shown = [
         extract(vit(), image, processor=seeing()).images[0],
@@ -212,7 +212,7 @@ def test_grey_images_have_three_equal_colours(image: Any) -> None:
 
 
 def test_a_model_of_one_colour() -> None:
-    """It gets one, and is shown grey."""
+    """The image is greyscale for the model and in the record."""
     settings = {**SIZE, "image_size": 32, "patch_size": 8, "num_channels": 1}
     model = built("ViTModel", settings)
     processor = transformers.ViTImageProcessorPil(

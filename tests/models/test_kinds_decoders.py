@@ -1,4 +1,4 @@
-"""What records of decoders keep: windows, caps, sinks, latent attention, layers of hybrids.
+"""Records of decoders: windows, soft caps, sinks, latent attention, layers of hybrids.
 
 `tests/model_types` compares their weights with the models' own.
 """
@@ -84,7 +84,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
             "linear_value_head_dim": 8,
         },
     ),
-    # The last two layers read the keys and values of earlier ones.
+    # The last two layers read keys and values of earlier layers.
     "gemma 4, shared keys": (
         "Gemma4ForCausalLM",
         {
@@ -117,7 +117,7 @@ def record_of(kind: str) -> Any:
 
 
 def test_a_prompt_that_the_model_leaves_out_of_its_output() -> None:
-    """CPM-Ant puts learned vectors in front of the text."""
+    """CPM-Ant inserts learned vectors before the text."""
     settings = {
         "hidden_size": 48,
         "num_hidden_layers": 2,
@@ -139,7 +139,7 @@ def test_a_prompt_that_the_model_leaves_out_of_its_output() -> None:
 
 
 def test_missing_rows_are_an_error() -> None:
-    """Gemma 4 that leaves out all queries but the last in the layers that share keys."""
+    """A Gemma 4 that drops all queries but the last in the layers with shared keys."""
     model = made("gemma 4, shared keys")
 
     def only_the_last(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -155,7 +155,7 @@ def test_missing_rows_are_an_error() -> None:
     ("kind", "windowed"), [("mistral", (0, 1)), ("gemma 2", (0,)), ("gpt-oss", (0,))]
 )
 def test_windows_are_kept_as_windows(kind: str, windowed: tuple[int, ...]) -> None:
-    """A window of four tokens: the query's own and three before it."""
+    """A window has four tokens: the query itself and three before it."""
     stack = record_of(kind).stacks["self"]
     distance = np.arange(COUNT)[:, None] - np.arange(COUNT)
     for number in stack.layers:
@@ -189,7 +189,7 @@ def test_shared_key_heads_are_kept_once(kind: str) -> None:
 _LINEAR = "are linear attention ({}) and are not shown."
 _STATES = "are state-space layers ({}) and are not shown."
 _FULL, _PART = "full_attention", "linear_attention"
-# Class, settings beside those of `KINDS`, the layers that attend, and what is said of the others.
+# Class, settings in addition to those of `KINDS`, layers with attention, notes about the others.
 HYBRIDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = {
     "qwen 3 next": (
         *KINDS["qwen 3 next"],
@@ -288,7 +288,7 @@ def test_layers_that_were_not_chosen_are_not_said_to_be_missing() -> None:
 
 
 def test_layers_that_did_not_run_are_named() -> None:
-    """Llama 3.2 Vision looks up an image in some layers, which a text alone does not run."""
+    """Llama 3.2 Vision reads an image in some layers, which do not run for text alone."""
     text = {**_DECODER, "num_hidden_layers": 4, "cross_attention_layers": [1, 3]}
     record = extract(built("MllamaForCausalLM", {**text, "rope_parameters": None}), IDS)
     assert record.stacks["self"].layers == (0, 2)

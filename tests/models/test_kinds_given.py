@@ -1,4 +1,4 @@
-"""What else a forward is given: padding anywhere, positions, packed texts, caches, dropout."""
+"""Other arguments of a forward: padding on any side, positions, packed texts, caches, dropout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ APART[:4, :4] = APART[4:, 4:] = True
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", [*DECODERS, "bert", "bart", "t5", "bloom"])
 def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str) -> None:
-    """What a mask leaves out is no token: its rows and columns are not there."""
+    """Masked positions are no tokens, so they have no rows and columns."""
     model = make_model(kind, None if kind == "bloom" else implementation)
     mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 0, 0, 1, 1]])
     arguments = {"input_ids": IDS, "attention_mask": mask}
@@ -59,7 +59,7 @@ def test_position_ids(kind: str, implementation: str) -> None:
 @pytest.mark.parametrize(("cache", "mask"), product([None, True, False], [False, True]), ids=str)
 @pytest.mark.parametrize("kind", DECODERS)
 def test_packed_texts_by_their_positions(*, kind: str, cache: bool | None, mask: bool) -> None:
-    """Transformers takes them apart where there is neither a mask nor a cache; the record too."""
+    """Without a mask and a cache, transformers separates packed texts, and so does the record."""
     model = make_model(kind)
     arguments: dict[str, Any] = {"input_ids": IDS[:1], "position_ids": PACKED}
     if cache is not None:
@@ -83,7 +83,7 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
     as_flags = arguments | {"attention_mask": allowed[None, None]}
     as_numbers = arguments | {"attention_mask": allowed[None, None].long()}
     if implementation == "sdpa":
-        # Eager attention adds what it is given: of flags only torch's own function makes a mask.
+        # Eager attention adds the mask. Only torch's own function converts flags.
         record = extract_own(model, as_flags, own=reference(model, arguments))
         assert record.stack().weights(layer=0)[:, 4:, :4].max() == 0
     else:
@@ -101,13 +101,13 @@ def test_a_cache_that_is_given_is_refused(kind: str) -> None:
     arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
     with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
-    # It is not used up, and nothing is no cache.
+    # The error does not use up the cache, and None is no cache.
     assert cache.get_seq_length() == 4
     record = extract(model, {"input_ids": IDS[:1], "past_key_values": None})
     with torch.no_grad():
         model.set_attn_implementation("eager")
         rest = model(**arguments, output_attentions=True).attentions
-    # As the error says: rows of the whole text are those of the steps.
+    # As the error says, rows of the whole text equal those of the steps.
     for layer, own in enumerate(rest):
         assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
 
@@ -138,7 +138,7 @@ def test_dropout_of_a_model_in_training_mode_is_left_out_and_said(
     if kind == "bart":
         arguments["decoder_input_ids"] = IDS[:1, :5]
     with torch.no_grad():
-        # The premise: the model itself does leave some out.
+        # Premise: the model itself applies dropout.
         assert not torch.equal(model(**arguments).logits, model.eval()(**arguments).logits)
     record = extract_own(model.train(), arguments)
     assert model.training

@@ -1,4 +1,4 @@
-"""Pictures that models get in pieces: tiles, pages, rows of patches, and what asks for them."""
+"""Images in parts: tiles, pages, rows of patches, and queries that read them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from models.tiny import (
 
 
 def test_tiles_of_an_image_are_pictures_of_their_own(byte_tokenizer: Any) -> None:
-    """Idefics 3: four tiles of an image of 64 x 64, and the whole of it made smaller."""
+    """Idefics 3: four tiles of an image of 64 x 64, plus the whole image in a smaller size."""
     model, processor = MODELS["idefics 3"](byte_tokenizer)
     image = picture(64, 64)
     record = extract(model, chat(image, "The cat"), processor=processor)
@@ -50,7 +50,7 @@ def test_tiles_of_an_image_are_pictures_of_their_own(byte_tokenizer: Any) -> Non
     alone = mixing_nothing(model)
     seen = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
     read = [grid.start for grid in tokens.grids]
-    # The second patch of the third row of the second tile: that of its text's second row.
+    # The second patch in the third row of the second tile is in the second row of its tokens.
     other = with_patch(image, (16, 32 + 8), 8)
     pair = (chat(image, "The cat"), chat(other, "The cat"))
     changed = changed_queries(model, processor, pair, "vision", 0)
@@ -60,7 +60,7 @@ def test_tiles_of_an_image_are_pictures_of_their_own(byte_tokenizer: Any) -> Non
 
 
 def test_tokens_of_a_resampler_are_no_patches(byte_tokenizer: Any) -> None:
-    """BLIP-2: four queries read seventeen patches: they are not two rows of two."""
+    """BLIP-2: four queries read 17 patches. They are no grid of two by two."""
     model, processor = MODELS["blip 2"](byte_tokenizer)
     with torch.no_grad():
         model.query_tokens.normal_(generator=torch.Generator().manual_seed(0))
@@ -85,7 +85,7 @@ def test_tokens_of_a_resampler_are_no_patches(byte_tokenizer: Any) -> None:
 
 
 def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
-    """Pictures of several sizes, each in the corner of a page, with what fills up."""
+    """Return the inputs of images of several sizes, each padded to the size of a page."""
     page = torch.zeros(len(images), 3, *np.max([image.shape[:2] for image in images], axis=0))
     for sheet, image in zip(page, images, strict=True):
         height, width = image.shape[:2]
@@ -95,7 +95,7 @@ def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
 
 
 class TestPagesOfPictures:
-    """Pixtral: all patches of all images in one row, each image in the corner of a page."""
+    """Pixtral: all patches of all images in one row. Each image is in the corner of a page."""
 
     @pytest.fixture(scope="class")
     def model(self) -> Any:
@@ -115,7 +115,7 @@ class TestPagesOfPictures:
         return [picture(32, 64), picture(48, 32, seed=1)]
 
     def inputs(self, images: list[Any]) -> dict[str, torch.Tensor]:
-        # A token behind each row of an image, as Pixtral's processor puts them: 10, at last 11.
+        # Pixtral's processor ends each row of an image with token 10, the last with 11.
         rows = [[9] * 4, [10], [9] * 4, [11], [5, 6], *[[9] * 2, [10]] * 2, [9] * 2, [11], [7]]
         ids = torch.tensor([[each for row in rows for each in row]])
         mask = torch.ones_like(ids)
@@ -133,7 +133,8 @@ class TestPagesOfPictures:
         for shown, given in zip(record.images, images, strict=True):
             assert shown.shape == given.shape
             assert np.abs(shown.astype(int) - given).max() <= 1
-        # Rows that a token ends are no single run: they have names, and no grid.
+        # A grid must be one run of tokens. These rows are separated, so their tokens have only
+        # names.
         text = record.stacks["self"].query_tokens
         assert text.text[:10] == tuple(
             "1: 0,0|1: 0,1|1: 0,2|1: 0,3|#10|1: 1,0|1: 1,1|1: 1,2|1: 1,3|#11".split("|")
@@ -161,7 +162,7 @@ class TestPagesOfPictures:
 
 
 def test_an_image_of_any_shape_filled_up_to_a_number_of_patches() -> None:
-    """SigLIP 2: twelve patches of an image, and four that only fill up."""
+    """SigLIP 2: twelve patches of an image, and four of padding."""
     model = built("Siglip2VisionModel", {**SIZE, "patch_size": 8, "num_patches": 64}, factor=2.0)
     processor = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
     image = picture(24, 32)
@@ -182,7 +183,7 @@ def test_an_image_of_any_shape_filled_up_to_a_number_of_patches() -> None:
 
 
 def test_an_image_that_a_text_model_looks_up(byte_tokenizer: Any) -> None:
-    """TrOCR and the like: a text's decoder whose keys are the patches."""
+    """TrOCR and similar models: patches are the keys of a text decoder."""
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.ViTConfig(**SIZE, image_size=32, patch_size=8),
         transformers.GPT2Config(
@@ -257,14 +258,14 @@ def test_one_attention_over_a_text_and_an_image() -> None:
         ("Glm4vImageProcessorPil", "glm4v", 2),
         ("Ernie4_5_VLMoeImageProcessorPil", "ernie4_5_vl_moe", 2),
         ("CohereCompassImageProcessorPil", "cohere_compass", 2),
-        # Row by row, and pixel by pixel.
+        # These processors put patches in row-major order, with all channels of a pixel together.
         ("HunYuanVLImageProcessorPil", "hunyuan_vl", 1),
         ("PaddleOCRVLImageProcessorPil", "paddleocr_vl", 1),
         ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),
     ],
 )
 def test_pictures_come_back_from_patches(name: str, kind: str, block: int) -> None:
-    """Whatever order a processor lays patches, and the colours inside of them, in."""
+    """Processors order patches, and the channels of a patch, differently."""
     processor = getattr(transformers, name)(patch_size=8, merge_size=2, do_resize=False)
     images = [picture(32, 48), picture(64, 16, seed=1)]
     encoded = processor(images=images, return_tensors="pt")

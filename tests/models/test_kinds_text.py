@@ -1,4 +1,4 @@
-"""T5's relative bias, and proteins as texts."""
+"""T5's relative bias, and proteins as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T5 = {
 
 
 def bucket(distance: int, *, both_ways: bool, buckets: int, furthest: int) -> int:
-    """Shaw-like buckets as Raffel et al. (2020) describe them: half exact, half logarithmic."""
+    """Return the bucket of a distance as in Raffel et al. (2020): half exact, half logarithmic."""
     first = 0
     if both_ways:
         buckets //= 2
@@ -50,7 +50,9 @@ def bucket(distance: int, *, both_ways: bool, buckets: int, furthest: int) -> in
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
-    """T5's bias, looked up in the model's own table by the formula, and not n x n numbers."""
+    """The record stores a bias per distance, and not n x n numbers. The model's table is the
+    reference.
+    """
     model = built("T5ForConditionalGeneration", T5, factor=2.5)
     count = 30
     ids = torch.arange(5, 5 + count)[None]
@@ -86,7 +88,7 @@ def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
 
 
 def test_letters_of_proteins_are_tokens(tmp_path: Path) -> None:
-    """ESM: a letter is an amino acid; the shorter protein of a batch is padded."""
+    """ESM: a letter is an amino acid. The shorter protein of a batch is padded."""
     sequence = "MKTAYIAKQRQISFVKSHFSRQ"
     letters = "<cls> <pad> <eos> <unk> L A G V S E R T I D P K Q N F Y M H W C <mask>"
     (tmp_path / "vocab.txt").write_text("\n".join(letters.split()))

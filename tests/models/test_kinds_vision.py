@@ -1,4 +1,4 @@
-"""Kinds of vision models: what their tokens are, where they lie, and whose weights they have."""
+"""Vision models: names and positions of their tokens, and their weights against the models' own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _HIERA = {
     "num_query_pool": 2,
 }
 
-# Class, settings, height and width of the image; tokens before and behind the patches.
+# Class, settings, height and width of the image, tokens before and after the patches.
 TOWERS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[str], list[str]]] = {
     "vit": ("ViTModel", _WIDE, (32, 48), ["[CLS]"], []),
     "deit": ("DeiTModel", _WIDE, (32, 48), ["[CLS]", "[DIST]"], []),
@@ -83,7 +83,7 @@ TOWERS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[str], list[st
         ["[CLS]"],
         ["[DET1]", "[DET2]", "[DET3]"],
     ),
-    # Unlike all others it puts its class token behind the patches.
+    # Unlike all other models, Llama 4 puts its class token after the patches.
     "llama 4": ("Llama4VisionModel", _LLAMA_4, (32, 32), [], ["[CLS]"]),
 }
 
@@ -96,7 +96,7 @@ def tower(kind: str) -> Any:
 
 
 def processor(**settings: Any) -> Any:
-    """An image processor that changes colours only."""
+    """Return an image processor that changes only colours."""
     return transformers.ViTImageProcessorPil(do_resize=False, **settings)
 
 
@@ -119,7 +119,7 @@ def test_patches_by_name_and_weights_by_the_model(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TOWERS)
 def test_a_patch_of_other_pixels_is_the_token_of_its_name(kind: str) -> None:
-    """In the first layer a token is its own patch and nothing else."""
+    """In the first layer a token depends only on its own patch."""
     _, _, (height, width), before, _ = TOWERS[kind]
     model, image = tower(kind), picture(height, width)
     rows, columns = height // 8, width // 8
@@ -130,7 +130,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(kind: str) -> None:
 
 
 def test_the_picture_is_the_one_given() -> None:
-    """Colours come back through mean and deviation, to what rounding leaves."""
+    """Colours are reconstructed from mean and deviation, up to rounding."""
     image = picture(32, 48)
     for settings in (
         {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27]},
@@ -146,7 +146,7 @@ def test_the_picture_is_the_one_given() -> None:
 
 
 def test_a_picture_is_shown_as_the_model_saw_it() -> None:
-    """Resized by the processor: as large as its pixel values, and of the same colours."""
+    """The image has the size and the colours of the pixel values after resizing."""
     image = np.zeros((64, 96, 3), np.uint8)
     image[:32, 48:] = (250, 20, 30)
     resizing = transformers.ViTImageProcessorPil(size={"height": 32, "width": 48})
@@ -158,7 +158,7 @@ def test_a_picture_is_shown_as_the_model_saw_it() -> None:
 
 
 def test_a_pooling_head_is_a_stack_of_its_own() -> None:
-    """SigLIP's head asks once for all patches: torch's own module gives its weights."""
+    """SigLIP's head has one query for all patches. torch's own module returns its weights."""
     model = tower("siglip")
     inputs = processor()(images=picture(32, 32), return_tensors="pt")
     record = extract(model, inputs)
@@ -190,7 +190,7 @@ PYRAMIDS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = {
 
 @pytest.mark.parametrize("kind", PYRAMIDS)
 def test_stages_of_a_pyramid(kind: str) -> None:
-    """Each stage has its own patches, and keys that are coarser than its queries."""
+    """Each stage has its own patches, and coarser keys than queries."""
     name, settings, (height, width), stages = PYRAMIDS[kind]
     model = built(name, settings, factor=40.0)
     image = picture(height, width)
@@ -204,14 +204,14 @@ def test_stages_of_a_pyramid(kind: str) -> None:
         assert found == [[grids[0]], [grids[1]]]
         assert np.abs(stack.weights(layer=stack.layers[0]) - weights[0]).max() < 1e-4
         assert weights.max(-1).mean() > 0.25
-    # A class token comes in at the last stage only.
+    # Only the last stage has a class token.
     assert record.stacks["vision stage 4"].query_tokens.text[0] == (
         "[CLS]" if kind == "pvt" else "0,0"
     )
 
 
 def test_patches_of_a_pyramid_lie_where_they_are_named() -> None:
-    """Segformer's patches overlap: other pixels reach the patches around them, and no others."""
+    """Segformer's patches overlap: changed pixels reach only the neighbouring patches."""
     model, image = built("SegformerModel", _STAGES), picture(64, 96)
     for row, column in [(3, 7), (9, 20), (15, 0)]:
         other = with_patch(image, (row * 4, column * 4), 4)
@@ -222,7 +222,7 @@ def test_patches_of_a_pyramid_lie_where_they_are_named() -> None:
 
 
 def test_objects_that_a_detector_asks_for_are_no_patches() -> None:
-    """DETR: nine queries are not three rows of three."""
+    """DETR: nine queries are no grid of three by three."""
     backbone = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
     )
@@ -269,7 +269,7 @@ def test_a_film_is_cut_into_patches_through_frames() -> None:
     own = own_fields(model, {"pixel_values": frames})["attentions"]
     assert_own(record, "vision", {number: layer[0] for number, layer in enumerate(own)})
     changed = frames.clone()
-    # The fourth frame lies in the second of the patches through two frames.
+    # A patch covers two frames. The fourth frame is in the second patch.
     changed[0, 3, :, 8:16, 24:32] += 1.0
     before, after = (
         record.stacks["vision"].queries(layer=0, head=0),
@@ -281,11 +281,11 @@ def test_a_film_is_cut_into_patches_through_frames() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "pixels"),
     [
-        # It keeps some of the patches, or all of them, in an order of their own.
+        # The model keeps some or all patches in a random order.
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.75, "image_size": 64}, (3, 64, 64)),
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.0}, (3, 32, 32)),
         ("HieraModel", _HIERA, (3, 64, 64)),
-        # Frames of one place attend, then places of one frame.
+        # First frames of one position attend to each other, then positions of one frame.
         ("TimesformerModel", {**_PLAIN, "num_frames": 4}, (4, 3, 32, 32)),
     ],
 )
@@ -296,7 +296,7 @@ def test_what_is_no_patch_of_a_known_place_has_a_neutral_name(
     values = torch.randn(1, *pixels, generator=torch.Generator().manual_seed(0))
     record = extract(model, {"pixel_values": values})
     named = [stack for stack in record.stacks.values() if stack.query_tokens.grids]
-    # After places of one time TimeSformer sees whole frames, which have their patches.
+    # In its second attention TimeSformer reads whole frames with their patches.
     assert [stack.name for stack in named] == (["vision attention"] if len(pixels) == 4 else [])
     for stack in record.stacks.values():
         assert any("," in text for text in stack.query_tokens) == (stack in named)

@@ -1,4 +1,4 @@
-"""Models of images and texts: which tokens of a text are which patches of which picture."""
+"""Models of images and text: the tokens of a text that are patches of an image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from models.tiny import (
 )
 
 TEXT = "The cat sat"
-# Height and width that no processor changes; pixels of a patch; patches of a token of the text.
+# Size of an image that no processor changes, pixels per patch side, patches per token side.
 SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
     "llava": ((32, 32), 8, 1),
     "gemma 3": ((32, 32), 8, 2),
@@ -33,7 +33,7 @@ SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
 
 @pytest.fixture(scope="module")
 def made(byte_tokenizer: Any) -> Callable[[str], tuple[Any, Any]]:
-    """A model of a kind with its processor, made once."""
+    """Return a function that makes a model of a kind with its processor once."""
     models: dict[str, tuple[Any, Any]] = {}
 
     def make(kind: str) -> tuple[Any, Any]:
@@ -45,7 +45,7 @@ def made(byte_tokenizer: Any) -> Callable[[str], tuple[Any, Any]]:
 
 
 def encoded(processor: Any, *parts: Any) -> dict[str, Any]:
-    """What the processor makes of a message by itself."""
+    """Return the inputs that the processor makes of a message."""
     return dict(
         processor.apply_chat_template(
             chat(*parts), tokenize=True, return_dict=True, return_tensors="pt"
@@ -67,7 +67,7 @@ def test_names_grids_and_the_picture(kind: str, made: Callable[[str], tuple[Any,
         named = tokens.text[grid.start : grid.stop]
         assert named == tuple(f"{r},{c}" for r in range(grid.rows) for c in range(grid.columns))
         assert not any(tokens.special[grid.start : grid.stop])
-    # Around them the text, as it was given.
+    # The text around the patches is unchanged.
     tokens = record.stacks["self"].query_tokens
     (grid,) = tokens.grids
     assert "".join(tokens.text[grid.stop :]).endswith("The·cat·sat</s>")
@@ -80,7 +80,7 @@ def test_names_grids_and_the_picture(kind: str, made: Callable[[str], tuple[Any,
 def test_a_patch_of_other_pixels_is_the_token_of_its_name(
     kind: str, made: Callable[[str], tuple[Any, Any]]
 ) -> None:
-    """One patch in the tower's first layer; one token of the text if the tower mixes nothing."""
+    """The change affects one patch in the tower's first layer, and one token without mixing."""
     (height, width), patch, block = SIZES[kind]
     model, processor = made(kind)
     alone = mixing_nothing(model)
@@ -96,7 +96,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(
         token = first["self"] + row // block * (columns // block) + column // block
         assert changed_queries(alone, processor, pair, "self", 0) == {token}
         if kind == "qwen 2.5":
-            # Through a layer of windows it reaches its window.
+            # After one layer of windows it affects its window.
             second = changed_queries(model, processor, pair, "vision", 1)
             assert {divmod(each, columns) for each in second} == {
                 (r, c)
@@ -110,7 +110,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(
 def test_windows_that_run_one_by_one_are_kept_together(
     layers: list[int], made: Callable[[str], tuple[Any, Any]]
 ) -> None:
-    """The layer over all patches runs in one piece, those over windows in several."""
+    """The layer over all patches runs in one call, those over windows in several."""
     model, processor = made("qwen 2.5")
     inputs = (picture(*SIZES["qwen 2.5"][0]), TEXT)
     whole = extract(model, inputs, processor=processor)
@@ -149,7 +149,7 @@ def test_an_image_with_a_text_in_every_form(
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_two_images_in_one_prompt(kind: str, made: Callable[[str], tuple[Any, Any]]) -> None:
-    """Each with its own grid, also where they are alike."""
+    """Each image has its own grid, even if both are equal."""
     (height, width), patch, block = SIZES[kind]
     model, processor = made(kind)
     image, second = picture(height, width), picture(height, width, seed=1)
@@ -166,7 +166,7 @@ def test_two_images_in_one_prompt(kind: str, made: Callable[[str], tuple[Any, An
         inputs = encoded(processor, image, TEXT, other)
         own = own_fields(model, inputs)["attentions"]
         assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.2)
-    # A patch of the second picture is a patch of the second.
+    # A changed patch of the second image changes its token.
     alone = mixing_nothing(model)
     changed = with_patch(second, (0, 0), patch)
     pair = (chat(image, TEXT, second), chat(image, TEXT, changed))
@@ -207,7 +207,7 @@ def test_text_that_comes_after_an_image(kind: str, made: Callable[[str], tuple[A
 def test_a_padded_batch_of_images_with_texts(
     made: Callable[[str], tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gemma 3: as many tokens with padding as there are patches, which have none."""
+    """In Gemma 3 the number of padding tokens equals that of patches."""
     model, processor = made("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]

@@ -35,7 +35,7 @@ _SWIN = {
     "num_heads": [2, 4],
     "window_size": 4,
 }
-# Patches fill whole windows, or not: 14 x 18 patches become 16 x 20.
+# Either the patches fill whole windows, or 14 x 18 patches are padded to 16 x 20.
 SIZES = {"whole windows": (32, 48), "padded": (28, 36)}
 
 
@@ -45,7 +45,7 @@ def swin(kind: str = "SwinModel") -> Any:
 
 
 def with_positions(model: Any) -> Any:
-    """Tables of positions that make a difference: they begin at zero."""
+    """Randomize tables of positions, which are zero at first."""
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -63,7 +63,9 @@ def pixels(height: int, width: int) -> dict[str, torch.Tensor]:
 
 
 def places(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
-    """Which patch each place of each window is, by the layer's own functions; -1 for padding."""
+    """Return the patch at each position of each window by the layer's own functions, -1 for
+    padding.
+    """
     numbers = torch.arange(1, rows * columns + 1).reshape(1, rows, columns, 1).float()
     padded, _ = layer.maybe_pad(numbers, rows, columns)
     shift = int(layer.shift_size)
@@ -74,7 +76,7 @@ def places(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.in
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
-    """Weights window by window as one matrix a head, nothing between windows."""
+    """Return the weights of windows as one matrix per head, zero between windows."""
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
     for weights, tokens in zip(own, windows, strict=True):
@@ -107,9 +109,9 @@ def test_swin_weights_are_the_models_own(size: str) -> None:
             found = stack.weights(layer=number)
             assert np.abs(found[:, :count, :count] - expected).max() < 1e-4
             assert expected.max(-1).mean() > 0.25
-            # What fills up windows takes part: a row with it sums to 1.
+            # The weights of padding count: a row sums to 1 with them.
             assert np.abs(found[:, :count].sum(-1) - 1).max() < 1e-5
-        # From stage to stage four patches become one.
+        # Each stage merges four patches into one.
         rows, columns = -(-rows // 2), -(-columns // 2)
 
 
@@ -118,7 +120,7 @@ def test_swin_weights_are_the_models_own(size: str) -> None:
     [("SwinModel", "whole windows"), ("SwinModel", "padded"), ("Swinv2Model", "whole windows")],
 )
 def test_swin_patches_lie_where_they_are_named(kind: str, size: str) -> None:
-    """A patch of other pixels is one token; in the next layer its window; then what that sees."""
+    """The change affects one token, then its window, then windows that overlap it."""
     height, width = SIZES[size]
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2
@@ -135,7 +137,7 @@ def test_swin_patches_lie_where_they_are_named(kind: str, size: str) -> None:
         second = changed_queries(model, processor(), pair, "vision stage 1", 1)
         named = {divmod(token, columns) for token in second if token < rows * columns}
         assert named == window
-        # Shifted by two: windows begin two patches earlier, and end at the image's edges.
+        # Windows are shifted by two patches and end at the edges of the image.
         blocks = {((r + 2) // 4, (c + 2) // 4) for r, c in window}
         seen = {
             (r // 2, c // 2)
@@ -150,7 +152,7 @@ def test_swin_patches_lie_where_they_are_named(kind: str, size: str) -> None:
 
 
 def test_windows_are_kept_small() -> None:
-    """Not n x n flags: for each patch its window; the shifted layers' regions are packed bits."""
+    """The mask stores a window for each patch, and packed bits for regions of shifted layers."""
     stack = extract(swin(), pixels(32, 48)).stacks["vision stage 1"]
     attention = stack.attention(0)
     assert isinstance(attention, QueryKeyAttention)
@@ -185,7 +187,7 @@ def test_a_batch_of_images_in_windows() -> None:
 
 
 def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
-    """The second thing that each layer's attention returns: its weights."""
+    """Return the second output of each layer's attention: its weights."""
     found: list[Weights] = []
     handles = [
         layer.attn.register_forward_hook(lambda _, __, output: found.append(output[1].numpy()))
@@ -199,7 +201,7 @@ def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
 
 
 def test_sam() -> None:
-    """Windows of five patches over twelve, filled up to fifteen; one layer sees everything."""
+    """Windows of five patches over twelve, padded to fifteen. One layer is global."""
     settings = {
         "hidden_size": 48,
         "num_hidden_layers": 3,
@@ -236,7 +238,7 @@ def test_sam() -> None:
     for row, column in [(0, 0), (4, 5), (11, 11)]:
         pair = (image, with_patch(image, (4 * row, 4 * column), 4))
         assert changed_queries(model, processor(), pair, "vision stage 1", 0) == {row * 12 + column}
-        # Through the first layer it reaches its window, which the second layer shows.
+        # After the first layer the change affects its window, which the second layer shows.
         second = changed_queries(model, processor(), pair, "vision stage 2", 1)
         assert {divmod(token, 12) for token in second} == {
             (r, c)
@@ -247,7 +249,7 @@ def test_sam() -> None:
 
 
 def test_donut_reads_windows_with_its_encoder() -> None:
-    """A Swin as encoder of a text model: stages of its encoder, and keys of the decoder."""
+    """A Swin is the encoder of a text model: its stages, and the keys of the decoder."""
     decoder = transformers.MBartConfig(
         vocab_size=60,
         d_model=32,

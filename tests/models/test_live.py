@@ -1,4 +1,4 @@
-"""A generation that is watched: its text so far is extracted again, and a view follows it."""
+"""A live generation: its text so far is extracted repeatedly, and a view follows it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNT = 8
 
 @pytest.fixture
 def at_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the text so far behind every token, however fast they come."""
+    """Extract the text after every token, without a minimum pause."""
     monkeypatch.setattr(live_extraction, "_MIN_PAUSE", 0.0)
     monkeypatch.setattr(live_extraction, "_MAX_SHARE", math.inf)
 
@@ -56,7 +56,7 @@ def test_records_on_the_way_are_those_of_shorter_generations(name: str) -> None:
     assert [most for _, most in shown] == [COUNT] * len(shown)
     for count, (each, _) in enumerate(shown, 1):
         assert_same(each, extract(model, IDS, generate=count))
-    # The last one is the whole, and is not read again.
+    # The last record is the final one. It is not extracted again.
     assert record is shown[-1][0]
 
 
@@ -69,7 +69,7 @@ def test_reading_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
 
     def forward(_module: Any, _args: Any, options: dict[str, Any]) -> None:
         nonlocal now
-        # Reading the text so far uses no cache.
+        # Only the extraction of the text so far uses no cache.
         now += 1.0 if options.get("use_cache") else 3.0
 
     model.register_forward_pre_hook(forward, with_kwargs=True)
@@ -80,7 +80,7 @@ def test_reading_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
         show=lambda record, _: read_at.append(len(record.tokens.predictions)),
         is_stopped=never,
     )
-    # (0 + 2 x 1) / 0.4 seconds of generating for the first, then (3 + 2 x 3) / 0.4, and so on.
+    # (0 + 2 x 1) / 0.4 seconds of generation before the first, then (3 + 2 x 3) / 0.4, and so on.
     assert read_at == [5, 23, 30, 38, 45, 53]
     assert now <= 1.5 * 56
 
@@ -123,7 +123,7 @@ def test_several_prompts_are_refused() -> None:
 
 
 class Steps:
-    """An extraction whose records come when they are told to."""
+    """An extraction whose records are sent on request."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")
@@ -148,7 +148,7 @@ class Steps:
 
 
 def in_a_kernel(run: Coroutine[Any, Any, None]) -> None:
-    """Run in a loop of a thread of its own: a browser's tests have one in this thread."""
+    """Run in an event loop of another thread, because browser tests use the loop of this thread."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, run).result()
 

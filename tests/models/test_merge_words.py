@@ -1,4 +1,4 @@
-"""Words on real tokenizers and models, against offsets in the text and the models' own weights."""
+"""Words with real tokenizers and models, compared with offsets and the models' own weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def checkpoint(checkpoint_folder: Path) -> tuple[Any, Any]:
 
 
 def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
-    """Numbers of words as BERT cuts them: letters and digits that touch are one."""
+    """Number words as BERT splits them: adjacent letters and digits belong together."""
     number, numbers = 0, [0]
     for (_, stop), (start, end) in pairwise(offsets):
         inside = start == stop and text[start - 1].isalnum() and text[start:end].isalnum()
@@ -43,7 +43,7 @@ def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
 
 def merging(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """One row a word, one column a token."""
+    """Return a matrix with a row for each word and a column for each token."""
     flags: NDArray[np.bool_] = np.unique(numbers)[:, None] == numbers
     return flags.astype(np.float64)
 
@@ -78,7 +78,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     for layer, weights in enumerate(own):
         expected = (matrix / matrix.sum(1, keepdims=True)) @ weights[0].numpy() @ matrix.T
         found = merged.stack().weights(layer=layer)
-        # A weight of words is a sum of up to as many weights as the longest word has tokens.
+        # A weight of words sums up to as many weights as the longest word has tokens.
         off = matrix.sum(1).max() * forwards_error(record)
         np.testing.assert_allclose(found, expected, atol=off)
         np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
@@ -121,7 +121,7 @@ def test_a_byte_level_decoder_keeps_its_tokenizers_words(byte_tokenizer: Any) ->
     merged = record.merge_words()
     ids = byte_tokenizer("The tired animal didn't sit.")["input_ids"]
     assert attnviz.extract(model, ids, tokenizer=byte_tokenizer).tokens == record.tokens
-    # GPT-2's tokenizer cuts before an apostrophe, and punctuation off.
+    # GPT-2's tokenizer splits before an apostrophe and before punctuation.
     assert merged.tokens.text == ("The", "·tired", "·animal", "·didn", "'t", "·sit", ".")
     assert merged.stack().causal
     for layer in range(3):
@@ -146,7 +146,7 @@ def test_encoder_decoder_and_cross_each_by_their_own(piece_tokenizer: Any) -> No
         model, "The cat undone.", target="user sat", tokenizer=piece_tokenizer
     ).merge_words()
     source = ("·The", "·cat", "·undone.", "</s>")
-    # Shifted to the right: the start token first, the end token not yet.
+    # Shifted to the right: with the start token, and without the end token.
     shown = texts_of(record)
     assert shown["encoder"] == (source, source)
     assert shown["decoder"][0][1:] == ("·user", "·sat")
@@ -155,7 +155,7 @@ def test_encoder_decoder_and_cross_each_by_their_own(piece_tokenizer: Any) -> No
 
 @pytest.fixture(scope="module")
 def unsplit_tokenizer() -> Any:
-    """As Llama 2's and Gemma's: spaces are signs, and a text is split into no words."""
+    """A tokenizer like those of Llama 2 and Gemma, where a space is a symbol."""
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
     backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -165,7 +165,7 @@ def unsplit_tokenizer() -> Any:
     )
     trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=["<unk>"], show_progress=False)
     words = [f"▁{word}" for text in SENTENCES for word in text.split()]
-    # Trained on words: no entry goes over a space.
+    # Trained on words, so that no entry contains a space.
     plain = Tokenizer(models.BPE(unk_token="<unk>"))
     plain.train_from_iterator([*words, "·"], trainer)
     backend.model = plain.model
@@ -183,7 +183,7 @@ def test_a_tokenizer_that_splits_no_words_is_not_taken_for_one_word(
         )
         weights = np.eye(len(tokens))[None]
         merged = AttentionRecord.from_weights([weights], tokens).merge_words()
-        # A middle dot that was written is no space.
+        # A middle dot in the text is not a space.
         assert merged.tokens.text == ("·The", "·animal", "·l·l", "·sat.")
 
 

@@ -1,4 +1,4 @@
-"""Attention functions of a user's own: shown where they follow the formula, refused elsewhere."""
+"""Custom attention functions: shown if they follow the formula, otherwise an error."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from attnviz import AttentionRecord, extract
 from models.tiny import SIZE, built
 
 LENGTH, WINDOW = 24, 8
-# What a test changes in one call: logits (batch, heads, queries, keys) and what is allowed.
+# A change of the logits (batch, heads, queries, keys) and allowed keys of one call.
 Change = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 class Own:
-    """An attention function that is written out, with a change in one of its calls."""
+    """An explicit attention function with a change in one of its calls."""
 
     def __init__(self) -> None:
         self.change: Change | None = None

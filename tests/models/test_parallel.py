@@ -1,4 +1,4 @@
-"""Models that are divided over processes: a real group of two, on a processor."""
+"""Models that are split across processes: a real group of two on a CPU."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def start(model_folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def found(model_folder: Path) -> Callable[[str], Any]:
-    """What each process says of a case: what was raised, or the weights."""
+    """Return a function with the result of a case for each process: an error or the weights."""
     out = model_folder.parent
     start(model_folder)
     said = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
@@ -82,13 +82,13 @@ def found(model_folder: Path) -> Callable[[str], Any]:
 
 @pytest.fixture(scope="module")
 def own(model_folder: Path) -> NDArray[np.float32]:
-    """The undivided model's own weights."""
+    """The weights of the model without a split."""
     model: Any = transformers.LlamaForCausalLM.from_pretrained(
         model_folder, attn_implementation="eager"
     )
     with torch.no_grad():
         weights = torch.cat(model(IDS, output_attentions=True).attentions).numpy()
-    # Peaked, or any formula would look right.
+    # Rows must have clear maxima, otherwise any formula looks right.
     assert weights.max(-1).mean() > 0.6
     assert np.abs(np.stack(extract(model, IDS).to_numpy()) - weights).max() < 1e-5
     return weights

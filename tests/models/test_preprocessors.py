@@ -1,4 +1,4 @@
-"""Tokenizers and processors beside a model: read once, and used by one thread at a time."""
+"""Tokenizers and processors beside a model: loaded once, and used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5]])
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Calls of `from_pretrained`: "here" for files on this machine, "hub" for the hub."""
+    """Counts of `from_pretrained`: "here" for local files, "hub" for the hub."""
     counted: Counter[str] = Counter()
     for reader in (
         transformers.AutoTokenizer,
@@ -83,7 +83,7 @@ def test_a_processor_is_read_once_per_model(tmp_path: Path, reads: Counter[str])
     image = np.zeros((32, 32, 3), np.uint8)
     reads.clear()
     av.extract(model, image)
-    # The processor, and the search for a tokenizer, which is not there.
+    # The processor, and an unsuccessful search for a tokenizer.
     assert reads == {"here": 2}
     av.extract(model, image)
     assert reads == {"here": 2}
@@ -133,7 +133,7 @@ def test_the_hub_is_not_asked_at_every_call(
     model.name_or_path = "nobody/nothing"
     for _ in range(2):
         assert tokens(model, IDS)[0] == "#7"
-    # Labels are not worth the wait for a network.
+    # Token labels do not justify a request to the hub.
     assert reads == {"here": 1}
     for _ in range(2):
         with pytest.raises(ValueError, match="no tokenizer was found"):

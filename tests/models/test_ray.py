@@ -1,4 +1,4 @@
-"""Statistics from Ray are those of one process: a local Ray of few actors."""
+"""Statistics from Ray equal those of one process. A local Ray runs a few actors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attnviz.corpus import RayEngine, on_ray
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    # Ray leaves its processes and files to Python's end.
+    # Ray does not close its processes and files before Python exits.
     pytest.mark.filterwarnings(
         "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
     ),
@@ -31,32 +31,32 @@ ray = pytest.importorskip("ray")
 
 WORDS = "the cat and the dog met the cat and the bird that sang".split()
 TEXTS = [" ".join(WORDS[start : start + 4 + start % 3]) for start in range(6)] * 4 + [""]
-# A text a forward: other batches round in other ways.
+# One text in each forward, because other batches are rounded differently.
 ENGINE = RayEngine(num_actors=2, texts_per_batch=4)
-# An actor takes ten seconds of a core to begin: where two would show no more, there is one.
+# An actor takes ten CPU seconds to start, so tests use one if one is enough.
 ONE = RayEngine(num_actors=1, texts_per_batch=4)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        # Ray warns in its own threads, and of files of its own.
+        # Ray warns in its own threads about its own files.
         patch.setenv("PYTHONWARNINGS", "ignore")
         patch.setenv("OMP_NUM_THREADS", "1")
-        # No data on who uses it goes out.
+        # Disable Ray's usage reports.
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         for left in (2, 1, 0):
             try:
                 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
                 break
             except Exception:
-                # A busy machine is too slow for Ray, which waits for half a minute.
+                # On a busy machine Ray may exceed its limit of half a minute.
                 ray.shutdown()
                 if not left:
                     raise
         yield ray
         ray.shutdown()
-        # What it leaves, while this module's filters hold.
+        # Collect Ray's remaining objects while this module's warning filters are active.
         gc.collect()
 
 
@@ -73,7 +73,7 @@ def saved(statistics: av.HeadStatistics, folder: Path) -> bytes:
 
 
 def alive() -> list[int]:
-    """Processes that hold a model."""
+    """Return the ids of processes with a model."""
     below = psutil.Process().children(recursive=True)
     found = []
     for process in below:
@@ -98,7 +98,7 @@ def test_statistics_are_those_of_one_process(
     found = statistics(decoder, TEXTS, columns=columns, engine=ENGINE)
     assert found.texts == 24
     assert found.num_skipped == 1
-    # Sums, edges and text windows: the same to the bit.
+    # Sums, edges and token windows are equal bit for bit.
     assert saved(found, tmp_path) == saved(alone, tmp_path)
     for one, other in zip(
         alone.stack().mean("entropy"), found.stack().mean("entropy"), strict=True
@@ -109,12 +109,12 @@ def test_statistics_are_those_of_one_process(
 def test_a_lost_actor_changes_nothing(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """The process of an actor is killed while it reads."""
+    """The test kills the process of an actor while it reads."""
     marker = tmp_path / "killed"
     model, tokenizer = decoder
 
     class Killed(type(model)):  # type: ignore[misc]
-        """Ends its own process once, in the middle of a text."""
+        """A model that kills its own process once, in the middle of a text."""
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             calls = getattr(self, "calls", 0) + 1
@@ -143,7 +143,7 @@ def test_a_lost_actor_changes_nothing(
 
 
 def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    """JSONL and Parquet in; numbers of texts are those of rows."""
+    """For JSONL and Parquet the numbers of texts are those of rows."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
@@ -176,7 +176,7 @@ def test_what_cannot_be_read_is_named(cluster: Any, decoder: tuple[Any, Any]) ->
 def test_an_interrupt_leaves_no_actors(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what was read goes on from its checkpoint."""
+    """A later run continues from the checkpoint."""
     checkpoint = tmp_path / "part.safetensors"
     real = on_ray.actor_results
 

@@ -1,4 +1,4 @@
-"""Texts that are read together have the weights that the model gives each of them alone."""
+"""Texts that are read in a batch have the weights that the model computes for each text alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Weights = dict[str, list[NDArray[np.float32]]]
 
 
 class Forwards:
-    """How many examples each forward of a model had."""
+    """List of the number of examples of each forward of a model."""
 
     def __init__(self, model: Any) -> None:
         self.sizes: list[int] = []
@@ -58,7 +58,7 @@ def read(model: Any, texts: Sequence[Any], **options: Any) -> list[ReadText]:
 
 
 def alone(kind: str, model: Any, tokenizer: Any, place: int) -> Weights:
-    """The model's own eager weights of one text that runs by itself."""
+    """Return the model's own eager weights of one text."""
     inputs = dict(tokenizer(TEXTS[place], return_tensors="pt"))
     inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     if kind == "gpt_oss":
@@ -79,7 +79,7 @@ def test_texts_that_are_read_together_have_their_own_weights(
     target = TARGETS if kind in ("bart", "t5") else None
     with Forwards(model) as sizes:
         found = read(model, TEXTS, tokenizer=tokenizer, target=target, batch_size=6)
-    # The first alone, the others together, and the shortest of them alone to compare.
+    # The first text alone, the others together, and their shortest one alone as a check.
     assert sizes == [1, 6, 1]
     assert [each.index for each in found] == list(range(7))
     for each in found:
@@ -105,13 +105,13 @@ def test_a_model_whose_texts_change_each_other_reads_each_by_itself(word_tokeniz
     model = make_model("bert")
 
     def leak(_: Any, args: tuple[Any, ...], output: Any) -> Any:
-        # The mean over all positions, those of padding and of other texts among them.
+        # The mean over all positions includes padding and other texts.
         return output + output.mean(dim=(0, 1), keepdim=True)
 
     handle = model.bert.embeddings.register_forward_hook(leak)
     with Forwards(model) as sizes:
         found = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
-    # The first, six together, one of them alone, which differs; and each of the six.
+    # The first text, six together, the check that fails, and each of the six alone.
     assert sizes == [1, 6, 1, *[1] * 6]
     for each in found:
         own = reference(model, dict(word_tokenizer(TEXTS[each.index], return_tensors="pt")))
@@ -158,7 +158,7 @@ def test_positions_that_depend_on_the_longest_text(
     lengths = [len(byte_tokenizer(text)["input_ids"]) for text in TEXTS]
     assert max(sizes) == sum(length <= 12 for length in lengths[1:]) > 1
     for each in found:
-        # A new one: a model keeps the frequencies of the longest text that it has read.
+        # A new model, because rotary frequencies depend on the longest text so far.
         new = make_model("llama", rope_parameters=dict(rope), max_position_embeddings=12)
         own = alone("llama", new, byte_tokenizer, each.index)
         assert largest_error(each.record, own) < 1e-4
@@ -298,7 +298,7 @@ def test_a_model_is_looked_through_again_when_a_module_is_another() -> None:
 
 
 class OwnAttention(torch.nn.Module):
-    """Attention whose softmax is a module."""
+    """Attention with a module for the softmax."""
 
     def __init__(self, last: torch.nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What README.md says runs after a plain install, and a table of docs/limits.md is right."""
+"""The code of README.md runs after a plain installation, and a table of docs/limits.md is right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 
 @pytest.mark.slow
 def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path) -> None:
-    """With what `pip install .` brings and without the extras: pandas, Pillow, playwright, ..."""
+    """The extras (pandas, Pillow, playwright, ...) cannot be imported."""
     (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     code = code.replace(HUB_ID, checkpoint_folder.as_posix())
     extras = ("pandas", "PIL", "playwright", "sklearn", "umap", "openTSNE", "datasets")

@@ -1,4 +1,4 @@
-"""What docs/recipes says: its blocks run, and its numbers are the models' own."""
+"""The recipes in docs/recipes run, and their numbers are the models' own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from models.tiny import SIZE, assert_own, built, changed_queries, own_fields, ow
 def read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], tuple[dict[str, Any], str]]:
-    """A reader who runs a recipe in an empty folder: the names and lines that it leaves."""
+    """Return a function that runs a recipe in an empty folder and returns its names and output."""
     monkeypatch.chdir(tmp_path)
-    # In a script a view is written to a file there.
+    # In a script a view is written to a file in this folder.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def run_page(name: str) -> tuple[dict[str, Any], str]:
@@ -46,14 +46,14 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
         pixels.reshape(8, 4, 8, 4).any(axis=(1, 3)).ravel() for pixels in (red, image.min(-1) > 150)
     )
     rows = np.stack(names["record"].to_numpy("self"))[:, :, first.query, :64]
-    # The text asks for the red shape. The head that the answer needs looks there, ...
+    # The text asks for the red shape. The head that the answer needs attends to it, ...
     assert rows[names["layer"], names["head"], on_red].sum() == pytest.approx(0.98, abs=0.005)
-    # ... the sharpest one does not, ...
+    # ... the sharpest head does not, ...
     sharp = np.sort(rows)[..., -8:].sum(-1)
     layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
     assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
     assert last.token.text == "<end>"
-    # ... and hiding what all heads read changes the answer, hiding as many others does not.
+    # ... and hiding the keys that all heads attend to changes the answer, unlike hiding other keys.
     strongest, others = printed.strip().splitlines()[-2:]
     assert "the prediction becomes" in strongest
     assert "the prediction stays “triangle”" in others
@@ -115,8 +115,8 @@ def _internvl() -> tuple[Any, dict[str, Any]]:
     return model, {"input_ids": ids, "pixel_values": values}
 
 
-# The rows and columns of each image: in the language model, in the tower. The page's other models
-# are in test_kinds_vision_language.py.
+# Rows and columns of each image in the language model and in the tower. The page's other models are
+# in test_kinds_vision_language.py.
 GRIDS = {
     "Qwen3-VL": (_qwen3, [(3, 4)], [(6, 8)]),
     "InternVL 3": (_internvl, [(4, 4)] * 2, [(8, 8)] * 2),
@@ -124,10 +124,10 @@ GRIDS = {
 
 
 def _with_other_pixels(inputs: dict[str, Any], grid: tuple[int, int], tile: int) -> dict[str, Any]:
-    """The same inputs with other pixels in patch 3,2 of a tower's grid."""
+    """Return the inputs with other pixels in patch 3,2 of a tower's grid."""
     values = inputs["pixel_values"].clone()
     if "image_grid_thw" in inputs:
-        # Four patches that are merged stand one behind the other.
+        # Four patches that are merged follow each other.
         values[(1 * (grid[1] // 2) + 1) * 4 + 2] *= -1
     else:
         side = values.shape[-1] // grid[0]
@@ -163,7 +163,7 @@ def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
         for stack in ("self", "vision")
     }
     assert grids == {"self": in_text, "vision": in_tower}
-    # Every weight of a token of the answer is the model's own, over the prompt and the answer.
+    # The weights of the answer equal the model's own over the prompt and the answer.
     ids = torch.tensor([record.stacks["self"].query_tokens.ids])
     whole = {**inputs, "input_ids": ids}
     if "mm_token_type_ids" in whole:
@@ -175,12 +175,12 @@ def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("large-models")
     assert printed.startswith("<self: layers 5, 11, 8 heads each, 512 tokens>")
-    # The same layers and heads as with all of them.
+    # They equal the same layers and heads of a full record.
     config, ids = names["config"], names["ids"]
     everything = av.extract(names["model"], ids, progress=False).stack()
     assert names["row"].shape == (1, 512)
     assert np.array_equal(names["row"], everything.weights(layer=5, head=3, rows=slice(511, 512)))
-    # "To stop after layer 5": the first layers attend as before.
+    # The section "To stop after layer 5": the first layers attend as before.
     model = names["model"]
     model.model.layers = model.model.layers[:6]
     config.num_hidden_layers = 6
@@ -191,20 +191,20 @@ def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> 
 
 
 @pytest.mark.slow
-# peft asks transformers for a property by its former name.
+# peft uses the former name of a property of transformers.
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     pytest.importorskip("peft")
     names, _ = read("lora")
     adapted, text, tokenizer = names["adapted"], names["text"], names["tokenizer"]
     inputs = tokenizer(text, return_tensors="pt")
-    # What peft itself merges is the model after; the demo model loaded anew is the one before.
+    # The model after training is peft's merged model, the one before is a new demo model.
     merged = copy.deepcopy(adapted).merge_and_unload()
     assert largest_error(names["after"], reference(merged, inputs)) < 1e-4
     base, _ = av.demos.load("decoder")
     assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
-    # The trap.
+    # The mistake that the page warns about.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
     assert max(distances.max() for distances in trapped.distance()) == 0
     assert "disable_adapter" in trapped.notes[0]
@@ -220,7 +220,7 @@ def test_training(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     assert best[-1] > 0.7
     path = Path("record.safetensors")
     names["records"][60].save(path)
-    # "16 kB", beside tokens and checksums.
+    # "16 kB", plus tokens and checksums.
     assert 16_384 <= path.stat().st_size < 24_000
 
 
@@ -252,13 +252,13 @@ def test_model_families(
             layers = own[f"{stack}_attentions"]
             expected = {number: layer[0] for number, layer in enumerate(layers)}
             assert_own(record, stack, expected, peak=0.0)
-    # What the page says of each.
+    # Statements of the page about each model.
     record = gpt_oss[2]
     assert any("sink" in note for note in record.notes)
     for layer, sinks in enumerate(module.self_attn.sinks for module in gpt_oss[0].model.layers):
         weights = record.stack().weights(layer=layer)
         assert (weights.sum(-1) < 1).any()
-        # A window of 8 in every second layer.
+        # Every second layer has a window of 8.
         assert ((weights[:, 23] > 0).sum(-1) == (8 if layer % 2 == 0 else 24)).all()
         assert sinks.shape == (4,)
     assert not any("sink" in note for note in llama4[2].notes)
@@ -274,7 +274,7 @@ def test_model_families(
 
 
 class Outputs:
-    """What torch's attention is called with, and what it returns."""
+    """Arguments and outputs of torch's attention function."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -325,7 +325,7 @@ def test_diffusion(
         (names["model"], flux),
         (sd3, {"hidden_states": torch.randn(2, 4, 12, 12)}),
     ):
-        # Peaked, so that a wrong formula shows.
+        # Sharp rows show a wrong formula.
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 if "norm_q" in name or "norm_k" in name or "norm_added" in name:
@@ -339,7 +339,7 @@ def test_diffusion(
         for weights, (value, output) in zip(record.to_numpy(), outputs.calls, strict=True):
             assert weights.shape == (2, 41, 41)
             assert weights.max(-1).mean() > 0.2
-            # softmax(q k) v of the second example, which is the module's own output.
+            # softmax(q k) v of the second example, the module's own output.
             expected = output[-1].numpy()
             assert np.abs(weights @ value[-1].numpy() - expected).max() < 1e-4
     vectors = torch.zeros(1, 1, 2, 4)
@@ -357,7 +357,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
 
     from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
-    # The recurrence itself, step by step, of a model whose states matter: no skip, no gate.
+    # The recurrence is computed step by step, for a model with strong states and no skip or gate.
     config = transformers.MambaConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=2, state_size=4, initializer_range=0.5
     )
@@ -382,7 +382,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
             found = (matrices @ u.T[..., None])[..., 0]
             assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
             assert (matrices.triu(1) == 0).all()
-            # A choice of channels is that of all.
+            # A selection of channels equals these channels of the full result.
             some = names["hidden_attention"](mixer, seen, torch.tensor([3, 7]))
             assert torch.allclose(some, matrices[[3, 7]], atol=1e-6)
     with pytest.raises(ValueError, match="has no attention to show"):

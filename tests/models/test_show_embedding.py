@@ -1,4 +1,4 @@
-"""The embedding of many texts from one call, and from the command line."""
+"""The embedding view of many texts from one function call and from the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEXTS = [
 
 @pytest.fixture(autouse=True)
 def nowhere_to_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No browser; pages go to the test's folder."""
+    """Open no browser, and write pages to the test's folder."""
     monkeypatch.setattr("webbrowser.open", lambda _: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
@@ -65,7 +65,7 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
     path = Path(capsys.readouterr().out.strip())
     state = data_of(path)["state"]
     assert (state["layer"], state["heads"], state["color"]) == (2, [1], "ends")
-    # The points are those that the model's own records have.
+    # The points equal the vectors of the model's own records.
     alone = av.extract(model, TEXTS[2], tokenizer=tokenizer)
     place = [str(name).startswith("the street") for name in view.corpus.names].index(True)
     one = view.corpus.records[place].stack()
@@ -82,7 +82,7 @@ def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> 
     assert view.corpus.points() is made.points()
     records = [record(6), record(5, seed=1)]
     view = av.show_embedding_view(records, max_points=12, seed=1, columns={"kind": ["a", "b"]})
-    # The queries and keys of one text, of six tokens: the other's would be too many.
+    # Queries and keys of one text with six tokens. Those of the second would exceed the limit.
     assert len(view.corpus.points()) == 12
     assert len(set(view.corpus.points().query_text)) == 1
     assert view.corpus.column_names == ("kind",)
@@ -201,7 +201,7 @@ def test_what_can_be_shown_passes_the_checks(decoder: tuple[Any, Any]) -> None:
 
 
 def command(folder: Path, decoder: tuple[Any, Any]) -> list[str]:
-    """The demo model as a folder, and a file of texts."""
+    """Save the demo model and a file of texts, and return arguments of the command line."""
     model, tokenizer = decoder
     model.save_pretrained(folder / "tiny")
     tokenizer.save_pretrained(folder / "tiny")
@@ -244,7 +244,7 @@ def test_the_command_reads_lines_as_a_text_file_has_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = command(tmp_path, decoder)
-    # A separator of lines inside of a text, the mark that Windows puts first, and its line ends.
+    # A line separator inside a text, a byte order mark, and line ends of Windows.
     lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
     (tmp_path / "texts.txt").write_bytes(lines.encode())
     assert main(given) == 0
@@ -255,7 +255,7 @@ def test_the_command_reads_lines_as_a_text_file_has_them(
 
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own, where it is run, with files that hold no texts."""
+    """A working folder with files that contain no texts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes("Müller".encode("latin-1"))

@@ -1,4 +1,4 @@
-"""Queries and keys written to a folder while a model runs: the same record, not in memory."""
+"""Queries and keys that are written to a folder during the forward: the same record on disk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def num_layers(record: AttentionRecord) -> int:
 
 
 def assert_mapped(record: AttentionRecord, folder: Path) -> None:
-    """Everything that grows with the text lies in files of the folder."""
+    """Check that all tensors that grow with the text are memory-mapped files of the folder."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         pytest.skip("only Linux tells what is mapped")
@@ -120,7 +120,7 @@ def test_texts_and_rows_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -
     for number, one in enumerate(expected):
         assert_same(one, records[number])
         assert_same(one, load(tmp_path / "texts" / str(number)))
-        # Beside others, with padding: the last bits differ.
+        # In a padded batch the last bits differ.
         for layer in range(3):
             np.testing.assert_allclose(
                 load(tmp_path / "rows" / str(number)).stack().weights(layer=layer),
@@ -128,7 +128,7 @@ def test_texts_and_rows_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -
                 atol=1e-5,
             )
             assert_mapped(rows[number], tmp_path / "rows" / str(number))
-    # One text in a list gives a list.
+    # A list of one text gives a list.
     (one,) = extract(model, texts[:1], spool=tmp_path / "single", **given)
     assert_same(expected[0], load(tmp_path / "single" / "0"))
 
@@ -147,7 +147,7 @@ def test_a_second_run_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
     expected = extract(model, arguments)
-    # Its encoder is looked into when the first run has shown nothing of it.
+    # The first run shows no encoder, so a second one reads it.
     assert len(runs) == 2
     record = extract(model, arguments, spool=tmp_path / "x")
     assert_same(expected, record)
@@ -164,7 +164,7 @@ def test_a_layer_whose_number_shows_later_is_spooled(tmp_path: Path) -> None:
         assert_same(expected, record)
 
 
-# What may go wrong.
+# Errors.
 
 
 def failing(model: Any, error: BaseException) -> Any:
@@ -289,7 +289,7 @@ def test_places_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer
     assert sorted(tmp_path.rglob("*")) == before
 
 
-# Room.
+# Free space.
 
 
 def test_a_disk_without_room_is_told_before_the_model_runs(
@@ -300,7 +300,7 @@ def test_a_disk_without_room_is_told_before_the_model_runs(
     needed = 3 * 6 * 12 * 10 * 4
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: 0)
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_disk", lambda _: needed)
-    # Memory is not asked for.
+    # Free memory does not matter.
     extract(model, IDS, spool=tmp_path / "x")
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_disk", lambda _: needed - 1)
 

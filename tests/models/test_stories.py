@@ -1,4 +1,4 @@
-"""What the demo models need: their stories hold when attention is changed, on held-out data."""
+"""The documented behaviour of the demo models under changed attention, on held-out data."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LENGTH = 40
 
 
 def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> float:
-    """How many words of a second half are the likeliest, without one head."""
+    """Return the share of words in a second half that are predicted without one head."""
     copies = Copies(model, Runs.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH)
 
     def ablate(call: AttentionCall, place: Place) -> None:
         if head is not None and place[0] == f"transformer.h.{head[0]}.attn":
             call.output[:, :, head[1]] = 0
 
-    # Behind the first word that comes again the next can be known.
+    # A word is predictable after the first repeated word.
     found = copies.run(1, ablate).logits[0, LENGTH:-1].argmax(dim=-1)
     return float((found == ids[0, LENGTH + 1 :]).float().mean())
 
@@ -57,7 +57,7 @@ def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, An
     without = {head: right(head) for head in scores}
     assert without[induction] < 0.05
     needed = {head for head, share in without.items() if share < 0.95}
-    # The head that looks at the word before, and so tells the other where to look.
+    # A previous-token head, whose output the induction head reads.
     assert len(needed) == 2
     [other] = needed - {induction}
     assert other[0] == 0
@@ -91,12 +91,12 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
     assert neither >= 7
 
 
-# Nothing is kept of an answer's attention.
+# The answers need no captured attention.
 OUTLINE = CaptureOptions(outline=True)
 
 
 class Asked:
-    """One example that a model answers again and again, changed or not: one forward an answer."""
+    """One example whose answers are computed repeatedly, one forward for each answer."""
 
     def __init__(
         self, model: Any, inputs: Any, target: str | None = None, **options: Unpack[RecordOptions]
@@ -107,13 +107,13 @@ class Asked:
         self._places = places_of(forward)
 
     def answer(self, *changes: Change) -> Any:
-        """The likeliest token at every place, or the likeliest class."""
+        """Return the most likely token at every position, or the most likely class."""
         plan = plan_of(changes, self.record, self._places)
         outputs = self._runs.forward(OUTLINE, by_module(plan)).outputs
         return outputs.logits[0].argmax(dim=-1).numpy()
 
 
-# Of "2019-11-17" the digits of year, month and day.
+# Positions of the digits of year, month and day in "2019-11-17".
 DIGITS = {"year": [0, 1, 2, 3], "month": [5, 6], "day": [8, 9]}
 
 
@@ -143,7 +143,7 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
 
     assert (shares["nothing"] == 1).all()
     for cut, other in (("month", "day"), ("day", "month")):
-        # The second digit is one of ten, the first of two or four.
+        # The second digit has ten values, the first two or four.
         first, second = shares[cut][DIGITS[cut]]
         assert second < 0.5
         assert second < first < 0.9
@@ -176,7 +176,7 @@ def test_a_shape_is_named_from_its_own_patches() -> None:
     shares = {name: float(np.mean(each)) for name, each in right.items()}
 
     assert shares["nothing"] > 0.95
-    # One of four shapes is right by chance.
+    # By chance one of four shapes is right.
     assert shares["shape"] < 0.45
     assert shares["as many others"] > 0.95
     assert shares["all others"] > 0.95

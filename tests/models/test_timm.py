@@ -1,4 +1,4 @@
-"""Models of timm inside of transformers' wrapper."""
+"""Models of timm in transformers' wrapper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models.seeing import softmaxes
 
 @pytest.fixture
 def wrapped(timm_wrapper: None) -> Callable[..., Any]:
-    """Make a model of timm in transformers' wrapper."""
+    """Return a function that makes a model of timm in transformers' wrapper."""
 
     def make(architecture: str, **options: Any) -> Any:
         torch.manual_seed(0)
@@ -37,7 +37,7 @@ def wrapped(timm_wrapper: None) -> Callable[..., Any]:
     ("architecture", "image", "window"),
     [
         ("swin_tiny_patch4_window7_224", (56, 56), 7),
-        # Shifted in its columns alone: there is one row of windows.
+        # There is one row of windows, so only columns are shifted.
         ("swin_tiny_patch4_window7_224", (28, 56), (7, 7)),
         ("swinv2_tiny_window8_256", (64, 64), 8),
     ],
@@ -61,7 +61,7 @@ def test_swin(
 
 
 def test_cait_says_which_of_its_modules_are_left_out(wrapped: Callable[..., Any]) -> None:
-    """Its weights go through a matrix of heads after their softmax, but for two layers."""
+    """In all but two layers a matrix mixes heads after the softmax."""
     model = wrapped("cait_xxs24_224", img_size=64, depth=4)
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with pytest.warns(UserWarning, match="not shown"):

@@ -1,4 +1,4 @@
-"""Tokens that are left out, against forwards that a reader would make by hand."""
+"""Effects of removed tokens, compared with explicit forwards without them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_token_is_deleted(kind: str) -> None:
             expected = difference(model, there, input_ids=rest) - before
             assert effects.values[token] == pytest.approx(expected, abs=1e-6)
         assert np.isnan(effects.values[position])
-        # A causal model has not read what comes behind.
+        # A causal model does not read later tokens.
         assert (effects.values[6] == pytest.approx(0, abs=1e-6)) == (
             position == 5 and kind != "bert"
         )
@@ -92,7 +92,7 @@ def test_an_encoder_is_read_without_a_token() -> None:
 
 
 def test_positions_that_begin_behind_the_padding_id() -> None:
-    """RoBERTa counts from 2, and by the ids instead of the mask."""
+    """RoBERTa counts positions from 2, and by ids instead of the mask."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
     for removal in ("mask", "delete"):
         found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
@@ -109,7 +109,7 @@ def test_positions_that_begin_behind_the_padding_id() -> None:
 
 @pytest.mark.parametrize("removal", ["mask", "mean embedding", "delete"])
 def test_the_noise_is_measured(removal: Any) -> None:
-    """A model that adds 1e-5 per example of the batch to one of the two logits."""
+    """The model adds 1e-5 per example of the batch to one of the two logits."""
     model = make_model("gpt2")
     step = torch.zeros(model.config.vocab_size)
     step[PAIR[0]] = 1e-5
@@ -123,8 +123,8 @@ def test_the_noise_is_measured(removal: Any) -> None:
         found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
     finally:
         hook.remove()
-    # Eight tokens can be left out; with the unchanged copy there are nine examples instead of one.
-    # Logits are below 1 here, so that their rounding is below 1e-7.
+    # Eight tokens are removed. With the unchanged copy there are nine examples instead of one.
+    # Logits are below 1, so their rounding errors are below 1e-7.
     assert found.noise == pytest.approx(8e-5, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Models that compute their attention past the dispatcher, against their own eager weights."""
+"""Models whose attention bypasses the dispatcher, compared with their own eager weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENCODER = {
 _DECODER = {"vocab_size": 400, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64, **_IDS}
 _DISENTANGLED = {**_ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 
-# Class, settings, and the factor that makes rows peaked. `tests/model_types` has more of them.
+# Class, settings, and the factor that sharpens rows. `tests/model_types` has more models.
 KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
     "bloom": (
         "BloomForCausalLM",
@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
 
 
 def made(kind: str, implementation: str | None = None) -> Any:
-    """The same sharpened model on every call."""
+    """Return the sharpened model, equal on every call."""
     name, settings, factor = KINDS[kind]
     model = built(name, settings, factor=factor, implementation=implementation)
     if kind == "xlnet":
@@ -66,7 +66,7 @@ def test_weights_are_the_models_own(kind: str) -> None:
     model = made(kind)
     eager = made(kind, "eager")
     with torch.no_grad():
-        # At its first run BigBird changes itself, and gives no weights.
+        # In its first run BigBird changes its modules and returns no weights.
         eager(input_ids=IDS)
         before = model(input_ids=IDS)[0]
         record = extract(model, {"input_ids": IDS})
@@ -80,14 +80,14 @@ def test_weights_are_the_models_own(kind: str) -> None:
         assert found.shape == expected[0].shape
         assert np.abs(found - expected[0].numpy()).max() < 1e-5
         peaks.append(expected.max(-1).values.mean())
-    # Far from the even rows that any formula would give.
+    # Sharp rows show a wrong formula, unlike almost uniform ones.
     assert np.mean(peaks) > 0.3
     assert torch.equal(before, after)
     assert stack.has_vectors
 
 
 def test_queries_and_keys_give_the_weights_by_hand() -> None:
-    """ALiBi (Press et al. 2022): slopes 2^(-8 i / heads) times the position, then the softmax."""
+    """ALiBi (Press et al. 2022) adds slopes 2^(-8 i / heads) times the position to the logits."""
     stack = extract(made("bloom"), {"input_ids": IDS}).stacks["self"]
     positions = np.arange(IDS.shape[1])
     for head in range(4):
@@ -117,7 +117,7 @@ def test_disentangled_attention_says_that_products_are_a_part_only(kind: str) ->
 
 @pytest.mark.parametrize("again", [False, True])
 def test_modules_that_the_forward_puts_in_the_place_of_others(*, again: bool) -> None:
-    """For a short text BigBird changes its encoder's modules to others while it runs."""
+    """For a short text BigBird replaces its encoder's modules while it runs."""
     model = make_model("bigbird_pegasus")
     arguments = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
     own = reference(model, arguments)
@@ -127,7 +127,7 @@ def test_modules_that_the_forward_puts_in_the_place_of_others(*, again: bool) ->
 
 
 class _Times(torch.nn.Module):
-    """Stands where a model drops attention weights out, and multiplies them instead."""
+    """A module that multiplies attention weights, in place of the dropout."""
 
     def __init__(self, factor: torch.Tensor, *, in_place: bool) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
     same = extract(with_factor(torch.ones(1, 4, 1, 1)), arguments)
     for one, other in zip(plain.to_numpy(), same.to_numpy(), strict=True):
         assert np.allclose(one, other, atol=1e-6)
-    # One head counts less, as a gate of heads would make it.
+    # One head has a smaller factor, as from a gate.
     less = torch.tensor([1.0, 1.0, 0.5, 1.0]).view(1, 4, 1, 1)
     with pytest.raises(NotImplementedError, match=r"changes its attention weights after the soft"):
         extract(with_factor(less), arguments)
@@ -177,7 +177,7 @@ _LONG = {**_ENCODER, "max_position_embeddings": 66, "attention_window": [4, 4], 
     ],
 )
 def test_longformer_is_refused(name: str) -> None:
-    """Its classifiers have tokens with global attention, whose rows alone could be read."""
+    """Its classifiers have tokens with global attention, and only their rows could be read."""
     kind = getattr(transformers, name)
     model = kind(transformers.LongformerConfig(**_LONG, sep_token_id=2)).eval()
     # A question, and the text after two separators.

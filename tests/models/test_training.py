@@ -1,4 +1,4 @@
-"""Attention during a real training, by transformers' own Trainer."""
+"""Attention during a real training with transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKENS, LENGTH = 64, 24
 
 
 class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Random tokens; each is to be answered with the token before it."""
+    """Random tokens. The label of each token is the token before it."""
 
     def __len__(self) -> int:
         return 32 * 200
@@ -38,14 +38,14 @@ class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(number)
         ids = torch.randint(TOKENS, (LENGTH,), generator=generator)
-        # The Trainer's loss shifts labels by one: position i answers with token i - 1.
+        # The Trainer's loss shifts labels by one: position i predicts token i - 1.
         labels = torch.full_like(ids, -100)
         labels[2:] = ids[:-2]
         return {"input_ids": ids, "labels": labels}
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Of texts such as "3 14 15"."""
+    """Return a tokenizer of texts such as "3 14 15"."""
     words = Tokenizer(models.WordLevel({str(number): number for number in range(TOKENS)}, "0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=words)
@@ -104,7 +104,7 @@ def test_a_head_that_forms_is_seen_in_pages_and_metrics(tmp_path: Path) -> None:
     scores = logged(folder)
     assert scores[0, "attention/previous token"] < 0.4
     assert scores[80, "attention/previous token"] > 0.8
-    # By the model's own eager weights.
+    # Compare with the model's own eager weights.
     trained.set_attn_implementation("eager")
     ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
     with torch.no_grad():
@@ -128,7 +128,7 @@ def test_training_goes_on_as_without_it(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without processes")
 def test_two_processes_train_as_without_it_and_one_writes(tmp_path: Path) -> None:
-    """DDP by the Trainer, then parameters divided by `fully_shard`."""
+    """The Trainer runs DDP, and `fully_shard` splits parameters."""
     script = Path(__file__).parent / "training_processes.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     ran = subprocess.run(
@@ -146,7 +146,7 @@ def test_two_processes_train_as_without_it_and_one_writes(tmp_path: Path) -> Non
             assert found["watched"] == found["alone"], kind
             assert found["shape"] == [2, 4, LENGTH, LENGTH]
             assert found["error"] < 1e-5, kind
-        # Written once: a second process would have doubled the rows.
+        # The file was written once: a second process would have written each row again.
         with (tmp_path / kind / "log" / "metrics.csv").open(encoding="utf-8", newline="") as file:
             rows = [(row["step"], row["metric"]) for row in csv.DictReader(file)]
         assert len(rows) == len(set(rows))
@@ -190,7 +190,7 @@ def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_pa
 
 
 def _then_blocked(look: Any, folder: Path) -> Any:
-    """A file comes to stand where the folder was."""
+    """Return a callback that replaces the folder with a file."""
 
     def looked(*arguments: Any, **given: Any) -> None:
         look(*arguments, **given)

@@ -1,4 +1,4 @@
-"""Texts that are too long are cut where that is asked for, and the record says so."""
+"""Texts that are too long are truncated on request, and the record has a note about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_as_many_tokens_as_the_model_takes(minilm: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r"1302 tokens are too many. .* 512.*truncation=True"):
         extract(model, LONG, tokenizer=tokenizer)
     record = extract(model, LONG, tokenizer=tokenizer, truncation=True)
-    # Independent: the tokenizer's own truncation.
+    # The reference is the tokenizer's own truncation.
     own = tokenizer(LONG, truncation=True, max_length=512)["input_ids"]
     assert record.tokens.ids == tuple(own)
     assert note_of(record) == (
@@ -41,7 +41,7 @@ def test_to_a_number_of_tokens(minilm: tuple[Any, Any]) -> None:
     record = extract(model, LONG, tokenizer=tokenizer, truncation=number)
     assert len(record.tokens) == 12
     assert "the first 12 of its 1,302" in note_of(record)
-    # No more than the model takes.
+    # The model's limit applies, too.
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=9_999).tokens) == 512
     short = extract(model, "The cat sat.", tokenizer=tokenizer, truncation=True)
     assert short.notes == extract(model, "The cat sat.", tokenizer=tokenizer).notes
@@ -107,7 +107,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
     )
     model = transformers.LlamaModel(config).eval()
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=100).tokens) == 100
-    # What the tokenizer says.
+    # The limit of the tokenizer.
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=True).tokens) == 512
     without: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
     assert len(extract(model, LONG, tokenizer=without, truncation=True).tokens) == 96

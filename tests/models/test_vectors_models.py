@@ -1,4 +1,4 @@
-"""Cells add up to logits and logits to weights, and these are the model's own."""
+"""Terms add up to logits, and logits give weights that equal the model's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.make_models import make_model, reference
 from models.tiny import arguments_of
 
 TOLERANCE = 1e-4
-# What a layer has beside queries and keys, and how many heads share a key head.
+# Features of a layer besides queries and keys, and whether heads share key heads.
 KINDS = {
     "bert": set(),
     "gpt2": set(),
@@ -45,7 +45,7 @@ def row_of(server: RecordServer, num_keys: int, **place: Any) -> tuple[dict[str,
 def largest_differences(
     record: AttentionRecord, own: dict[str, list[Any]]
 ) -> tuple[float, float, set[str]]:
-    """Of weights to the model's own, of cells to logits and weights, and what layers have."""
+    """Return the error of weights, the error of sums of terms, and the features of layers."""
     server = RecordServer(record)
     weight_error = sum_error = 0.0
     found: set[str] = set()

@@ -1,4 +1,4 @@
-"""Changes that a reader of a view makes, against `intervene`, and how often the model runs."""
+"""Changes by a reader of a view, compared with `intervene`, and the number of forwards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def view(decoder: tuple[Any, Any]) -> av.HeadView:
 
 
 def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
-    """What the view answers to changes, as its browser gets it."""
+    """Return the answer of the view to changes, as its browser receives it."""
     view.changes = list(changes)
     given = () if view.answer is None else view.answer
     measured = given if isinstance(given, list | tuple) else [given]
@@ -58,7 +58,7 @@ def test_an_answer_is_short_however_much_is_changed(view: av.HeadView) -> None:
 
 @contextmanager
 def forwards(model: Any) -> Iterator[list[int]]:
-    """How often the model runs in the block."""
+    """Count the forwards of the model in the block."""
     count = [0]
 
     def counted(*given: Any) -> None:
@@ -108,7 +108,7 @@ def test_an_answer_says_in_a_sentence_which_cut_it_was(view: av.HeadView) -> Non
     assert ask(view, {**EDGE, "renormalize": False})["sentence"].startswith("Cut after the softmax")
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
-    # A small effect is not rounded away.
+    # A small effect is not rounded to zero.
     assert "8.54 to 8.53, noise" in ask(view, {"kind": "hide", "key": 8})["sentence"]
     assert ask(view, EDGE, HEAD)["sentence"].startswith("With these 2 changes, ")
     assert ask(view)["sentence"].startswith("Unchanged, the next token is “street” (")
@@ -119,7 +119,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 ) -> None:
     with forwards(decoder[0]) as count:
         ask(view)
-        # The unchanged run, and the one that tells the noise.
+        # The unchanged run, and the run that measures the noise.
         assert count == [2]
         for number, changes in enumerate([[EDGE], [HEAD], [TOKEN], [EDGE, HEAD]], 3):
             ask(view, *changes)
@@ -129,7 +129,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 def logits_after_the_text(
     decoder: tuple[Any, Any], without: tuple[int, int] | None
 ) -> torch.Tensor:
-    """The model's own logits behind the text, and without the output of a head."""
+    """Return the logits after the text, optionally without the output of a head."""
     model, tokenizer = decoder
     handles = []
     if without is not None:
@@ -154,7 +154,7 @@ def logits_after_the_text(
 
 
 def words_of(decoder: tuple[Any, Any], *ids: torch.Tensor) -> str:
-    """What is measured of two tokens, in words."""
+    """Describe the logit difference of two tokens."""
     one, other = (decoder[1].decode([int(each)]) for each in ids)
     return f"logit of “{one}” minus logit of “{other}” after “the”"
 
@@ -166,11 +166,11 @@ def test_by_default_the_winner_is_measured_against_the_winner_after_the_change(
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
     winner = before.argmax()
     first, second = after.topk(2).indices
-    # Where the winner stays it is the one that comes closest to it.
+    # If the prediction does not change, the second token is the strongest alternative.
     other = second if first == winner else first
     answer = ask(view, {"kind": "ablate", "layer": head[0], "head": head[1]})
     assert answer["measure"] == words_of(decoder, winner, other)
-    # The logits are about 20, of float32: the order of sums may move them by some 1e-5.
+    # Float32 logits of about 20 differ by 1e-5 if sums have another order.
     for found, logits in ((answer["before"], before), (answer["after"], after)):
         assert found == pytest.approx(float(logits[winner] - logits[other]), abs=1e-4)
     assert (answer["after"] < 0) == (first != winner)
@@ -195,7 +195,7 @@ def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
     assert [said["before"], said["after"]] == pytest.approx(wanted, abs=1e-4)
     [old, new] = (f"{number:.1f}".replace("-", "−") for number in wanted)
     assert f"{measure.capitalize()}: {old} to {new}, noise" in said["sentence"]
-    # Before any change, too.
+    # The answer without changes has it, too.
     assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {old}.")
     bars = av.head_effects(model, TEXT, answer=given, tokenizer=tokenizer, progress=False)
     assert bars.measure == said["measure"]
@@ -278,7 +278,7 @@ def test_an_answer_goes_with_a_model(
         assert count == [0]
     view = av.show_matrix_view(model, TEXT, tokenizer=tokenizer, answer="animal")
     assert (view.answer, view.runs_model) == ("animal", True)
-    # Another text: nothing is measured in it.
+    # The answer of the first text is dropped with the record.
     view.record = av.extract(model, "the cat sat", tokenizer=tokenizer)
     assert (view.answer, view.runs_model) == (None, False)
     with pytest.raises(TypeError, match="NeuronView has no argument 'answer'"):
@@ -293,7 +293,7 @@ def test_a_new_change_shows_the_run_after_it(view: av.HeadView, decoder: tuple[A
     view.changes = [HEAD]
     assert view.run == "after"
     view.run = "before"
-    # One that is taken back is not new.
+    # Undoing a change does not change the selected run.
     view.changes = []
     assert view.run == "before"
     view.changes = [HEAD, EDGE]
@@ -316,7 +316,7 @@ def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
 
 
 def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
-    """What the view knows of a pair of query and key."""
+    """Return the view's data for a pair of query and key."""
     place = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
     return dict(whole_reply(view._channel._server, "edge", place).header)
 
@@ -326,13 +326,13 @@ def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyw
 ) -> None:
     nothing: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
     with forwards(decoder[0]) as count:
-        # Before the reader asks, no model runs.
+        # No model runs before the reader asks.
         assert asked_of(view) == {"model": "waits", **nothing}
         assert count == [0]
         ask(view)
         found = {(layer, head): asked_of(view, layer=layer, head=head) for layer, head in HEADS}
         assert count == [2]
-    # The value norm as `attribute` has it, and the row's own sum.
+    # The share is the value norm of `attribute` divided by the sum of the row.
     norms = av.attribute(decoder[0], TEXT, method="value norm", tokenizer=decoder[1]).stack()
     for (layer, head), known in found.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
@@ -351,7 +351,7 @@ HEADS = [(0, 0), (1, 0), (2, 3)]
 def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
     ask(view, HEAD)
     ask(view, EDGE, HEAD)
-    # What was cut together with something else says nothing of the pair alone.
+    # A cut in combination with another change is not an effect of the pair alone.
     assert asked_of(view)["cuts"] == []
     before = ask(view, EDGE)
     cut = {
@@ -359,14 +359,14 @@ def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert asked_of(view)["cuts"] == [cut]
-    # Two digits are written: half a unit of the second is at most 1 / 20 of the number.
+    # The noise has two digits, so rounding changes it by at most 1 / 20.
     written = float(asked_of(view)["noise"].replace("−", "-"))
     assert written == pytest.approx(before["noise"], rel=1 / 20)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
     [_, other] = asked_of(view)["cuts"]
     assert other["description"].startswith("cut after the softmax in all layers ")
     assert asked_of(view, key=7)["cuts"] == []
-    # Of another head it is the cut in all of them.
+    # For another head only the cut in all heads counts.
     assert asked_of(view, head=1)["cuts"] == [other]
     page = view.to_html()
     assert page.count('"share"') == 3
@@ -374,7 +374,7 @@ def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
-    """What the view describes of the run with its changes."""
+    """Return the view's description of the run with its changes."""
     header = whole_reply(view._channel._server, "changed", {"changes": view.changes}).header
     stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
     return stacks
@@ -394,7 +394,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     with forwards(decoder[0]) as count:
         ask(view)
         ask(view, *asked)
-        # The run that answered has the weights, too.
+        # The same run also has the weights.
         [stack] = changed_stacks(view)
         record = view.changed_record
         assert count == [3]
@@ -427,7 +427,7 @@ def test_names_of_changed_runs_are_their_own(view: av.HeadView) -> None:
     assert len(names) == 8
     assert "self · after: the output is set to 0 in layer 1, head 0" in names
     assert "self · difference after: 3 changes (2)" in names
-    # An old one is gone, and is made again where it is asked for.
+    # An old run was dropped. It is computed again on request.
     server = view._channel._server
     gone = "self · after: the output is set to 0 in layer 1, head 0"
     block = {"layer": 0, "heads": [0], "rows": [0, 1], "columns": [0, 1]}
@@ -451,7 +451,7 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     assert run["changes"] == data["state"]["changes"] == view.changes
     assert data["state"]["run"] == "difference"
     assert data["state"]["stack"] == "self"
-    # From a browser too, whose page is made step by step.
+    # The page from a browser, which is made in steps, is the same.
     asked = {"part": 0, "state": {**view.state, "run": "after"}}
     assert whole_reply(view._channel._server, "page", asked).header["parts"] == 1
 
@@ -530,7 +530,7 @@ def test_the_model_is_as_it_was_before_also_where_a_change_fails(
     handle.remove()
     with torch.no_grad():
         assert torch.equal(model(ids).logits, own)
-    # And the view goes on.
+    # The view still works.
     assert "animal" in ask(view, EDGE)["sentence"]
 
 
@@ -568,12 +568,12 @@ def test_a_second_change_waits_for_the_first(
     assert next(under_way).header["pending"]["doing"] == "the unchanged run"
     with pytest.raises(RuntimeError, match="another change is being computed"):
         whole_reply(server, "intervene", other)
-    # Where the unchanged run is known, another answer is checked without waiting.
+    # After the unchanged run, another answer is checked without waiting.
     next(under_way), next(under_way)
     view.answer = "animal"
     view.answer = None
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
-    # Given up, it blocks nothing.
+    # A cancelled request blocks nothing.
     next(replies(server, "intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]}))
     server.cancel("intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]})
     assert "animal" in whole_reply(server, "intervene", other).header["sentence"]
@@ -587,7 +587,7 @@ def test_views_that_are_shown_have_the_model(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    # The tokens of these views are not those that the model reads.
+    # These views show other tokens than the model reads.
     for options in ({"generate": 2}, {"words": True}):
         view = av.show_head_view(model, TEXT, tokenizer=tokenizer, **options)
         assert not view.runs_model

@@ -1,4 +1,4 @@
-"""Precisions, implementations and wrappings that a model may run in, on a processor."""
+"""Precisions, implementations and wrappers of a model on a CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
 
 
 def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
-    """What the model's attention function is called with while something runs."""
+    """Return the arguments of the model's attention function during a run."""
     table = transformers.AttentionInterface._global_mapping
     own, calls = table["sdpa"], []
 
@@ -40,7 +40,7 @@ def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def softmax_of(call: dict[str, Any]) -> NDArray[np.float32]:
-    """A float32 softmax of what one call received; no mask is causal."""
+    """Return the float32 softmax of a call's arguments. A missing mask is causal."""
     query, key = call["query"][0].float(), call["key"][0].float()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     logits = query @ key.transpose(1, 2) * call["scaling"]
@@ -66,13 +66,13 @@ def test_half_precision(kind: str, dtype: torch.dtype) -> None:
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
     (note,) = (note for note in found[0].notes if "float32 softmax" in note)
     stated = float(re.findall(r"up to ([\d.e-]*\d)", note)[0])
-    # The model's own eager weights in half precision are these, rounded again and again.
+    # Eager weights in half precision equal these up to several roundings.
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS, output_attentions=True).attentions
     first = np.abs(own[0][0].float().numpy() - all_weights(found[0])[0]).max()
     assert 0 < first < {torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
-    # Measured on some queries of one head, where this is all of a layer.
+    # The note is an estimate from some queries of one head. `first` covers the whole layer.
     assert first / 10 < stated < 10 * first
 
 
@@ -82,7 +82,7 @@ def test_flex_attention(kind: str) -> None:
     model = make_model(kind)
     own = reference(model, {"input_ids": IDS})
     model.set_attn_implementation("flex_attention")
-    # Compiling for a processor takes most of a minute; the function and its masks are the same.
+    # Compiling for a CPU takes most of a minute. The function and its masks are the same without.
     with torch.compiler.set_stance("force_eager"):
         assert largest_error(extract(model, IDS), own) < 1e-5
 
@@ -102,7 +102,7 @@ def test_flex_attention_with_padding() -> None:
 
 
 def counting_backend(counts: list[int]) -> Callable[..., Any]:
-    """A compiler that runs what it is given and counts how often."""
+    """Return a compiler backend that counts the runs of its graphs."""
 
     def backend(graph: Any, inputs: Any) -> Any:
         del inputs
@@ -139,7 +139,7 @@ def test_a_compiled_model(how: str) -> None:
     assert len(counts) == ran
     with torch.no_grad():
         after = given(input_ids=IDS).logits
-    # It runs compiled again, and gives the same.
+    # Afterwards the model runs compiled and returns the same.
     assert len(counts) > ran
     assert torch.equal(before, after)
     torch._dynamo.reset()
@@ -169,7 +169,7 @@ def test_data_parallel() -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
-    """Weights of some layers stay on disk until they are needed, as with several devices."""
+    """Weights of some layers stay on disk until they are used, as with several devices."""
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = make_model("llama")
     model.save_pretrained(tmp_path / "model")

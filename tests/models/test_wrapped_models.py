@@ -1,4 +1,4 @@
-"""Objects of other libraries that hold one transformers model, and models of timm."""
+"""Objects of other libraries with one transformers model inside, and models of timm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
 
 
 def same(one: AttentionRecord, other: AttentionRecord) -> bool:
-    """Whether two records have the same tokens and weights."""
+    """Return whether two records have the same tokens and weights."""
     pairs = zip(one.to_numpy("self"), other.to_numpy("self"), strict=True)
     error = forwards_error(one)
     return one.tokens == other.tokens and all(np.abs(a - b).max() < error for a, b in pairs)
@@ -58,7 +58,7 @@ def test_a_trainer(tmp_path: Path) -> None:
 
 
 class Lightning(nn.Module):
-    """A module around a model and what else a training needs, as in PyTorch Lightning."""
+    """A module with a model and other parts of a training, as in PyTorch Lightning."""
 
     def __init__(self, **models: nn.Module) -> None:
         super().__init__()

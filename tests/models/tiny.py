@@ -1,7 +1,7 @@
-"""Tiny models of any kind, and what their own code says about their attention.
+"""Tiny models of any kind, and their own attention weights.
 
-A random model attends nearly uniformly, so that any formula looks right: queries and keys are
-scaled up until rows are peaked, and whoever compares says that they are.
+A random model attends almost uniformly, so any formula looks right. Queries and keys are scaled
+until rows have clear maxima, and each comparison checks this.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SIZE: dict[str, Any] = {
 
 IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8, 61, 17]])
 
-# What makes queries and keys, or both with the values.
+# Names of modules that make queries and keys, separately or together with values.
 _SHARPENED = set(
     "q k query key q_proj k_proj qkv qkv_proj query_key_value Wqkv in_proj query_proj key_proj "
     "q_b_proj kv_b_proj c_attn".split()
@@ -60,7 +60,7 @@ _EAGER_FUNCTION = "eager_attention_forward"
 
 
 def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | None = None) -> Any:
-    """A model of a class of transformers, the same one on every call, sharpened."""
+    """Return a sharpened model of a transformers class, equal on every call."""
     torch.manual_seed(0)
     maker = getattr(transformers, name)
     if isinstance(config, Mapping):
@@ -71,7 +71,7 @@ def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | 
 
 
 def arguments_of(kind: str) -> dict[str, torch.Tensor]:
-    """What a model of a kind of `make_model` is given."""
+    """Return the inputs of a model of a kind of `make_model`."""
     if kind == "vit":
         generator = torch.Generator().manual_seed(0)
         return {"pixel_values": torch.randn(1, 3, 32, 32, generator=generator)}
@@ -81,12 +81,13 @@ def arguments_of(kind: str) -> dict[str, torch.Tensor]:
 
 
 def sharpen(model: Any, factor: float, inside: str = "") -> None:
-    """Scale queries and keys, of modules that have a word in their path."""
+    """Scale queries and keys of modules whose path contains a word."""
     with torch.no_grad():
         for path, module in model.named_modules():
             name, weight = path.rpartition(".")[2], getattr(module, "weight", None)
             if inside in path and name in _SHARPENED and weight is not None:
-                # GPT-2 has queries, keys and values side by side, and its inputs as rows.
+                # GPT-2 has one projection for queries, keys and values, which stores its inputs as
+                # rows.
                 part = weight[:, : weight.shape[1] // 3 * 2] if name == "c_attn" else weight
                 part.mul_(factor)
 
@@ -104,9 +105,9 @@ def _eager(model: Any) -> Any:
 
 
 def own_fields(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
-    """What an eager copy gives for ``output_attentions``: by field an array a layer that has any.
+    """Return the attentions in the output of an eager copy: by field, one array per layer.
 
-    Each (examples or windows, heads, queries, keys).
+    Arrays are (examples or windows, heads, queries, keys). Layers without weights are left out.
     """
     outputs = _run(_eager(model), arguments, output_attentions=True)
     return {
@@ -117,9 +118,9 @@ def own_fields(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weigh
 
 
 def own_modules(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
-    """What the model's own eager function returns: by module an array each time that it runs.
+    """Return the weights of the model's eager function: by module, one array per run.
 
-    Towers inside of a model give none of their weights out, but they compute them.
+    This includes weights of towers that are not in the output.
     """
     eager = _eager(model)
     names = {id(module): name for name, module in eager.named_modules()}
@@ -145,7 +146,7 @@ def own_modules(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weig
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
-    """Extract, and hold what the model gives before and after against each other."""
+    """Extract a record, and check that the model's output is the same before and after."""
     before = _run(model, arguments)
     record: AttentionRecord = extract(model, dict(arguments), progress=False, **options)
     after = _run(model, arguments)
@@ -160,13 +161,13 @@ def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> Atten
 def assert_own(
     record: AttentionRecord, stack: str, own: Mapping[int, Weights], peak: float = 0.3
 ) -> None:
-    """Hold a stack against the model's own weights: every layer, head, query and key.
+    """Compare a stack with the model's own weights: every layer, head, query and key.
 
-    `own` gives for each number of a layer (heads, queries, keys).
+    `own` maps numbers of layers to arrays (heads, queries, keys).
     """
     found = record.stacks[stack]
     assert found.layers == tuple(own)
-    # Far from the even rows that any formula would give.
+    # Sharp rows show a wrong formula, unlike almost uniform ones.
     assert np.mean([weights.max(-1).mean() for weights in own.values()]) > peak
     for number, expected in own.items():
         weights = found.weights(layer=number)
@@ -175,13 +176,13 @@ def assert_own(
 
 
 def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
-    """A picture, (height, width, 3), no patch of which is like another."""
+    """Return a random image, (height, width, 3), with different patches."""
     random = np.random.default_rng(seed)
     return random.integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> NDArray[np.uint8]:
-    """The same picture with other colours in one square."""
+    """Return the image with other colours in one square."""
     other = image.copy()
     square = (slice(corner[0], corner[0] + size), slice(corner[1], corner[1] + size))
     other[square] = 255 - other[square]
@@ -191,12 +192,12 @@ def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> 
 def changed_queries(
     model: Any, processor: Any, pictures: tuple[Any, Any], stack: str, layer: int
 ) -> set[int]:
-    """Tokens whose query vectors differ between two pictures."""
+    """Return the tokens whose query vectors differ between two images."""
     queries = []
     for inputs in pictures:
         made = extract(model, inputs, processor=processor, progress=False).stacks[stack]
         attention = made.attention(layer)
         assert isinstance(attention, QueryKeyAttention)
         queries.append(attention.queries.numpy())
-    # What is computed from the same numbers is the same to the last bit.
+    # Results of the same numbers are equal to the last bit.
     return set(np.flatnonzero((queries[0] != queries[1]).any(axis=(0, 2))).tolist())

@@ -1,4 +1,4 @@
-"""What each of two processes does in `test_training.py`: torchrun starts it, results are files."""
+"""The script of both processes of `test_training.py`. torchrun starts it, and it writes files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STEPS = 2
 
 
 def by_trainer(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[float]]:
-    """The Trainer takes DDP by itself where torchrun started the process."""
+    """Train with the Trainer, which uses DDP in processes of torchrun."""
     return train(folder, STEPS, *callbacks)
 
 
 def sharded(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[float]]:
-    """Parameters are divided over the processes; the callback is called as the Trainer does."""
+    """Train with sharded parameters, and call the callbacks as the Trainer does."""
     del folder
     divided: Any = model()
     for block in divided.transformer.h:
@@ -60,7 +60,7 @@ def main() -> None:
         log = folder / kind / "log"
         callback = AttentionCallback(TEXT, every=1, to=log, tokenizer=tokenizer())
         trained, watched = trained_by(folder / kind, callback)
-        # By the model's own eager weights, which take all processes where it is divided.
+        # Compare with the model's own eager weights. A sharded model needs all processes for them.
         trained.set_attn_implementation("eager")
         ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
         with torch.no_grad():
