@@ -133,10 +133,10 @@ function fitText(texts: readonly string[], room: number, font: string): string {
 }
 
 /** Return the name of a bar's head if its column shows several heads, and "" otherwise. */
-function headOf(linePlot: LinePlot, columns: BarColumn[], bar: Bar, short: boolean): string {
+function headOf(linePlot: LinePlot, columns: BarColumn[], bar: Bar, isShort: boolean): string {
   if ((columns[bar.column]?.seriesIndices.length ?? 0) < 2) return "";
   const name = linePlot.lines.series[bar.series]?.name ?? "";
-  return short ? name.replace("head ", "h ") : name;
+  return isShort ? name.replace("head ", "h ") : name;
 }
 
 /** Weight below which the number is "<0.01" and has the muted colour. */
@@ -174,11 +174,11 @@ function barsOfVerticalLayout(
   const columnWidth = Math.min(named ? 190 : 150, separate ? reach / columns.length : reach);
   const shortName = signed || columnWidth < MIN_LONG_NAME;
   const numberRoom = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM;
-  const behind = named ? numberRoom + (shortName ? 28 : 46) : numberRoom;
+  const textWidth = named ? numberRoom + (shortName ? 28 : 46) : numberRoom;
   // If there is room, positive bars extend to the right of an axis and negative bars to the left.
   // Otherwise all bars extend to one side, and negative bars are hollow.
   const twoSided = signed && columnWidth >= MIN_SIGNED_COLUMN + (named ? 2 * 28 : 0);
-  const longest = (columnWidth - 8 - (twoSided ? 2 * behind : behind)) / (twoSided ? 2 : 1);
+  const longest = (columnWidth - 8 - (twoSided ? 2 * textWidth : textWidth)) / (twoSided ? 2 : 1);
   const marks: Mark[] = [];
   const align = direction > 0 ? "start" : "end";
   const bottom = along(layout, column.labels.length - 1, column) + layout.step / 2;
@@ -187,12 +187,12 @@ function barsOfVerticalLayout(
     column.barStart + direction * (separate ? c * columnWidth : 0);
   const zeroOf = (c: number): number => startOf(c) + (twoSided ? (direction * columnWidth) / 2 : 0);
   const sideOf = (bar: Bar): number => (twoSided ? Math.sign(bar.value) : direction);
-  const free = direction > 0 ? layout.width - column.barStart : column.barStart;
+  const titleWidth = direction > 0 ? layout.width - column.barStart : column.barStart;
   const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
-  const title = fitText(titles, free, titleFont);
+  const title = fitText(titles, titleWidth, titleFont);
   marks.push({
     kind: "text",
-    text: fitLabel(title, free, titleFont, measureText).text,
+    text: fitLabel(title, titleWidth, titleFont, measureText).text,
     x: startOf(0),
     y: 11,
     fill: palette.muted,
@@ -212,8 +212,8 @@ function barsOfVerticalLayout(
     const single =
       columns.length > 1
         ? headName
-        : fitText([headName, headName.replace(/ of .*/, "")], free, titleFont);
-    const name = separate ? single : sharedName(columns.length, free, titleFont);
+        : fitText([headName, headName.replace(/ of .*/, "")], titleWidth, titleFont);
+    const name = separate ? single : sharedName(columns.length, titleWidth, titleFont);
     marks.push({
       kind: "text",
       text:

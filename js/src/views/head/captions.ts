@@ -100,9 +100,9 @@ export function sentence(input: SentenceInput): string {
     const others = values.slice(named.length);
     const parts = named.map(({ series, value }) => `${number(value)}${inSeries(lines, series)}`);
     if (others.length > 0) {
-      const least = Math.abs(others[0]?.value ?? 0);
-      const most = written({ ...quantity, signed: false }, least);
-      parts.push(`${most} or less${signed ? " in size" : ""} in the other ${others.length}`);
+      const largestOther = Math.abs(others[0]?.value ?? 0);
+      const limitText = written({ ...quantity, signed: false }, largestOther);
+      parts.push(`${limitText} or less${signed ? " in size" : ""} in the other ${others.length}`);
     }
     const [from, to] = [queryOf(input, focus.query), quotedAt(input.keyTexts, focus.key)];
     return signed
@@ -113,17 +113,17 @@ export function sentence(input: SentenceInput): string {
   if (focus.query !== null && first) {
     const [start, stop] = input.keyWindow;
     const outside = first.key < start || first.key >= stop ? " outside the window" : "";
-    const most = `${number(first.value, writtenSmall)}${inSeries(lines, first.series)}`;
+    const strongestText = `${number(first.value, writtenSmall)}${inSeries(lines, first.series)}`;
     const [from, to] = [queryOf(input, focus.query), quotedAt(input.keyTexts, first.key)];
     return signed
-      ? `${where} Largest ${name} from ${from}: to ${to}${outside}, ${most}.`
-      : `${where} ${from} attends most to ${to}${outside}: ${most}.`;
+      ? `${where} Largest ${name} from ${from}: to ${to}${outside}, ${strongestText}.`
+      : `${where} ${from} attends most to ${to}${outside}: ${strongestText}.`;
   }
   let best = { series: -1, query: -1, key: -1, value: 0 };
   const consider = (series: number, query: number, key: number, value: number): void => {
     if (Math.abs(value) > Math.abs(best.value)) best = { series, query, key, value };
   };
-  const most = (): string => `${number(best.value)}${inSeries(lines, best.series)}`;
+  const bestText = (): string => `${number(best.value)}${inSeries(lines, best.series)}`;
   if (focus.query !== null || focus.key !== null) {
     const [start, stop] = focus.query !== null ? input.keyWindow : input.queryWindow;
     lines.series.forEach((_, series) => {
@@ -140,8 +140,8 @@ export function sentence(input: SentenceInput): string {
       if (best.series < 0 && signed) return `${where} No ${name} from ${query} in sight.`;
       if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
       return signed
-        ? `${where} Largest ${name} from ${query}: to ${to}, ${most()}.`
-        : `${where} ${query} attends most to ${to}: ${most()}.`;
+        ? `${where} Largest ${name} from ${query}: to ${to}, ${bestText()}.`
+        : `${where} ${query} attends most to ${to}: ${bestText()}.`;
     }
     const key = quotedAt(input.keyTexts, focus.key as number);
     if (best.series < 0 && signed) return `${where} No ${name} to ${key} in sight.`;
@@ -150,10 +150,10 @@ export function sentence(input: SentenceInput): string {
     const part = stop - start < input.queryTexts.length;
     if (signed) {
       const scope = part ? " among the queries in sight" : "";
-      return `${where} Largest ${name} to ${key}${scope}: from ${from}, ${most()}.`;
+      return `${where} Largest ${name} to ${key}${scope}: from ${from}, ${bestText()}.`;
     }
     const scope = part ? " among the queries in sight" : "";
-    return `${where} ${key} gets most from ${from}${scope}: ${most()}.`;
+    return `${where} ${key} gets most from ${from}${scope}: ${bestText()}.`;
   }
   const [strongest] = strongestDrawn(lines);
   if (strongest) consider(strongest.series, strongest.query, strongest.key, strongest.value);
@@ -161,17 +161,17 @@ export function sentence(input: SentenceInput): string {
   const { resting } = input;
   let beside = "";
   if (!signed && resting?.isQuery(best.query) && resting.isKey(best.key)) {
-    const [other] = strongestDrawn(
+    const [betweenTexts] = strongestDrawn(
       lines,
       (query, key) => !resting.isQuery(query) && !resting.isKey(key),
     );
-    if (other) {
-      best = other;
+    if (betweenTexts) {
+      best = betweenTexts;
       beside = ` apart from ${resting.words}`;
     }
   }
   const between = `${quotedAt(input.queryTexts, best.query)} to ${quotedAt(input.keyTexts, best.key)}`;
-  return `${where} ${signed ? `Largest ${name}` : `Strongest${beside}`}: ${between}, ${most()}.`;
+  return `${where} ${signed ? `Largest ${name}` : `Strongest${beside}`}: ${between}, ${bestText()}.`;
 }
 
 /** Maximum number of weights in a summary. */
@@ -189,14 +189,14 @@ function strongestOf(
   give: (add: (series: number, query: number, key: number, value: number) => void) => void,
 ): Named[] {
   const all: Named[] = [];
-  let least = -1;
+  let minSize = -1;
   give((series, query, key, value) => {
     const size = Math.abs(value);
-    if (!(size > least)) return;
+    if (!(size > minSize)) return;
     const position = all.findIndex((item) => Math.abs(item.value) < size);
     all.splice(position < 0 ? all.length : position, 0, { series, query, key, value });
     if (all.length > MAX_IN_SUMMARY) all.pop();
-    if (all.length === MAX_IN_SUMMARY) least = Math.abs(all.at(-1)?.value ?? 0);
+    if (all.length === MAX_IN_SUMMARY) minSize = Math.abs(all.at(-1)?.value ?? 0);
   });
   return all;
 }
@@ -260,10 +260,10 @@ export function summary(input: SentenceInput): string {
     const value = withWay(quantity, item.value, number);
     return `${between} ${value}${inSeries(lines, item.series)}`;
   });
-  const most = quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest";
-  const which = anywhere ? `${most} anywhere` : most;
+  const adjective = quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest";
+  const heading = anywhere ? `${adjective} anywhere` : adjective;
   const strongest =
-    inWords.length > 0 ? `${which}: ${inWords.join("; ")}.` : `No ${quantity.name} is shown.`;
+    inWords.length > 0 ? `${heading}: ${inWords.join("; ")}.` : `No ${quantity.name} is shown.`;
   return [`Layer ${input.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
 }
 
@@ -301,34 +301,34 @@ export function coverage(input: CoverageInput): string {
   const parts: string[] = [];
   const isLimited = input.total > MAX_LINES;
   // If only the strongest lines are drawn, all of them are visible.
-  const least =
+  const minDrawn =
     input.faintest !== null && !isLimited
       ? plainNumber(Number(input.faintest.toPrecision(2)))
       : input.threshold > 0
         ? written({ ...quantity, signed: false }, input.threshold)
         : null;
   const inSize = signed ? " in size" : "";
-  const from = least === null ? "" : ` of at least ${least}`;
+  const from = minDrawn === null ? "" : ` of at least ${minDrawn}`;
   const perQuery = `${input.topK === 1 ? "key" : `${input.topK} keys`}${inSize} per query${from}`;
   const strongest = `The strongest ${counted(MAX_LINES)} of`;
-  let what: string;
+  let drawnText: string;
   if (input.topK !== null)
-    what = isLimited ? `${strongest} the top ${perQuery} drawn` : `Top ${perQuery} drawn`;
-  else if (isLimited) what = `${strongest} ${counted(input.total)} lines${from} drawn`;
-  else if (least === null) what = "All lines drawn";
-  else what = `${capital(pluralOf(quantity))} of at least ${least}${inSize} drawn`;
+    drawnText = isLimited ? `${strongest} the top ${perQuery} drawn` : `Top ${perQuery} drawn`;
+  else if (isLimited) drawnText = `${strongest} ${counted(input.total)} lines${from} drawn`;
+  else if (minDrawn === null) drawnText = "All lines drawn";
+  else drawnText = `${capital(pluralOf(quantity))} of at least ${minDrawn}${inSize} drawn`;
   const maxima = "the sum of the maxima over heads";
   const inSight = input.outsideKnown ? "" : " on the keys in sight";
-  const whole = `${input.maxima ? maxima : `the ${quantity.name}`}${inSight}`;
-  const share = signed ? "" : `: ${formatShare(shares.drawn)} of ${whole}`;
-  parts.push(`${what}${share}.`);
+  const total = `${input.maxima ? maxima : `the ${quantity.name}`}${inSight}`;
+  const share = signed ? "" : `: ${formatShare(shares.drawn)} of ${total}`;
+  parts.push(`${drawnText}${share}.`);
   if (signed && input.maxima)
     parts.push("Over several heads, the number of largest size is shown.");
   const keysOf = keysInWords(input.pair, input.queries);
   if (input.leaveOut.length > 0) {
     const where = input.wholeRows ? "" : " within the window";
-    const rest = input.wholeRows ? "the rest" : "the rest, with all outside the window,";
-    const after = input.renormalize ? `; ${rest} is renormalised` : "";
+    const remainder = input.wholeRows ? "the rest" : "the rest, with all outside the window,";
+    const after = input.renormalize ? `; ${remainder} is renormalised` : "";
     const share = shareWithin(shares.leftOut, shares.leftOutError);
     parts.push(`Left out: ${listed(input.leaveOut)}, ${share}${where}${after}.`);
   } else if (input.renormalize && keysOf !== "") {

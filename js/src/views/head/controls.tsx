@@ -56,11 +56,11 @@ export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): Leave
 }
 
 /** Return the threshold at a slider position from 0 to 1, in thousandths of the maximum. */
-export function thresholdAt(way: number, maximum: number): number {
-  return Number(((Math.round(way ** 2 * 1000) / 1000) * maximum).toPrecision(4));
+export function thresholdAt(position: number, maximum: number): number {
+  return Number(((Math.round(position ** 2 * 1000) / 1000) * maximum).toPrecision(4));
 }
 
-/** Controls of the drawn lines: the frequent ones in a row, the rare ones behind a button. */
+/** Controls of the drawn lines: the frequent ones in a row, the rare ones in a menu. */
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
@@ -116,7 +116,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
 function RareControls({ context, plan }: Omit<ControlProps, "store">) {
   const { state } = context;
   const quantity = quantityOf(plan.stack);
-  const most = plan.stack.maximum || 1;
+  const maximum = plan.stack.maximum || 1;
   const leaveOut = state.leave_out.value;
   const tokens = leaveOut.filter((item): item is number => typeof item === "number");
   return (
@@ -130,10 +130,10 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
           max={100}
           step={1}
           // The square root gives small weights, which are the most frequent, most of the slider.
-          value={Math.round(Math.sqrt(state.threshold.value / most) * 100)}
+          value={Math.round(Math.sqrt(state.threshold.value / maximum) * 100)}
           onInput={(event) =>
             assign(state, {
-              threshold: thresholdAt(Number(event.currentTarget.value) / 100, most),
+              threshold: thresholdAt(Number(event.currentTarget.value) / 100, maximum),
             })
           }
         />
@@ -215,8 +215,8 @@ function WindowControl(props: {
 }) {
   const { label, window, count, onChange } = props;
   const size = window[1] - window[0];
-  const [first, last, of] = [window[0], window[1] - 1, count].map(counted);
-  const range = `${first}–${last} of ${of}`;
+  const [first, last, total] = [window[0], window[1] - 1, count].map(counted);
+  const range = `${first}–${last} of ${total}`;
   const sizes = [...new Set([...SIZES.filter((item) => item < count), size])].sort((a, b) => a - b);
   return (
     <fieldset class="av-field av-window" aria-label={label}>
@@ -333,7 +333,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   const { series } = linePlot.lines;
   const { quantity } = linePlot;
   // Signed numbers have any magnitude, so their limit is relative.
-  const least = MIN_LISTED * (quantity.signed ? quantity.maximum : 1);
+  const minWeight = MIN_LISTED * (quantity.signed ? quantity.maximum : 1);
   const { text } = plan.keys;
   const numListed = reply.matrices.length > 1 ? KEYS_PER_LIST : reply.k;
   const show = (key: number): void => {
@@ -369,7 +369,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
       </button>
       {reply.matrices.map((matrix, m) => {
         const keys = [...matrix.keys.slice(0, numListed)].filter(
-          (key, i) => key >= 0 && (i === 0 || Math.abs(matrix.weights[i] as number) >= least),
+          (key, i) => key >= 0 && (i === 0 || Math.abs(matrix.weights[i] as number) >= minWeight),
         );
         const total = totalWeight(matrix, 0) || 1;
         const sum = keys.reduce((all, _, i) => all + (matrix.weights[i] as number), 0);

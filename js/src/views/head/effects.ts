@@ -21,24 +21,24 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const thick = Math.max(1, Math.min(THICK, layout.step - 3));
   const font = fontOf({ size: HEADING_SIZE, font: "text" });
   const name = fitLabel(effects.name, standing ? 62 : size + 16, font, measureText).text;
-  const look = { kind: "text", text: name, fill: palette.muted, font: "text" } as const;
-  const end = { ...look, text: `±${endText(effects)}`, size: AXIS_SIZE };
+  const base = { kind: "text", text: name, fill: palette.muted, font: "text" } as const;
+  const end = { ...base, text: `±${endText(effects)}`, size: AXIS_SIZE };
   const middle = start + size / 2;
   const below = along(layout, column.labels.length - 1, column) + layout.step / 2 + 8;
   const marks: Mark[] = standing
     ? [
-        { ...look, size: HEADING_SIZE, x: 8, y: middle - 7 },
+        { ...base, size: HEADING_SIZE, x: 8, y: middle - 7 },
         { ...end, x: 8, y: middle + 7 },
       ]
     : [
-        { ...look, size: HEADING_SIZE, x: middle, y: 30, align: "middle" },
+        { ...base, size: HEADING_SIZE, x: middle, y: 30, align: "middle" },
         { ...end, x: middle, y: below, align: "middle" },
       ];
   for (let index = 0; index < column.labels.length; index++) {
-    const near = along(layout, index, column) - thick / 2;
+    const edge = along(layout, index, column) - thick / 2;
     const box = standing
-      ? { x: near, y: start, width: thick, height: size, standing }
-      : { x: start, y: near, width: size, height: thick };
+      ? { x: edge, y: start, width: thick, height: size, standing }
+      : { x: start, y: edge, width: size, height: thick };
     const value = effects.values[column.window[0] + index] ?? null;
     marks.push(...effectMarks(box, value, effects.end, palette));
   }

@@ -23,7 +23,7 @@ export interface Column {
   /** Position of the ends of the lines across the plot. */
   edge: number;
   /** Whether labels are rotated because they are wider than a step. False in a vertical layout. */
-  turned: boolean;
+  rotated: boolean;
   /** Index in the window of the model's answer, which follows a gap, or null without an answer. */
   answerIndex: number | null;
   /** Start and maximum length of the bars across the plot. Negative lengths extend backwards. */
@@ -185,33 +185,36 @@ function vertical(input: LayoutInput): Layout {
   const effects = !input.effects ? 0 : width < SMALL ? NARROW_EFFECTS : EFFECTS;
   const beside = effects > 0 ? effects + gap : 0;
   const fixed = queryWidth + keyWidth + 6 * gap + beside;
-  const leastLines = Math.min(340, Math.max(110, width * 0.29));
-  const spare = Math.max(0, width - fixed - leastLines);
-  const least = width < NARROW && !input.printed ? MIN_NARROW_LINES : MIN_LINES;
-  const free = Math.max(0, width - fixed - least);
+  const preferredLines = Math.min(340, Math.max(110, width * 0.29));
+  const spareWidth = Math.max(0, width - fixed - preferredLines);
+  const minLines = width < NARROW && !input.printed ? MIN_NARROW_LINES : MIN_LINES;
+  const freeWidth = Math.max(0, width - fixed - minLines);
   const small = width < SMALL && !input.printed;
   // In a small view the lines get the width that the bars do not need.
-  const side = small ? Math.min(SMALL_BARS, free / 2) : Math.min(300, spare / 2);
+  const side = small ? Math.min(SMALL_BARS, freeWidth / 2) : Math.min(300, spareWidth / 2);
   // Both sides have bars of equal width if each gets a readable width.
   const several = input.barSides.length > 1;
-  const both = several && side >= (small ? SMALL_BARS : MIN_BARS);
+  const bothSides = several && side >= (small ? SMALL_BARS : MIN_BARS);
   // Otherwise the keys have the wider bars, because the weights of a query sum to 1.
-  const crowded = several && !both;
-  const most = width - fixed - MIN_NARROW_LINES;
-  const short = crowded && !input.printed && most >= 2 * SHORT_BARS ? SHORT_BARS : 0;
+  const crowded = several && !bothSides;
+  const maxBars = width - fixed - MIN_NARROW_LINES;
+  const queryBars = crowded && !input.printed && maxBars >= 2 * SHORT_BARS ? SHORT_BARS : 0;
   const narrow =
-    short > 0
-      ? Math.max(Math.min(84, free - short), Math.min(SMALL_BARS, most - short))
-      : Math.min(84, free);
-  const room = Math.max(narrow, small ? 0 : Math.min(input.printed ? 300 : 170, spare - short));
-  const barRoom = both
+    queryBars > 0
+      ? Math.max(Math.min(84, freeWidth - queryBars), Math.min(SMALL_BARS, maxBars - queryBars))
+      : Math.min(84, freeWidth);
+  const room = Math.max(
+    narrow,
+    small ? 0 : Math.min(input.printed ? 300 : 170, spareWidth - queryBars),
+  );
+  const barRoom = bothSides
     ? { query: side, key: side }
     : {
-        query: crowded ? short : input.barSides.includes("query") ? room : 0,
+        query: crowded ? queryBars : input.barSides.includes("query") ? room : 0,
         key: input.barSides.includes("key") ? room : 0,
       };
   const lines = Math.max(
-    short > 0 ? MIN_NARROW_LINES : least,
+    queryBars > 0 ? MIN_NARROW_LINES : minLines,
     Math.min(520, width - fixed - barRoom.query - barRoom.key),
   );
   const used = fixed + lines + barRoom.query + barRoom.key;
@@ -222,8 +225,8 @@ function vertical(input: LayoutInput): Layout {
   const keyAnchor = keyEdge + gap;
   const every = step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1;
   const answer = { query: answerIndexOf(input, "query"), key: answerIndexOf(input, "key") };
-  const apart = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
-  const bottom = HEADING + count * step + apart;
+  const answerGap = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
+  const bottom = HEADING + count * step + answerGap;
   return {
     orientation: "vertical",
     // If effect bars do not fit, a view scrolls and a figure gets wider.
@@ -239,7 +242,7 @@ function vertical(input: LayoutInput): Layout {
       size,
       anchor: queryAnchor,
       edge: queryEdge,
-      turned: false,
+      rotated: false,
       answerIndex: answer.query,
       barStart: queryAnchor - queryWidth - gap,
       barReach: -barRoom.query,
@@ -252,7 +255,7 @@ function vertical(input: LayoutInput): Layout {
       size,
       anchor: keyAnchor,
       edge: keyEdge,
-      turned: false,
+      rotated: false,
       answerIndex: answer.key,
       barStart: keyAnchor + keyWidth + gap + beside,
       ...(effects > 0 && { effects: { start: keyAnchor + keyWidth + gap, size: effects } }),
@@ -268,19 +271,19 @@ function horizontal(input: LayoutInput): Layout {
     input.keyWindow[1] - input.keyWindow[0],
   );
   const answer = { query: answerIndexOf(input, "query"), key: answerIndexOf(input, "key") };
-  const apart = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
+  const answerGap = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
   const left = input.printed ? PRINTED_MARGIN : HORIZONTAL_MARGIN;
-  const room = input.width - left - GAP - apart;
-  const least = input.printed ? PRINT_TEXT + 2 : 14;
-  const step = Math.min(84, Math.max(least, room / Math.max(1, count)));
+  const room = input.width - left - GAP - answerGap;
+  const minStep = input.printed ? PRINT_TEXT + 2 : 14;
+  const step = Math.min(84, Math.max(minStep, room / Math.max(1, count)));
   const size = input.printed ? PRINT_TEXT : Math.max(10, Math.min(14.5, step - 3.5));
   const limit = 120;
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });
-  const extent = (labels: Label[]): { turned: boolean; height: number } => {
-    const turned = widest(labels.filter((label) => !label.height)) > step - 5;
+  const extent = (labels: Label[]): { rotated: boolean; height: number } => {
+    const rotated = widest(labels.filter((label) => !label.height)) > step - 5;
     const patches = Math.max(0, ...labels.map((label) => label.height ?? 0));
-    if (!turned) return { turned, height: Math.max(size + 6, patches) };
+    if (!rotated) return { rotated: rotated, height: Math.max(size + 6, patches) };
     const heights = labels.map((label) =>
       label.height
         ? label.height
@@ -288,7 +291,7 @@ function horizontal(input: LayoutInput): Layout {
           ? graphemes(label.text).length * (size + 1)
           : label.width,
     );
-    return { turned, height: Math.max(size + 6, ...heights) };
+    return { rotated: rotated, height: Math.max(size + 6, ...heights) };
   };
   const query = extent(queryLabels);
   const key = extent(keyLabels);
@@ -300,7 +303,7 @@ function horizontal(input: LayoutInput): Layout {
   const keyAnchor = keyEdge + GAP;
   const effects = input.effects ? EFFECTS : 0;
   const beside = effects > 0 ? effects + GAP : 0;
-  const right = left + count * step + apart;
+  const right = left + count * step + answerGap;
   return {
     orientation: "horizontal",
     // If the tokens do not fit, the view scrolls horizontally.
@@ -316,7 +319,7 @@ function horizontal(input: LayoutInput): Layout {
       size,
       anchor: queryAnchor,
       edge: queryEdge,
-      turned: query.turned,
+      rotated: query.rotated,
       answerIndex: answer.query,
       barStart: queryAnchor - query.height - GAP / 2,
       barReach: -(bars.query - 14),
@@ -329,7 +332,7 @@ function horizontal(input: LayoutInput): Layout {
       size,
       anchor: keyAnchor,
       edge: keyEdge,
-      turned: key.turned,
+      rotated: key.rotated,
       answerIndex: answer.key,
       barStart: keyAnchor + key.height + GAP / 2 + beside,
       ...(effects > 0 && { effects: { start: keyAnchor + key.height + GAP / 2, size: effects } }),

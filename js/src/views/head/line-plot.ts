@@ -74,16 +74,18 @@ export function pointedAt(linePlot: Pointing): TokenAt | null {
 
 /** Return the highlighted query or key: the one under pointer or cursor, or else the pins. */
 export function focusOf(linePlot: Pointing): Focus {
-  const at = pointedAt(linePlot);
+  const pointed = pointedAt(linePlot);
   const pins = { query: linePlot.token, key: linePlot.key };
-  if (!at) return pins;
+  if (!pointed) return pins;
   // Opposite a single pin, the pointer is on the bars of that pin, which must not disappear.
   const across =
-    at.side === "query"
+    pointed.side === "query"
       ? pins.key !== null && pins.query === null
       : pins.query !== null && pins.key === null;
   if (across) return pins;
-  return at.side === "query" ? { query: at.index, key: null } : { query: null, key: at.index };
+  return pointed.side === "query"
+    ? { query: pointed.index, key: null }
+    : { query: null, key: pointed.index };
 }
 
 /** Return the drawn weight of a series, or NaN if it is not loaded. */

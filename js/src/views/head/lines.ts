@@ -159,12 +159,12 @@ class StrongestLines {
     this.total++;
     if (Math.abs(weight) <= this.#tooWeak) return;
     if (this.count === this.series.length) this.cut();
-    const at = this.count++;
-    this.series[at] = series;
-    this.query[at] = query;
-    this.key[at] = key;
-    this.weight[at] = weight;
-    this.share[at] = share;
+    const index = this.count++;
+    this.series[index] = series;
+    this.query[index] = query;
+    this.key[index] = key;
+    this.weight[index] = weight;
+    this.share[index] = share;
   }
 
   /** Return the lines of one series. */
@@ -182,17 +182,17 @@ class StrongestLines {
     const { count } = this;
     if (count <= MAX_LINES) return;
     const sizes = this.weight.slice(0, count).map(Math.abs).sort();
-    const least = sizes[count - MAX_LINES] as number;
-    let numEqual = sizes.subarray(count - MAX_LINES).lastIndexOf(least) + 1;
+    const minSize = sizes[count - MAX_LINES] as number;
+    let numEqual = sizes.subarray(count - MAX_LINES).lastIndexOf(minSize) + 1;
     this.count = 0;
     for (let from = 0; from < count; from++) {
       const size = Math.abs(this.weight[from] as number);
-      if (size < least || (size === least && numEqual-- <= 0)) continue;
+      if (size < minSize || (size === minSize && numEqual-- <= 0)) continue;
       const to = this.count++;
       for (const field of [this.series, this.query, this.key, this.weight, this.share])
         field[to] = field[from] as number;
     }
-    this.#tooWeak = least;
+    this.#tooWeak = minSize;
   }
 }
 
@@ -220,8 +220,8 @@ function leftOutError(
  */
 function quotientError(largest: number, sum: number, error: number, sumError: number): number {
   if (error === 0) return 0;
-  const least = sum - sumError;
-  return least > 0 ? Math.min(1, (error + (largest / sum) * sumError) / least) : 1;
+  const minSum = sum - sumError;
+  return minSum > 0 ? Math.min(1, (error + (largest / sum) * sumError) / minSum) : 1;
 }
 
 /** Select the lines to draw, and compute their shares of the weight. */
@@ -254,7 +254,7 @@ export function computeLines(
       if (!options.pairQueries[query]) continue;
       const start = (query - weights.rows[0]) * numColumns;
       const row = matrix.subarray(start, start + numColumns);
-      let [kept, leftOut, otherPair, inSight, largestKept] = [0, 0, 0, 0, 0];
+      let [remaining, leftOut, otherPair, inSight, largestRemaining] = [0, 0, 0, 0, 0];
       for (let key = left; key < right; key++) {
         const size = Math.abs(row[key - left] as number);
         // On a page, most weights of a long text are rounded to 0.
@@ -262,33 +262,36 @@ export function computeLines(
         if (options.leftOut[key]) leftOut += size;
         else if (!options.pairKeys[key]) otherPair += size;
         else {
-          kept += size;
+          remaining += size;
           if (key >= first && key < last) inSight += size;
-          if (size > largestKept) largestKept = size;
+          if (size > largestRemaining) largestRemaining = size;
         }
       }
       // The missing weight belongs to keys that are not loaded.
-      if (!wholeRows && sumToOne) kept += Math.max(0, 1 - kept - leftOut - otherPair);
-      const total = kept + leftOut + otherPair;
+      if (!wholeRows && sumToOne) remaining += Math.max(0, 1 - remaining - leftOut - otherPair);
+      const total = remaining + leftOut + otherPair;
       // A row that is not complete may have weight on keys that are not loaded.
       if (total === 0 && wholeRows) emptyQueries++;
       if (total > 0) sums.rows++;
       sums.total += total;
       sums.leftOut += leftOut;
       sums.otherPair += otherPair;
-      sums.outside += kept - inSight;
-      const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
+      sums.outside += remaining - inSight;
+      const factor = options.renormalize && remaining > 0 ? 1 / remaining : 1;
       if (options.renormalize) {
         for (let key = left; key < right; key++)
           drawnMatrix[start + key - left] = isIncluded(key)
             ? (row[key - left] as number) * factor
             : 0;
-        // If rows sum to 1, the error of `kept` is that of the row's sum and of the excluded keys.
+        // If rows sum to 1, the error of `remaining` is that of the row's sum and of the excluded keys.
         const sumError = sumToOne
           ? Math.abs(1 - total) + (numColumns - numIncluded) * weights.error
           : numIncluded * weights.error;
-        if (kept > 0)
-          error = Math.max(error, quotientError(largestKept, kept, weights.error, sumError));
+        if (remaining > 0)
+          error = Math.max(
+            error,
+            quotientError(largestRemaining, remaining, weights.error, sumError),
+          );
       }
       const add = (key: number): void => {
         const share = row[key - left] as number;
@@ -302,7 +305,7 @@ export function computeLines(
       if (options.topK !== null) {
         const inWindow = (column: number): boolean =>
           column + left >= first && column + left < last && isIncluded(column + left);
-        for (const at of topKeys(row, options.topK, inWindow)) add(at + left);
+        for (const column of topKeys(row, options.topK, inWindow)) add(column + left);
       } else {
         for (let key = first; key < last; key++) if (isIncluded(key)) add(key);
       }

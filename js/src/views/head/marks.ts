@@ -42,7 +42,7 @@ export function strength(
   return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
 }
 
-/** Return the lines of a series. Negative numbers are dashed and lie behind the others. */
+/** Return the lines of a series. Negative numbers are dashed and lie below the others. */
 function curvesOf(
   linePlot: LinePlot,
   seriesIndex: number,
@@ -84,9 +84,9 @@ function curvesOfSign(
     const key = (series.key[line] as number) - layout.key.window[0];
     from[i] = along(layout, query, layout.query) + shift;
     to[i] = along(layout, key, layout.key) + shift;
-    const look = strength(series.weight[line] as number, scale, layout.step);
-    opacity[i] = look.opacity;
-    width[i] = look.width + wider;
+    const style = strength(series.weight[line] as number, scale, layout.step);
+    opacity[i] = style.opacity;
+    width[i] = style.width + wider;
   }
   const start = new Float32Array(count).fill(layout.query.edge);
   const end = new Float32Array(count).fill(layout.key.edge);
@@ -115,7 +115,7 @@ export function backMarks(linePlot: LinePlot): Mark[] {
   return linePlot.lines.series.flatMap((_, index) => curvesOf(linePlot, index, null, 0));
 }
 
-/** Return the opacity of all lines behind the highlighted ones. */
+/** Return the opacity of all lines below the highlighted ones. */
 export function backOpacity(linePlot: LinePlot): number {
   if (linePlot.lines.series.some((series) => isHovered(linePlot, series.head))) return 0.12;
   const focus = focusOf(linePlot);
@@ -127,12 +127,12 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   const { series } = linePlot.lines;
   const focus = focusOf(linePlot);
   const marks: Mark[] = [];
-  const dimmed = series.some((item) => isHovered(linePlot, item.head));
+  const isAnyHovered = series.some((item) => isHovered(linePlot, item.head));
   series.forEach((item, index) => {
     if (isHovered(linePlot, item.head)) {
       marks.push(...curvesOf(linePlot, index, null, 0.2));
     } else if (focus.query !== null || focus.key !== null) {
-      if (!dimmed) {
+      if (!isAnyHovered) {
         marks.push(
           ...curvesOf(
             linePlot,
@@ -170,7 +170,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const special = new Set(tokens.special);
   const pinned = query ? linePlot.token : linePlot.key;
   const focus = focusOf(linePlot);
-  const at = pointedAt(linePlot);
+  const pointed = pointedAt(linePlot);
   const standing = layout.orientation === "vertical";
   const marks: Mark[] = [];
   const texts: Mark[] = [];
@@ -182,7 +182,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const line = linePlot.hoveredLine;
     const isEnd =
       (line !== null && (query ? line.query : line.key) === index) ||
-      (at?.side === column.side && at.index === index);
+      (pointed?.side === column.side && pointed.index === index);
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
     const lit = isPinned || isFocus || isEnd || isMatch;
     const box = labelBox(layout, column, label.width, middle);
@@ -204,10 +204,10 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const isLeftOut = !query && linePlot.leftOut[index] === 1;
     const isOtherText = members[index] === 0;
     if (label.height) {
-      const look = { lit, faded: isLeftOut || isOtherText, struck: isLeftOut };
+      const style = { lit, faded: isLeftOut || isOtherText, struck: isLeftOut };
       // Highlighted patches may be larger than their row, so they are drawn above the others.
       const pile = lit ? texts : marks;
-      pile.push(...patchMarks({ ...linePlot, tokens }, column, { label, index, middle }, look));
+      pile.push(...patchMarks({ ...linePlot, tokens }, column, { label, index, middle }, style));
       return;
     }
     if (offset % column.every !== 0 && !lit) return;
@@ -223,7 +223,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     };
     if (standing) {
       texts.push({ ...base, x: column.anchor, y: middle, align: query ? "end" : "start" });
-    } else if (!column.turned || staysLevel(label, layout.step)) {
+    } else if (!column.rotated || staysLevel(label, layout.step)) {
       const shift = (column.size / 2 + 1) * (query ? -1 : 1);
       texts.push({ ...base, x: middle, y: column.anchor + shift, align: "middle" });
     } else if (standsUpright(label.text)) {
@@ -272,9 +272,9 @@ function labelBox(layout: Layout, column: Column, width: number, middle: number)
     const x = query ? column.anchor - wide + 6 : column.anchor - 6;
     return { x, y: middle - height / 2, width: wide, height };
   }
-  const turned = column.turned && width > Math.min(24, layout.step - 4);
-  const length = (turned ? width : column.size + 2) + 8;
-  const wide = turned
+  const rotated = column.rotated && width > Math.min(24, layout.step - 4);
+  const length = (rotated ? width : column.size + 2) + 8;
+  const wide = rotated
     ? Math.min(layout.step, column.size + 8)
     : Math.min(layout.step - 2, width + 12);
   const y = query ? column.anchor - length + 4 : column.anchor - 4;
@@ -321,21 +321,21 @@ function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   if (column.answerIndex === null) return [];
   const query = column.side === "query";
   const start = along(layout, column.answerIndex, column) - layout.step / 2 - ANSWER_GAP;
-  const look = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
-  const [near, far] = [column.edge, column.barStart];
+  const base = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
+  const [from, to] = [column.edge, column.barStart];
   if (layout.orientation === "vertical") {
     const y = start + 5;
     const align = query ? ("end" as const) : ("start" as const);
     return [
-      { kind: "line", x0: near, y0: y, x1: far, y1: y, stroke: palette.muted },
-      { ...look, size: 11.5, x: column.anchor, y: y + 11, align },
+      { kind: "line", x0: from, y0: y, x1: to, y1: y, stroke: palette.muted },
+      { ...base, size: 11.5, x: column.anchor, y: y + 11, align },
     ];
   }
   const x = start + 5;
   const align = query ? ("start" as const) : ("end" as const);
   return [
-    { kind: "line", x0: x, y0: near, x1: x, y1: far, stroke: palette.muted },
-    { ...look, size: 11.5, x: x + 11, y: column.anchor, align, rotate: -90 },
+    { kind: "line", x0: x, y0: from, x1: x, y1: to, stroke: palette.muted },
+    { ...base, size: 11.5, x: x + 11, y: column.anchor, align, rotate: -90 },
   ];
 }
 

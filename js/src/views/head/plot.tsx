@@ -42,12 +42,17 @@ function hintRows(
   linePlot: LinePlot,
   query: number,
   key: number,
-  meant: number | null,
+  pointedSeries: number | null,
 ): Hint["rows"] {
   const rows = linePlot.lines.series.map((series, index) => {
     const weight = drawnValue(linePlot, index, query, key);
     const text = `${series.name}  ${written(linePlot.quantity, weight, 3)}`;
-    return { color: valueColor(linePlot, index, weight), text, weight, meant: index === meant };
+    return {
+      color: valueColor(linePlot, index, weight),
+      text,
+      weight,
+      meant: index === pointedSeries,
+    };
   });
   if (rows.length <= MAX_HINT_ROWS) return rows;
   rows.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
@@ -112,7 +117,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
       : null;
   });
 
-  const at = (event: PointerEvent | MouseEvent): Under => {
+  const underPointer = (event: PointerEvent | MouseEvent): Under => {
     const { x, y } = pointIn(plot.current, event);
     const scene = store.scene.peek();
     if (!scene) return { token: null, line: null, x, y };
@@ -128,7 +133,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   };
 
   const onPointerMove = (event: PointerEvent): void => {
-    const { token, line, x, y } = at(event);
+    const { token, line, x, y } = underPointer(event);
     if (!same(store.hovered.peek(), token)) store.hovered.value = token;
     if (!same(store.hoveredLine.peek(), line)) store.hoveredLine.value = line;
     const linePlot = store.linePlot.peek();
@@ -144,7 +149,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   };
 
   const onClick = (event: MouseEvent): void => {
-    const { token, line } = at(event);
+    const { token, line } = underPointer(event);
     if (token && event.altKey && token.side === "key") onLeaveOut(token.index);
     else if (token) togglePin(state, token);
     else if (line) assign(state, { token: line.query, key: line.key });
@@ -183,9 +188,9 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const handleKey = (key: string): boolean => {
     const plan = store.plan.peek();
     if (!plan) return false;
-    const lying = state.orientation.peek() === "horizontal";
+    const isHorizontal = state.orientation.peek() === "horizontal";
     // One pair of arrow keys moves along the tokens, and the other pair changes the side.
-    const turned: Record<string, string> = lying
+    const arrowKeys: Record<string, string> = isHorizontal
       ? {
           ArrowRight: "ArrowDown",
           ArrowLeft: "ArrowUp",
@@ -200,7 +205,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
       assign(state, { layer });
       return true;
     }
-    switch (turned[key] ?? key) {
+    switch (arrowKeys[key] ?? key) {
       case "ArrowDown":
         moveCursor(1);
         return true;

@@ -43,8 +43,8 @@ const MAX_WINDOW = 2000;
 export function clipWindow(window: Range | null, count: number): Range {
   if (!window) return defaultWindow(count);
   const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
-  const asked = Math.min(Math.floor(window[1]), count, start + MAX_WINDOW);
-  const stop = Math.max(start + 1, asked);
+  const requestedStop = Math.min(Math.floor(window[1]), count, start + MAX_WINDOW);
+  const stop = Math.max(start + 1, requestedStop);
   return [start, Math.min(stop, count)];
 }
 

@@ -66,12 +66,12 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   // The request contains no pins, because they change only the highlight.
   const requestedPart = computed(() => plan.value && partOf(plan.value));
-  const answered = record.answer(requestedPart, async (_, signal) => {
-    const now = untracked(() => plan.value) as Plan;
-    return load(source, now, signal);
+  const reply = record.answer(requestedPart, async (_, signal) => {
+    const requestedPlan = untracked(() => plan.value) as Plan;
+    return load(source, requestedPlan, signal);
   });
-  const loaded = computed(() => answered.value?.answer ?? null);
-  const meant = computed(() => {
+  const loaded = computed(() => reply.value?.answer ?? null);
+  const includedTokens = computed(() => {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
@@ -81,31 +81,31 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const pinnedToken = computed(() => plan.value?.token ?? null);
   const pinnedKey = computed(() => plan.value?.key ?? null);
   /** Strongest keys of the pinned query in the complete text, or null if the window shows it all. */
-  const listed = createStrongest(context, plan);
+  const strongest = createStrongest(context, plan);
 
   const options = computed(() => {
     const drawn = loaded.value?.plan;
-    if (!drawn || !meant.value) return null;
+    if (!drawn || !includedTokens.value) return null;
     return {
       combine: state.combine.value,
       topK: state.top_k.value,
       threshold: state.threshold.value,
-      ...meant.value,
+      ...includedTokens.value,
       renormalize: state.renormalize.value && !drawn.stack.signed,
       queryWindow: drawn.queryWindow,
       keyWindow: drawn.keyWindow,
     };
   });
 
-  const shown = computed(() => {
+  const matrices = computed(() => {
     const now = loaded.value;
     return now && shownMatrices(now.weights, state.combine.value, isTogether(now.plan));
   });
 
   const lines = computed<Lines | null>(() => {
     const now = loaded.value;
-    if (!now || !options.value || !shown.value) return null;
-    return computeLines(now.weights, options.value, shown.value);
+    if (!now || !options.value || !matrices.value) return null;
+    return computeLines(now.weights, options.value, matrices.value);
   });
 
   const ownLargest = computed(() => lines.value?.largest ?? 0);
@@ -124,8 +124,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   }));
   // The window may have moved away from the cursor.
   const cursorInSight = computed(() => {
-    const at = cursor.value;
-    return at && isInSight(at.side, at.index) ? at : null;
+    const token = cursor.value;
+    return token && isInSight(token.side, token.index) ? token : null;
   });
 
   const layoutOf = (barSides: readonly Side[]): Layout | null => {
@@ -178,7 +178,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       leftOut: options.value.leftOut,
       pairQueries: options.value.pairQueries,
       pairKeys: options.value.pairKeys,
-      strongest: listed.value,
+      strongest: strongest.value,
       isFound: null,
     };
   });
@@ -200,14 +200,14 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   /** Return the plot for an export, without the pointer's highlights and the room for them. */
   const exportPlot = (): LinePlot | null => {
-    const now = pinned.peek();
-    if (!now) return null;
+    const plot = pinned.peek();
+    if (!plot) return null;
     const barSides: Side[] = [];
-    if (now.token !== null) barSides.push("key");
-    if (now.key !== null) barSides.push("query");
+    if (plot.token !== null) barSides.push("key");
+    if (plot.key !== null) barSides.push("query");
     // On the screen, room is reserved for bars that the pointer may show, so that lines stay fixed.
     const layout = isPrinted(context.figure) ? layoutOf(barSides) : null;
-    return { ...now, layout: layout ?? now.layout };
+    return { ...plot, layout: layout ?? plot.layout };
   };
 
   const linePlot = computed<LinePlot | null>(
@@ -225,25 +225,28 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const back = computed(() => (basePlot.value ? backMarks(basePlot.value) : []));
 
   const scene = computed(() => {
-    const now = linePlot.value;
-    return now && sceneOf(now.layout, back.value, frontMarks(now), backOpacity(now));
+    const drawnPlot = linePlot.value;
+    return (
+      drawnPlot &&
+      sceneOf(drawnPlot.layout, back.value, frontMarks(drawnPlot), backOpacity(drawnPlot))
+    );
   });
 
   const caption = computed<Caption | null>(() => {
-    const [now, requested, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
-    if (!now || !requested || !drawn) return null;
+    const [drawnPlot, requested, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
+    if (!drawnPlot || !requested || !drawn) return null;
     // The caption names the current pins even if new weights are still loading.
-    return captionOf({ ...drawn, ...pinsOf(requested) }, now, follow(state), true);
+    return captionOf({ ...drawn, ...pinsOf(requested) }, drawnPlot, follow(state), true);
   });
 
   /** Text for screen readers, which does not depend on the pointer. */
   const summary = computed(() => {
-    const [now, drawn] = [pinned.value, loaded.value?.plan];
+    const [pinnedPlot, drawn] = [pinned.value, loaded.value?.plan];
     const requested = plan.value;
-    return now && drawn && requested
+    return pinnedPlot && drawn && requested
       ? summaryOf(
           { ...drawn, ...pinsOf(requested) },
-          { ...now, cursor: cursorInSight.value },
+          { ...pinnedPlot, cursor: cursorInSight.value },
           options.value?.renormalize ?? false,
         )
       : "";
@@ -252,15 +255,17 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   /** Whether the drawn plot corresponds to the traits. */
   const current = computed(() => {
     const drawn = loaded.value?.plan;
-    const whole = imagesDrawn(context) && loaded.value !== null;
-    return drawn !== undefined && plan.value !== null && sameWeights(drawn, plan.value) && whole;
+    const isComplete = imagesDrawn(context) && loaded.value !== null;
+    return (
+      drawn !== undefined && plan.value !== null && sameWeights(drawn, plan.value) && isComplete
+    );
   });
 
   return {
     plan,
     loaded,
     lines,
-    listed,
+    listed: strongest,
     exportPlot: exportPlot,
     basePlot: basePlot,
     linePlot,

@@ -58,18 +58,18 @@ export function createStrongest(
   plan: ReadonlySignal<Plan | null>,
 ): ReadonlySignal<StrongestAnswer | null> {
   const listRequest = computed<StrongestRequest | null>(() => {
-    const now = plan.value;
-    if (!now || now.token === null || !isWindowed(now)) return null;
-    const combine = combineOf(now, state.combine.value);
+    const currentPlan = plan.value;
+    if (!currentPlan || currentPlan.token === null || !isWindowed(currentPlan)) return null;
+    const combine = combineOf(currentPlan, state.combine.value);
     return {
-      stack: now.stack.name,
-      layer: now.layer,
-      heads: combine === "separate" ? now.heads.slice(0, MAX_LISTS) : now.heads,
-      rows: [now.token, now.token + 1],
+      stack: currentPlan.stack.name,
+      layer: currentPlan.layer,
+      heads: combine === "separate" ? currentPlan.heads.slice(0, MAX_LISTS) : currentPlan.heads,
+      rows: [currentPlan.token, currentPlan.token + 1],
       k: KEYS_PER_MATRIX,
       combine,
-      leave_out: [...leftOutOf(now, state.leave_out.value)],
-      pair: pairOf(now, state.pair.value),
+      leave_out: [...leftOutOf(currentPlan, state.leave_out.value)],
+      pair: pairOf(currentPlan, state.pair.value),
     };
   });
   const reply = record.answer(listRequest, (request, ended) => {
@@ -77,7 +77,7 @@ export function createStrongest(
     return requestStrongest(source, request, numKeys, ended);
   });
   return computed(() => {
-    const now = reply.value;
-    return now && same(now.question, listRequest.value) ? now.answer : null;
+    const current = reply.value;
+    return current && same(current.question, listRequest.value) ? current.answer : null;
   });
 }

@@ -46,9 +46,9 @@ import type { ModelStore } from "./store";
 /** Return "6 layers of 12 heads", or "5 layers of 2 to 12 heads". */
 export function layersInWords(stack: StackDescription): string {
   const count = stack.layers.length;
-  const least = Math.min(...stack.heads_per_layer);
-  const most = Math.max(...stack.heads_per_layer);
-  const heads = least === most ? `${most}` : `${least} to ${most}`;
+  const minHeads = Math.min(...stack.heads_per_layer);
+  const maxHeads = Math.max(...stack.heads_per_layer);
+  const heads = minHeads === maxHeads ? `${maxHeads}` : `${minHeads} to ${maxHeads}`;
   return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}`;
 }
 
@@ -82,7 +82,9 @@ export function headLabel(store: ModelStore, cell: ScoredHead, grid: HeadGrid): 
   const role = store.roleOf(cell);
   const name = cellName(cell, bare ? null : grid.score) + (role ? `, ${role.label}` : "");
   if (!effects || !selection) return name;
-  const [value, error] = [headEffect, headError].map((of) => of(effects, selection.stack, cell));
+  const [value, error] = [headEffect, headError].map((read) =>
+    read(effects, selection.stack, cell),
+  );
   return `${name}, ${effects.name} ${effectText(effects, value ?? null, error)}`;
 }
 
@@ -129,8 +131,8 @@ export function strongestInWords(map: HeadMap, selection: Selection, part: Part)
 /** Return the name of a head's strongest weight. */
 function strongestName({ stack }: Selection, { sampled }: HeadMap): string {
   const { name, signed } = quantityOf(stack);
-  const of = sampled ? ` of ${sampled.length} queries` : "";
-  return (signed ? `largest ${name}` : "strongest") + of;
+  const sample = sampled ? ` of ${sampled.length} queries` : "";
+  return (signed ? `largest ${name}` : "strongest") + sample;
 }
 
 /** Return the hint for the head under the pointer. */
@@ -178,8 +180,8 @@ export function orderInWords(
   const from = estimated
     ? `, estimated from the queries of a sample of ${estimatedFrom} that have such keys`
     : "";
-  const by = `By ${grid.score}${from}`;
-  return `${by}, ${order}: ${which}.`;
+  const orderText = `By ${grid.score}${from}`;
+  return `${orderText}, ${order}: ${which}.`;
 }
 
 /** Return the visible heads and layers, or "" if all are visible. */
@@ -206,9 +208,9 @@ function partInWords(name: string, numbers: readonly number[], [start, stop]: [n
   if (count >= all) return "";
   if (count === 0) return `no ${name} as a whole`;
   const [first, last] = [numbers[start] as number, numbers[stop - 1] as number];
-  const which = count === 1 ? `${name} ${first}` : `${name}s ${first} to ${last}`;
+  const range = count === 1 ? `${name} ${first}` : `${name}s ${first} to ${last}`;
   const gapless = numbers[0] === 0 && numbers[all - 1] === all - 1;
-  return gapless ? `${which} of ${all}` : `${which} (${count} of ${all})`;
+  return gapless ? `${range} of ${all}` : `${range} (${count} of ${all})`;
 }
 
 /** Return what thumbnails leave out through sampling, through pooling or as lines. */
@@ -225,8 +227,8 @@ export function thumbnailsInWords(
   // If a thumbnail has fewer pixels than its map has cells, its pixels pool the cells again.
   const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));
   // A figure contains all cells of the maps.
-  const most = thumbnails === "lines" || !live ? Number.POSITIVE_INFINITY : pixels;
-  const [rows, columns] = [Math.min(map.rows, most), Math.min(map.columns, most)];
+  const maxSide = thumbnails === "lines" || !live ? Number.POSITIVE_INFINITY : pixels;
+  const [rows, columns] = [Math.min(map.rows, maxSide), Math.min(map.columns, maxSide)];
   const few = map.sampled;
   const pooled =
     few !== undefined
@@ -243,9 +245,9 @@ export function thumbnailsInWords(
       : `More ink, more ${quantity.name} (square root)`;
     return `${pooled} ${ink}; queries downwards, keys to the right.`;
   }
-  const least = written({ ...quantity, signed: false }, MIN_LINE_OPACITY * map.maximum);
+  const minWeight = written({ ...quantity, signed: false }, MIN_LINE_OPACITY * map.maximum);
   const sizes = quantity.signed ? ` in size, dashed where ${less}, not where ${more}` : "";
-  const drawn = `Up to ${maxLinesFor(cell)} strongest ${pluralOf(quantity)} per head, at least ${least}${sizes}`;
+  const drawn = `Up to ${maxLinesFor(cell)} strongest ${pluralOf(quantity)} per head, at least ${minWeight}${sizes}`;
   const sides = "queries on the left, keys on the right";
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
@@ -262,14 +264,14 @@ export function sentenceOf(
     return grid.offered === 0 ? "No head of this stack is included." : "No head has this score.";
   if (!opened) {
     const suffix = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are included` : "";
-    const what = `${layersInWords(selection.stack)}${suffix}`;
+    const stackText = `${layersInWords(selection.stack)}${suffix}`;
     const predicting =
       selection.token === null ? "" : predictingInWords(selection, selection.token).slice(0, -1);
     const row =
       store.outlinedRow.value && selection.token !== null
         ? ` Outlined: ${quotedAt(selection.queries.text, selection.token)}${predicting}.`
         : "";
-    return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
+    return `${stackText}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
   // In a dashboard, other panes describe the head.
   const map = store.showsDetail.value ? store.map(opened) : undefined;

@@ -163,14 +163,14 @@ function legend(
   palette: Palette,
   width: number,
 ): Box {
-  const of = effects && namedColors(effectColors(effects, palette), width, palette.ink);
-  const top = of ? of.height + 6 : 0;
-  if (signs.length === 0) return { width, height: top, marks: of?.marks ?? [] };
+  const effectBox = effects && namedColors(effectColors(effects, palette), width, palette.ink);
+  const top = effectBox ? effectBox.height + 6 : 0;
+  if (signs.length === 0) return { width, height: top, marks: effectBox?.marks ?? [] };
   const box = roleBox(signs, palette, width);
   return {
     width,
     height: top + box.height,
-    marks: [...(of?.marks ?? []), ...translate(box.marks, 0, top)],
+    marks: [...(effectBox?.marks ?? []), ...translate(box.marks, 0, top)],
   };
 }
 
@@ -344,14 +344,14 @@ export async function headsCsv(
   let next = 0;
   const work = async (): Promise<void> => {
     while (next < cells.length) {
-      const at = next++;
-      const cell = cells[at] as HeadIndex;
-      results[at] = await findStrongest(source, selection, part, cell, map(cell));
+      const index = next++;
+      const cell = cells[index] as HeadIndex;
+      results[index] = await findStrongest(source, selection, part, cell, map(cell));
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  const rows = cells.map((cell, at) => {
-    const best = results[at] ?? null;
+  const rows = cells.map((cell, index) => {
+    const best = results[index] ?? null;
     return [
       ...nameFor(cell),
       best ? roundedTo(best.weight, best.error) : 0,

@@ -43,10 +43,10 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
           : `Heads of all layers by ${grid.score}, ${orderName(grid, effects, context.record.byRole.value)}`
       }
       corner="head"
-      look={(cell, now) => {
+      look={(cell, shownGrid) => {
         const index = selection?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
         return {
-          label: headLabel(store, cell, now),
+          label: headLabel(store, cell, shownGrid),
           selected: index >= 0,
           style: index < 0 ? "" : `;--av-chosen:${headColor(palette, index, chosen.length)}`,
           ...(effects &&
@@ -67,7 +67,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
         : layout.caption === "none"
           ? {}
           : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
-      hint={(cell, now) => hintOf(store, cell, now)}
+      hint={(cell, shownGrid) => hintOf(store, cell, shownGrid)}
       painting={{
         follows: [store.mapSet, store.sign, store.maps.arrivals],
         sources: (cells) => [

@@ -63,12 +63,12 @@ function gapOf(cell: number): number {
 }
 
 /** Return the side of `count` thumbnails that fill `room`, or `otherwise` if it is below `least`. */
-function fitting(room: number, count: number, least: number, otherwise = least): number {
+function fittedSide(room: number, count: number, minSide: number, otherwise = minSide): number {
   const pitch = Math.floor(room / Math.max(1, count));
   // The gap depends on the side. The sides are in descending order, and the first that fits wins.
   const sides = GAPS.map((gap) => pitch - gap);
   const side = sides.find((item) => item + gapOf(item) <= pitch) ?? 0;
-  return side < least ? otherwise : Math.min(MAX_CELL, side);
+  return side < minSide ? otherwise : Math.min(MAX_CELL, side);
 }
 
 /** Return a multiple of the number of cells, unless it is much smaller than `side`. */
@@ -111,20 +111,20 @@ export function layOut(options: {
   const top = gallery ? 2 : LABEL_HEIGHT;
   const bars = options.bars ? BAR_GAP + BAR_HEIGHT : 0;
   const roles = options.roles && !gallery ? ROLE_HEIGHT : 0;
-  const at = (room: number): Cells => {
+  const cellsFor = (room: number): Cells => {
     const byWidth = printed
-      ? fitting(room - left, columns, MIN_PRINTED_CELL)
-      : fitting(room - left, columns, MIN_CELL, SCROLLED_CELL);
+      ? fittedSide(room - left, columns, MIN_PRINTED_CELL)
+      : fittedSide(room - left, columns, MIN_CELL, SCROLLED_CELL);
     const byHeight = printed
       ? MAX_CELL
-      : fitting(heightLimit - top - rows * (bars + roles), rows, SCROLLED_CELL);
+      : fittedSide(heightLimit - top - rows * (bars + roles), rows, SCROLLED_CELL);
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
     // In print, cells do not end at whole pixels anyway.
     const cell = printed ? side : even(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
-    const whole = { width: left + columns * across, height: top + rows * down };
+    const total = { width: left + columns * across, height: top + rows * down };
     return {
       cell,
       across,
@@ -137,10 +137,10 @@ export function layOut(options: {
       roles,
       caption: !gallery ? "none" : across >= WIDE_CAPTION + 8 ? "words" : "short",
       columns,
-      ...whole,
+      ...total,
     };
   };
-  return inScrollBox(at, width, heightLimit);
+  return inScrollBox(cellsFor, width, heightLimit);
 }
 
 /** Gap between the grid and the detail beside it. */

@@ -64,8 +64,8 @@ const SIZES = [64, 32, 16] as const;
 const WEIGHTS_AT_ONCE = 1 << 24;
 
 function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
-  const of = part ? `${part.rows} ${part.columns}` : "";
-  return `${layer} ${head} ${size} ${of} ${stack}`;
+  const partText = part ? `${part.rows} ${part.columns}` : "";
+  return `${layer} ${head} ${size} ${partText} ${stack}`;
 }
 
 export class HeadMaps {
@@ -189,13 +189,16 @@ export function strongest(map: HeadMap): { row: number; column: number; weight: 
 }
 
 /** Return the queries of row `at` of a map. A row of a sample is one query. */
-export function queriesOf(at: number, { rows, sampled }: Sampled, of: Range): Range {
-  const query = sampled?.[at];
-  return query === undefined ? covered(at, rows, of) : [query, query + 1];
+export function queriesOf(row: number, { rows, sampled }: Sampled, range: Range): Range {
+  const query = sampled?.[row];
+  return query === undefined ? covered(row, rows, range) : [query, query + 1];
 }
 
 /** Return the queries or keys that row or column `at` covers if `cells` of them cover the range. */
-export function covered(at: number, cells: number, [start, stop]: Range): Range {
+export function covered(index: number, cells: number, [start, stop]: Range): Range {
   const count = stop - start;
-  return [start + Math.floor((at * count) / cells), start + Math.floor(((at + 1) * count) / cells)];
+  return [
+    start + Math.floor((index * count) / cells),
+    start + Math.floor(((index + 1) * count) / cells),
+  ];
 }

@@ -68,12 +68,12 @@ export function paintHeat(
       for (let row = top; row <= bottom; row++)
         for (let column = left; column <= right; column++)
           weight = larger(weight, map.values[row * map.columns + column] as number);
-      const at = ((square.y + y) * across + square.x + x) * 4;
+      const offset = ((square.y + y) * across + square.x + x) * 4;
       const [red, green, blue] = weight < 0 ? below : above;
-      pixels[at] = red;
-      pixels[at + 1] = green;
-      pixels[at + 2] = blue;
-      pixels[at + 3] = 255 * inkOf(weight, map.maximum);
+      pixels[offset] = red;
+      pixels[offset + 1] = green;
+      pixels[offset + 2] = blue;
+      pixels[offset + 3] = 255 * inkOf(weight, map.maximum);
     }
   }
 }
@@ -120,14 +120,14 @@ export function maxLinesFor(cell: number): number {
 }
 
 /** Return the indices of up to `most` strongest cells of a map, strongest first. */
-export function strongestCells(map: HeadMap, most: number): number[] {
+export function strongestCells(map: HeadMap, maxCells: number): number[] {
   const cells: number[] = [];
-  const least = MIN_LINE_OPACITY * map.maximum;
+  const minSize = MIN_LINE_OPACITY * map.maximum;
   for (let i = 0; i < map.values.length; i++)
-    if (map.values[i] && Math.abs(map.values[i] as number) >= least) cells.push(i);
+    if (map.values[i] && Math.abs(map.values[i] as number) >= minSize) cells.push(i);
   const sizeOf = (cell: number): number => Math.abs(map.values[cell] as number);
   cells.sort((a, b) => sizeOf(b) - sizeOf(a));
-  return cells.slice(0, most);
+  return cells.slice(0, maxCells);
 }
 
 /** Return the lines of several heads, with queries on the left of each square and keys on the right. */
@@ -164,8 +164,8 @@ function linesOf(
       ]);
     }
   }
-  const field = (at: number): Float32Array =>
-    Float32Array.from(lines, (line) => line[at] as number);
+  const field = (index: number): Float32Array =>
+    Float32Array.from(lines, (line) => line[index] as number);
   return {
     kind: "curves",
     columns: "vertical",

@@ -68,10 +68,10 @@ export function createModelStore(context: ViewContext<ModelState>) {
   // The cells keep their size if only a scroll bar appears, because the detail lengthens the page.
   let lastWidth = 0;
   const cellsWidth = computed(() => {
-    const now = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
+    const gridWidth = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
     const isScrollBar =
-      showsDetail.value && lastWidth > 0 && Math.abs(now - lastWidth) <= SCROLLBAR + 2;
-    if (!isScrollBar) lastWidth = now;
+      showsDetail.value && lastWidth > 0 && Math.abs(gridWidth - lastWidth) <= SCROLLBAR + 2;
+    if (!isScrollBar) lastWidth = gridWidth;
     return lastWidth;
   });
 
@@ -106,11 +106,11 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
-  const layoutOf = (now: HeadGrid, width: number, maxHeight: number): Layout => {
+  const layoutOf = (headGrid: HeadGrid, width: number, maxHeight: number): Layout => {
     return layOut({
-      columns: now.columns?.length ?? cellsInRow(width, size.value),
-      rows: now.rows.length,
-      gallery: now.columns === null,
+      columns: headGrid.columns?.length ?? cellsInRow(width, size.value),
+      rows: headGrid.rows.length,
+      gallery: headGrid.columns === null,
       width,
       maxHeight,
       size: size.value,
@@ -142,8 +142,8 @@ export function createModelStore(context: ViewContext<ModelState>) {
       selection?.stack.sampled === undefined
         ? mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value)
         : SAMPLED_SIZE;
-    const whole = !selection || pairOf(selection, state.pair.value) === "all";
-    const set = { stack: selection?.stack.name ?? "", size, part: whole ? null : part.value };
+    const isWhole = !selection || pairOf(selection, state.pair.value) === "all";
+    const set = { stack: selection?.stack.name ?? "", size, part: isWhole ? null : part.value };
     return JSON.stringify(set);
   });
   const mapSet = computed<MapSet>(() => JSON.parse(setText.value));
@@ -163,12 +163,12 @@ export function createModelStore(context: ViewContext<ModelState>) {
   context.ended.addEventListener("abort", () => maps.end());
 
   const mapsRequest = computed(() => {
-    const now = grid.value;
+    const headGrid = grid.value;
     const sight = heads.sight.value;
-    if (!now || !sight) return null;
+    if (!headGrid || !sight) return null;
     const { rows, chunks } = sight;
     const cells: (HeadIndex | null)[] = [];
-    for (const row of now.rows.slice(...rows))
+    for (const row of headGrid.rows.slice(...rows))
       for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
     return { ...mapSet.value, layers: byLayer(cells) };
   });
@@ -197,8 +197,8 @@ export function createModelStore(context: ViewContext<ModelState>) {
     layout,
     /** Return the layout for figures: in the full width, without the detail and without scrolling. */
     wholeLayout: () => {
-      const now = grid.peek();
-      return now && layoutOf(now, inner.peek(), Number.POSITIVE_INFINITY);
+      const headGrid = grid.peek();
+      return headGrid && layoutOf(headGrid, inner.peek(), Number.POSITIVE_INFINITY);
     },
     /** Value of the attribute that the root gets after drawing. */
     sign: computed(() => {

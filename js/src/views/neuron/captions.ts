@@ -34,8 +34,8 @@ export function signed(value: number): string {
 export function scaleInWords(scale: number): string {
   if (scale === 1) return "";
   const square = 1 / scale ** 2;
-  const whole = Math.round(square);
-  if (whole > 1 && Math.abs(square / whole - 1) < 1e-5) return ` / √${whole}`;
+  const integer = Math.round(square);
+  if (integer > 1 && Math.abs(square / integer - 1) < 1e-5) return ` / √${integer}`;
   return ` × ${Number(scale.toPrecision(3))}`;
 }
 
@@ -90,11 +90,11 @@ function logitInWords(row: Row, vectors: Vectors): string {
 }
 
 /** Return the dimensions of a row with the largest shares, and the sum of these shares. */
-function largestDimensions(row: Row, most = MAX_NAMED): { named: number[]; share: number } {
+function largestDimensions(row: Row, count = MAX_NAMED): { named: number[]; share: number } {
   const shares = sharesOf(row.cells);
   const named = Array.from(shares, (_, dimension) => dimension)
     .sort((a, b) => (shares[b] as number) - (shares[a] as number) || a - b)
-    .slice(0, most);
+    .slice(0, count);
   return { named, share: named.reduce((sum, item) => sum + (shares[item] as number), 0) };
 }
 

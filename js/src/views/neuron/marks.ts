@@ -52,9 +52,9 @@ export function cutToken(
   size = TOKEN_SIZE,
 ): string {
   const font = fontOf({ size, font: "token", bold });
-  const whole = printable(content);
-  if (measure(whole, font) <= width) return whole;
-  const characters = Array.from(whole);
+  const complete = printable(content);
+  if (measure(complete, font) <= width) return complete;
+  const characters = Array.from(complete);
   while (characters.length > 1 && measure(`${characters.join("")}…`, font) > width) {
     characters.pop();
   }
@@ -362,10 +362,10 @@ export function backMarks(drawn: DrawnTable): Mark[] {
 }
 
 /** Return outlines of the dimension under the pointer in q, in k and in their product. */
-export function frontMarks(drawn: DrawnTable, at: Hit | null): Mark[] {
+export function frontMarks(drawn: DrawnTable, hit: Hit | null): Mark[] {
   const { layout, palette } = drawn;
-  if (!at) return [];
-  const position = at.line === null ? null : layout.lines[at.line];
+  if (!hit) return [];
+  const position = hit.line === null ? null : layout.lines[hit.line];
   const outline = (strip: CellRow, x: number, width: number): Mark => ({
     kind: "rect",
     x: x - 0.5,
@@ -375,11 +375,11 @@ export function frontMarks(drawn: DrawnTable, at: Hit | null): Mark[] {
     stroke: palette.ink,
     strokeWidth: 1.5,
   });
-  if (at.others && layout.other && position) {
+  if (hit.others && layout.other && position) {
     return [outline(position.cells, position.cells.x + layout.other.x, layout.other.width)];
   }
-  if (at.column === null) return [];
-  const across = at.column * layout.cell;
+  if (hit.column === null) return [];
+  const across = hit.column * layout.cell;
   const strips = [layout.query, ...(position ? [position.keys, position.cells] : [])];
   return strips.map((strip) => outline(strip, strip.x + across, layout.cell - layout.gap));
 }

@@ -78,7 +78,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
     return store.current.value && question ? `neuron:${question.stack}:${question.layer}` : null;
   });
 
-  const at = (event: MouseEvent): { part: Hit | null; x: number; y: number } => {
+  const underPointer = (event: MouseEvent): { part: Hit | null; x: number; y: number } => {
     const { x, y } = pointIn(plot.current, event);
     const layout = store.layout.peek();
     return { part: layout && partAt(layout, x, y), x, y };
@@ -92,7 +92,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
   };
 
   const onPointerMove = (event: PointerEvent): void => {
-    const { part, x, y } = at(event);
+    const { part, x, y } = underPointer(event);
     if (!same(store.hovered.peek(), part)) store.hovered.value = part;
     const input = store.captionInput.peek();
     const tooltip = part && input && hintOf(input, part, lineOf(part));
@@ -108,7 +108,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
     assign(state, { key: state.key.peek() === key ? null : key });
 
   const onClick = (event: MouseEvent): void => {
-    const { part } = at(event);
+    const { part } = underPointer(event);
     const line = part && lineOf(part);
     const row = typeof line === "number" ? store.table.peek()?.rows[line] : undefined;
     if (row) pinKey(row.key);

@@ -46,8 +46,8 @@ export function windowAround(key: number, within: Range): Range {
 }
 
 /** Return the window that starts at a key, moved into `within`. */
-function windowFrom(start: number, [least, end]: Range): Range {
-  const first = Math.max(least, Math.min(start, end - MAX_KEYS));
+function windowFrom(start: number, [lower, end]: Range): Range {
+  const first = Math.max(lower, Math.min(start, end - MAX_KEYS));
   return [first, Math.min(end, first + MAX_KEYS)];
 }
 
@@ -71,13 +71,13 @@ export function questionOf(
 
 async function load(source: Source, question: Question, signal: AbortSignal): Promise<Vectors> {
   const { stack, layer, head, token, within } = question;
-  const ask = (keys: Range): Promise<Vectors> =>
+  const request = (keys: Range): Promise<Vectors> =>
     requestVectors(source, { stack, layer, head, token, keys }, signal);
-  if (question.keys) return ask(question.keys);
-  const first = await ask(windowFrom(within[0], within));
+  if (question.keys) return request(question.keys);
+  const first = await request(windowFrom(within[0], within));
   const strongest = first.header.strongest.find(([key]) => key >= within[0] && key < within[1]);
   if (!strongest || strongest[0] < first.keys[1]) return first;
-  return ask(windowAround(strongest[0], within));
+  return request(windowAround(strongest[0], within));
 }
 
 /** Return the columns of numbers from the sum to the logit. */
@@ -92,13 +92,13 @@ export function columnsOf(vectors: Vectors): NumberColumn[] {
 
 /** Return the lines of the table: the displayed keys, the other keys and the sink. */
 export function linesOf(vectors: Vectors, numKeys: number): Line[] {
-  const shown = vectors.weights.length;
+  const numShown = vectors.weights.length;
   return [
     ...Array.from(
       vectors.allowed,
       (allowed, index): Line => ({ kind: "key", index, masked: allowed !== 1 }),
     ),
-    ...(shown < numKeys ? [{ kind: "elsewhere" } as const] : []),
+    ...(numShown < numKeys ? [{ kind: "elsewhere" } as const] : []),
     ...(vectors.header.sink ? [{ kind: "sink" } as const] : []),
   ];
 }
@@ -115,26 +115,26 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
     () =>
       record.selection.value && questionOf(record.selection.value, moved.value, state.pair.value),
   );
-  const answered = record.answer(question, (asked, signal) => load(source, asked, signal));
+  const reply = record.answer(question, (request, signal) => load(source, request, signal));
 
   // Selection of the last reply, which stays drawn until the next reply arrives.
   const selection = computed<Selection | null>(() => {
-    const [now, asked] = [record.selection.value, answered.value?.question];
-    const stack = record.description.value?.stacks.find((item) => item.name === asked?.stack);
-    if (!now || !asked || !stack) return null;
+    const [selected, replied] = [record.selection.value, reply.value?.question];
+    const stack = record.description.value?.stacks.find((item) => item.name === replied?.stack);
+    if (!selected || !replied || !stack) return null;
     const queries = stack.query_tokens;
     return {
-      ...now,
+      ...selected,
       stack,
       queries,
       keys: stack.key_tokens ?? queries,
-      layer: asked.layer,
-      chosen: [asked.head],
-      token: asked.token,
+      layer: replied.layer,
+      chosen: [replied.head],
+      token: replied.token,
     };
   });
   const table = computed<Table | null>(() => {
-    const answer = answered.value?.answer;
+    const answer = reply.value?.answer;
     return answer ? tableOf(answer, selection.value?.key ?? null) : null;
   });
 
@@ -171,8 +171,8 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   });
   const back = computed(() => (drawnTable.value ? backMarks(drawnTable.value) : []));
   const scene = computed(() => {
-    const now = drawnTable.value;
-    return now && sceneOf(now.layout, back.value, frontMarks(now, hovered.value));
+    const drawn = drawnTable.value;
+    return drawn && sceneOf(drawn.layout, back.value, frontMarks(drawn, hovered.value));
   });
   const captionInput = computed<CaptionInput | null>(() => {
     const [current, drawn] = [selection.value, drawnTable.value];
@@ -192,7 +192,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
     summary: computed(() => (captionInput.value ? summaryOf(captionInput.value) : "")),
     /** Whether the drawn table corresponds to the traits. */
     current: computed(
-      () => question.value !== null && same(answered.value?.question ?? null, question.value),
+      () => question.value !== null && same(reply.value?.question ?? null, question.value),
     ),
     hovered,
     moved,

@@ -46,7 +46,9 @@ describe("the dashboard", () => {
         .flatMap((path) => classesOf(readFileSync(SOURCE + path, "utf8"))),
     );
     const brought = new Set(classesOf(root.querySelector("style")?.textContent ?? ""));
-    const used = new Set([...root.querySelectorAll("*")].flatMap((each) => [...each.classList]));
+    const used = new Set(
+      [...root.querySelectorAll("*")].flatMap((element) => [...element.classList]),
+    );
     const missing = [...used].filter((name) => styled.has(name) && !brought.has(name));
     expect(missing).toEqual([]);
     expect([...used].filter((name) => styled.has(name)).length).toBeGreaterThan(20);

@@ -14,7 +14,7 @@ import { computeLines, type LineOptions, type Weights } from "../../../src/views
 
 const palette = PALETTES.light;
 
-interface Asked {
+interface PlotOptions {
   /** Weights of each head: (queries, keys). */
   heads: number[][][];
   window: [number, number];
@@ -29,10 +29,10 @@ interface Asked {
 }
 
 /** Return the plot of some heads in a window of a text. */
-function plotOf(asked: Asked): LinePlot {
-  const { heads, window } = asked;
+function plotOf(plotOptions: PlotOptions): LinePlot {
+  const { heads, window } = plotOptions;
   const count = heads[0]?.length ?? 0;
-  const rows = asked.rows ?? [0, count];
+  const rows = plotOptions.rows ?? [0, count];
   const text = Array.from({ length: count }, (_, i) => `t${i}`);
   const tokens: TokenList = { text, special: [], sequence: text.map(() => 0) };
   const matrices = heads.map((head) => Float32Array.from(head.slice(...rows).flat()));
@@ -47,7 +47,7 @@ function plotOf(asked: Asked): LinePlot {
     error: 0,
   };
   const leftOut = new Uint8Array(count);
-  for (const key of asked.leaveOut ?? []) leftOut[key] = 1;
+  for (const key of plotOptions.leaveOut ?? []) leftOut[key] = 1;
   const all = new Uint8Array(count).fill(1);
   const options: LineOptions = {
     combine: "separate",
@@ -56,30 +56,30 @@ function plotOf(asked: Asked): LinePlot {
     leftOut,
     pairQueries: all,
     pairKeys: all,
-    renormalize: asked.renormalize ?? false,
+    renormalize: plotOptions.renormalize ?? false,
     queryWindow: window,
     keyWindow: window,
   };
   const shown = matrices.map((matrix, head) => ({ head, name: `head ${head}`, matrix }));
   return {
     layout: layOut({
-      orientation: asked.orientation ?? "vertical",
-      width: asked.width ?? 1000,
+      orientation: plotOptions.orientation ?? "vertical",
+      width: plotOptions.width ?? 1000,
       queryTexts: text,
       keyTexts: text,
       queryWindow: window,
       keyWindow: window,
       barSides: ["query", "key"],
 
-      signed: asked.signed,
-      measure: (each) => each.length * 7,
+      signed: plotOptions.signed,
+      measure: (label) => label.length * 7,
     }),
     palette,
     queries: tokens,
     keys: tokens,
     images: [],
     weights,
-    quantity: asked.signed
+    quantity: plotOptions.signed
       ? { name: "difference", signed: true, maximum: 1 }
       : { name: "weight", signed: false, maximum: 1 },
     lines: computeLines(weights, options, shown),
@@ -88,9 +88,9 @@ function plotOf(asked: Asked): LinePlot {
     key: null,
     hovered: null,
     hoveredLine: null,
-    hoveredHeads: asked.hoveredHeads ?? [],
+    hoveredHeads: plotOptions.hoveredHeads ?? [],
     cursor: null,
-    renormalized: asked.renormalize ?? false,
+    renormalized: plotOptions.renormalize ?? false,
     leftOut,
     pairQueries: all,
     pairKeys: all,
@@ -115,7 +115,7 @@ describe("the bars of a pinned query", () => {
   it("end at 1 in every window, with an axis", () => {
     for (const window of [[0, 8], IN_SIGHT] as [number, number][]) {
       const plot = plotOf({ heads: [FAR, EVEN], window });
-      expect(texts(plot, 4).filter((each) => /^\d$/.test(each))).toEqual(["0", "1", "0", "1"]);
+      expect(texts(plot, 4).filter((text) => /^\d$/.test(text))).toEqual(["0", "1", "0", "1"]);
       const wide = bars(plot, 4).map((bar) => bar.width);
       const [lying] = barMarks(plot, { query: 4, key: null }).flatMap((mark) =>
         mark.kind === "line" && mark.y0 === mark.y1 ? [mark.x1 - mark.x0] : [],
@@ -149,7 +149,7 @@ describe("more heads than colours", () => {
   const heads = Array.from({ length: 12 }, (_, head) =>
     EVEN.map((row, query) => (query === 4 && head === 7 ? [0, 0, 0, 0, 0.4, 0.6, 0, 0] : row)),
   );
-  const asked: Asked = { heads, window: [0, 8] };
+  const asked: PlotOptions = { heads, window: [0, 8] };
 
   it("share colours, and the legend names all heads", () => {
     const plot = plotOf(asked);
@@ -169,7 +169,7 @@ describe("more heads than colours", () => {
     const entries = legendOf(plotOf({ heads: many, window: [0, 8] }));
     expect(entries.map(({ name }) => name).slice(0, 2)).toEqual(["heads 0 to 3", "heads 4 to 7"]);
     expect(new Set(entries.map(({ color }) => color)).size).toBe(8);
-    expect(entries.flatMap((each) => each.heads)).toEqual(many.map((_, head) => head));
+    expect(entries.flatMap((entry) => entry.heads)).toEqual(many.map((_, head) => head));
   });
 
   it("name the strongest at each bar, in its colour", () => {
@@ -196,14 +196,14 @@ describe("the bars of signed numbers", () => {
   const ALL: [number, number] = [0, 8];
 
   it("extend to both sides of an axis, in proportion to their size", () => {
-    const found = bars(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
+    const drawn = bars(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
     const [above, below] = [palette.positive, palette.negative].map((fill) =>
-      found.filter((bar) => bar.fill === fill),
+      drawn.filter((bar) => bar.fill === fill),
     ) as [RectMark[], RectMark[]];
     const zero = above[0]?.x as number;
     expect(above.map((bar) => bar.x)).toEqual([zero, zero, zero]);
     for (const bar of below) expect(bar.x + bar.width).toBeCloseTo(zero, 6);
-    const longest = Math.max(...found.map((bar) => bar.width));
+    const longest = Math.max(...drawn.map((bar) => bar.width));
     expect(above.map((bar) => bar.width / longest)).toEqual(
       [0.5, 0.25, 0.375].map((share) => expect.closeTo(share, 5)),
     );
@@ -211,8 +211,8 @@ describe("the bars of signed numbers", () => {
   });
 
   it("have signed numbers and a title", () => {
-    const found = texts(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
-    expect(found).toEqual(
+    const written = texts(plotOf({ heads: [CHANGED], window: ALL, signed: true }), 4);
+    expect(written).toEqual(
       expect.arrayContaining(["difference from “t4”", "+0.40", "−0.80", "+0.20", "−0.10", "+0.30"]),
     );
   });
@@ -222,26 +222,26 @@ describe("the bars of signed numbers", () => {
     const plot = plotOf(one);
     const reach = Math.abs(plot.layout.key.barReach);
     const narrow = { ...plot.layout, key: { ...plot.layout.key, barReach: Math.min(reach, 90) } };
-    const found = bars({ ...plot, layout: narrow }, 4);
-    expect(found.filter((bar) => bar.stroke && !bar.fill)).toHaveLength(2);
-    expect(found.filter((bar) => bar.fill)).toHaveLength(3);
+    const drawn = bars({ ...plot, layout: narrow }, 4);
+    expect(drawn.filter((bar) => bar.stroke && !bar.fill)).toHaveLength(2);
+    expect(drawn.filter((bar) => bar.fill)).toHaveLength(3);
     // All bars begin at the same axis.
-    expect(new Set(found.map((bar) => bar.x)).size).toBe(1);
+    expect(new Set(drawn.map((bar) => bar.x)).size).toBe(1);
   });
 
   it("extend above and below an axis in a horizontal layout", () => {
     const plot = plotOf({ heads: [CHANGED], window: ALL, signed: true, orientation: "horizontal" });
-    const found = bars(plot, 4);
-    const above = found.filter((bar) => bar.fill === palette.positive);
-    const below = found.filter((bar) => bar.fill === palette.negative);
+    const drawn = bars(plot, 4);
+    const above = drawn.filter((bar) => bar.fill === palette.positive);
+    const below = drawn.filter((bar) => bar.fill === palette.negative);
     const zero = below[0]?.y as number;
     for (const bar of above) expect(bar.y + bar.height).toBeCloseTo(zero, 6);
     for (const bar of below) expect(bar.y).toBe(zero);
   });
 
   it("have the colours of the heads if there are several", () => {
-    const found = bars(plotOf({ heads: [CHANGED, CHANGED], window: ALL, signed: true }), 4);
-    expect(new Set(found.map((bar) => bar.fill))).toEqual(
+    const drawn = bars(plotOf({ heads: [CHANGED, CHANGED], window: ALL, signed: true }), 4);
+    expect(new Set(drawn.map((bar) => bar.fill))).toEqual(
       new Set([headColor(palette, 0, 2), headColor(palette, 1, 2)]),
     );
   });

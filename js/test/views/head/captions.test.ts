@@ -281,11 +281,11 @@ describe("sentences", () => {
   });
 
   it("state the error of the left-out share on a page", () => {
-    const some = { ...drawn, leaveOut: ["first token"] };
-    const rounded = { ...some, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } };
+    const leftOut = { ...drawn, leaveOut: ["first token"] };
+    const rounded = { ...leftOut, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } };
     // 0.41% plus the rounding of the displayed digit, rounded up.
     expect(coverage(rounded)).toContain("Left out: first token, 41.7% ± 0.5%.");
-    const close = { ...some, shares: { ...shares, leftOutError: 0.0001 } };
+    const close = { ...leftOut, shares: { ...shares, leftOutError: 0.0001 } };
     expect(coverage(close)).toContain("Left out: first token, 20%.");
   });
 

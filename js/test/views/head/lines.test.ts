@@ -65,12 +65,12 @@ function lines(weights: Weights, options: Partial<LineOptions>, noneChosen = fal
 }
 
 function listed(result: Lines, series = 0): [number, number, number][] {
-  const each = result.series[series];
-  if (!each) return [];
-  const rows = Array.from({ length: each.query.length }, (_, i) => [
-    each.query[i],
-    each.key[i],
-    each.weight[i],
+  const shown = result.series[series];
+  if (!shown) return [];
+  const rows = Array.from({ length: shown.query.length }, (_, i) => [
+    shown.query[i],
+    shown.key[i],
+    shown.weight[i],
   ]);
   return rows as [number, number, number][];
 }
@@ -111,8 +111,8 @@ describe("lines", () => {
     for (let round = 0; round < 40; round++) {
       const matrix = Array.from({ length: 4 }, () => {
         const row = Array.from({ length: 4 }, () => random() ** (1 + (round % 4)));
-        const sum = row.reduce((all, each) => all + each, 0);
-        return row.map((each) => each / sum);
+        const sum = row.reduce((all, weight) => all + weight, 0);
+        return row.map((weight) => weight / sum);
       });
       const codes = matrix.map((row) => row.map(rounded));
       for (const out of [[0], [1, 3], [0, 1, 2, 3]]) {
@@ -237,9 +237,9 @@ describe("lines", () => {
   it("do not know the weight outside the window if rows need not sum to 1", () => {
     const inWindow = [HEAD_0.map((row) => row.slice(0, 2))];
     const part = { columns: [0, 2] as [number, number] };
-    const known = lines(weightsOf(inWindow, part), { keyWindow: [0, 2] });
-    expect(known.outsideKnown).toBe(true);
-    expect(known.shares.outside).toBeCloseTo(1 / 4, 6);
+    const bounded = lines(weightsOf(inWindow, part), { keyWindow: [0, 2] });
+    expect(bounded.outsideKnown).toBe(true);
+    expect(bounded.shares.outside).toBeCloseTo(1 / 4, 6);
     const unknown = lines(weightsOf(inWindow, { ...part, normalized: false }), {
       keyWindow: [0, 2],
     });
@@ -302,8 +302,8 @@ function causal(size: number, heads: number): Weights {
     for (let query = 0; query < size; query++) {
       const row = Array.from({ length: query + 1 }, () => Math.exp(8 * random()));
       const sum = row.reduce((a, b) => a + b, 0);
-      row.forEach((each, key) => {
-        matrix[query * size + key] = each / sum;
+      row.forEach((weight, key) => {
+        matrix[query * size + key] = weight / sum;
       });
     }
     return matrix;
@@ -338,7 +338,7 @@ describe("all lines", () => {
     if (out >= 0) leftOut[out] = 1;
     const result = lines(weights, optionsOf(SIZE, { leftOut, threshold, keyWindow: [0, last] }));
     let [drawn, faint, total, outside, gone] = [0, 0, 0, 0, 0];
-    weights.matrices.forEach((matrix, place) => {
+    weights.matrices.forEach((matrix, index) => {
       const expected: [number, number, number][] = [];
       for (let query = 0; query < SIZE; query++) {
         for (let key = 0; key < SIZE; key++) {
@@ -355,7 +355,7 @@ describe("all lines", () => {
           }
         }
       }
-      expect(listed(result, place)).toEqual(expected);
+      expect(listed(result, index)).toEqual(expected);
     });
     expect(result.shares.drawn).toBeCloseTo(drawn / total, 6);
     expect(result.invisibleShare).toBeCloseTo(faint / total, 6);
@@ -378,11 +378,17 @@ describe("very many lines", () => {
     const all = weights.matrices.flatMap((matrix, series) =>
       Array.from({ length: SIZE }, (_, query) => {
         const row = [...matrix.subarray(query * SIZE, (query + 1) * SIZE)];
-        const whole = row.reduce((sum, each, key) => sum + (options.leftOut[key] ? 0 : each), 0);
+        const rowSum = row.reduce(
+          (sum, weight, key) => sum + (options.leftOut[key] ? 0 : weight),
+          0,
+        );
         const kept = row
           .map((share, key) => ({ series, query, key, share, weight: share }))
           .filter(({ key, share }) => share > 0 && !options.leftOut[key])
-          .map((each) => ({ ...each, weight: more.renormalize ? each.share / whole : each.share }));
+          .map((item) => ({
+            ...item,
+            weight: more.renormalize ? item.share / rowSum : item.share,
+          }));
         return kept.sort((a, b) => b.weight - a.weight).slice(0, options.topK ?? SIZE);
       }).flat(),
     );
@@ -392,12 +398,12 @@ describe("very many lines", () => {
     expect(result.series.reduce((sum, { query }) => sum + query.length, 0)).toBe(MAX_LINES);
     result.series.forEach((_, series) => {
       const named = (of: readonly [number, number][]) => new Set(of.map(([q, k]) => q * SIZE + k));
-      const expected = strongest.filter((each) => each.series === series);
-      const found = listed(result, series);
-      expect(named(found.map(([query, key]) => [query, key]))).toEqual(
+      const expected = strongest.filter((item) => item.series === series);
+      const lineList = listed(result, series);
+      expect(named(lineList.map(([query, key]) => [query, key]))).toEqual(
         named(expected.map(({ query, key }) => [query, key])),
       );
-      const queries = found.map(([query]) => query);
+      const queries = lineList.map(([query]) => query);
       expect(queries).toEqual([...queries].sort((a, b) => a - b));
     });
     const sum = (of: typeof all) => of.reduce((total, { share }) => total + share, 0);
@@ -409,11 +415,11 @@ describe("very many lines", () => {
     const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE);
     even[SIZE * SIZE - 1] = 0.5;
     const weights = { ...causal(SIZE, 1), matrices: [even] };
-    const found = listed(lines(weights, optionsOf(SIZE)));
-    expect(found).toHaveLength(MAX_LINES);
-    expect(found.at(-1)).toEqual([SIZE - 1, SIZE - 1, 0.5]);
-    const first = found.slice(0, -1).map(([query, key]) => query * SIZE + key);
-    expect(first).toEqual(Array.from({ length: MAX_LINES - 1 }, (_, place) => place));
+    const lineList = listed(lines(weights, optionsOf(SIZE)));
+    expect(lineList).toHaveLength(MAX_LINES);
+    expect(lineList.at(-1)).toEqual([SIZE - 1, SIZE - 1, 0.5]);
+    const first = lineList.slice(0, -1).map(([query, key]) => query * SIZE + key);
+    expect(first).toEqual(Array.from({ length: MAX_LINES - 1 }, (_, index) => index));
   });
 
   it("are all drawn up to the limit", () => {

@@ -42,11 +42,11 @@ function sourceOf({ weights, blocks, vectors }: Case, form: string): Source {
   return new Source(new PageTransport(page));
 }
 
-async function weightsOf(each: Case, form: string, heads: number[]): Promise<Weights> {
-  const numKeys = each.weights[0]?.length ?? 0;
+async function weightsOf(example: Case, form: string, heads: number[]): Promise<Weights> {
+  const numKeys = example.weights[0]?.length ?? 0;
   const all: [number, number] = [0, numKeys];
-  const place = { stack: "self", layer: 0, heads, rows: all, columns: all };
-  const piece = await sourceOf(each, form).block({ ...place });
+  const request = { stack: "self", layer: 0, heads, rows: all, columns: all };
+  const piece = await sourceOf(example, form).block({ ...request });
   return { heads, ...piece, rows: all, columns: all, numReached: numKeys, normalized: true };
 }
 
@@ -61,15 +61,16 @@ function options(numKeys: number, combine: Combine, more: Partial<LineOptions> =
 }
 
 /** Return the renormalised row of a head or combination without key 0, from exact weights. */
-function exactRow(each: Case, combine: Combine, head: number | null, row: number): number[] {
-  if (head !== null) return each.renormalized[head]?.[row] as number[];
-  const rows = each.weights.map((of) => of[row] as number[]);
-  const put = (...weights: number[]): number =>
+function exactRow(example: Case, combine: Combine, head: number | null, row: number): number[] {
+  if (head !== null) return example.renormalized[head]?.[row] as number[];
+  const rows = example.weights.map((of) => of[row] as number[]);
+  const combined = (...weights: number[]): number =>
     combine === "max"
       ? Math.max(...weights)
       : weights.reduce((sum, one) => sum + one, 0) / rows.length;
   const together =
-    rows[0]?.map((_, key) => (key === 0 ? 0 : put(...rows.map((of) => of[key] as number)))) ?? [];
+    rows[0]?.map((_, key) => (key === 0 ? 0 : combined(...rows.map((of) => of[key] as number)))) ??
+    [];
   const sum = together.reduce((all, one) => all + one, 0);
   return together.map((one) => one / sum);
 }
@@ -77,18 +78,18 @@ function exactRow(each: Case, combine: Combine, head: number | null, row: number
 const FORMS = ["all", "strongest", "vectors"];
 const COMBINES: Combine[] = ["separate", "mean", "max"];
 
-describe.each(cases)("renormalised without $name", (each) => {
-  const numKeys = each.weights[0]?.length ?? 0;
+describe.each(cases)("renormalised without $name", (example) => {
+  const numKeys = example.weights[0]?.length ?? 0;
 
   it.each(FORMS)("weights of a page of %s are within the stated error", async (form) => {
-    const weights = await weightsOf(each, form, [0, 1]);
+    const weights = await weightsOf(example, form, [0, 1]);
     for (const combine of COMBINES) {
       const shown = shownMatrices(weights, combine, combine !== "separate");
-      const wanted = options(numKeys, combine);
-      const lines = computeLines(weights, wanted, shown);
+      const lineOptions = options(numKeys, combine);
+      const lines = computeLines(weights, lineOptions, shown);
       for (const series of lines.series) {
         for (let row = 0; row < numKeys; row++) {
-          const exact = exactRow(each, combine, series.head, row);
+          const exact = exactRow(example, combine, series.head, row);
           for (let key = 0; key < numKeys; key++) {
             const value = series.matrix[row * numKeys + key] as number;
             const off = Math.abs(value - (exact[key] as number));
@@ -102,7 +103,7 @@ describe.each(cases)("renormalised without $name", (each) => {
   });
 
   it("has the original error without renormalisation", async () => {
-    const weights = await weightsOf(each, "all", [0, 1]);
+    const weights = await weightsOf(example, "all", [0, 1]);
     const shown = shownMatrices(weights, "separate", false);
     const lines = computeLines(
       weights,
@@ -119,8 +120,8 @@ describe("the bound of renormalised weights", () => {
       ...{ heads: [0], matrices: [Float32Array.from(row)], rows: [0, 1], columns: [0, 4] },
       ...{ numReached: 4, normalized: true, maximum: 1, error: 0.004, ...more },
     };
-    const wanted = options(4, "separate", { queryWindow: [0, 1] });
-    return computeLines(weights, wanted, shownMatrices(weights, "separate", false)).error;
+    const lineOptions = options(4, "separate", { queryWindow: [0, 1] });
+    return computeLines(weights, lineOptions, shownMatrices(weights, "separate", false)).error;
   };
 
   it("follows from the errors of a weight and of the remaining sum", () => {
@@ -150,16 +151,17 @@ describe("exact weights", () => {
       ...{ normalized: true, maximum: 1, error: 0 },
     };
     for (const topK of [null, 2]) {
-      const wanted = options(4, "separate", { topK, queryWindow: [0, 1] });
+      const lineOptions = options(4, "separate", { topK, queryWindow: [0, 1] });
       const { series, error } = computeLines(
         weights,
-        wanted,
+        lineOptions,
         shownMatrices(weights, "separate", false),
       );
       expect(error).toBe(0);
       const [, ...shown] = series[0]?.matrix ?? [];
       if (topK === null)
-        for (const [i, each] of [0.2, 0.3, 0.5].entries()) expect(shown[i]).toBeCloseTo(each, 6);
+        for (const [i, expected] of [0.2, 0.3, 0.5].entries())
+          expect(shown[i]).toBeCloseTo(expected, 6);
       else
         expect([...(series[0]?.weight ?? [])].map((each) => each.toFixed(6))).toEqual([
           "0.500000",

@@ -48,38 +48,38 @@ function meant(more: Partial<TokenFilter> = {}, keys = 6): TokenFilter {
 /** Return the reply of a kernel: all keys, then all weights, then all sums. */
 function replyOf(part: StrongestRequest): Reply {
   const [top, bottom] = part.rows;
-  const found = part.heads.map(() => strongestOf(rowAt, part, 6, meant()));
+  const matrices = part.heads.map(() => strongestOf(rowAt, part, 6, meant()));
   const buffers = [
-    ...found.map((each) => each.keys),
-    ...found.map((each) => each.weights),
-    ...found.map((each) => each.sums),
+    ...matrices.map((matrix) => matrix.keys),
+    ...matrices.map((matrix) => matrix.weights),
+    ...matrices.map((matrix) => matrix.sums),
   ];
-  const bytes = new Uint8Array(buffers.reduce((sum, each) => sum + each.byteLength, 0) + 1);
+  const bytes = new Uint8Array(buffers.reduce((sum, buffer) => sum + buffer.byteLength, 0) + 1);
   let at = 1;
-  for (const each of buffers) {
-    bytes.set(new Uint8Array(each.buffer, each.byteOffset, each.byteLength), at);
-    at += each.byteLength;
+  for (const buffer of buffers) {
+    bytes.set(new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength), at);
+    at += buffer.byteLength;
   }
   // The data of a message need not start at a multiple of four bytes.
   const data = new DataView(bytes.buffer, 1);
-  return { header: { shape: [found.length, bottom - top, part.k] }, data };
+  return { header: { shape: [matrices.length, bottom - top, part.k] }, data };
 }
 
 describe("the strongest keys", () => {
   it("are found in complete rows, with all sums", () => {
-    const found = strongestOf(rowAt, request, 6, meant());
-    expect([...found.keys]).toEqual([0, 1, 2, 3, 5, -1]);
-    expect([...found.weights]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
-    expect([...found.sums]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
+    const strongest = strongestOf(rowAt, request, 6, meant());
+    expect([...strongest.keys]).toEqual([0, 1, 2, 3, 5, -1]);
+    expect([...strongest.weights]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
+    expect([...strongest.sums]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
   });
 
   it("exclude left-out keys and other texts, whose sums are stated", () => {
     const leftOut = Uint8Array.from([1, 0, 0, 0, 0, 0]);
     const pairKeys = Uint8Array.from([1, 1, 1, 1, 0, 1]);
     const pairQueries = Uint8Array.from([1, 1, 0, 1, 1, 1]);
-    const found = strongestOf(rowAt, request, 6, meant({ leftOut, pairKeys, pairQueries }));
-    expect([...found.keys]).toEqual([1, -1, 2, 3, 5, -1]);
-    expect([...found.sums]).toEqual([0.25, 0.5, 0.25, 0.875, 0.125, 0, 1, 0, 0]);
+    const strongest = strongestOf(rowAt, request, 6, meant({ leftOut, pairKeys, pairQueries }));
+    expect([...strongest.keys]).toEqual([1, -1, 2, 3, 5, -1]);
+    expect([...strongest.sums]).toEqual([0.25, 0.5, 0.25, 0.875, 0.125, 0, 1, 0, 0]);
   });
 
   it("are read from a reply of the correct length", () => {
@@ -137,9 +137,9 @@ describe("the strongest keys", () => {
     const numKeys = 1 << 22;
     const long = { ...request, heads: [0, 1] };
     const source = new Source(transport);
-    const found = await requestStrongest(source, long, numKeys, new AbortController().signal);
-    expect([found.rows, found.k]).toEqual([[0, 3], 2]);
-    const [first, second] = found.matrices;
+    const answer = await requestStrongest(source, long, numKeys, new AbortController().signal);
+    expect([answer.rows, answer.k]).toEqual([[0, 3], 2]);
+    const [first, second] = answer.matrices;
     // The two largest weights of each row, by hand. The first of equal weights wins.
     expect([...(first?.keys ?? [])]).toEqual([0, 1, 2, 3, 5, -1]);
     expect([...(first?.weights ?? [])]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
@@ -148,9 +148,9 @@ describe("the strongest keys", () => {
   });
 
   it("of one query are sorted over all heads, and null for another query", () => {
-    const found = strongestOf(rowAt, request, 6, meant());
+    const strongest = strongestOf(rowAt, request, 6, meant());
     const weaker = strongestOf((row) => rowAt(row).map((value) => value / 2), request, 6, meant());
-    const all: StrongestAnswer = { rows: [0, 3], k: 2, matrices: [weaker, found] };
+    const all: StrongestAnswer = { rows: [0, 3], k: 2, matrices: [weaker, strongest] };
     expect(strongestKeys(all, 0, false)?.map(({ series, key }) => [series, key])).toEqual([
       [1, 0],
       [0, 0],
@@ -158,7 +158,7 @@ describe("the strongest keys", () => {
       [0, 1],
     ]);
     // One half is left out, a quarter belongs to the other text, and a quarter remains.
-    found.sums.set([0.25, 0.5, 0.25]);
+    strongest.sums.set([0.25, 0.5, 0.25]);
     expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
       [1, 2],
       [1, 1],

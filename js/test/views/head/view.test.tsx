@@ -40,7 +40,7 @@ async function open(state: Partial<HeadState> = {}): Promise<void> {
   await drawn();
 }
 
-const drawn = (place?: string): Promise<void> => drawnIn(root, place);
+const drawn = (id?: string): Promise<void> => drawnIn(root, id);
 const words = (): string => root.querySelector(".av-words")?.textContent ?? "";
 const button = (name: string): HTMLButtonElement =>
   root.querySelector(`[aria-label="${name}"]`) as HTMLButtonElement;

@@ -93,8 +93,12 @@ function selectionOf(text: string[], more: Partial<Selection> = {}): Selection {
 
 const TEXTS = ["one", "two", "three"];
 
-function saidOf(of: Vectors = vectors(), key: number | null = null, count = 4): CaptionInput {
-  const table = tableOf(of, key);
+function captionInputOf(
+  vectorsOfQuery: Vectors = vectors(),
+  key: number | null = null,
+  count = 4,
+): CaptionInput {
+  const table = tableOf(vectorsOfQuery, key);
   return {
     selection: selectionOf(TEXTS),
     table,
@@ -298,39 +302,41 @@ describe("words", () => {
   });
 
   it("state the weight of the highlighted key and its largest dimensions", () => {
-    expect(sentenceOf(saidOf())).toBe(
+    expect(sentenceOf(captionInputOf())).toBe(
       "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).",
     );
-    expect(sentenceOf(saidOf(vectors(), 2))).toBe(
+    expect(sentenceOf(captionInputOf(vectors(), 2))).toBe(
       "“two” may not attend to “three”: the key is masked.",
     );
     const nothing = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
-    expect(sentenceOf(saidOf(nothing))).toBe(
+    expect(sentenceOf(captionInputOf(nothing))).toBe(
       "“two” attends to nothing: all of its keys are masked.",
     );
     const all = vectors({ softcap: 2, has_bias: true }, { bias: Float32Array.of(-0.5, 0, 0) });
-    expect(sentenceOf(saidOf(all))).toContain(
+    expect(sentenceOf(captionInputOf(all))).toContain(
       "q·k / √4 = +1.00, capped to +0.92, with a bias of −0.50 a logit of +1.00",
     );
   });
 
   it("state what adds up, and the cap, bias and sink", () => {
-    expect(additionOf(saidOf())).toContain(
+    expect(additionOf(captionInputOf())).toContain(
       "No bias, cap or sink in this layer. 1 of 3 keys are masked.",
     );
     const sink = { logit: 1.5, weight: 0.25 };
-    const said = additionOf(saidOf(vectors({ sink, softcap: 50, num_key_heads: 1, key_head: 0 })));
-    expect(said).toContain("50 × tanh(sum / 50)");
-    expect(said).toContain("The sink, a learned logit of +1.50, takes 0.25 of the row.");
-    expect(said).toContain("No bias in this layer.");
-    expect(said).toContain("key head 0 of 1, shared with head 0.");
-    expect(additionOf(saidOf(vectors(), null, 2))).toContain(
+    const addition = additionOf(
+      captionInputOf(vectors({ sink, softcap: 50, num_key_heads: 1, key_head: 0 })),
+    );
+    expect(addition).toContain("50 × tanh(sum / 50)");
+    expect(addition).toContain("The sink, a learned logit of +1.50, takes 0.25 of the row.");
+    expect(addition).toContain("No bias in this layer.");
+    expect(addition).toContain("key head 0 of 1, shared with head 0.");
+    expect(additionOf(captionInputOf(vectors(), null, 2))).toContain(
       "The 2 dimensions with the largest share are shown. The last cell is the sum of the other 2.",
     );
-    expect(additionOf(saidOf(vectors({ error: 0.00012, logit_error: 0.0031 })))).toContain(
+    expect(additionOf(captionInputOf(vectors({ error: 0.00012, logit_error: 0.0031 })))).toContain(
       "Weights exact to 0.0002, logits to 0.004.",
     );
-    const sampled = saidOf(vectors({ error: 0.00012, logit_error: 0.0031, measured: 64 }));
+    const sampled = captionInputOf(vectors({ error: 0.00012, logit_error: 0.0031, measured: 64 }));
     expect(additionOf(sampled)).toContain(
       "Largest error measured on 64 queries of each head: weights 0.0002, logits 0.004.",
     );
@@ -338,7 +344,7 @@ describe("words", () => {
   });
 
   it("contain all numbers of a cell", () => {
-    const { table, dimensions } = saidOf(vectors(), null, 2);
+    const { table, dimensions } = captionInputOf(vectors(), null, 2);
     const row = table.rows[0];
     if (!row) throw new Error("no row");
     expect(cellInWords(table, row, 2)).toBe(
@@ -351,7 +357,7 @@ describe("words", () => {
   });
 
   it("summarize the selection and the strongest keys", () => {
-    expect(summaryOf(saidOf())).toMatch(
+    expect(summaryOf(captionInputOf())).toMatch(
       /^self-attention\. Layer 3, head 1\. Query 1, “two”\. Strongest: “one” 0\.95; “two” 0\.05\./,
     );
   });
@@ -427,7 +433,7 @@ describe("the table of numbers", () => {
   const ones = Float32Array.of(1, 1, 1, 1);
   const rowsOf = (header: Partial<RowHeader>): string[][] => {
     const of = vectors(header, { query: ones, keyVectors: new Float32Array(12).fill(1) });
-    return neuronCsv(saidOf(of))
+    return neuronCsv(captionInputOf(of))
       .split("\r\n")
       .slice(1)
       .map((line) => line.split(","));
@@ -451,7 +457,7 @@ describe("the table of numbers", () => {
     // An error that was measured on some queries does not bound the sums of others.
     const sampled = { error: 0.0001, logit_error: 1e-9, measured: 64 };
     expect(errors(rowsOf(sampled), "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
-    expect(neuronCsv(saidOf(vectors(sampled))).split("\r\n")[0]).toMatch(
+    expect(neuronCsv(captionInputOf(vectors(sampled))).split("\r\n")[0]).toMatch(
       /,"?largest_error_measured_on_64_queries"?$/,
     );
   });
