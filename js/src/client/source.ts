@@ -8,6 +8,7 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { bytesPerValue, decodeReply, inflate } from "./codec";
 import { isAbort } from "./kernel";
+import { LruCache } from "./lru-cache";
 import type {
   BlockRequest,
   Description,
@@ -22,7 +23,6 @@ import type {
   TileHeader,
   TileRequest,
 } from "./protocol";
-import { Recent } from "./recent";
 import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
 import {
@@ -64,7 +64,7 @@ export interface WeightBlock {
   sampled?: readonly number[];
   /** Cell with the largest weight in each map, and that weight. Only in maps from a kernel. */
   largest?: [number, number][];
-  /** Sampling interval of a tile: one query in `every` was used. Undefined if all were used. */
+  /** Sampling interval of a tile: every n-th query was used. Undefined if all were used. */
   samplingInterval?: number;
 }
 
@@ -137,12 +137,12 @@ export class Source {
   readonly transport: Transport;
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
-  readonly #blocks: Recent<CachedWeights>;
+  readonly #blocks: LruCache<CachedWeights>;
   /** Row ranges of the cached blocks, by the other fields of their requests. */
   readonly #rows = new Map<string, Range[]>();
   /** Pending requests. A second caller with the same request waits for the first one's answer. */
   readonly #pending = new Map<string, Promise<unknown>>();
-  readonly #answers: Recent<unknown>;
+  readonly #answers: LruCache<unknown>;
   readonly #toDescription: (answer: unknown) => Description;
 
   /** @param toDescription converts the answer to a Description if the transport sends another format. */
@@ -154,8 +154,8 @@ export class Source {
     this.transport = transport;
     this.record = transport.record ?? signal(0);
     this.#toDescription = toDescription;
-    this.#blocks = new Recent(cacheBytes, (key) => this.#dropRows(key));
-    this.#answers = new Recent(cacheBytes);
+    this.#blocks = new LruCache(cacheBytes, (key) => this.#dropRows(key));
+    this.#answers = new LruCache(cacheBytes);
   }
 
   /** Return the description of the record, with its number in the names of the stacks. */

@@ -86,10 +86,10 @@ export function canvasOf(mark: ImageMark): HTMLCanvasElement | null {
 function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   const canvas = canvasOf(mark);
   if (!canvas) return;
-  const even = mark.averaged ? evenly(context, mark, canvas) : null;
-  context.imageSmoothingEnabled = mark.smooth ?? even !== null;
+  const averaged = mark.averaged ? averagedCanvas(context, mark, canvas) : null;
+  context.imageSmoothingEnabled = mark.smooth ?? averaged !== null;
   context.imageSmoothingQuality = "high";
-  context.drawImage(even ?? canvas, mark.x, mark.y, mark.width, mark.height);
+  context.drawImage(averaged ?? canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
 /** Cells of at least this many screen pixels are drawn directly, with widths that differ by a pixel. */
@@ -99,25 +99,25 @@ const LARGE_CELL = 8;
  * Return the image magnified so that each screen pixel becomes the mean of the cells under it, or
  * null if that is not needed because cells are large or whole pixels.
  */
-function evenly(
+function averagedCanvas(
   context: CanvasRenderingContext2D,
   mark: ImageMark,
   canvas: HTMLCanvasElement,
 ): HTMLCanvasElement | null {
   const { a: scale } = context.getTransform();
-  const cells = [(mark.width / mark.columns) * scale, (mark.height / mark.rows) * scale];
-  const unequal = (cell: number): boolean =>
-    cell < LARGE_CELL && Math.abs(cell - Math.round(cell)) > 1e-3;
-  if (!cells.some(unequal)) return null;
-  const [wide = 1, high = 1] = cells.map((cell) => 2 * Math.ceil(cell));
-  const larger = document.createElement("canvas");
-  larger.width = wide * mark.columns;
-  larger.height = high * mark.rows;
-  const into = larger.getContext("2d");
-  if (!into) return null;
-  into.imageSmoothingEnabled = false;
-  into.drawImage(canvas, 0, 0, larger.width, larger.height);
-  return larger;
+  const cellSizes = [(mark.width / mark.columns) * scale, (mark.height / mark.rows) * scale];
+  const isUneven = (size: number): boolean =>
+    size < LARGE_CELL && Math.abs(size - Math.round(size)) > 1e-3;
+  if (!cellSizes.some(isUneven)) return null;
+  const [cellWidth = 1, cellHeight = 1] = cellSizes.map((size) => 2 * Math.ceil(size));
+  const magnified = document.createElement("canvas");
+  magnified.width = cellWidth * mark.columns;
+  magnified.height = cellHeight * mark.rows;
+  const target = magnified.getContext("2d");
+  if (!target) return null;
+  target.imageSmoothingEnabled = false;
+  target.drawImage(canvas, 0, 0, magnified.width, magnified.height);
+  return magnified;
 }
 
 function gradientOf(
@@ -137,8 +137,9 @@ function gradientOf(
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
     // The painter applies the opacity to each dot, so that overlapping dots are more opaque.
-    const whole = mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";
-    context.globalAlpha = (whole ? (mark.opacity as number) : 1) * dim;
+    const hasOneOpacity =
+      mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";
+    context.globalAlpha = (hasOneOpacity ? (mark.opacity as number) : 1) * dim;
     switch (mark.kind) {
       case "rect":
         context.beginPath();
@@ -182,7 +183,7 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
 }
 
 /** Resize a canvas to the screen's pixels and clear it. Return its context, or null without support. */
-export function prepare(
+export function prepareCanvas(
   canvas: HTMLCanvasElement,
   width: number,
   height: number,
@@ -205,7 +206,7 @@ export function prepare(
 /** Return a scene as a PNG file with `scale` pixels per pixel of the scene. */
 export async function toPng(scene: Scene, scale: number): Promise<Blob> {
   const canvas = document.createElement("canvas");
-  const context = prepare(canvas, scene.width, scene.height, scale);
+  const context = prepareCanvas(canvas, scene.width, scene.height, scale);
   if (!context) throw new Error("This browser has no 2D canvas and cannot write a PNG.");
   if (scene.background) {
     context.fillStyle = scene.background;
@@ -221,27 +222,28 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
   });
 }
 
-let measuring: CanvasRenderingContext2D | null | undefined;
+let measureContext: CanvasRenderingContext2D | null | undefined;
 /** Widths by font and text. A view measures the same tokens again for each layer. */
-const widths = new Map<string, Map<string, number>>();
+const widthsByFont = new Map<string, Map<string, number>>();
 const MAX_CACHED_FONTS = 16;
 const MAX_CACHED_WIDTHS = 20_000;
 
 /** Return the width of a text in pixels. */
 export function measureText(text: string, font: string): number {
-  if (measuring === undefined) measuring = document.createElement("canvas").getContext("2d");
-  if (!measuring) return text.length * 7;
-  let known = widths.get(font);
-  if (!known || known.size >= MAX_CACHED_WIDTHS) {
-    if (widths.size >= MAX_CACHED_FONTS) widths.clear();
-    known = new Map();
-    widths.set(font, known);
+  if (measureContext === undefined)
+    measureContext = document.createElement("canvas").getContext("2d");
+  if (!measureContext) return text.length * 7;
+  let fontWidths = widthsByFont.get(font);
+  if (!fontWidths || fontWidths.size >= MAX_CACHED_WIDTHS) {
+    if (widthsByFont.size >= MAX_CACHED_FONTS) widthsByFont.clear();
+    fontWidths = new Map();
+    widthsByFont.set(font, fontWidths);
   }
-  let width = known.get(text);
+  let width = fontWidths.get(text);
   if (width === undefined) {
-    measuring.font = font;
-    width = measuring.measureText(text).width;
-    known.set(text, width);
+    measureContext.font = font;
+    width = measureContext.measureText(text).width;
+    fontWidths.set(text, width);
   }
   return width;
 }

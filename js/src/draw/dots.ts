@@ -20,7 +20,7 @@ const DEPTHS = 8;
 const HALF_SIDE = /* @__PURE__ */ Math.sqrt(Math.PI) / 2;
 
 /** Return the number of dots in lists of marks. */
-export function dotsIn(...lists: readonly (readonly Mark[])[]): number {
+export function countDots(...lists: readonly (readonly Mark[])[]): number {
   return lists.flat().reduce((sum, mark) => sum + (mark.kind === "dots" ? mark.count : 0), 0);
 }
 
@@ -49,7 +49,7 @@ function clamp(value: number): number {
 }
 
 /** Return the covered share of the pixel whose centre is at (dx, dy) from the centre of the dot. */
-function covered(shape: number, radius: number, dx: number, dy: number): number {
+function coverage(shape: number, radius: number, dx: number, dy: number): number {
   if (radius <= 0) return 0;
   if (shape === 1) {
     const half = radius * HALF_SIDE;
@@ -71,12 +71,12 @@ interface Stamps {
 
 const stampCache = new Map<string, Stamps>();
 
-function stampsOf(shape: number, wanted: number, wantedRing: number): Stamps {
+function stampsOf(shape: number, exactRadius: number, exactRing: number): Stamps {
   // Zooming produces all radii. Radii are rounded to a sixteenth of a pixel, which looks the same.
-  const radius = Math.max(1 / 16, Math.round(wanted * 16) / 16);
-  const ring = Math.round(wantedRing * 16) / 16;
-  const name = `${shape} ${radius} ${ring}`;
-  const cached = stampCache.get(name);
+  const radius = Math.max(1 / 16, Math.round(exactRadius * 16) / 16);
+  const ring = Math.round(exactRing * 16) / 16;
+  const cacheKey = `${shape} ${radius} ${ring}`;
+  const cached = stampCache.get(cacheKey);
   if (cached) return cached;
   if (stampCache.size > 256) stampCache.clear();
   const outer = ring > 0 ? radius + ring / 2 : radius;
@@ -84,26 +84,26 @@ function stampsOf(shape: number, wanted: number, wantedRing: number): Stamps {
   const before = Math.ceil(outer);
   const side = 2 * before + 1;
   const levels = new Uint8Array(PHASES * PHASES * side * side);
-  let at = 0;
+  let index = 0;
   for (let phaseY = 0; phaseY < PHASES; phaseY++) {
     for (let phaseX = 0; phaseX < PHASES; phaseX++) {
       for (let y = 0; y < side; y++) {
         for (let x = 0; x < side; x++) {
           const dx = x - before + 0.5 - (phaseX + 0.5) / PHASES;
           const dy = y - before + 0.5 - (phaseY + 0.5) / PHASES;
-          const hole = ring > 0 ? covered(shape, inner, dx, dy) : 0;
-          levels[at++] = Math.round((covered(shape, outer, dx, dy) - hole) * LEVELS);
+          const hole = ring > 0 ? coverage(shape, inner, dx, dy) : 0;
+          levels[index++] = Math.round((coverage(shape, outer, dx, dy) - hole) * LEVELS);
         }
       }
     }
   }
-  const made = { side, before, levels };
-  stampCache.set(name, made);
-  return made;
+  const stamps = { side, before, levels };
+  stampCache.set(cacheKey, stamps);
+  return stamps;
 }
 
 /** Return red, green and blue of "#rrggbb". */
-function wordOf(color: string): [number, number, number] {
+function rgbOf(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1, 7), 16);
   return [(value >> 16) & 255, (value >> 8) & 255, value & 255];
 }
@@ -113,7 +113,7 @@ function wordOf(color: string): [number, number, number] {
  *
  * Values are rounded down, so that repeated painting never overflows a byte.
  */
-export function sourceWords(
+export function sourcePixels(
   colors: readonly string[],
   opacity: number,
   steps: number,
@@ -123,7 +123,7 @@ export function sourceWords(
     alphas[step] = Math.round(256 * clamp(opacity) * (step / steps));
   const words = new Uint32Array(colors.length * (steps + 1));
   colors.forEach((color, i) => {
-    const [red, green, blue] = wordOf(color);
+    const [red, green, blue] = rgbOf(color);
     for (let step = 0; step <= steps; step++) {
       const alpha = alphas[step] as number;
       const part = (value: number): number => Math.floor((value * alpha) / 256);
@@ -135,10 +135,10 @@ export function sourceWords(
 }
 
 /** Paint a premultiplied pixel with opacity `alpha`, 0 to 256, over another pixel. */
-export function over(below: number, source: number, alpha: number): number {
-  const rest = 256 - alpha;
-  const even = ((Math.imul(below & 0xff00ff, rest) + 0x800080) >>> 8) & 0xff00ff;
-  const odd = (Math.imul((below >>> 8) & 0xff00ff, rest) + 0x800080) & 0xff00ff00;
+export function blend(below: number, source: number, alpha: number): number {
+  const remaining = 256 - alpha;
+  const even = ((Math.imul(below & 0xff00ff, remaining) + 0x800080) >>> 8) & 0xff00ff;
+  const odd = (Math.imul((below >>> 8) & 0xff00ff, remaining) + 0x800080) & 0xff00ff00;
   return (source + (even | odd)) >>> 0;
 }
 
@@ -174,40 +174,40 @@ function paintDepth(
 ): void {
   const { width, height, pixels } = raster;
   const { x, y, color, shape, near } = mark;
-  const look = depth < 0 ? mark : atDepth(mark.radius, mark.opacity, (depth + 0.5) / DEPTHS);
+  const style = depth < 0 ? mark : atDepth(mark.radius, mark.opacity, (depth + 0.5) / DEPTHS);
   const ring = (mark.ring ?? 0) * scale;
-  const stamps = [0, 1].map((each) => stampsOf(each, look.radius * scale, ring));
-  const { words, alphas } = sourceWords(mark.colors, look.opacity, LEVELS);
+  const stamps = [0, 1].map((shapeCode) => stampsOf(shapeCode, style.radius * scale, ring));
+  const { words, alphas } = sourcePixels(mark.colors, style.opacity, LEVELS);
   for (let i = 0; i < mark.count; i++) {
     if (depth >= 0 && near && ((near[i] as number) * DEPTHS) >> 8 !== depth) continue;
-    const px = ((x[i] as number) - left) * scale;
-    const py = ((y[i] as number) - top) * scale;
+    const centerX = ((x[i] as number) - left) * scale;
+    const centerY = ((y[i] as number) - top) * scale;
     const { side, before, levels } = stamps[shape[i] === 1 ? 1 : 0] as Stamps;
-    const cellX = Math.floor(px);
-    const cellY = Math.floor(py);
-    const firstX = cellX - before;
-    const firstY = cellY - before;
+    const pixelX = Math.floor(centerX);
+    const pixelY = Math.floor(centerY);
+    const firstX = pixelX - before;
+    const firstY = pixelY - before;
     // Also false if a coordinate is NaN.
     if (!(firstX < width && firstY < height && firstX + side > 0 && firstY + side > 0)) continue;
-    const phaseX = Math.floor((px - cellX) * PHASES);
-    const phaseY = Math.floor((py - cellY) * PHASES);
+    const phaseX = Math.floor((centerX - pixelX) * PHASES);
+    const phaseY = Math.floor((centerY - pixelY) * PHASES);
     const base = (color[i] as number) * (LEVELS + 1);
-    let at = (phaseY * PHASES + phaseX) * side * side;
+    let levelIndex = (phaseY * PHASES + phaseX) * side * side;
     for (let row = firstY; row < firstY + side; row++) {
       if (row < 0 || row >= height) {
-        at += side;
+        levelIndex += side;
         continue;
       }
-      let place = row * width + firstX;
-      for (let column = firstX; column < firstX + side; column++, at++, place++) {
-        const level = levels[at] as number;
+      let pixelIndex = row * width + firstX;
+      for (let column = firstX; column < firstX + side; column++, levelIndex++, pixelIndex++) {
+        const level = levels[levelIndex] as number;
         if (level === 0 || column < 0 || column >= width) continue;
-        const rest = 256 - (alphas[level] as number);
-        const below = pixels[place] as number;
-        // The body of `over`, inlined: a call for each pixel would take a third of the frame's time.
-        const even = ((Math.imul(below & 0xff00ff, rest) + 0x800080) >>> 8) & 0xff00ff;
-        const odd = (Math.imul((below >>> 8) & 0xff00ff, rest) + 0x800080) & 0xff00ff00;
-        pixels[place] = (words[base + level] as number) + (even | odd);
+        const remaining = 256 - (alphas[level] as number);
+        const below = pixels[pixelIndex] as number;
+        // The body of `blend`, inlined: a call for each pixel would take a third of the frame's time.
+        const even = ((Math.imul(below & 0xff00ff, remaining) + 0x800080) >>> 8) & 0xff00ff;
+        const odd = (Math.imul((below >>> 8) & 0xff00ff, remaining) + 0x800080) & 0xff00ff00;
+        pixels[pixelIndex] = (words[base + level] as number) + (even | odd);
       }
     }
   }
@@ -220,7 +220,7 @@ const OPAQUE = 0xff000000;
  *
  * @param into bytes to write to, of a raster of the same size.
  */
-export function straight(
+export function unpremultiply(
   raster: Raster,
   into = new Uint8ClampedArray(4 * raster.pixels.length),
 ): Uint8ClampedArray<ArrayBuffer> {
@@ -243,7 +243,7 @@ export function straight(
 }
 
 /** Paint dots to pixels of the mark's area, with `scale` pixels per pixel of the mark. */
-export function pixelsOf(
+export function dotPixels(
   mark: DotsMark,
   scale: number,
 ): { pixels: Uint8ClampedArray<ArrayBuffer>; columns: number; rows: number } {
@@ -251,10 +251,10 @@ export function pixelsOf(
   const rows = Math.max(1, Math.ceil(mark.area.height * scale));
   const raster = makeRaster(columns, rows);
   paintInto(raster, mark, scale, mark.area.x, mark.area.y);
-  return { pixels: straight(raster), columns, rows };
+  return { pixels: unpremultiply(raster), columns, rows };
 }
 
-function number(value: number): string {
+function formatNumber(value: number): string {
   return String(Math.round(value * 100) / 100);
 }
 
@@ -262,46 +262,46 @@ function number(value: number): string {
  * Number of paths over which the dots of one colour and shape are distributed. An SVG path paints
  * overlapping dots only once, so a single path would not show their density.
  */
-const PATHS = 12;
+const NUM_PATHS = 12;
 
 /** Return dots as SVG paths. */
 export function dotPaths(mark: DotsMark): string {
   const { area, ring = 0 } = mark;
   const groups = new Map<
     string,
-    { color: number; shape: number; depth: number; moves: string[] }
+    { color: number; shape: number; depth: number; paths: string[] }
   >();
   for (let i = 0; i < mark.count; i++) {
     const x = mark.x[i] as number;
     const y = mark.y[i] as number;
-    const inside =
+    const isInside =
       x >= area.x && y >= area.y && x <= area.x + area.width && y <= area.y + area.height;
-    if (!inside) continue;
+    if (!isInside) continue;
     const depth = mark.near ? ((mark.near[i] as number) * DEPTHS) >> 8 : -1;
     const [color, shape] = [mark.color[i] as number, mark.shape[i] === 1 ? 1 : 0];
     // The names are sorted below: distant dots are painted first.
     const order = String(depth + 1).padStart(2, "0");
-    const deal = String(Math.floor((i * PATHS) / mark.count)).padStart(2, "0");
-    const name = `${order} ${deal} ${String(color).padStart(3, "0")} ${shape}`;
-    const group = groups.get(name);
-    const move = dotPath(x, y, shape, ring > 0 ? mark.radius : 0);
-    if (group) group.moves.push(move);
-    else groups.set(name, { color, shape, depth, moves: [move] });
+    const batch = String(Math.floor((i * NUM_PATHS) / mark.count)).padStart(2, "0");
+    const groupKey = `${order} ${batch} ${String(color).padStart(3, "0")} ${shape}`;
+    const group = groups.get(groupKey);
+    const path = dotPath(x, y, shape, ring > 0 ? mark.radius : 0);
+    if (group) group.paths.push(path);
+    else groups.set(groupKey, { color, shape, depth, paths: [path] });
   }
-  const paths = [...groups.keys()].sort().map((name) => {
-    const group = groups.get(name) as {
+  const paths = [...groups.keys()].sort().map((groupKey) => {
+    const group = groups.get(groupKey) as {
       color: number;
       shape: number;
       depth: number;
-      moves: string[];
+      paths: string[];
     };
-    const { color, shape, depth, moves } = group;
-    const look = depth < 0 ? mark : atDepth(mark.radius, mark.opacity, (depth + 0.5) / DEPTHS);
-    const width = ring > 0 ? ring : look.radius * 2 * (shape === 1 ? HALF_SIDE : 1);
+    const { color, shape, depth, paths } = group;
+    const style = depth < 0 ? mark : atDepth(mark.radius, mark.opacity, (depth + 0.5) / DEPTHS);
+    const width = ring > 0 ? ring : style.radius * 2 * (shape === 1 ? HALF_SIDE : 1);
     return (
-      `<path d="${moves.join("")}" stroke="${mark.colors[color] ?? "none"}"` +
-      ` stroke-width="${number(width)}" stroke-linecap="${shape === 1 ? "square" : "round"}"` +
-      ` opacity="${Math.round(look.opacity * 1000) / 1000}"/>`
+      `<path d="${paths.join("")}" stroke="${mark.colors[color] ?? "none"}"` +
+      ` stroke-width="${formatNumber(width)}" stroke-linecap="${shape === 1 ? "square" : "round"}"` +
+      ` opacity="${Math.round(style.opacity * 1000) / 1000}"/>`
     );
   });
   return `<g fill="none">${paths.join("")}</g>`;
@@ -309,29 +309,29 @@ export function dotPaths(mark: DotsMark): string {
 
 /** Return the path of a dot: a line of length 0 with large caps, or its outline if radius > 0. */
 function dotPath(x: number, y: number, shape: number, radius: number): string {
-  if (radius === 0) return `M${number(x)} ${number(y)}h0`;
-  const half = number(radius * HALF_SIDE);
-  const whole = number(2 * radius * HALF_SIDE);
+  if (radius === 0) return `M${formatNumber(x)} ${formatNumber(y)}h0`;
+  const half = formatNumber(radius * HALF_SIDE);
+  const whole = formatNumber(2 * radius * HALF_SIDE);
   if (shape === 1)
-    return `M${number(x)} ${number(y)}m-${half} -${half}h${whole}v${whole}h-${whole}z`;
-  const [r, d] = [number(radius), number(2 * radius)];
-  return `M${number(x - radius)} ${number(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
+    return `M${formatNumber(x)} ${formatNumber(y)}m-${half} -${half}h${whole}v${whole}h-${whole}z`;
+  const [r, d] = [formatNumber(radius), formatNumber(2 * radius)];
+  return `M${formatNumber(x - radius)} ${formatNumber(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }
 
 // Reused while the size stays the same, because a plot is painted again at every move.
-let aside: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
+let buffer: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
 
 /** Return an empty raster of this size, with the canvas and image that copy it to the screen. */
-function asideOf(width: number, height: number): NonNullable<typeof aside> {
-  if (aside?.raster.width === width && aside.raster.height === height) {
-    aside.raster.pixels.fill(0);
-    return aside;
+function bufferOf(width: number, height: number): NonNullable<typeof buffer> {
+  if (buffer?.raster.width === width && buffer.raster.height === height) {
+    buffer.raster.pixels.fill(0);
+    return buffer;
   }
-  const canvas = aside?.canvas ?? document.createElement("canvas");
+  const canvas = buffer?.canvas ?? document.createElement("canvas");
   canvas.width = width;
   canvas.height = height;
-  aside = { canvas, raster: makeRaster(width, height), image: new ImageData(width, height) };
-  return aside;
+  buffer = { canvas, raster: makeRaster(width, height), image: new ImageData(width, height) };
+  return buffer;
 }
 
 /** Paint dots aligned with the pixels of the screen, so that they are not blurred. */
@@ -344,12 +344,12 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   const width = Math.ceil((area.x + area.width) * scale + transform.e) - left;
   const height = Math.ceil((area.y + area.height) * scale + transform.f) - top;
   if (width <= 0 || height <= 0 || mark.count === 0) return;
-  const { canvas, raster, image } = asideOf(width, height);
-  const between = canvas.getContext("2d");
-  if (!between) return;
+  const { canvas, raster, image } = bufferOf(width, height);
+  const bufferContext = canvas.getContext("2d");
+  if (!bufferContext) return;
   paintInto(raster, mark, scale, (left - transform.e) / scale, (top - transform.f) / scale);
-  straight(raster, image.data);
-  between.putImageData(image, 0, 0);
+  unpremultiply(raster, image.data);
+  bufferContext.putImageData(image, 0, 0);
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
   context.drawImage(canvas, left, top);
@@ -359,15 +359,15 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
 /** Image pixels per pixel of the SVG, for dots written as an image. */
 const DOTS_SCALE = 3;
 const SMALL_SCALE = 2;
-const SMALL = 300;
+const SMALL_WIDTH = 300;
 
 /** Return dots as SVG: as one image if `embedded` can write it, else as paths. */
 function writeDots(mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null): string {
-  const scale = mark.area.width < SMALL ? SMALL_SCALE : DOTS_SCALE;
+  const scale = mark.area.width < SMALL_WIDTH ? SMALL_SCALE : DOTS_SCALE;
   const image = embedded?.({
     kind: "image",
     ...mark.area,
-    ...pixelsOf(mark, scale),
+    ...dotPixels(mark, scale),
     smooth: true,
   });
   return image ?? dotPaths(mark);

@@ -27,9 +27,9 @@ export class FigureError extends Error {
 }
 
 /** Text size in layout pixels of a printed figure. */
-export const PRINT_TEXT = 10;
+export const PRINT_FONT_SIZE = 10;
 /** Text size in CSS pixels (8 points) if only a width is set. */
-const USUAL_SIZE = (8 * 96) / 72;
+const DEFAULT_FONT_SIZE = (8 * 96) / 72;
 
 /** Return whether a width or a text size is set, so that the layout is made for print. */
 export function isPrinted(request: FigureRequest | undefined): boolean {
@@ -38,12 +38,12 @@ export function isPrinted(request: FigureRequest | undefined): boolean {
 
 /** Return the size of the smallest text in CSS pixels. */
 export function fontSizeOf(request: FigureRequest | undefined): number {
-  return request?.fontSize ?? USUAL_SIZE;
+  return request?.fontSize ?? DEFAULT_FONT_SIZE;
 }
 
 /** Return the number of figure pixels per layout pixel. */
-export function unitOf(request: FigureRequest | undefined): number {
-  return isPrinted(request) ? fontSizeOf(request) / PRINT_TEXT : 1;
+export function figureScale(request: FigureRequest | undefined): number {
+  return isPrinted(request) ? fontSizeOf(request) / PRINT_FONT_SIZE : 1;
 }
 
 /** Return the options of the script that opened this page, or undefined if a person opened it. */

@@ -5,10 +5,10 @@ import {
   checkFonts,
   FigureError,
   type FigureRequest,
+  figureScale,
   fontSizeOf,
   isPrinted,
-  PRINT_TEXT,
-  unitOf,
+  PRINT_FONT_SIZE,
 } from "./figure-request";
 import { fontOf, type Mark, type Scene, scaled, type TextMark, translate } from "./marks";
 
@@ -79,10 +79,10 @@ const ON_SCREEN: Spacing = {
 const IN_PRINT: Spacing = {
   pad: 3,
   top: 9,
-  title: PRINT_TEXT * 1.2,
-  subtitle: PRINT_TEXT,
-  sentence: PRINT_TEXT,
-  coverage: PRINT_TEXT,
+  title: PRINT_FONT_SIZE * 1.2,
+  subtitle: PRINT_FONT_SIZE,
+  sentence: PRINT_FONT_SIZE,
+  coverage: PRINT_FONT_SIZE,
   leading: 3.5,
   gap: 8,
 };
@@ -94,20 +94,20 @@ const MIN_CAPTION_WIDTH = 330;
 /** Return the layout width of the picture in a figure of a set width, or null if none is set. */
 export function pictureWidth(request: FigureRequest | undefined): number | null {
   if (!request?.width) return null;
-  return Math.floor(request.width / unitOf(request) - 2 * IN_PRINT.pad);
+  return Math.floor(request.width / figureScale(request) - 2 * IN_PRINT.pad);
 }
 
 /** Split a word into pieces that fit into a line. */
-function broken(word: string, width: number, measure: (text: string) => number): string[] {
+function splitWord(word: string, width: number, measure: (text: string) => number): string[] {
   if (measure(word) <= width) return [word];
   const pieces: string[] = [];
   let piece = "";
-  for (const sign of Array.from(word)) {
-    if (piece !== "" && measure(piece + sign) > width) {
+  for (const character of Array.from(word)) {
+    if (piece !== "" && measure(piece + character) > width) {
       pieces.push(piece);
       piece = "";
     }
-    piece += sign;
+    piece += character;
   }
   return [...pieces, piece];
 }
@@ -116,12 +116,12 @@ function broken(word: string, width: number, measure: (text: string) => number):
 export function wrap(text: string, width: number, measure: (text: string) => number): string[] {
   const lines: string[] = [];
   let line = "";
-  for (const word of text.split(" ").flatMap((each) => broken(each, width, measure))) {
-    const longer = line === "" ? word : `${line} ${word}`;
-    if (line !== "" && measure(longer) > width) {
+  for (const word of text.split(" ").flatMap((part) => splitWord(part, width, measure))) {
+    const extended = line === "" ? word : `${line} ${word}`;
+    if (line !== "" && measure(extended) > width) {
       lines.push(line);
       line = word;
-    } else line = longer;
+    } else line = extended;
   }
   if (line !== "") lines.push(line);
   return lines;
@@ -146,29 +146,29 @@ export function namedColors(
   ink: string,
 ): Box {
   const marks: Mark[] = [];
-  const row = 20;
+  const rowHeight = 20;
   let x = 0;
   let y = 0;
   for (const { name, color, dashed } of entries) {
-    const wide = measureText(name, fontOf({ size: 12, font: "text" })) + 34;
-    if (x > 0 && x + wide > width) {
+    const entryWidth = measureText(name, fontOf({ size: 12, font: "text" })) + 34;
+    if (x > 0 && x + entryWidth > width) {
       x = 0;
-      y += row;
+      y += rowHeight;
     }
     // The sample of a dashed line has a gap.
-    for (const [at, length] of dashed
+    for (const [offset, length] of dashed
       ? [
           [0, 6],
           [8, 6],
         ]
       : [[0, 14]]) {
-      const place = { x: x + (at as number), y: y - 2, width: length as number, height: 4 };
-      marks.push({ kind: "rect", ...place, fill: color, radius: 2 });
+      const sample = { x: x + (offset as number), y: y - 2, width: length as number, height: 4 };
+      marks.push({ kind: "rect", ...sample, fill: color, radius: 2 });
     }
     marks.push(textMark(name, x + 20, y, ink, 12));
-    x += wide + 6;
+    x += entryWidth + 6;
   }
-  return { width, height: y + row, marks };
+  return { width, height: y + rowHeight, marks };
 }
 
 /** Width of a colour scale. */
@@ -185,11 +185,11 @@ export function rampMarks(
   color: (share: number) => readonly [number, number, number, number],
   stroke: string,
 ): Mark[] {
-  const place = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
+  const box = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
   const ramp = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
   return [
-    { kind: "rect", ...place, ramp },
-    { kind: "rect", ...place, stroke },
+    { kind: "rect", ...box, ramp },
+    { kind: "rect", ...box, stroke },
   ];
 }
 
@@ -270,32 +270,32 @@ function extent(mark: Mark): Sides | null {
 
 /** Return the visible area of marks, or null if all are invisible. */
 export function extentOf(marks: readonly Mark[]): Sides | null {
-  const all = marks.map(extent).filter((each) => each !== null);
-  if (all.length === 0) return null;
+  const extents = marks.map(extent).filter((sides) => sides !== null);
+  if (extents.length === 0) return null;
   return sidesOf(
-    all.flatMap(({ left, right }) => [left, right]),
-    all.flatMap(({ top, bottom }) => [top, bottom]),
+    extents.flatMap(({ left, right }) => [left, right]),
+    extents.flatMap(({ top, bottom }) => [top, bottom]),
   );
 }
 
 /** Remove the blank areas at the left and right of a picture on the screen. */
 function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
-  const seen = extentOf([...picture.back, ...picture.front]);
-  if (!seen) return picture;
-  const left = Math.max(0, Math.floor(seen.left) - 1);
-  const right = Math.min(picture.width, Math.ceil(seen.right) + 1);
-  return moved(picture, -left, 0, { width: right - left, height: picture.height });
+  const visible = extentOf([...picture.back, ...picture.front]);
+  if (!visible) return picture;
+  const left = Math.max(0, Math.floor(visible.left) - 1);
+  const right = Math.min(picture.width, Math.ceil(visible.right) + 1);
+  return movePicture(picture, -left, 0, { width: right - left, height: picture.height });
 }
 
 /** Remove the blank areas above and below a printed picture. Only tooltips on the screen need them. */
 function withoutEnds(picture: FigureParts["picture"]): FigureParts["picture"] {
-  const seen = extentOf([...picture.back, ...picture.front]);
-  if (!seen) return picture;
-  const { top, bottom } = seen;
-  return moved(picture, 0, -top, { width: picture.width, height: bottom - top });
+  const visible = extentOf([...picture.back, ...picture.front]);
+  if (!visible) return picture;
+  const { top, bottom } = visible;
+  return movePicture(picture, 0, -top, { width: picture.width, height: bottom - top });
 }
 
-function moved(
+function movePicture(
   picture: FigureParts["picture"],
   dx: number,
   dy: number,
@@ -312,7 +312,7 @@ function moved(
 
 /** Set all texts of a printed picture to one size. Layouts leave room for it. */
 function inOneSize(marks: Mark[]): Mark[] {
-  return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_TEXT } : mark));
+  return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_FONT_SIZE } : mark));
 }
 
 /**
@@ -324,55 +324,55 @@ function inOneSize(marks: Mark[]): Mark[] {
 export function composeFigure(parts: FigureParts, request?: FigureRequest): Scene {
   checkFonts(request);
   const printed = isPrinted(request);
-  const space = printed ? IN_PRINT : ON_SCREEN;
-  const { pad } = space;
+  const spacing = printed ? IN_PRINT : ON_SCREEN;
+  const { pad } = spacing;
   const { captions, scale } = parts;
   const picture = printed ? withoutEnds(parts.picture) : withoutSides(parts.picture);
   const palette = parts.palette;
-  const inner = request?.width
-    ? request.width / unitOf(request) - 2 * pad
+  const innerWidth = request?.width
+    ? request.width / figureScale(request) - 2 * pad
     : Math.max(MIN_SCREEN_WIDTH, picture.width);
-  if (picture.width > Math.ceil(inner)) throw tooNarrow(request, picture.width + 2 * pad);
+  if (picture.width > Math.ceil(innerWidth)) throw tooNarrowError(request, picture.width + 2 * pad);
   const marks: Mark[] = [];
-  const measured = (size: number, bold = false) => {
+  const measureIn = (size: number, bold = false) => {
     const font = fontOf({ size, font: "text", bold });
     return (text: string): number => measureText(text, font);
   };
   /** Write the lines of a paragraph from `y`, and return the y of the next line. */
-  const write = (
+  const writeParagraph = (
     text: string,
-    look: { y: number; size: number; fill: string; bold?: boolean; width?: number },
+    style: { y: number; size: number; fill: string; bold?: boolean; width?: number },
   ): number => {
-    let { y } = look;
-    const { size, fill, width = inner, bold } = look;
+    let { y } = style;
+    const { size, fill, width = innerWidth, bold } = style;
     // Other programs draw the same text slightly wider, so 3% of the width stays free.
-    for (const line of wrap(text, 0.97 * width, measured(size, bold))) {
+    for (const line of wrap(text, 0.97 * width, measureIn(size, bold))) {
       marks.push(textMark(line, pad, y, fill, size, bold ? { bold } : {}));
-      y += size + space.leading;
+      y += size + spacing.leading;
     }
     return y;
   };
-  let top = space.top;
+  let top = spacing.top;
   const title = request?.title ?? captions.title;
-  const withCaption = request?.caption ?? true;
+  const hasCaption = request?.caption ?? true;
   const { subtitle } = captions;
   if (title !== "") {
-    const titleWidth = measured(space.title, true)(title);
-    const subtitleWidth = measured(space.subtitle)(subtitle);
+    const titleWidth = measureIn(spacing.title, true)(title);
+    const subtitleWidth = measureIn(spacing.subtitle)(subtitle);
     // The subtitle is beside the title if both fit, else below it.
-    if (titleWidth + 10 + subtitleWidth <= 0.97 * inner) {
-      marks.push(textMark(title, pad, top, palette.ink, space.title, { bold: true }));
+    if (titleWidth + 10 + subtitleWidth <= 0.97 * innerWidth) {
+      marks.push(textMark(title, pad, top, palette.ink, spacing.title, { bold: true }));
       const x = pad + titleWidth + 10;
-      marks.push(textMark(subtitle, x, top, palette.muted, space.subtitle));
-      top += space.title + space.leading;
+      marks.push(textMark(subtitle, x, top, palette.muted, spacing.subtitle));
+      top += spacing.title + spacing.leading;
     } else {
-      top = write(title, { y: top, size: space.title, fill: palette.ink, bold: true });
-      top = write(subtitle, { y: top, size: space.subtitle, fill: palette.muted });
+      top = writeParagraph(title, { y: top, size: spacing.title, fill: palette.ink, bold: true });
+      top = writeParagraph(subtitle, { y: top, size: spacing.subtitle, fill: palette.muted });
     }
-    top += printed ? space.gap - space.leading : 4;
+    top += printed ? spacing.gap - spacing.leading : 4;
   }
-  const withLegend = request?.legend ?? true;
-  const legend = withLegend ? parts.legend?.(inner) : undefined;
+  const hasLegend = request?.legend ?? true;
+  const legend = hasLegend ? parts.legend?.(innerWidth) : undefined;
   if (legend) {
     marks.push(...translate(legend.marks, pad, top));
     top += legend.height;
@@ -380,71 +380,73 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const pictureTop = title === "" && !legend ? pad : top;
   marks.push(...translate(picture.front, pad, pictureTop));
   let bottom = pictureTop + picture.height;
-  const shownScale = withLegend ? scale : undefined;
-  const words = withCaption
+  const shownScale = hasLegend ? scale : undefined;
+  const paragraphs = hasCaption
     ? [
         captions.sentence,
         [title === "" ? subtitle : "", captions.coverage].filter(Boolean).join(". "),
       ]
     : [];
-  if (words.length > 0 || shownScale) {
-    top = bottom + space.gap;
-    if (words.length > 0) {
+  if (paragraphs.length > 0 || shownScale) {
+    top = bottom + spacing.gap;
+    if (paragraphs.length > 0) {
       marks.push({
         kind: "line",
         x0: pad,
         y0: top,
-        x1: pad + inner,
+        x1: pad + innerWidth,
         y1: top,
         stroke: palette.rule,
       });
-      top += 2 * space.gap;
+      top += 2 * spacing.gap;
     }
-    const beneath = !shownScale || inner - shownScale.width - 30 < MIN_CAPTION_WIDTH;
-    const width = shownScale && !beneath ? inner - shownScale.width - 30 : inner;
+    const isScaleBelow = !shownScale || innerWidth - shownScale.width - 30 < MIN_CAPTION_WIDTH;
+    const width = shownScale && !isScaleBelow ? innerWidth - shownScale.width - 30 : innerWidth;
     let y = top;
-    words.forEach((text, i) => {
-      const size = i === 0 ? space.sentence : space.coverage;
-      y = write(text, { y, size, fill: i === 0 ? palette.ink : palette.muted, width }) + 2;
+    paragraphs.forEach((text, i) => {
+      const size = i === 0 ? spacing.sentence : spacing.coverage;
+      y = writeParagraph(text, { y, size, fill: i === 0 ? palette.ink : palette.muted, width }) + 2;
     });
     bottom = y;
     if (shownScale) {
-      const scaleTop = beneath ? y + (words.length > 0 ? 4 : 0) : top - 6;
-      const left = beneath ? pad : pad + inner - shownScale.width;
+      const scaleTop = isScaleBelow ? y + (paragraphs.length > 0 ? 4 : 0) : top - 6;
+      const left = isScaleBelow ? pad : pad + innerWidth - shownScale.width;
       marks.push(...translate(shownScale.marks, left, scaleTop));
       bottom = Math.max(bottom, scaleTop + shownScale.height);
     }
   }
   const back = translate(picture.back, pad, pictureTop);
   const scene: Scene = {
-    width: inner + 2 * pad,
+    width: innerWidth + 2 * pad,
     height: bottom + (printed ? pad : 14),
     background: request?.background === "transparent" ? null : palette.background,
     back: printed ? inOneSize(back) : back,
     backOpacity: picture.backOpacity,
-    front: printed ? inTitleSize(marks, title, space) : marks,
+    front: printed ? inTitleSize(marks, title, spacing) : marks,
     // Without visible captions, the file's description contains them.
-    ...(withCaption
+    ...(hasCaption
       ? {}
       : { description: `${subtitle}. ${captions.sentence} ${captions.coverage}` }),
   };
-  return printed ? scaled(scene, unitOf(request)) : scene;
+  return printed ? scaled(scene, figureScale(request)) : scene;
 }
 
 /** Set all texts to one size except the lines of the title, which come first. */
-function inTitleSize(marks: Mark[], title: string, space: Spacing): Mark[] {
+function inTitleSize(marks: Mark[], title: string, spacing: Spacing): Mark[] {
   if (title === "") return inOneSize(marks);
   const isTitle = (mark: Mark): boolean =>
-    mark.kind === "text" && mark.bold === true && mark.size === space.title;
-  const rest = marks.findIndex((mark) => !isTitle(mark));
-  return rest < 0 ? marks : [...marks.slice(0, rest), ...inOneSize(marks.slice(rest))];
+    mark.kind === "text" && mark.bold === true && mark.size === spacing.title;
+  const firstOther = marks.findIndex((mark) => !isTitle(mark));
+  return firstOther < 0
+    ? marks
+    : [...marks.slice(0, firstOther), ...inOneSize(marks.slice(firstOther))];
 }
 
-function tooNarrow(request: FigureRequest | undefined, needed: number): FigureError {
-  const unit = unitOf(request);
+function tooNarrowError(request: FigureRequest | undefined, needed: number): FigureError {
+  const scale = figureScale(request);
   const points = fontSizeOf(request) * 0.75;
-  const mm = Math.ceil((needed * unit * 25.4) / 96);
-  const fitting = Math.floor(((points * (request?.width ?? 0)) / (needed * unit)) * 10) / 10;
+  const mm = Math.ceil((needed * scale * 25.4) / 96);
+  const fitting = Math.floor(((points * (request?.width ?? 0)) / (needed * scale)) * 10) / 10;
   const smaller = fitting >= 5 ? `, or font_size=${fitting}` : "";
   return new FigureError(
     `width is too small for this picture with text of ${Number(points.toPrecision(3))} points. ` +

@@ -22,18 +22,19 @@ export function quotedFamily(family: string): string {
 /** Return whether a family is installed: the fallback after it then does not change a text's width. */
 export function isFontInstalled(family: string): boolean {
   if (GENERIC_NAMES.has(family)) return true;
-  const width = (fallback: string): number =>
+  const familyWidth = (fallback: string): number =>
     measureText(PROBE, `72px ${quotedFamily(family)}, ${fallback}`);
-  const alone = (fallback: string): number => measureText(PROBE, `72px ${fallback}`);
+  const fallbackWidth = (fallback: string): number => measureText(PROBE, `72px ${fallback}`);
   const fallbacks = ["monospace", "sans-serif", "serif"];
-  const widths = fallbacks.map(width);
+  const widths = fallbacks.map(familyWidth);
   // The family may be the same font as one fallback, but not as all of them.
   return (
-    widths.every((each) => each === widths[0]) && fallbacks.some((f, i) => alone(f) !== widths[i])
+    widths.every((width) => width === widths[0]) &&
+    fallbacks.some((fallback, i) => fallbackWidth(fallback) !== widths[i])
   );
 }
 
-const written = new Map<string, string>();
+const cssByList = new Map<string, string>();
 
 /**
  * Return the families for a file: the first that is installed, and the generic one.
@@ -43,13 +44,13 @@ const written = new Map<string, string>();
  */
 export function fileFonts(font: TextFont): string {
   const list = FONTS[font];
-  let families = written.get(list);
-  if (families === undefined) {
-    const known = familiesOf(list).filter((family) => !BROWSERS_OWN.test(family));
-    const generic = GENERIC_NAMES.has(known[0] ?? "") ? [] : [GENERIC[font]];
-    const first = known.find(isFontInstalled) ?? GENERIC[font];
-    families = [...new Set([first, ...generic])].map(quotedFamily).join(", ");
-    written.set(list, families);
+  let css = cssByList.get(list);
+  if (css === undefined) {
+    const candidates = familiesOf(list).filter((family) => !BROWSERS_OWN.test(family));
+    const generic = GENERIC_NAMES.has(candidates[0] ?? "") ? [] : [GENERIC[font]];
+    const first = candidates.find(isFontInstalled) ?? GENERIC[font];
+    css = [...new Set([first, ...generic])].map(quotedFamily).join(", ");
+    cssByList.set(list, css);
   }
-  return families;
+  return css;
 }

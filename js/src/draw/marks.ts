@@ -181,47 +181,47 @@ export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): 
 }
 
 /** Return how far a curve has advanced at parameter t, as a share of the distance between columns. */
-function wayAt(t: number): number {
+function crossingAt(t: number): number {
   // Both control points are halfway between the columns.
   return 1.5 * t * (1 - t) + t * t * t;
 }
 
 /** Return how far a curve has moved along its columns at parameter t, as a share of the whole. */
-function riseAt(t: number): number {
+function shiftAt(t: number): number {
   return t * t * (3 - 2 * t);
 }
 
-/** Return the value of `riseAt` where `wayAt` is `way`. */
-export function riseAfter(way: number): number {
+/** Return how far a curve has moved along its columns where it has advanced by `crossing`. */
+export function shiftAfter(crossing: number): number {
   let low = 0;
   let high = 1;
   for (let i = 0; i < 24; i++) {
     const middle = (low + high) / 2;
-    if (wayAt(middle) < way) low = middle;
+    if (crossingAt(middle) < crossing) low = middle;
     else high = middle;
   }
-  return riseAt((low + high) / 2);
+  return shiftAt((low + high) / 2);
 }
 
-function nearestCurve(mark: CurvesMark, x: number, y: number, reach: number): number {
+function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: number): number {
   const vertical = mark.columns === "vertical";
   let best = -1;
   let bestScore = 0;
   // All curves of a mark share their two columns, so the rise is the same for all.
   const [start, end] = vertical ? [mark.x0[0], mark.x1[0]] : [mark.y0[0], mark.y1[0]];
   if (start === undefined || end === undefined) return -1;
-  const way = ((vertical ? x : y) - start) / (end - start);
-  if (way < 0 || way > 1) return -1;
-  const rise = riseAfter(way);
+  const crossing = ((vertical ? x : y) - start) / (end - start);
+  if (crossing < 0 || crossing > 1) return -1;
+  const shift = shiftAfter(crossing);
   const from = vertical ? mark.y0 : mark.x0;
   const to = vertical ? mark.y1 : mark.x1;
-  const at = vertical ? y : x;
+  const position = vertical ? y : x;
   for (let i = 0; i < mark.count; i++) {
     const a = from[i] as number;
-    const distance = Math.abs(a + ((to[i] as number) - a) * rise - at);
-    if (distance > reach) continue;
+    const distance = Math.abs(a + ((to[i] as number) - a) * shift - position);
+    if (distance > maxDistance) continue;
     // Prefer strong curves, and nearer ones among equally strong.
-    const score = (mark.opacity[i] as number) * (1 - distance / (reach * 1.5));
+    const score = (mark.opacity[i] as number) * (1 - distance / (maxDistance * 1.5));
     if (score > bestScore) {
       best = i;
       bestScore = score;
@@ -231,7 +231,7 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, reach: number): nu
 }
 
 /** Return the meaning of the topmost mark at (x, y), or null if there is none. */
-export function hitTest(marks: Mark[], x: number, y: number, reach = 4): Meaning | null {
+export function hitTest(marks: Mark[], x: number, y: number, maxDistance = 4): Meaning | null {
   for (let m = marks.length - 1; m >= 0; m--) {
     const mark = marks[m] as Mark;
     if (mark.kind === "rect" && mark.meaning) {
@@ -244,7 +244,7 @@ export function hitTest(marks: Mark[], x: number, y: number, reach = 4): Meaning
   let bestOpacity = 0;
   for (const mark of marks) {
     if (mark.kind !== "curves" || !mark.meaning) continue;
-    const i = nearestCurve(mark, x, y, reach);
+    const i = nearestCurve(mark, x, y, maxDistance);
     if (i >= 0 && (mark.opacity[i] as number) > bestOpacity) {
       best = mark.meaning(i);
       bestOpacity = mark.opacity[i] as number;
@@ -254,7 +254,7 @@ export function hitTest(marks: Mark[], x: number, y: number, reach = 4): Meaning
 }
 
 /** Return whether XML allows a character. */
-function legalInXml(code: number): boolean {
+function isLegalInXml(code: number): boolean {
   if (code < 0x20) return code === 0x9 || code === 0xa || code === 0xd;
   return !(code >= 0xd800 && code <= 0xdfff) && code !== 0xfffe && code !== 0xffff;
 }
@@ -270,7 +270,7 @@ export function printable(text: string): string {
   let out = "";
   // Iterate over code points, so that valid surrogate pairs are not split.
   for (const character of text) {
-    out += legalInXml(character.codePointAt(0) as number) ? character : "\uFFFD";
+    out += isLegalInXml(character.codePointAt(0) as number) ? character : "\uFFFD";
   }
   return out.replace(
     TURNS_DIRECTION,
@@ -278,8 +278,8 @@ export function printable(text: string): string {
   );
 }
 
-function moved(values: Float32Array, by: number): Float32Array {
-  return values.map((value) => value + by);
+function shifted(values: Float32Array, distance: number): Float32Array {
+  return values.map((value) => value + distance);
 }
 
 /** Return marks moved by (dx, dy). */
@@ -291,16 +291,16 @@ export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
       case "curves":
         return {
           ...mark,
-          x0: moved(mark.x0, dx),
-          x1: moved(mark.x1, dx),
-          y0: moved(mark.y0, dy),
-          y1: moved(mark.y1, dy),
+          x0: shifted(mark.x0, dx),
+          x1: shifted(mark.x1, dx),
+          y0: shifted(mark.y0, dy),
+          y1: shifted(mark.y1, dy),
         };
       case "dots":
         return {
           ...mark,
-          x: moved(mark.x, dx),
-          y: moved(mark.y, dy),
+          x: shifted(mark.x, dx),
+          y: shifted(mark.y, dy),
           area: { ...mark.area, x: mark.area.x + dx, y: mark.area.y + dy },
         };
       default:
@@ -309,39 +309,39 @@ export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
   });
 }
 
-function scaledMark(mark: Mark, by: number): Mark {
+function scaledMark(mark: Mark, factor: number): Mark {
   switch (mark.kind) {
     case "rect":
       return {
         ...mark,
-        x: mark.x * by,
-        y: mark.y * by,
-        width: mark.width * by,
-        height: mark.height * by,
-        strokeWidth: (mark.strokeWidth ?? 1) * by,
-        radius: (mark.radius ?? 0) * by,
+        x: mark.x * factor,
+        y: mark.y * factor,
+        width: mark.width * factor,
+        height: mark.height * factor,
+        strokeWidth: (mark.strokeWidth ?? 1) * factor,
+        radius: (mark.radius ?? 0) * factor,
       };
     case "line":
       return {
         ...mark,
-        x0: mark.x0 * by,
-        y0: mark.y0 * by,
-        x1: mark.x1 * by,
-        y1: mark.y1 * by,
-        strokeWidth: (mark.strokeWidth ?? 1) * by,
+        x0: mark.x0 * factor,
+        y0: mark.y0 * factor,
+        x1: mark.x1 * factor,
+        y1: mark.y1 * factor,
+        strokeWidth: (mark.strokeWidth ?? 1) * factor,
       };
     case "text":
-      return { ...mark, x: mark.x * by, y: mark.y * by, size: mark.size * by };
+      return { ...mark, x: mark.x * factor, y: mark.y * factor, size: mark.size * factor };
     case "image":
       return {
         ...mark,
-        x: mark.x * by,
-        y: mark.y * by,
-        width: mark.width * by,
-        height: mark.height * by,
+        x: mark.x * factor,
+        y: mark.y * factor,
+        width: mark.width * factor,
+        height: mark.height * factor,
       };
     case "curves": {
-      const times = (values: Float32Array): Float32Array => values.map((value) => value * by);
+      const times = (values: Float32Array): Float32Array => values.map((value) => value * factor);
       const { x0, y0, x1, y1, width } = mark;
       const [left, top, right, bottom] = [times(x0), times(y0), times(x1), times(y1)];
       return { ...mark, x0: left, y0: top, x1: right, y1: bottom, width: times(width) };
@@ -350,23 +350,23 @@ function scaledMark(mark: Mark, by: number): Mark {
       const { x, y, width, height } = mark.area;
       return {
         ...mark,
-        x: mark.x.map((value) => value * by),
-        y: mark.y.map((value) => value * by),
-        radius: mark.radius * by,
-        ...(mark.ring === undefined ? {} : { ring: mark.ring * by }),
-        area: { x: x * by, y: y * by, width: width * by, height: height * by },
+        x: mark.x.map((value) => value * factor),
+        y: mark.y.map((value) => value * factor),
+        radius: mark.radius * factor,
+        ...(mark.ring === undefined ? {} : { ring: mark.ring * factor }),
+        area: { x: x * factor, y: y * factor, width: width * factor, height: height * factor },
       };
     }
   }
 }
 
 /** Return a scene enlarged by a factor. */
-export function scaled(scene: Scene, by: number): Scene {
+export function scaled(scene: Scene, factor: number): Scene {
   return {
     ...scene,
-    width: scene.width * by,
-    height: scene.height * by,
-    back: scene.back.map((mark) => scaledMark(mark, by)),
-    front: scene.front.map((mark) => scaledMark(mark, by)),
+    width: scene.width * factor,
+    height: scene.height * factor,
+    back: scene.back.map((mark) => scaledMark(mark, factor)),
+    front: scene.front.map((mark) => scaledMark(mark, factor)),
   };
 }

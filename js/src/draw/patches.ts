@@ -19,8 +19,8 @@ export function gridEnd(grid: PatchGrid): number {
 /** Return the patch of a grid that a token stands for, or null. */
 export function patchIn(grid: PatchGrid, token: number | null): Patch | null {
   if (token === null || token < grid.start || token >= gridEnd(grid)) return null;
-  const at = token - grid.start;
-  return { grid, row: Math.floor(at / grid.columns), column: at % grid.columns };
+  const index = token - grid.start;
+  return { grid, row: Math.floor(index / grid.columns), column: index % grid.columns };
 }
 
 /** Return the patch that a token stands for, or null. */
@@ -38,11 +38,11 @@ function nameOf({ grid, row, column }: Patch, numImages: number): string {
   return `patch ${row},${column}${image}`;
 }
 
-function named(tokens: TokenList, numImages: number): TokenList {
+function withNames(tokens: TokenList, numImages: number): TokenList {
   if (!tokens.grids) return tokens;
-  const text = tokens.text.map((each, token) => {
+  const text = tokens.text.map((name, token) => {
     const patch = patchOf(tokens, token);
-    return patch ? nameOf(patch, numImages) : each;
+    return patch ? nameOf(patch, numImages) : name;
   });
   return { ...tokens, text };
 }
@@ -58,28 +58,31 @@ export function withPatchNames(description: Description): Description {
   if (count === 0) return description;
   const stacks = description.stacks.map((stack) => ({
     ...stack,
-    query_tokens: named(stack.query_tokens, count),
-    key_tokens: stack.key_tokens && named(stack.key_tokens, count),
+    query_tokens: withNames(stack.query_tokens, count),
+    key_tokens: stack.key_tokens && withNames(stack.key_tokens, count),
   }));
   return { ...description, stacks };
 }
 
 /** Returns the width of a token's patch divided by its height, or null for a text token. */
-export type PatchShape = (token: number) => number | null;
+export type PatchAspect = (token: number) => number | null;
 
 /** Return the width of a patch divided by its height. */
-export function shapeOf(image: Pick<RecordImage, "width" | "height">, grid: PatchGrid): number {
+export function aspectRatio(image: Pick<RecordImage, "width" | "height">, grid: PatchGrid): number {
   return (image.width / grid.columns) * (grid.rows / image.height);
 }
 
 /** Return the aspect ratios of tokens, or null if there are no patches. */
-export function shapesOf(tokens: TokenList, description: Description | null): PatchShape | null {
+export function aspectRatios(
+  tokens: TokenList,
+  description: Description | null,
+): PatchAspect | null {
   const images = description?.images;
   if (!tokens.grids || !images) return null;
   return (token) => {
     const grid = patchOf(tokens, token)?.grid;
     const image = grid && images[grid.image];
-    return image ? shapeOf(image, grid) : null;
+    return image ? aspectRatio(image, grid) : null;
   };
 }
 
@@ -97,22 +100,22 @@ const crops = new WeakMap<RecordImage, Map<string, Pixels>>();
 const greys = new WeakMap<RecordImage, Map<string, Pixels>>();
 
 function cached(
-  store: WeakMap<RecordImage, Map<string, Pixels>>,
+  cache: WeakMap<RecordImage, Map<string, Pixels>>,
   image: RecordImage,
   key: string,
   make: () => Pixels,
 ): Pixels {
-  const ofImage = store.get(image) ?? new Map<string, Pixels>();
-  store.set(image, ofImage);
-  const pixels = ofImage.get(key) ?? make();
-  ofImage.set(key, pixels);
+  const entries = cache.get(image) ?? new Map<string, Pixels>();
+  cache.set(image, entries);
+  const pixels = entries.get(key) ?? make();
+  entries.set(key, pixels);
   return pixels;
 }
 
 /** Return the pixels [start, stop) of part `at` of `count` equal parts. Each has at least one pixel. */
-function span(at: number, count: number, pixels: number): [number, number] {
-  const start = Math.min(pixels - 1, Math.round((at * pixels) / count));
-  return [start, Math.max(start + 1, Math.round(((at + 1) * pixels) / count))];
+function span(index: number, count: number, pixels: number): [number, number] {
+  const start = Math.min(pixels - 1, Math.round((index * pixels) / count));
+  return [start, Math.max(start + 1, Math.round(((index + 1) * pixels) / count))];
 }
 
 function mean(image: RecordImage, x: readonly number[], y: readonly number[], color: number) {
@@ -127,7 +130,7 @@ function mean(image: RecordImage, x: readonly number[], y: readonly number[], co
   return sum / count;
 }
 
-/** Return the pixels of a patch, averaged to at most MOST_SIDE per side. */
+/** Return the pixels of a patch, averaged to at most MAX_PATCH_SIDE per side. */
 export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels {
   return cached(crops, image, [grid.rows, grid.columns, row, column].join(), () => {
     const [left, right] = span(column, grid.columns, image.width);
@@ -136,11 +139,11 @@ export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels 
     const rows = Math.min(MAX_PATCH_SIDE, bottom - top);
     const pixels = new Uint8ClampedArray(4 * columns * rows).fill(255);
     for (let y = 0; y < rows; y++) {
-      const down = span(y, rows, bottom - top).map((each) => top + each);
+      const rowSpan = span(y, rows, bottom - top).map((edge) => top + edge);
       for (let x = 0; x < columns; x++) {
-        const across = span(x, columns, right - left).map((each) => left + each);
+        const columnSpan = span(x, columns, right - left).map((edge) => left + edge);
         for (let color = 0; color < 3; color++)
-          pixels[4 * (y * columns + x) + color] = mean(image, across, down, color);
+          pixels[4 * (y * columns + x) + color] = mean(image, columnSpan, rowSpan, color);
       }
     }
     return { pixels, columns, rows };
@@ -155,11 +158,12 @@ const GREY_CONTRAST = 0.45;
 export function greyOf(image: RecordImage, ground: readonly [number, number, number]): Pixels {
   return cached(greys, image, ground.join(), () => {
     const pixels = new Uint8ClampedArray(image.pixels.length).fill(255);
-    for (let at = 0; at < pixels.length; at += 4) {
+    for (let offset = 0; offset < pixels.length; offset += 4) {
       // Luma (Rec. 709).
-      const grey = LUMA.reduce((sum, share, i) => sum + share * (image.pixels[at + i] ?? 0), 0);
+      const grey = LUMA.reduce((sum, share, i) => sum + share * (image.pixels[offset + i] ?? 0), 0);
       for (let color = 0; color < 3; color++)
-        pixels[at + color] = grey * GREY_CONTRAST + (ground[color] as number) * (1 - GREY_CONTRAST);
+        pixels[offset + color] =
+          grey * GREY_CONTRAST + (ground[color] as number) * (1 - GREY_CONTRAST);
     }
     return { pixels, columns: image.width, rows: image.height };
   });
@@ -167,10 +171,10 @@ export function greyOf(image: RecordImage, ground: readonly [number, number, num
 
 /** Return a mark for the pixels of an image. */
 export function pictureMark(
-  of: Pixels,
-  place: Pick<ImageMark, "x" | "y" | "width" | "height">,
+  image: Pixels,
+  box: Pick<ImageMark, "x" | "y" | "width" | "height">,
 ): ImageMark {
   // A strong magnification shows the pixels that the model received.
-  const smooth = place.width < 3 * of.columns;
-  return { kind: "image", ...place, ...of, smooth, picture: true };
+  const smooth = box.width < 3 * image.columns;
+  return { kind: "image", ...box, ...image, smooth, picture: true };
 }

@@ -1,7 +1,7 @@
 /** Output of marks as SVG with real text, for papers and vector editors. */
 
 import { canvasOf } from "./canvas";
-import { dotsIn, MAX_SHAPE_DOTS } from "./dots";
+import { countDots, MAX_SHAPE_DOTS } from "./dots";
 import { fileFonts } from "./fonts";
 import {
   type CurvesMark,
@@ -27,11 +27,11 @@ export function escapeXml(text: string): string {
   return printable(text).replace(/[&<>"']/g, (character) => ENTITIES[character] as string);
 }
 
-function number(value: number): string {
+function formatNumber(value: number): string {
   return String(Math.round(value * 100) / 100);
 }
 
-function opacityOf(opacity: number | undefined): string {
+function opacityAttribute(opacity: number | undefined): string {
   return opacity === undefined || opacity === 1
     ? ""
     : ` opacity="${String(Math.round(opacity * 1000) / 1000)}"`;
@@ -48,11 +48,11 @@ function curves(mark: CurvesMark): string {
     const x1 = mark.x1[i] as number;
     const y1 = mark.y1[i] as number;
     const control = vertical
-      ? `${number((x0 + x1) / 2)} ${number(y0)} ${number((x0 + x1) / 2)} ${number(y1)}`
-      : `${number(x0)} ${number((y0 + y1) / 2)} ${number(x1)} ${number((y0 + y1) / 2)}`;
+      ? `${formatNumber((x0 + x1) / 2)} ${formatNumber(y0)} ${formatNumber((x0 + x1) / 2)} ${formatNumber(y1)}`
+      : `${formatNumber(x0)} ${formatNumber((y0 + y1) / 2)} ${formatNumber(x1)} ${formatNumber((y0 + y1) / 2)}`;
     const opacity = Math.round(Math.min(1, mark.opacity[i] as number) * 1000) / 1000;
     paths.push(
-      `<path d="M${number(x0)} ${number(y0)}C${control} ${number(x1)} ${number(y1)}" stroke-width="${number(mark.width[i] as number)}" stroke-opacity="${opacity}"/>`,
+      `<path d="M${formatNumber(x0)} ${formatNumber(y0)}C${control} ${formatNumber(x1)} ${formatNumber(y1)}" stroke-width="${formatNumber(mark.width[i] as number)}" stroke-opacity="${opacity}"/>`,
     );
   }
   const dashes = mark.dashed ? ` stroke-dasharray="${DASHES.join(" ")}"` : "";
@@ -61,14 +61,14 @@ function curves(mark: CurvesMark): string {
 
 function text(mark: TextMark): string {
   const anchor = mark.align && mark.align !== "start" ? ` text-anchor="${mark.align}"` : "";
-  const turn = mark.rotate
-    ? ` transform="rotate(${number(mark.rotate)} ${number(mark.x)} ${number(mark.y)})"`
+  const transform = mark.rotate
+    ? ` transform="rotate(${formatNumber(mark.rotate)} ${formatNumber(mark.x)} ${formatNumber(mark.y)})"`
     : "";
   // dy centres the text vertically. Not every program that opens SVG supports dominant-baseline.
   return (
-    `<text x="${number(mark.x)}" y="${number(mark.y)}" dy="0.35em" font-size="${number(mark.size)}"` +
+    `<text x="${formatNumber(mark.x)}" y="${formatNumber(mark.y)}" dy="0.35em" font-size="${formatNumber(mark.size)}"` +
     ` font-family="${escapeXml(fileFonts(mark.font))}"${mark.bold ? ' font-weight="600"' : ""}` +
-    ` fill="${escapeXml(mark.fill)}"${anchor}${turn}${opacityOf(mark.opacity)}` +
+    ` fill="${escapeXml(mark.fill)}"${anchor}${transform}${opacityAttribute(mark.opacity)}` +
     `${mark.struck ? ' text-decoration="line-through"' : ""}` +
     ` xml:space="preserve">${escapeXml(mark.text)}</text>`
   );
@@ -85,14 +85,14 @@ function pngOf(mark: ImageMark): string | null {
 }
 
 /** Return an image as pixels, which stay sharp when magnified. */
-function embedded(mark: ImageMark): string | null {
-  const address = pngOf(mark);
-  if (address === null) return null;
+function imageElement(mark: ImageMark): string | null {
+  const dataUrl = pngOf(mark);
+  if (dataUrl === null) return null;
   return (
-    `<image x="${number(mark.x)}" y="${number(mark.y)}" width="${number(mark.width)}"` +
-    ` height="${number(mark.height)}" preserveAspectRatio="none"` +
+    `<image x="${formatNumber(mark.x)}" y="${formatNumber(mark.y)}" width="${formatNumber(mark.width)}"` +
+    ` height="${formatNumber(mark.height)}" preserveAspectRatio="none"` +
     `${mark.smooth ? "" : ' style="image-rendering:pixelated" image-rendering="optimizeSpeed"'}` +
-    `${opacityOf(mark.opacity)} href="${address}"/>`
+    `${opacityAttribute(mark.opacity)} href="${dataUrl}"/>`
   );
 }
 
@@ -100,24 +100,25 @@ function embedded(mark: ImageMark): string | null {
 const OVERLAP = 0.4;
 
 /** Blend an image with its one background colour, so that its cells are opaque or empty. */
-function onGround(mark: ImageMark): ImageMark {
+function blendWithGround(mark: ImageMark): ImageMark {
   if (!mark.ground) return mark;
   const value = Number.parseInt(mark.ground.slice(1), 16);
   const ground = [value >> 16, (value >> 8) & 255, value & 255];
   const pixels = mark.pixels.slice();
-  for (let at = 0; at < pixels.length; at += 4) {
-    const opacity = (pixels[at + 3] as number) / 255;
+  for (let offset = 0; offset < pixels.length; offset += 4) {
+    const opacity = (pixels[offset + 3] as number) / 255;
     if (opacity === 0) continue;
     for (let i = 0; i < 3; i++)
-      pixels[at + i] = (pixels[at + i] as number) * opacity + (ground[i] as number) * (1 - opacity);
-    pixels[at + 3] = 255;
+      pixels[offset + i] =
+        (pixels[offset + i] as number) * opacity + (ground[i] as number) * (1 - opacity);
+    pixels[offset + 3] = 255;
   }
   return { ...mark, pixels };
 }
 
 /** Return an image as shapes, which editors open and which stay sharp: one per run of equal cells. */
-function rectangles(image: ImageMark): string {
-  const mark = onGround(image);
+function shapeElements(image: ImageMark): string {
+  const mark = blendWithGround(image);
   const cellWidth = mark.width / mark.columns;
   const cellHeight = mark.height / mark.rows;
   const cells: string[] = [];
@@ -128,24 +129,24 @@ function rectangles(image: ImageMark): string {
   for (let row = 0; row < mark.rows; row++) {
     let start = 0;
     while (start < mark.columns) {
-      const at = (row * mark.columns + start) * 4;
-      const same = (column: number): boolean => {
-        const other = (row * mark.columns + column) * 4;
+      const offset = (row * mark.columns + start) * 4;
+      const isSameColor = (column: number): boolean => {
+        const otherOffset = (row * mark.columns + column) * 4;
         for (let i = 0; i < 4; i++)
-          if (mark.pixels[other + i] !== mark.pixels[at + i]) return false;
+          if (mark.pixels[otherOffset + i] !== mark.pixels[offset + i]) return false;
         return true;
       };
       let stop = start + 1;
-      while (stop < mark.columns && same(stop)) stop++;
-      const [red, green, blue, alpha] = mark.pixels.subarray(at, at + 4);
+      while (stop < mark.columns && isSameColor(stop)) stop++;
+      const [red, green, blue, alpha] = mark.pixels.subarray(offset, offset + 4);
       if (alpha) {
         // Overlap only with opaque cells, which are drawn later and cover it.
         const right = isOpaque(row, stop) ? OVERLAP : 0;
         let down = OVERLAP;
         for (let column = start; column < stop; column++) if (!isOpaque(row + 1, column)) down = 0;
         cells.push(
-          `<rect x="${number(mark.x + start * cellWidth)}" y="${number(mark.y + row * cellHeight)}"` +
-            ` width="${number((stop - start) * cellWidth + right)}" height="${number(cellHeight + down)}"` +
+          `<rect x="${formatNumber(mark.x + start * cellWidth)}" y="${formatNumber(mark.y + row * cellHeight)}"` +
+            ` width="${formatNumber((stop - start) * cellWidth + right)}" height="${formatNumber(cellHeight + down)}"` +
             ` fill="rgb(${red},${green},${blue})"${alpha === 255 ? "" : ` fill-opacity="${Math.round((alpha / 255) * 1000) / 1000}"`}/>`,
         );
       }
@@ -156,7 +157,7 @@ function rectangles(image: ImageMark): string {
 }
 
 /** Return an id for a gradient. Other gradients on a page have the same id only if they are equal. */
-function nameOf(text: string): string {
+function gradientId(text: string): string {
   let hash = 2166136261;
   for (const character of text) hash = Math.imul(hash ^ character.charCodeAt(0), 16777619);
   return `ramp-${(hash >>> 0).toString(36)}`;
@@ -167,16 +168,16 @@ function ramp(mark: RectMark, colors: NonNullable<RectMark["ramp"]>): string {
   const stops = colors
     .map(([red, green, blue, opacity], i) => {
       const offset = Math.round((1000 * i) / Math.max(1, colors.length - 1)) / 1000;
-      const faint =
+      const stopOpacity =
         opacity === 255 ? "" : ` stop-opacity="${Math.round((opacity / 255) * 1000) / 1000}"`;
-      return `<stop offset="${offset}" stop-color="rgb(${red},${green},${blue})"${faint}/>`;
+      return `<stop offset="${offset}" stop-color="rgb(${red},${green},${blue})"${stopOpacity}/>`;
     })
     .join("");
-  const name = nameOf(stops);
+  const name = gradientId(stops);
   return (
     `<defs><linearGradient id="${name}">${stops}</linearGradient></defs>` +
-    `<rect x="${number(mark.x)}" y="${number(mark.y)}" width="${number(mark.width)}"` +
-    ` height="${number(mark.height)}" fill="url(#${name})"/>`
+    `<rect x="${formatNumber(mark.x)}" y="${formatNumber(mark.y)}" width="${formatNumber(mark.width)}"` +
+    ` height="${formatNumber(mark.height)}" fill="url(#${name})"/>`
   );
 }
 
@@ -187,28 +188,28 @@ function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
       // Rectangles that only react to the pointer are invisible.
       if (!mark.fill && !mark.stroke) return "";
       return (
-        `<rect x="${number(mark.x)}" y="${number(mark.y)}" width="${number(mark.width)}" height="${number(mark.height)}"` +
-        `${mark.radius ? ` rx="${number(mark.radius)}"` : ""} fill="${escapeXml(mark.fill ?? "none")}"` +
-        `${mark.stroke ? ` stroke="${escapeXml(mark.stroke)}" stroke-width="${number(mark.strokeWidth ?? 1)}"` : ""}` +
-        `${opacityOf(mark.opacity)}/>`
+        `<rect x="${formatNumber(mark.x)}" y="${formatNumber(mark.y)}" width="${formatNumber(mark.width)}" height="${formatNumber(mark.height)}"` +
+        `${mark.radius ? ` rx="${formatNumber(mark.radius)}"` : ""} fill="${escapeXml(mark.fill ?? "none")}"` +
+        `${mark.stroke ? ` stroke="${escapeXml(mark.stroke)}" stroke-width="${formatNumber(mark.strokeWidth ?? 1)}"` : ""}` +
+        `${opacityAttribute(mark.opacity)}/>`
       );
     case "line":
       return (
-        `<line x1="${number(mark.x0)}" y1="${number(mark.y0)}" x2="${number(mark.x1)}" y2="${number(mark.y1)}"` +
-        ` stroke="${escapeXml(mark.stroke)}" stroke-width="${number(mark.strokeWidth ?? 1)}"${opacityOf(mark.opacity)}/>`
+        `<line x1="${formatNumber(mark.x0)}" y1="${formatNumber(mark.y0)}" x2="${formatNumber(mark.x1)}" y2="${formatNumber(mark.y1)}"` +
+        ` stroke="${escapeXml(mark.stroke)}" stroke-width="${formatNumber(mark.strokeWidth ?? 1)}"${opacityAttribute(mark.opacity)}/>`
       );
     case "text":
       return text(mark);
     case "image":
       return (
         (mark.picture || (asPixels && mark.rows * mark.columns > MAX_SIMPLE_CELLS)
-          ? embedded(mark)
-          : null) ?? rectangles(mark)
+          ? imageElement(mark)
+          : null) ?? shapeElements(mark)
       );
     case "curves":
       return curves(mark);
     case "dots":
-      return mark.painter.write(mark, dotsAsPixels ? embedded : null);
+      return mark.painter.write(mark, dotsAsPixels ? imageElement : null);
   }
 }
 
@@ -219,17 +220,17 @@ export function toSvg(scene: Scene, title: string): string {
     (sum, mark) => sum + (mark.kind === "image" && !mark.picture ? mark.rows * mark.columns : 0),
     0,
   );
-  const dotsAsPixels = dotsIn(scene.back, scene.front) > MAX_SHAPE_DOTS;
-  const written = (mark: Mark): string => element(mark, cells > MAX_SHAPE_CELLS, dotsAsPixels);
+  const dotsAsPixels = countDots(scene.back, scene.front) > MAX_SHAPE_DOTS;
+  const elementOf = (mark: Mark): string => element(mark, cells > MAX_SHAPE_CELLS, dotsAsPixels);
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${number(width)}" height="${number(height)}" viewBox="0 0 ${number(width)} ${number(height)}" role="img">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${formatNumber(width)}" height="${formatNumber(height)}" viewBox="0 0 ${formatNumber(width)} ${formatNumber(height)}" role="img">`,
     `<title>${escapeXml(title)}</title>`,
     scene.description ? `<desc>${escapeXml(scene.description)}</desc>` : "",
     scene.background
       ? `<rect width="100%" height="100%" fill="${escapeXml(scene.background)}"/>`
       : "",
-    `<g${opacityOf(scene.backOpacity)}>${scene.back.map(written).join("\n")}</g>`,
-    scene.front.map(written).join("\n"),
+    `<g${opacityAttribute(scene.backOpacity)}>${scene.back.map(elementOf).join("\n")}</g>`,
+    scene.front.map(elementOf).join("\n"),
     "</svg>",
   ].join("\n");
 }

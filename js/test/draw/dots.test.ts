@@ -1,16 +1,16 @@
 import { describe, expect, it } from "vitest";
 import {
   atDepth,
+  blend,
+  countDots,
   DOTS_PAINTER,
   dotPaths,
-  dotsIn,
+  dotPixels,
   MAX_SHAPE_DOTS,
   makeRaster,
-  over,
   paintInto,
-  pixelsOf,
-  sourceWords,
-  straight,
+  sourcePixels,
+  unpremultiply,
 } from "../../src/draw/dots";
 import { type DotsMark, type Mark, translate } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
@@ -34,13 +34,13 @@ function dots(more: Partial<DotsMark> = {}): DotsMark {
 
 /** Return red, green, blue and opacity of a pixel. */
 function at(mark: DotsMark, x: number, y: number, scale = 1): number[] {
-  const { pixels, columns } = pixelsOf(mark, scale);
+  const { pixels, columns } = dotPixels(mark, scale);
   return [...pixels.subarray((y * columns + x) * 4, (y * columns + x) * 4 + 4)];
 }
 
 /** Return the painted area in pixels: the sum of all opacities. */
 function inked(mark: DotsMark, scale = 1): number {
-  const { pixels } = pixelsOf(mark, scale);
+  const { pixels } = dotPixels(mark, scale);
   let sum = 0;
   for (let i = 3; i < pixels.length; i += 4) sum += (pixels[i] as number) / 255;
   return sum;
@@ -102,10 +102,10 @@ describe("dots as pixels", () => {
   });
 
   it("never overflow, even if many overlap", () => {
-    const { words, alphas } = sourceWords(["#ffffff"], 0.37, 64);
+    const { words, alphas } = sourcePixels(["#ffffff"], 0.37, 64);
     let pixel = 0;
     for (let i = 0; i < 2000; i++)
-      pixel = over(pixel, words[i % 65] as number, alphas[i % 65] as number);
+      pixel = blend(pixel, words[i % 65] as number, alphas[i % 65] as number);
     for (const shift of [0, 8, 16]) {
       const part = (pixel >>> shift) & 255;
       expect(part).toBeGreaterThan(245);
@@ -159,7 +159,7 @@ describe("dots as pixels", () => {
   it("are converted to four bytes per pixel", () => {
     const raster = makeRaster(20, 20);
     paintInto(raster, dots(), 1, 0, 0);
-    expect(straight(raster)).toHaveLength(20 * 20 * 4);
+    expect(unpremultiply(raster)).toHaveLength(20 * 20 * 4);
   });
 });
 
@@ -199,7 +199,7 @@ describe("dots as an SVG", () => {
     const scene = (front: Mark[]) =>
       toSvg({ width: 20, height: 20, background: null, back: [], backOpacity: 1, front }, "t");
     expect(scene([many(50)])).toContain("stroke-linecap");
-    expect(dotsIn([many(50)], [many(20)])).toBe(70);
+    expect(countDots([many(50)], [many(20)])).toBe(70);
     expect(MAX_SHAPE_DOTS).toBe(20_000);
   });
 

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { cropOf, greyOf, patchOf, shapesOf, withPatchNames } from "../../src/draw/patches";
+import { aspectRatios, cropOf, greyOf, patchOf, withPatchNames } from "../../src/draw/patches";
 import { described, GRID, imageOf, TOKENS } from "../images";
 
 describe("patches", () => {
@@ -22,9 +22,9 @@ describe("patches", () => {
 
   it("have the aspect ratio of their part of the image", () => {
     // 12 x 4 pixels in 3 x 2 patches, so a patch has 4 x 2 pixels.
-    const shape = shapesOf(TOKENS, described());
+    const shape = aspectRatios(TOKENS, described());
     expect([0, 1, 6, 7].map((token) => shape?.(token))).toEqual([null, 2, 2, null]);
-    expect(shapesOf({ ...TOKENS, grids: [] }, { ...described(), images: [] })?.(1)).toBeNull();
+    expect(aspectRatios({ ...TOKENS, grids: [] }, { ...described(), images: [] })?.(1)).toBeNull();
   });
 
   it("are cropped from the image, and cached", () => {

@@ -4,8 +4,8 @@ import {
   hitTest,
   type Mark,
   printable,
-  riseAfter,
   type Scene,
+  shiftAfter,
   translate,
 } from "../../src/draw/marks";
 import { escapeXml, toSvg } from "../../src/draw/svg";
@@ -162,8 +162,8 @@ describe("the mark under the pointer", () => {
   });
 
   it("is the nearest curve", () => {
-    expect(riseAfter(0.5)).toBeCloseTo(0.5, 5);
-    expect(riseAfter(0)).toBeCloseTo(0, 5);
+    expect(shiftAfter(0.5)).toBeCloseTo(0.5, 5);
+    expect(shiftAfter(0)).toBeCloseTo(0, 5);
     expect(hitTest([curves()], 60, 41)).toEqual({ line: 0 });
     expect(hitTest([curves()], 12, 22)).toEqual({ line: 0 });
     expect(hitTest([curves()], 12, 40)).toEqual({ line: 1 });

@@ -1,6 +1,6 @@
 /** The layers of an exported page, inflated on request. */
 
-import { once, Recent } from "../recent";
+import { LruCache, once } from "../lru-cache";
 import { completeRows, type EmbeddedWeights, type WeightRows } from "./rows";
 import { type EmbeddedKeys, sparseRows } from "./sparse";
 import type { PageVectors } from "./vectors";
@@ -26,7 +26,7 @@ export class EmbeddedLayers {
   readonly #blocks: EmbeddedBlock[];
   readonly #maps: EmbeddedWeights[];
   readonly #vectors: PageVectors;
-  readonly #cache = new Recent<Promise<WeightRows>>(CACHE_BYTES);
+  readonly #cache = new LruCache<Promise<WeightRows>>(CACHE_BYTES);
 
   constructor(blocks: EmbeddedBlock[], maps: EmbeddedWeights[], vectors: PageVectors) {
     this.#blocks = blocks;

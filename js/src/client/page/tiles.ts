@@ -100,14 +100,14 @@ export function pooledMean(
   return mean.cells(heads.length);
 }
 
-/** Return the starts of runs of length `each` in a range, and its end. */
+/** Return the starts of runs of `length` in a range, and its end. */
 export function runs([start, stop]: Range, length: number): number[] {
   const starts: number[] = [];
   for (let position = start; position < stop; position += length) starts.push(position);
   return [...starts, stop];
 }
 
-/** Return the starts of at most `most` parts of nearly equal length in a range, and its end. */
+/** Return the starts of at most `maxParts` parts of nearly equal length in a range, and its end. */
 export function parts([start, stop]: Range, maxParts: number): number[] {
   const count = stop - start;
   const numParts = Math.min(count, maxParts);

@@ -1,6 +1,7 @@
 /** Queries and keys in an exported page, as `attnviz/pages/vectors.py` writes them. */
 
 import { attentionRow, type RowInputs } from "../attention";
+import { LruCache, once } from "../lru-cache";
 import {
   bandMask,
   denseBias,
@@ -10,7 +11,6 @@ import {
   withInsertedTokens,
 } from "../masks";
 import type { VectorsHeader, VectorsRequest } from "../protocol";
-import { once, Recent } from "../recent";
 import type { Reply } from "../transport";
 import type { WeightRows } from "./rows";
 import { inflatedText } from "./texts";
@@ -169,8 +169,8 @@ function vectorsReply(
 /** Answers requests for queries and keys, and computes weights from them. */
 export class PageVectors {
   readonly #data: EmbeddedVectors;
-  readonly #floatCache = new Recent<Promise<Float32Array>>(CACHE_BYTES);
-  readonly #byteCache = new Recent<Promise<Uint8Array>>(CACHE_BYTES);
+  readonly #floatCache = new LruCache<Promise<Float32Array>>(CACHE_BYTES);
+  readonly #byteCache = new LruCache<Promise<Uint8Array>>(CACHE_BYTES);
 
   constructor(data: EmbeddedVectors) {
     this.#data = data;

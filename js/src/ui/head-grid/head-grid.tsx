@@ -7,7 +7,7 @@
 import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment, type RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { prepare } from "../../draw/canvas";
+import { prepareCanvas } from "../../draw/canvas";
 import { type Hint, HintBox } from "../plot/plot";
 import {
   CHUNK,
@@ -434,7 +434,7 @@ function Painter({ store, box, painting }: HeadGridProps) {
       if (before?.length === wanted.length && wanted.every((each, i) => each === before[i]))
         continue;
       painted.set(canvas, wanted);
-      const context = prepare(canvas, stretchWidth(cells, layout), layout.cell, scale);
+      const context = prepareCanvas(canvas, stretchWidth(cells, layout), layout.cell, scale);
       if (context) painting.paint(context, cells, scale);
     }
     return complete;

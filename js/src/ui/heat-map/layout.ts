@@ -1,9 +1,9 @@
 /** Positions of a heat map's cells, labels and bars. All functions are pure. */
 
 import type { Range, TokenList } from "../../client/protocol";
-import { PRINT_TEXT } from "../../draw/figure-request";
+import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
-import type { PatchShape } from "../../draw/patches";
+import type { PatchAspect } from "../../draw/patches";
 import { AXIS_HEIGHT } from "../plot/bar-scale";
 import { fitLabel, type Label, type Measure } from "../text/labels";
 import type { Selection } from "../view/record";
@@ -65,7 +65,7 @@ export interface LayoutInput {
   /** Whether keys have bars of effects. */
   effects?: boolean;
   /** Ratios of width to height of the patches, or null if a side has no patches. */
-  shapes?: Record<"query" | "key", PatchShape | null>;
+  shapes?: Record<"query" | "key", PatchAspect | null>;
   /** Whether the layout is for a figure of fixed width, in which all text has one size. */
   printed?: boolean;
   measure: Measure;
@@ -129,7 +129,7 @@ function widest(
   size: number,
   limit: number,
   measure: Measure,
-  shapeOf?: PatchShape | null,
+  shapeOf?: PatchAspect | null,
 ): number {
   const key = `${size} ${limit}`;
   const cached = widths.get(tokens) ?? new Map<string, number>();
@@ -169,9 +169,9 @@ export function layOut(input: LayoutInput): Layout {
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
   const beside = input.beside && barRoom > 0;
   const { printed = false } = input;
-  const largest = printed ? PRINT_TEXT : MAX_LABEL;
+  const largest = printed ? PRINT_FONT_SIZE : MAX_LABEL;
   const labelSize = (step: number): number | null =>
-    printed ? (step > PRINT_TEXT ? PRINT_TEXT : null) : labelSizeAt(step);
+    printed ? (step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null) : labelSizeAt(step);
   const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
   /** Return all sizes, with or without space for token labels. */
   const sized = (labelled: boolean) => {
@@ -204,7 +204,7 @@ export function layOut(input: LayoutInput): Layout {
   const stage = stageOf(whole, room);
   const wholeWidth = Math.max(stage.width, whole.columns.cells * whole.columns.cell);
   const wholeHeight = Math.max(stage.height, whole.rows.cells * whole.rows.cell);
-  const patchSizeFor = (shapeOf: PatchShape | null | undefined, each: number): number =>
+  const patchSizeFor = (shapeOf: PatchAspect | null | undefined, each: number): number =>
     shapeOf ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, each - 2)) : 0;
   const wholeStep = tokenStep(whole, "columns");
   const keyLimit = !printed && labelSize(wholeStep) === null ? Math.min(limit, PART_LABEL) : limit;
@@ -255,13 +255,13 @@ export function layOut(input: LayoutInput): Layout {
     cellsHeight,
     queryLabels: {
       tokens: sizes.rows !== null,
-      size: printed ? PRINT_TEXT : sizeOf(steps.rows),
+      size: printed ? PRINT_FONT_SIZE : sizeOf(steps.rows),
       limit,
       patchSize: patchSizeFor(shapes?.query, steps.rows),
     },
     keyLabels: {
       tokens: sizes.columns !== null,
-      size: printed ? PRINT_TEXT : sizeOf(steps.columns),
+      size: printed ? PRINT_FONT_SIZE : sizeOf(steps.columns),
       limit: textLimit,
       patchSize: patchSizeFor(shapes?.key, steps.columns),
       slope,

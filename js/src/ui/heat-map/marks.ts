@@ -4,7 +4,7 @@ import type { Range, TokenList } from "../../client/protocol";
 import { pool as pooledOf } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";
+import { aspectRatio, cropOf, patchOf, pictureMark } from "../../draw/patches";
 import {
   type ColorScale,
   colorAt,
@@ -744,7 +744,7 @@ function patchLabel(
   const image = patch && images[patch.grid.image];
   if (!patch || size === 0) return null;
   const middle = middleOf(layout, side === "query" ? "rows" : "columns", token);
-  const shape = image ? shapeOf(image, patch.grid) : 1;
+  const shape = image ? aspectRatio(image, patch.grid) : 1;
   const [width, height] = [size * Math.min(1, shape), size / Math.max(1, shape)];
   const place =
     side === "query"

@@ -7,7 +7,7 @@ import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { type Mark, sceneOf } from "../../draw/marks";
-import { shapesOf } from "../../draw/patches";
+import { aspectRatios } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
 import type { Focus } from "../image/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../image/store";
@@ -118,8 +118,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return layOut({
       selection,
       shapes: {
-        query: shapesOf(selection.queries, description),
-        key: shapesOf(selection.keys, description),
+        query: aspectRatios(selection.queries, description),
+        key: aspectRatios(selection.keys, description),
       },
       state: {
         query_window: state.query_window.value,

@@ -1,8 +1,8 @@
 /** Tiles of a viewport, their loading, and the grid of cells made from them. */
 
+import { LruCache } from "../../client/lru-cache";
 import { TILE } from "../../client/page/tiles";
 import type { Pooled, TileRequest } from "../../client/protocol";
-import { Recent } from "../../client/recent";
 import { cellValue } from "../../client/signs";
 import type { Source, WeightBlock } from "../../client/source";
 import type { Selection } from "../view/record";
@@ -107,7 +107,7 @@ function keyOf(set: TileSet, level: number, row: number, column: number): string
 /** Cache of loaded tiles. */
 export class Tiles {
   readonly #source: Source;
-  readonly #cached = new Recent<WeightBlock>(CACHE_BYTES);
+  readonly #cached = new LruCache<WeightBlock>(CACHE_BYTES);
   #coarsest = 0;
 
   constructor(source: Source) {

@@ -3,7 +3,7 @@
 import { effect, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { paintMarks, prepare } from "../../draw/canvas";
+import { paintMarks, prepareCanvas } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
 
 /** Tooltip beside the pointer. */
@@ -69,7 +69,7 @@ export function ScenePlot(props: ScenePlotProps) {
       // change.
       const wanted = `${scene.width} ${scene.height}`;
       if (painted !== scene.back || size !== wanted) {
-        const context = prepare(back, scene.width, scene.height);
+        const context = prepareCanvas(back, scene.width, scene.height);
         if (context) paintMarks(context, scene.back);
         painted = scene.back;
         size = wanted;
@@ -78,7 +78,7 @@ export function ScenePlot(props: ScenePlotProps) {
         place.style.touchAction = scene.width > place.clientWidth ? "pan-x pan-y" : "";
       }
       back.style.opacity = String(scene.backOpacity);
-      const context = prepare(front, scene.width, scene.height);
+      const context = prepareCanvas(front, scene.width, scene.height);
       if (context) paintMarks(context, scene.front);
       props.onDrawn(place);
     });

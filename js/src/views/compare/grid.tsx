@@ -3,7 +3,7 @@
 import { type Signal, useComputed } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { paintMarks, prepare } from "../../draw/canvas";
+import { paintMarks, prepareCanvas } from "../../draw/canvas";
 import { ColorLegend } from "../../ui/colors/legend";
 import { pinColor } from "../../ui/colors/palette";
 import type { ScoredHead } from "../../ui/head-grid/grid";
@@ -135,7 +135,7 @@ function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   const end = store.end.value;
   useEffect(() => {
     const now = store.selection.peek();
-    const drawing = canvas.current && prepare(canvas.current, TREND.width, TREND.height);
+    const drawing = canvas.current && prepareCanvas(canvas.current, TREND.width, TREND.height);
     if (drawing && now) paintMarks(drawing, trendMarks(trend, now.member, end, palette));
   }, [trend, selection?.member, end, palette]);
   const words = useComputed(() => {

@@ -1,7 +1,7 @@
 /** Export of the embedding view as a figure with all captions and as CSV tables. */
 
 import { measureText } from "../../draw/canvas";
-import { dotsIn, MAX_SHAPE_DOTS } from "../../draw/dots";
+import { countDots, MAX_SHAPE_DOTS } from "../../draw/dots";
 import {
   type Box,
   type Captions,
@@ -53,7 +53,7 @@ export function figureWords(
   const { state, record } = context;
   const enlarged = state.enlarged.peek();
   const plotted = !enlarged || state.content.peek() === "plot";
-  const dots = dotsIn(scene.back, scene.front);
+  const dots = countDots(scene.back, scene.front);
   const parts = [
     enlarged ? "" : keyInWords(store.trust.peek(), figures),
     coverageOf(context, store, false),

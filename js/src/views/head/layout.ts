@@ -1,9 +1,9 @@
 /** Positions of tokens, lines and bars in the head view. Pure functions. */
 
 import type { Range } from "../../client/protocol";
-import { PRINT_TEXT } from "../../draw/figure-request";
+import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf, type TextFont } from "../../draw/marks";
-import type { PatchShape } from "../../draw/patches";
+import type { PatchAspect } from "../../draw/patches";
 import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
 
@@ -46,7 +46,7 @@ export interface Layout {
 }
 
 /** Functions that return the aspect ratio of a token's image patch, or null for sides without. */
-export type Shapes = Record<Side, PatchShape | null>;
+export type Shapes = Record<Side, PatchAspect | null>;
 
 /** Arguments of `layOut`. */
 export interface LayoutInput {
@@ -175,7 +175,7 @@ function vertical(input: LayoutInput): Layout {
     input.keyWindow[1] - input.keyWindow[0],
   );
   const step = input.printed ? Math.min(PRINTED_STEP, rowStep(count)) : rowStep(count);
-  const size = input.printed ? PRINT_TEXT : Math.max(9, Math.min(14.5, step - 2.5));
+  const size = input.printed ? PRINT_FONT_SIZE : Math.max(9, Math.min(14.5, step - 2.5));
   const limit = Math.min(MAX_LABEL, Math.max(62, width * 0.2));
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });
@@ -274,9 +274,9 @@ function horizontal(input: LayoutInput): Layout {
   const answerGap = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
   const left = input.printed ? PRINTED_MARGIN : HORIZONTAL_MARGIN;
   const room = input.width - left - GAP - answerGap;
-  const minStep = input.printed ? PRINT_TEXT + 2 : 14;
+  const minStep = input.printed ? PRINT_FONT_SIZE + 2 : 14;
   const step = Math.min(84, Math.max(minStep, room / Math.max(1, count)));
-  const size = input.printed ? PRINT_TEXT : Math.max(10, Math.min(14.5, step - 3.5));
+  const size = input.printed ? PRINT_FONT_SIZE : Math.max(10, Math.min(14.5, step - 3.5));
   const limit = 120;
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });

@@ -5,7 +5,7 @@ import { tokenFilter } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
-import { shapesOf } from "../../draw/patches";
+import { aspectRatios } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
 import { answerStart } from "../../ui/generated-token/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
@@ -135,8 +135,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return layOut({
       starts: { query: answerStart(drawn.queries), key: answerStart(drawn.keys) },
       shapes: {
-        query: shapesOf(drawn.queries, description),
-        key: shapesOf(drawn.keys, description),
+        query: aspectRatios(drawn.queries, description),
+        key: aspectRatios(drawn.keys, description),
       },
       orientation: state.orientation.value,
       width: context.width.value,

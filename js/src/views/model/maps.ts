@@ -1,8 +1,8 @@
 /** Requests and cache of the maps of single heads. */
 
 import { type Signal, signal } from "@preact/signals";
+import { LruCache } from "../../client/lru-cache";
 import type { Range, StackDescription } from "../../client/protocol";
-import { Recent } from "../../client/recent";
 import { headsOf, type Source } from "../../client/source";
 import { MAX_REPLY_BYTES } from "../../client/transport";
 import { same } from "../../ui/view/state";
@@ -74,7 +74,7 @@ export class HeadMaps {
   /** Properties of the maps of the last reply. */
   readonly sample: Signal<Sample | null> = signal(null);
   readonly #source: Source;
-  readonly #cache = new Recent<HeadMap>(CACHE_BYTES);
+  readonly #cache = new LruCache<HeadMap>(CACHE_BYTES);
   readonly #pending = new Set<PendingRequest>();
   readonly #stackOf: (name: string) => StackDescription | undefined;
 

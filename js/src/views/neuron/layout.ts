@@ -1,6 +1,6 @@
 /** Positions of the lines, columns and cells of the neuron view. Pure functions. */
 
-import { PRINT_TEXT } from "../../draw/figure-request";
+import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf, printable } from "../../draw/marks";
 import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
 
@@ -131,7 +131,7 @@ export function cellRowWidth(layout: Pick<Layout, "cell" | "count" | "other">): 
 
 export function layOut(options: LayoutOptions): Layout {
   const { columns, headDim, measure, everyDimension, printed } = options;
-  const size = printed ? PRINT_TEXT : 13;
+  const size = printed ? PRINT_FONT_SIZE : 13;
   const font = fontOf({ size, font: "token", bold: true });
   const words = [...options.keyTexts, options.queryText, "elsewhere"];
   const longest = Math.max(...words.map((text) => measure(printable(text), font)));

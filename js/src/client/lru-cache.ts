@@ -1,5 +1,5 @@
 /** Cache of the most recently used values, up to a number of bytes. */
-export class Recent<V> {
+export class LruCache<V> {
   readonly #limit: number;
   // In order of last use: the first entry is dropped first.
   readonly #kept = new Map<string, { value: V; bytes: number }>();
@@ -44,7 +44,7 @@ export class Recent<V> {
 
 /** Return the cached promise for `key`, or call `make` and cache its promise. */
 export function once<V>(
-  cache: Recent<Promise<V>>,
+  cache: LruCache<Promise<V>>,
   key: string,
   make: () => Promise<V>,
   size: (value: V) => number,

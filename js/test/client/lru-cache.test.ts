@@ -1,11 +1,11 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { Recent } from "../../src/client/recent";
+import { LruCache } from "../../src/client/lru-cache";
 
 describe("a cache of recent values", () => {
   it("drops the oldest values when it is full, and reports each once", () => {
     const dropped: string[] = [];
-    const recent = new Recent<number>(10, (key) => dropped.push(key));
+    const recent = new LruCache<number>(10, (key) => dropped.push(key));
     recent.set("a", 1, 4);
     recent.set("b", 2, 4);
     expect(recent.get("a")).toBe(1);
