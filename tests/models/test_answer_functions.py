@@ -152,7 +152,7 @@ def test_the_fewest_tokens_keep_a_function_above_0() -> None:
     mask[0, list(found.positions)] = 1
     assert found.value == pytest.approx(by_hand(model, above, attention_mask=mask), abs=1e-5)
     assert found.value > 0
-    with pytest.raises(ValueError, match=r"value of the function is -1; pass .* function that is"):
+    with pytest.raises(ValueError, match=r"value of the function is -1. Pass .* function that is"):
         av.sufficient_tokens(model, GIVEN, answer=lambda _: -1.0)
 
 
@@ -184,7 +184,7 @@ WAYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_model_without_logits_asks_for_a_function(way: str) -> None:
-    words = r"no logits .*pass a function .* answer=lambda output: output.start_logits.max\(\)"
+    words = r"no logits.*Pass a function .* answer=lambda output: output.start_logits.max\(\)"
     for answer in (None, 3):
         with pytest.raises(ValueError, match=words):
             WAYS[way](built("BertForQuestionAnswering", SIZE), inputs=GIVEN, answer=answer)
@@ -217,7 +217,7 @@ def test_a_function_is_read_from_a_view() -> None:
         header = whole_reply(view._channel._server, "intervene", request).header
         return dict(json.loads(json.dumps(header, allow_nan=False)))
 
-    with pytest.raises(ValueError, match=r"no logits .*pass a function"):
+    with pytest.raises(ValueError, match=r"no logits.*Pass a function"):
         said()
     view.answer = start_of_span
     before, after = (

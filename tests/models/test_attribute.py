@@ -219,7 +219,7 @@ def test_integrated_gradients_add_up() -> None:
         lost = -av.intervene(model, given, av.Ablate(layer), answer=PAIR).effect.change
         total = float(record.stack().weights(layer=layer).sum())
         assert total == pytest.approx(lost, rel=0.02)
-    assert any("add up to what the answer loses" in note for note in record.notes)
+    assert any("sum of a layer's numbers differs" in note for note in record.notes)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
@@ -272,7 +272,7 @@ def test_an_answer_may_be_a_function() -> None:
         by_name = av.attribute(model, given, answer=PAIR, method=method).stack()
         own = av.attribute(model, given, answer=surprise, method=method)
         assert close(own.stack().weights(layer=1), by_name.weights(layer=1))
-        assert "Of the value of surprise." in own.notes
+        assert "Attributed number: the value of surprise." in own.notes
 
 
 def test_each_stack_is_attributed() -> None:
@@ -345,7 +345,7 @@ def test_relevance_is_what_its_paper_says(register: Callable[..., str]) -> None:
 
 def test_layers_are_multiplied_whole() -> None:
     model, given = make_model("gpt2"), {"input_ids": IDS}
-    with pytest.raises(ValueError, match="leave layers= out"):
+    with pytest.raises(ValueError, match="Do not pass layers"):
         av.attribute(model, given, method="rollout", layers=[1])
     with pytest.raises(ValueError, match="'rollout' has no answer"):
         av.attribute(model, given, method="rollout", answer=3)
@@ -402,5 +402,5 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["bert", "gemma2"])
 def test_direct_attribution_refuses_norms_behind_layers(kind: str, frozen: bool) -> None:
     model = make_model(kind).requires_grad_(not frozen)
-    with pytest.raises(NotImplementedError, match="something stands between"):
+    with pytest.raises(NotImplementedError, match="other modules lie between"):
         av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct")

@@ -144,7 +144,7 @@ def test_a_saved_record_is_compared_with_a_model(minilm: tuple[Any, Any]) -> Non
     record = av.extract(model, HE, tokenizer=tokenizer)
     found = av.compare([record, model], HE, tokenizer=tokenizer)
     assert np.stack(found.distance()).max() == 0
-    with pytest.raises(TypeError, match="leave out b, tokenizer"):
+    with pytest.raises(TypeError, match="Do not pass b, tokenizer"):
         av.compare([record, record], HE, tokenizer=tokenizer)
 
 
@@ -152,13 +152,13 @@ def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     for arguments, options, error, words in (
         ((model, HE, ""), {}, ValueError, "the text is empty"),
-        ((model, [HE, SHE], HE), {"progress": False}, ValueError, "holds 2 examples"),
+        ((model, [HE, SHE], HE), {"progress": False}, ValueError, "has 2 examples"),
         (([model], HE), {}, TypeError, "a is 1 models"),
         (([], HE), {}, TypeError, "a is 0 models"),
-        (([model, model],), {}, TypeError, "give two records"),
-        (([model, model], HE), {"names": ["x"]}, ValueError, "two texts or more"),
-        (([model, model], HE), {"names": 5}, ValueError, "names=5 must be two texts"),
-        (([model] * 3, HE), {"names": ["x", "y"]}, ValueError, "are 2 names, and 3"),
+        (([model, model],), {}, TypeError, "pass two records"),
+        (([model, model], HE), {"names": ["x"]}, ValueError, "at least two strings"),
+        (([model, model], HE), {"names": 5}, ValueError, "names=5 must be at least two strings"),
+        (([model] * 3, HE), {"names": ["x", "y"]}, ValueError, "has 2 names for 3"),
         (([model] * 3, HE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer has 2 entries"),
         ((model, HE, SHE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer is a list"),
         ((model,), {}, TypeError, "a model and two inputs"),

@@ -78,15 +78,15 @@ def test_of_a_long_text_no_token_can_be_spared(decoder: Any) -> None:
 
 def test_what_makes_no_sense_is_refused(decoder: Any) -> None:
     model, options = decoder
-    with pytest.raises(ValueError, match=r"ranking has the shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"ranking has shape \(3,\)"):
         av.erasure_curve(model, TEXT, [1, 2, 3], **options)
-    with pytest.raises(TypeError, match="ranking='street' must be a number"):
+    with pytest.raises(TypeError, match="ranking='street' must have one number"):
         av.erasure_curve(model, TEXT, "street", **options)
-    with pytest.raises(ValueError, match="no token is left"):
+    with pytest.raises(ValueError, match="have the score NaN"):
         av.erasure_curve(model, TEXT, [np.nan] * 14, **options)
     with pytest.raises(ValueError, match="random_orders"):
         av.erasure_curve(model, TEXT, range(14), random_orders=0, **options)
-    with pytest.raises(ValueError, match="likelier than the other"):
+    with pytest.raises(ValueError, match="more likely than the other"):
         av.sufficient_tokens(model, TEXT, **(options | {"answer": ("animal", "street")}))
 
 

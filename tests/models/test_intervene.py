@@ -289,9 +289,9 @@ def test_a_language_head_computes_what_is_asked_for(position: int) -> None:
 
 WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ([], {}, ValueError, "changes is empty"),
-    ("it", {}, TypeError, "changes must be Ablate"),
+    ("it", {}, TypeError, "changes must be one or several of Ablate"),
     (av.Ablate(layers=9), {}, IndexError, "layers=9: stack 'self' has layers 0 to 2"),
-    (av.Ablate(heads=[0, 7]), {}, IndexError, "layer 0 has heads 0 to 3, and not 7"),
+    (av.Ablate(heads=[0, 7]), {}, IndexError, "layer 0 has heads 0 to 3, but not 7"),
     (av.Ablate(layers=[]), {}, ValueError, "layers=.* is empty"),
     (av.Ablate(stack="cross"), {}, KeyError, "cross"),
     (av.Knockout(queries=9), {}, IndexError, "queries=9"),
@@ -318,7 +318,7 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_changes_refuse_what_says_nothing() -> None:
-    with pytest.raises(ValueError, match="mean_of both change the output"):
+    with pytest.raises(ValueError, match="cannot be combined with mean_of"):
         av.Ablate(factor=0.5, mean_of=["a text"])
     with pytest.raises(ValueError, match="tokens=None"):
         av.HideTokens(None)

@@ -54,15 +54,19 @@ WITH_ANSWER = [way for way in WAYS if way != "permutation_effect"]
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"answer": 400}, ValueError, "answer=400: there are tokens of the vocabulary 0 to 399"),
+        (
+            {"answer": 400},
+            ValueError,
+            "answer=400 is out of range. Pass one of the tokens of the vocabulary 0 to 399",
+        ),
         ({"answer": -1}, ValueError, "answer=-1"),
-        ({"answer": (7, 7)}, ValueError, "answer and other are the same"),
+        ({"answer": (7, 7)}, ValueError, "the two tokens are equal"),
         ({"answer": "cat"}, ValueError, "needs tokenizer="),
         ({"answer": (7, 8), "position": 30}, IndexError, "position=30"),
         ({"answer": (7, 8), "position": "#17"}, ValueError, "position='#17'"),
         ({"answer": (7, 8), "position": "cat"}, ValueError, "position='cat'"),
         ({"answer": (7, 8), "truncation": -2}, ValueError, "truncation"),
-        ({"postion": 3}, TypeError, "no argument postion=; did you mean 'position'"),
+        ({"postion": 3}, TypeError, "postion= is not an argument; did you mean 'position'"),
     ],
 )
 def test_an_answer_that_is_not_there(

@@ -71,7 +71,7 @@ def test_each_text_has_its_answer(byte_tokenizer: Any) -> None:
     for text, answer, record in zip(TEXTS, answers, found, strict=True):
         assert_same(record, av.intervene(model, text, av.Ablate(1), answer=answer, **options))
     assert len({record.effect.measure for record in found}) == 3
-    with pytest.raises(ValueError, match="answer is a list of 2, and inputs has 3 texts"):
+    with pytest.raises(ValueError, match="answer is a list of 2, but inputs has 3 texts"):
         av.intervene(model, TEXTS, av.Ablate(1), answer=answers[:2], **options)
     with pytest.raises(ValueError, match="keys='cat'"):
         av.intervene(model, TEXTS, av.Knockout(keys="cat"), **options)

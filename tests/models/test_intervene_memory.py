@@ -16,7 +16,7 @@ from models.make_models import make_model
 IDS = torch.randint(5, 300, (1, 60), generator=torch.Generator().manual_seed(0))
 RUNS: dict[str, Callable[[Any, Any], Any]] = {
     "ablating every head": av.head_effects,
-    "leaving out tokens": av.token_effects,
+    "removing tokens": av.token_effects,
     "method='gradient'": av.attribute,
     "method='integrated gradients'": lambda model, inputs: av.attribute(
         model, inputs, method="integrated gradients"

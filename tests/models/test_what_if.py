@@ -226,16 +226,16 @@ def test_another_answer_to_the_same_changes_runs_nothing(
     [
         (
             "zebra",
-            "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'; pass",
+            "answer='zebra' is not in the vocabulary: the tokenizer reads it as '<unk>'. Pass",
         ),
-        ("wide street", r"answer='wide street' is 2 tokens here \(.*\); pass one token"),
-        (["street", "wide street"], "answer='wide street' is 2 tokens here"),
-        (281, "answer=281: there are tokens of the vocabulary 0 to 280; pass one of these"),
-        (-1, "answer=-1: there are tokens of the vocabulary 0 to 280"),
-        (1.5, r"answer=1\.5 must be a token or class: its text or its number"),
+        ("wide street", r"answer='wide street' has 2 tokens \(.*\). Pass one token"),
+        (["street", "wide street"], "answer='wide street' has 2 tokens"),
+        (281, "answer=281 is out of range. Pass one of the tokens of the vocabulary 0 to 280"),
+        (-1, "answer=-1 is out of range. Pass one of the tokens of the vocabulary 0 to 280"),
+        (1.5, r"answer=1\.5 must be a token or class, by text or number"),
         (("a", "b", "c"), r"answer=.* must be one token, or a pair \(answer, other\)"),
         ((), r"answer=\(\) must be one token, or a pair"),
-        (("street", "street"), "answer and other are the same"),
+        (("street", "street"), "the two tokens are equal"),
     ],
 )
 def test_an_answer_that_cannot_be_measured_is_refused(
@@ -644,5 +644,5 @@ def test_a_model_goes_with_its_inputs(decoder: tuple[Any, Any]) -> None:
     with pytest.raises(TypeError, match="tokenizer= needs model="):
         av.HeadView(record, tokenizer=tokenizer)
     other = av.HeadView(record, model=model, inputs="the cat sat", tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="the 14 queries of stack 'self' in the record are not"):
+    with pytest.raises(ValueError, match="the 14 queries of stack 'self' in the record differ"):
         ask(other, EDGE)

@@ -61,10 +61,12 @@ def kendall_tau(a: Any, b: Any) -> float:
 
     one, other = (np.asarray(each, dtype=np.float64).ravel() for each in (a, b))
     if len(one) != len(other):
-        raise ValueError(f"a has {len(one)} numbers and b {len(other)}; give as many of both")
+        raise ValueError(
+            f"a has {len(one)} numbers and b has {len(other)}. Pass lists of the same length."
+        )
     there = ~(np.isnan(one) | np.isnan(other))
     if there.sum() < 2:
-        raise ValueError(f"a and b have {there.sum()} pairs of numbers; tau needs two at least")
+        raise ValueError(f"a and b have {there.sum()} pairs of numbers. tau needs at least two.")
     return float(kendalltau(one[there], other[there]).statistic)
 
 
@@ -131,7 +133,7 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
         )
     if not (np.isfinite(row).all() and np.isfinite(read).all()) or row.min() < 0:
         raise ValueError(
-            f"weights={short_repr(weights)}: some numbers are negative, NaN or infinite"
+            f"weights={short_repr(weights)} and values must be finite, and weights not negative"
         )
     # The solver needs rows of similar magnitude.
     scale = max(float(np.abs(read).max()), np.finfo(np.float64).tiny)

@@ -396,14 +396,14 @@ def stack_of(given: object) -> AttentionStack:
     if isinstance(given, AttentionRecord):
         return given.stack()
     if isinstance(given, list | tuple) and given and isinstance(given[0], AttentionRecord):
-        raise TypeError(f"stack is a list of {len(given)} records; give one of them, records[i]")
+        raise TypeError(f"stack is a list of {len(given)} records. Pass one of them, records[i].")
     if isinstance(given, Mapping):
-        raise TypeError("stack is a mapping; give one of its stacks, record.stacks[name]")
+        raise TypeError("stack is a mapping. Pass one of its stacks, record.stacks[name].")
     raise TypeError(
-        "stack must be a record, such as attnviz.extract(model, text) gives, or a stack of one, "
-        f'record.stacks["self"]; got {type(given).__name__}. Weights as arrays are measured by '
-        "attnviz.analysis.previous_token and its like, or become a record by "
-        "attnviz.AttentionRecord.from_weights(weights, tokens)"
+        "stack must be a record, such as attnviz.extract(model, text) returns, or one of its "
+        f'stacks, record.stacks["self"]; got {type(given).__name__}. Arrays of weights are '
+        "measured by attnviz.analysis.previous_token and similar functions, or become a record "
+        "with attnviz.AttentionRecord.from_weights(weights, tokens)."
     )
 
 
@@ -419,13 +419,14 @@ def _check_pattern(stack: AttentionStack, pattern: str) -> None:
     possible = PATTERNS if one_text(stack) else _FOR_ANY_STACK
     if pattern not in PATTERNS:
         raise ValueError(
-            f"pattern={pattern!r}: there is no such pattern; stack {stack.name!r} has "
-            f"{', '.join(map(repr, possible))}"
+            f"pattern={pattern!r} does not exist. Pass one of {', '.join(map(repr, possible))} for "
+            f"stack {stack.name!r}."
         )
     if pattern not in possible:
         raise ValueError(
-            f"pattern={pattern!r} compares places in one text, and the queries and keys of stack "
-            f"{stack.name!r} are different tokens; there, {', '.join(map(repr, possible))} works"
+            f"pattern={pattern!r} compares positions in one text, but the queries and keys of "
+            f"stack {stack.name!r} are different tokens. Pass one of "
+            f"{', '.join(map(repr, possible))}."
         )
 
 

@@ -157,19 +157,19 @@ def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDAr
     [0, 1, 0]
     """
     if isinstance(tokens, str):
-        raise TypeError(f"tokens must be a list of ids or of texts; got one text, {tokens!r}")
+        raise TypeError(f"tokens must be a list of ids or of texts; got one string, {tokens!r}")
     listed = list(tokens)
     if len(listed) != num_tokens:
         raise ValueError(
-            f"tokens must be as many as the weights have rows, {num_tokens}; got {len(listed)}"
+            f"tokens must have {num_tokens} entries, one per row of weights; got {len(listed)}"
         )
     numbers: dict[Hashable, int] = {}
     try:
         codes = [numbers.setdefault(token, len(numbers)) for token in listed]
     except TypeError:
         raise TypeError(
-            "tokens must be one list of ids or of texts, not a batch of several; got entries of "
-            f"the type {type(listed[0]).__name__}"
+            "tokens must be one list of ids or of texts, not a batch; got entries of type "
+            f"{type(listed[0]).__name__}"
         ) from None
     return np.array(codes, np.int64)
 
@@ -178,9 +178,9 @@ def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
     # Compared by name, because importing the records imports torch.
     if type(weights).__name__ in ("AttentionRecord", "AttentionStack"):
         raise TypeError(
-            f"weights must be an array; got {weights!r}. Measure every head of it with "
-            'attnviz.analysis.head_scores(record, "previous token"), or give the weights of a '
-            "layer, record.stack().weights(layer=0)"
+            f"weights must be an array; got {weights!r}. Measure all of its heads with "
+            'attnviz.analysis.head_scores(record, "previous token"), or pass the weights of a '
+            "layer, record.stack().weights(layer=0)."
         )
     array = np.asarray(weights)
     if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
@@ -188,21 +188,18 @@ def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
     if array.ndim < 2:
         raise ValueError(
             "weights must have the shape (..., n_queries, n_keys), such as (heads, 12, 12); got "
-            f"the shape {array.shape}"
+            f"shape {array.shape}"
         )
     if 0 in array.shape[-2:]:
         raise ValueError(
-            f"weights must have at least one query and one key; got the shape {array.shape}"
+            f"weights must have at least one query and one key; got shape {array.shape}"
         )
     if not np.isfinite(array).all():
         what = "NaN" if np.isnan(array).any() else "infinite values"
-        raise ValueError(
-            f"weights hold {what}, which attention weights never are. Rows without an allowed key "
-            "must be zeros"
-        )
+        raise ValueError(f"weights contains {what}. Rows without an allowed key must be zeros.")
     if (array < 0).any():
         raise ValueError(
-            "weights hold negative values: give the weights after the softmax, not the logits"
+            "weights contains negative values. Pass the weights after the softmax, not the logits."
         )
     return array
 
@@ -212,7 +209,7 @@ def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]]
     num_queries, num_keys = array.shape[-2:]
     if num_queries != num_keys:
         raise ValueError(
-            f"weights must be square for the pattern {pattern!r}, which compares the places of "
+            f"weights must be square for the pattern {pattern!r}, which compares the positions of "
             f"queries and keys in one text; got {num_queries} queries and {num_keys} keys"
         )
     return array, num_queries
@@ -223,8 +220,8 @@ def _pairs(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bo
     array = np.asarray(given)
     if array.dtype != bool:
         raise TypeError(
-            f"{name} must be an array of True and False; got an array of {array.dtype}. Make one "
-            f"with {name} = {name}.astype(bool)"
+            f"{name} must be an array of bool; got {array.dtype}. Convert it with {name} = "
+            f"{name}.astype(bool)."
         )
     try:
         pairs = np.broadcast_shapes(array.shape, shape[-2:])
@@ -547,7 +544,7 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
     array, number = _square(weights, "induction")
     if length < 1 or number != 2 * length:
         raise ValueError(
-            "length must be half the number of tokens, as they are repeated once; got "
+            "length must be half the number of tokens, because they are repeated once; got "
             f"length={length} for weights of {number} tokens"
         )
     on_diagonal = np.diagonal(array, offset=1 - length, axis1=-2, axis2=-1)

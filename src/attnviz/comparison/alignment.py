@@ -179,7 +179,7 @@ class Alignment:
         if grouped:
             parts.append(
                 f"{grouped} {'units are' if grouped > 1 else 'unit is'} several tokens in one of "
-                "them: their keys are summed, their queries averaged"
+                "them: their keys are summed, and their queries averaged"
             )
         for lengths, missing, has, lacks in (
             (self.a_lengths, self.only_a, *names),
@@ -229,7 +229,7 @@ def align_tokens(a: Tokens, b: Tokens) -> Alignment:
     ('undo', '·it')
     """
     if not len(a) or not len(b):
-        raise ValueError("a and b must have tokens; one of them is empty")
+        raise ValueError("a and b must each have at least one token")
     if (a.text, a.special) == (b.text, b.special):
         ends = np.arange(1, len(a) + 1)
         return Alignment(a, b, ends, ends)

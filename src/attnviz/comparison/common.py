@@ -99,10 +99,8 @@ def align_records(
         lacking = [name for name in record.stacks if name not in common]
         if lacking:
             others = [each for each in names if each != its]
-            notes[
-                f"{its} has {_listed(lacking)} too, which {_joined(others)} "
-                f"{'has' if len(others) == 1 else 'have'} not."
-            ] = None
+            lacks = "lacks" if len(others) == 1 else "lack"
+            notes[f"{its} also has {_listed(lacking)}, which {_joined(others)} {lacks}."] = None
     members = []
     for record, its_stacks, name in zip(records, made, names, strict=True):
         model = f"{record.model} ({name})" if record.model else name
@@ -127,19 +125,19 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
         for stack, its in zip(stacks, names, strict=True):
             if stack.signed:
                 raise ValueError(
-                    f"stack {name!r} of {its} holds signed numbers ({stack.measure}), not weights: "
-                    "give the records that it was made from"
+                    f"stack {name!r} of {its} has signed numbers ({stack.measure}), not weights. "
+                    "Pass the records from which it was computed."
                 )
         if len({stack.measure for stack in stacks}) > 1:
             measures = _listed(dict.fromkeys(stack.measure for stack in stacks))
             raise ValueError(
-                f"stack {name!r}: the records hold different measures, {measures}; compare records "
-                "of one"
+                f"stack {name!r}: the records have different measures, {measures}. Compare records "
+                "with the same measure."
             )
         if len({stack.normalized for stack in stacks}) > 1:
             raise ValueError(
-                f"stack {name!r}: the rows of one record are shares of one, those of the other are "
-                "not; give both with the same normalized="
+                f"stack {name!r}: the rows sum to 1 in only one of the records. Pass both with the "
+                "same normalized=."
             )
     return common
 
@@ -158,7 +156,7 @@ def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[
             f"{its} has {format_numbers(each.layers)}"
             for its, each in zip(names, stacks, strict=True)
         )
-        raise ValueError(f"stack {name!r}: no layer in common; {', '.join(having)}")
+        raise ValueError(f"stack {name!r}: no layer in common: {', '.join(having)}")
     return layers
 
 
@@ -176,7 +174,7 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
                 f"{names[0]} and {name} have no token in common: {len(ordinary[0]):,} {kinds[0]} "
                 f"such as {each.a.text[ordinary[0][0]]!r} and {len(ordinary[1]):,} {kinds[1]} such "
                 f"as {each.b.text[ordinary[1][0]]!r}. Compare inputs of one kind that share some "
-                "text; with words=True words are compared in place of tokens"
+                "text. With words=True, words are compared in place of tokens."
             )
     return on_common_units(alignments)
 
@@ -214,7 +212,7 @@ def _alignment_notes(sides: Sides, names: tuple[str, str]) -> list[str]:
         ]
     if not _have_same(sides.queries):
         said.append(
-            f"No token of {names[0]} is in {names[1]}: tokens are compared by their places."
+            f"No token of {names[0]} is in {names[1]}: tokens are compared by their positions."
         )
     return [text for text in said if text]
 
@@ -229,7 +227,7 @@ def _stack_notes(
             notes.append(f"Only {name} has {format_named('layer', rest)}.")
     apart = [number for number in a.layers if number in b.layers and number not in layers]
     if apart:
-        notes.append(f"{format_named('Layer', apart)} left out: no head in common.")
+        notes.append(f"{format_named('Layer', apart)} omitted: no head in common.")
     for number in layers:
         its, others = (each.attention(number).num_heads for each in (a, b))
         if its != others:
@@ -241,12 +239,14 @@ def _stack_notes(
     if a.has_vectors != b.has_vectors and a.merged == b.merged:
         without = names[1] if a.has_vectors else names[0]
         notes.append(
-            f"Of {without} only weights are known, no queries and keys: what rounding does cannot "
-            "be estimated."
+            f"{without} has weights without queries and keys, so that the effect of rounding "
+            "cannot be estimated."
         )
     if a.merged != b.merged:
         has, lacks = names if a.merged else names[::-1]
-        notes.append(f"{has} has words, {lacks} tokens, which are merged to the same words.")
+        notes.append(
+            f"{has} has words and {lacks} has tokens, which are merged into the same words."
+        )
     return notes
 
 

@@ -18,9 +18,8 @@ from attnviz.utils.arguments import short_repr
 __all__ = ["compare"]
 
 _FORMS = (
-    "give two records, a model and two inputs, or several models and one input: "
-    "compare(record_a, record_b), compare(model, text_a, text_b), "
-    "compare([model_a, model_b], text)"
+    "pass two records, a model and two inputs, or several models and one input: compare(record_a, "
+    "record_b), compare(model, text_a, text_b), compare([model_a, model_b], text)"
 )
 
 
@@ -83,9 +82,8 @@ def compare(
     named = given or found
     if len(named) != len(records):
         raise ValueError(
-            f"names={short_repr(names)} are {len(named)} names, and {len(records)} are compared; "
-            "give a "
-            "name for each"
+            f"names={short_repr(names)} has {len(named)} names for {len(records)} members. Pass one"
+            " name per member."
         )
     if words:
         records = [record.merge_words() for record in records]
@@ -98,10 +96,10 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     given: list[Any] = list(names) if listed else [names]
     if len(given) < 2 or not all(isinstance(each, str) and each.strip() for each in given):
         raise ValueError(
-            f'names={short_repr(names)} must be two texts or more, such as ("base", "tuned")'
+            f'names={short_repr(names)} must be at least two strings, such as ("base", "tuned")'
         )
     if len(set(given)) < len(given):
-        raise ValueError(f"names={short_repr(names)} must differ: each is a name of one of them")
+        raise ValueError(f"names={short_repr(names)} must be different")
     return tuple(given)
 
 
@@ -137,8 +135,8 @@ def _records(
     if c is not None:
         count = f"{len(a)} models" if isinstance(a, (tuple, list)) else "an iterable"
         raise TypeError(
-            f"a is {count} and there are two inputs; give models and one input, "
-            "compare([model_a, model_b], text)"
+            f"a is {count}, but there are two inputs. Pass models and one input, compare([model_a, "
+            "model_b], text)."
         )
     if isinstance(a, (tuple, list)):
         _check_count(len(a), names)
@@ -146,8 +144,8 @@ def _records(
             value = options.get(name)
             if isinstance(value, (tuple, list)) and len(value) != len(a):
                 raise ValueError(
-                    f"{name} has {len(value)} entries for {len(a)} models; give one for each, or "
-                    "one for all"
+                    f"{name} has {len(value)} entries for {len(a)} models. Pass one per model, or "
+                    "one for all."
                 )
     given = _one_by_one(a, b, options)
     _check_count(len(given.records), names)
@@ -203,13 +201,12 @@ def _name_of(member: Any) -> str | None:
 def _check_count(count: int, names: Sequence[str] | None) -> None:
     if count < 2:
         raise TypeError(
-            f"a is {count} models or records; give two or more, compare([model_a, model_b], text)"
+            f"a is {count} models or records. Pass at least two, compare([model_a, model_b], text)."
         )
     if names is not None and len(names) != count:
         raise ValueError(
-            f"names={short_repr(names)} are {len(names)} names, and {count} are compared; give a "
-            "name "
-            "for each"
+            f"names={short_repr(names)} has {len(names)} names for {count} members. Pass one name "
+            "per member."
         )
 
 
@@ -227,8 +224,9 @@ def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]
         if first and own and (first <= own or own <= first):
             notes.append(
                 f"{names[0]} and {name} have the same parameters in memory, so they cannot differ. "
-                "An adapter changes the model that it is put into: extract a record with it, one "
-                "inside `with model.disable_adapter()`, and compare the records."
+                "An adapter changes the model into which it is loaded. Extract one record with "
+                "the adapter and one inside `with model.disable_adapter()`, and compare the "
+                "records."
             )
     return notes
 
@@ -236,7 +234,7 @@ def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]
 def _check_left_out(c: Any, options: dict[str, Any], argument: str = "c") -> None:
     if c is not None or options:
         given = ", ".join([*([argument] if c is not None else []), *options])
-        raise TypeError(f"records hold their tokens already: leave out {given}")
+        raise TypeError(f"records contain their tokens. Do not pass {given}.")
 
 
 def _extracted(
@@ -254,8 +252,8 @@ def _extracted(
     if len(record) == 1:
         return record[0]
     raise ValueError(
-        f"the input holds {len(record)} examples, and one is compared with one: "
-        "compare(records_a[i], records_b[i])"
+        f"the input has {len(record)} examples, but one example is compared with one. Use "
+        "compare(records_a[i], records_b[i])."
     )
 
 
@@ -289,7 +287,9 @@ def _of_one(name: str, values: Any, number: int | None) -> Any:
     if not isinstance(values, (tuple, list)):
         return values
     if number is None:
-        raise ValueError(f"{name} is a list, and one model reads both inputs; give one")
+        raise ValueError(f"{name} is a list, but one model reads both inputs. Pass one {name}.")
     if number >= len(values):
-        raise ValueError(f"{name} has {len(values)} entries, and there are more models")
+        raise ValueError(
+            f"{name} has {len(values)} entries, but there are more models. Pass one per model."
+        )
     return values[number]

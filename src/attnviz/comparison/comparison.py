@@ -116,14 +116,17 @@ class Comparison:
         """
         if isinstance(member, str):
             if member not in self.names:
-                raise KeyError(f"member={member!r}: there are {', '.join(map(repr, self.names))}")
+                raise KeyError(
+                    f"member={member!r} does not exist. Pass one of "
+                    f"{', '.join(map(repr, self.names))}."
+                )
             place = self.names.index(member)
         else:
             place = resolve_negative(whole_number("member", member, None), range(len(self.members)))
         if place not in range(1, len(self.members)):
             raise IndexError(
                 f"member={member!r} must be one of 1 to {len(self.members) - 1} "
-                f"({', '.join(map(repr, self.names[1:]))}); the first is what it is compared with"
+                f"({', '.join(map(repr, self.names[1:]))}). The first member is the reference."
             )
         common = self._common
         return Comparison(

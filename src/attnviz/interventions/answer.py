@@ -72,14 +72,14 @@ def reading_of(
     if callable(wanted) and position is not None:
         raise ValueError(
             f"position={short_repr(position)}: answer is a function, which chooses the position "
-            "itself; leave position out"
+            "itself. Do not pass position."
         )
     logits = getattr(outputs, "logits", None)
     if getattr(logits, "dim", lambda: 0)() != 3:
         if position is not None:
             raise ValueError(
-                f"position={short_repr(position)}: the model gives one answer for the whole input; "
-                "leave position out"
+                f"position={short_repr(position)}: the model has one answer for the whole input. "
+                "Do not pass position."
             )
         return Reading(None, "", 1)
     tokens = answering_stack(record).query_tokens
@@ -133,7 +133,7 @@ class Answer:
         if self.ids is None or row is None:
             one, other = _hidden(self.unchanged), _hidden(outputs, example)
             if one is None or other is None:
-                raise TypeError("an output without hidden states has no measure of its own")
+                raise TypeError("the output has no logits and no hidden states to compare")
             return torch.nn.functional.cosine_similarity(one, other, dim=0)
         found = row[list(self.ids)].double().cpu()
         return found[0] - found[1]
@@ -143,8 +143,8 @@ class Answer:
         number = self.of(outputs, example)
         if self.function is not None and not number.requires_grad:
             raise ValueError(
-                f"answer: {function_name(self.function)} returns a number without a gradient; "
-                "compute it from tensors of the output, without .item(), .detach() and numpy"
+                f"answer: {function_name(self.function)} returns a number without a gradient. "
+                "Compute it from tensors of the output, without .item(), .detach() and numpy."
             )
         return number
 
@@ -204,7 +204,7 @@ def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
     given = short_repr(value) if shape is None else f"an array of the shape {tuple(shape)}"
     raise TypeError(
         f"answer: {function_name(function)} must return one number for the output of one example, "
-        f"such as output.logits[0, 3, 5]; it returned {given}"
+        f"such as output.logits[0, 3, 5]. It returned {given}."
     )
 
 
@@ -237,15 +237,17 @@ def answer_of(
         value = answer.value(outputs)
         if not math.isfinite(value):
             raise ValueError(
-                f"answer: {function_name(wanted)} returns {value} for the unchanged model; it must "
-                "return a finite number"
+                f"answer: {function_name(wanted)} returns {value} for the unchanged model. It must "
+                "return a finite number."
             )
         return answer
     row = exact_row(outputs, position)
     if row is None:
         return _without_logits(model, outputs, wanted)
     if not bool(torch.isfinite(row).any()) or bool(torch.isnan(row).any()):
-        raise ValueError("model: its logits are NaN; look at its weights and its precision")
+        raise ValueError(
+            "the model's logits are NaN. Check its weights, or run it in a higher precision."
+        )
     best = row.topk(2).indices.tolist()
     classes = position is None
     tokenizer = runs.encoder.tokenizer(required=False)
@@ -261,7 +263,9 @@ def answer_of(
         other = read[1] if len(read) == 2 else next(each for each in best if each != read[0])
         ids = (read[0], other)
         if ids[0] == ids[1]:
-            raise ValueError(f"answer={short_repr(wanted)}: answer and other are the same")
+            raise ValueError(
+                f"answer={short_repr(wanted)}: the two tokens are equal. Pass different ones."
+            )
     names = texts_of(ids, model, tokenizer, classes=classes)
     place = "" if classes else f" after {quote(reading.after)}"
     measure = f"logit of {quote(names[0])} minus logit of {quote(names[1])}{place}"
@@ -278,11 +282,12 @@ def _without_logits(model: Any, outputs: Any, wanted: Any) -> Answer:
         measure = "cosine similarity of the last hidden states, over all tokens"
         return Answer(measure, outputs)
     given = "" if wanted is None else f"={short_repr(wanted)}"
-    raise ValueError(
-        f"answer{given}: {type(model).__name__} has no logits to choose from; "
-        + ("leave answer out, load the model with its head, or " * has_hidden)
-        + function_instead(outputs)
-    )
+    function = function_instead(outputs)
+    if has_hidden:
+        advice = f"Do not pass answer, load the model with its head, or {function}"
+    else:
+        advice = f"{function[0].upper()}{function[1:]}"
+    raise ValueError(f"answer{given}: {type(model).__name__} has no logits. {advice}.")
 
 
 def function_instead(outputs: Any) -> str:
@@ -301,8 +306,8 @@ def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
         return [answer] * count
     if len(answer) != count:
         raise ValueError(
-            f"answer is a list of {len(answer)}, and inputs has {count} texts; pass one answer for "
-            "each text, or one for all"
+            f"answer is a list of {len(answer)}, but inputs has {count} texts. Pass one answer per "
+            "text, or one for all."
         )
     return answer
 
@@ -317,35 +322,34 @@ def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
 
 def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int | str):
-        raise TypeError(
-            f"answer={short_repr(wanted)} must be a token or class: its text or its number"
-        )
+        raise TypeError(f"answer={short_repr(wanted)} must be a token or class, by text or number")
     if isinstance(wanted, int):
         if not 0 <= wanted < count:
             kind = "classes" if classes else "tokens of the vocabulary"
             raise ValueError(
-                f"answer={wanted}: there are {kind} 0 to {count - 1}; pass one of these"
+                f"answer={wanted} is out of range. Pass one of the {kind} 0 to {count - 1}."
             )
         return wanted
     if classes:
         known = getattr(model.config, "label2id", None) or {}
         if wanted not in known:
             raise ValueError(
-                f"answer={wanted!r}: the model's classes are {', '.join(map(repr, known))}"
+                f"answer={wanted!r} is not a class of the model. Pass one of "
+                f"{', '.join(map(repr, known))}."
             )
         return int(known[wanted])
     if tokenizer is None:
-        raise ValueError(f"answer={wanted!r} needs tokenizer=; pass it, or the number of the token")
+        raise ValueError(f"answer={wanted!r} needs tokenizer=. Pass it, or the id of the token.")
     ids = call_reader(tokenizer, wanted, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise ValueError(
-            f"answer={wanted!r} is {len(ids)} tokens here ({token_texts(ids, tokenizer)}); pass "
-            "one token, often with a space before it, or its number"
+            f"answer={wanted!r} has {len(ids)} tokens ({token_texts(ids, tokenizer)}). Pass one "
+            "token, often with a space before it, or its id."
         )
     if ids[0] == getattr(tokenizer, "unk_token_id", None) and wanted != tokenizer.unk_token:
         raise ValueError(
             f"answer={wanted!r} is not in the vocabulary: the tokenizer reads it as "
-            f"{tokenizer.unk_token!r}; pass a token of the vocabulary, or its number"
+            f"{tokenizer.unk_token!r}. Pass a token of the vocabulary, or its id."
         )
     return int(ids[0])
 

@@ -71,34 +71,35 @@ _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct")
 _MIXED = ("relevance", "rollout")
 _SAID: Mapping[str, str] = {
     "gradient": (
-        "A slope, not an effect: what the answer would lose, to first order, if the weight were "
-        "cut after the softmax. Cut it with intervene to know."
+        "A gradient, not an effect: the loss of the answer, to first order, if the weight were "
+        "cut after the softmax. Use intervene to measure the effect."
     ),
     "knockout gradient": (
-        "A slope, not an effect: what the answer would lose, to first order, if the pair were cut "
-        "before the softmax. Cut it with intervene to know."
+        "A gradient, not an effect: the loss of the answer, to first order, if the pair were cut "
+        "before the softmax. Use intervene to measure the effect."
     ),
     "integrated gradients": (
-        "What the answer loses along the way on which all weights of a layer shrink to 0 (Hao et "
-        "al. 2021), shared out among them."
+        "The loss of the answer while all weights of a layer shrink to 0, divided among the "
+        "weights (Hao et al. 2021)."
     ),
     "value norm": (
-        "The weight times the length of what the key's value adds (Kobayashi et al. 2020). It says "
-        "nothing about the answer."
+        "The weight times the norm of what the key's value adds (Kobayashi et al. 2020). It "
+        "contains nothing about the answer."
     ),
     "direct": (
-        "What the pair adds to the answer directly, past all later layers, with the scale of the "
-        "last norm held. Direct is not total: later layers read it, too. Ablate the head to know."
+        "What the pair adds to the answer without passing later layers, with a constant scale of "
+        "the last norm. Later layers also read it, so that its total effect differs. Ablate the "
+        "head to measure the total effect."
     ),
     "relevance": (
-        "What speaks for the answer, multiplied through the layers and averaged over heads (Chefer "
-        "et al. 2021): each layer is mixed with all layers before it. It leaves out values, "
-        "feed-forward layers and what speaks against the answer."
+        "Support for the answer, multiplied through the layers and averaged over heads (Chefer et "
+        "al. 2021): each layer is mixed with all earlier layers. It ignores values, feed-forward "
+        "layers and evidence against the answer."
     ),
     "rollout": (
-        "Attention multiplied through the layers and averaged over heads (Abnar and Zuidema 2020): "
-        "each layer is mixed with all layers before it. It knows no values, no feed-forward layers "
-        "and no signs, and says nothing about the answer."
+        "Attention multiplied through the layers and averaged over heads (Abnar and Zuidema "
+        "2020): each layer is mixed with all earlier layers. It ignores values, feed-forward "
+        "layers and signs, and contains nothing about the answer."
     ),
 }
 
@@ -185,13 +186,15 @@ def attribute(
         raise ValueError(f"method={short_repr(method)} must be one of {known}")
     steps = whole_number("steps", steps, 1, hint="of steps, 16 or so")
     if steps > _MAX_STEPS:
-        raise ValueError(f"steps={steps} must be at most {_MAX_STEPS}; 16 are usual")
+        raise ValueError(f"steps={steps} must be at most {_MAX_STEPS}. The usual number is 16.")
     if options.get("generate") is not None:
-        raise TypeError("attribute has no generate=; generate first, and pass the text as target=")
+        raise TypeError(
+            "attribute does not accept generate=. Generate the text first, and pass it as target=."
+        )
     if torch.is_inference_mode_enabled():
         raise ValueError(
-            "gradients cannot be computed under torch.inference_mode(); leave it, or use "
-            "torch.no_grad()"
+            "attribute needs gradients, which torch.inference_mode() disables. Call it outside, "
+            "or use torch.no_grad()."
         )
     kept = read_capture_options(
         options.get("layers"), options.get("dtype"), options.get("device", "cpu")
@@ -230,9 +233,9 @@ def _attributed(
     forward = runs.forward(kept, None)
     record = runs.record(forward, kept)
     if method in ("value norm", "rollout") and (wanted is not None or position is not None):
-        raise ValueError(f"method={method!r} has no answer; leave answer and position out")
+        raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
     if method in _MIXED and kept.layers is not None:
-        raise ValueError(f"method={method!r} multiplies all layers; leave layers= out")
+        raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
     if method == "rollout":
         return _mixed(record, method, [])
     if method == "value norm":
@@ -244,9 +247,9 @@ def _attributed(
     answer = answer_of(runs, copies.outputs, wanted, reading)
     if answer.of_hidden_states:
         raise ValueError(
-            f"answer: {type(runs.loaded.model).__name__} has no logits, and its hidden states are "
-            "nearest to themselves: their similarity has no slope. Load the model with its head, "
-            f"or {function_instead(copies.outputs)}"
+            f"answer: {type(runs.loaded.model).__name__} has no logits, and the similarity of its "
+            "hidden states to themselves has the gradient 0. Load the model with its head, or "
+            f"{function_instead(copies.outputs)}."
         )
     layers = {
         (run.name, run.turn)
@@ -256,12 +259,12 @@ def _attributed(
         )
         if number in record.stacks[name].layers
     }
-    notes = [f"Of the {answer.measure}."]
+    notes = [f"Attributed number: the {answer.measure}."]
     if method == "integrated gradients":
         vectors, off = yield from _integrated(runs.loaded.model, copies, answer, layers, steps)
         notes.append(
-            "Numbers of a layer add up to what the answer loses without it, but for "
-            f"{format_small(off)} of that at most ({steps} steps)."
+            "The sum of a layer's numbers differs from the loss of the answer without the layer "
+            f"by at most {format_small(off)} of the loss ({steps} steps)."
         )
     elif method == "direct":
         slopes = direct_slopes(runs, copies, answer, layers)
@@ -319,12 +322,12 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
         if rollout and stack.causal:
             share = uniform_share_of_first(len(stack.query_tokens), len(layers))
             notes.append(
-                f"In stack {quote(name)} the first token gets {share:.0%} of the last one where "
-                "all attention is uniform: a large number there says nothing."
+                f"In stack {quote(name)} the first token gets {share:.0%} of the last one for "
+                "uniform attention, so that a large number means nothing."
             )
     if not stacks:
         raise NotImplementedError(
-            f"method={method!r}: no stack attends from tokens to the same tokens"
+            f"method={method!r} needs self-attention, which the model does not have"
         )
     said = [] if _SAID[method] in record.notes else [_SAID[method], *notes]
     return derive_record(record, stacks, notes=[*record.notes, *said])
@@ -346,9 +349,9 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
             ]
             if asked and torch.is_grad_enabled() and not _passes(module, asked[0], output):
                 raise NotImplementedError(
-                    f"model: gradients do not pass {name} ({type(module).__name__}), as where it "
-                    'is quantised; load the model without quantisation, pass method="value norm" '
-                    "or measure effects with head_effects and intervene"
+                    f"model: gradients do not pass {name} ({type(module).__name__}), which is "
+                    "usual for quantised modules. Load the model without quantisation, pass "
+                    'method="value norm", or measure effects with head_effects and intervene.'
                 )
 
         return passes
@@ -407,7 +410,7 @@ def _gradients(
 
 def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
     if call.value is None:
-        raise TypeError("an attention without values cannot be attributed")
+        raise TypeError("attention without values cannot be attributed")
     output = call.output[0].detach().transpose(0, 1)
     slope = torch.zeros_like(output) if gradient is None else gradient[0].transpose(0, 1)
     return _Vectors(*(each.detach().cpu() for each in (call.value[0], output, slope)))
@@ -502,10 +505,9 @@ def _record(
         )
     if not stacks:
         raise NotImplementedError(
-            f"model: {' and '.join(left)} cannot be attributed: the attention is not computed "
-            "through the dispatcher of transformers, or in windows, or its output projection is "
-            "not found"
+            f"model: {' and '.join(left)} cannot be attributed. The attention does not use the "
+            "dispatcher of transformers, attends in windows, or has no known output projection."
         )
     if left:
-        notes = [*notes, f"Left out, as they cannot be attributed: {', '.join(left)}."]
+        notes = [*notes, f"Not attributed: {', '.join(left)}."]
     return derive_record(record, stacks, notes=[*record.notes, _SAID[method], *notes])

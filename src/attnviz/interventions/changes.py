@@ -137,12 +137,12 @@ def _numbers(name: str, given: Numbers, there: Sequence[int], has: str) -> tuple
         return tuple(there)
     wanted = whole_numbers(name, as_list(given))
     if not wanted:
-        raise ValueError(f"{name}={short_repr(given)} is empty; leave {name} out for all")
+        raise ValueError(f"{name}={short_repr(given)} is empty. Do not pass it to select all.")
     found = {resolve_negative(each, there) for each in wanted}
     wrong = sorted(found - set(there))
     if wrong:
         raise IndexError(
-            f"{name}={short_repr(given)}: {has} {format_numbers(list(there))}, and not {wrong[0]}"
+            f"{name}={short_repr(given)}: {has} {format_numbers(list(there))}, but not {wrong[0]}"
         )
     return tuple(sorted(found))
 
@@ -163,7 +163,9 @@ def _flags(name: str, given: Places, tokens: Tokens) -> Flags:
     for place in places:
         flags[tokens.position(place, name)] = True
     if not flags.any():
-        raise ValueError(f"{name}={short_repr(given)} is empty; leave {name} out for all tokens")
+        raise ValueError(
+            f"{name}={short_repr(given)} is empty. Do not pass it to select all tokens."
+        )
     return flags
 
 
@@ -176,7 +178,9 @@ def _read_numbers(name: str, given: Places, tokens: Tokens, most: int) -> _Numbe
         return None
     places = [given] if isinstance(given, str | int) else as_list(given)
     if not places:
-        raise ValueError(f"{name}={short_repr(given)} is empty; leave {name} out for all tokens")
+        raise ValueError(
+            f"{name}={short_repr(given)} is empty. Do not pass it to select all tokens."
+        )
     come = [
         place
         for place in places
@@ -192,7 +196,7 @@ def _named(flags: Flags, tokens: Tokens) -> str:
     if len(places) == len(tokens):
         return "all tokens"
     if not places:
-        return "a token that did not come"
+        return "a token that was not generated"
     texts = [f"{quote(tokens.text[place].strip('·'))} ({place})" for place in places[:_NAMED]]
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
     return ", ".join(texts) + more
@@ -247,7 +251,7 @@ class Ablate(Change):
             raise ValueError(f"factor={self.factor!r} must be finite")
         if self.mean_of is not None and self.factor != 0:
             raise ValueError(
-                f"factor={self.factor!r} and mean_of both change the output; leave one of them out"
+                f"factor={self.factor!r} cannot be combined with mean_of. Pass only one of them."
             )
 
     @property
@@ -261,8 +265,8 @@ class Ablate(Change):
         means = None if self._means is None else self._means.get((stack.name, layer))
         if means is None:
             raise ValueError(
-                f"mean_of: the mean of layer {layer} of stack {stack.name!r} is not known: the "
-                "texts did not run through it"
+                f"mean_of: the texts did not run through layer {layer} of stack {stack.name!r}, so "
+                "that its mean is unknown"
             )
         return means
 
@@ -395,7 +399,7 @@ class HideTokens(Change):
     def __post_init__(self) -> None:
         """Raise ValueError if all tokens would be hidden."""
         if self.tokens is None:
-            raise ValueError("tokens=None: name the tokens to hide, by number or by text")
+            raise ValueError("tokens=None: pass the tokens to hide, by position or text")
 
     def _keys(self, stack: AttentionStack) -> Flags:
         return _flags("tokens", self.tokens, stack.key_tokens)
@@ -501,8 +505,8 @@ class SetWeights(Change):
             if (there.num_queries, there.num_keys) != size:
                 raise ValueError(
                     f"weights: the record has {there.num_queries} x {there.num_keys} tokens in "
-                    f"stack {stack.name!r}, and the text {size[0]} x {size[1]}; pass a record of a "
-                    "text with as many tokens"
+                    f"stack {stack.name!r}, but the text has {size[0]} x {size[1]}. Pass a record "
+                    "of a text with the same number of tokens."
                 )
             return {head: (there, other.head_number(layer, head)) for head in heads}
         if isinstance(self.weights, str):
@@ -515,12 +519,12 @@ class SetWeights(Change):
                 while isinstance(own, DerivedAttention) and own.vectors is None:
                     own = own.base
                 if own.vectors is None:
-                    raise ValueError("weights='uniform' needs a layer whose mask is known")
+                    raise ValueError("weights='uniform' needs a layer with a known mask")
                 return {head: (UniformWeights(attention), head) for head in heads}
             if stack.key_tokens is not stack.query_tokens:
                 raise ValueError(
-                    f"weights='previous token': in stack {stack.name!r} queries and keys are "
-                    "different tokens"
+                    f"weights='previous token' needs self-attention, but stack {stack.name!r} has "
+                    "different tokens as queries and keys"
                 )
             count = attention.num_queries
             zeros = torch.zeros(1, count, 1)
@@ -545,11 +549,11 @@ class SetWeights(Change):
         if isinstance(self.weights, AttentionRecord):
             what = "to those of another text"
         elif self.weights == "uniform" if isinstance(self.weights, str) else False:
-            what = "to the same for every key"
+            what = "to the same value for every key"
         elif isinstance(self.weights, str):
             what = "to 1 for the previous token"
         else:
-            what = "to given ones"
+            what = "to the passed weights"
         return f"Weights are set {what} in {self._where(stack)}"
 
 
@@ -563,16 +567,16 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
     values = values[None] if values.dim() == 2 else values
     if tuple(values.shape) not in {(1, *size), (len(heads), *size)}:
         raise ValueError(
-            f"weights has the shape {tuple(np.shape(weights))}; it must be {size}, queries and "
-            f"keys, or {(len(heads), *size)} for the {len(heads)} heads named"
+            f"weights has shape {tuple(np.shape(weights))}. It must be {size}, queries and keys, "
+            f"or {(len(heads), *size)} for the {len(heads)} selected heads."
         )
     sums = values.sum(dim=-1)
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
-        raise ValueError("weights: some are negative, NaN or infinite; rows are shares of one")
+        raise ValueError("weights must be finite and not negative")
     if bool(((sums - 1).abs() > _ROUNDING).any()):
         row = int(((sums - 1).abs() > _ROUNDING).nonzero()[0][1])
         raise ValueError(
-            f"weights: row {row} sums to {float(sums[0, row]):.4g}; every row must sum to 1"
+            f"weights: row {row} sums to {float(sums[0, row]):.4g}. Every row must sum to 1."
         )
     return StoredWeights(values)
 

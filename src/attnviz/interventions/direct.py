@@ -47,7 +47,7 @@ def direct_slopes(
     projections = {place: found for place, found in projections_of(runs).items() if place in wanted}
     if not projections:
         raise NotImplementedError(
-            'method="direct": no output projection was found behind attention'
+            'method="direct": the model has no known output projection after its attention'
         )
     norm = _last_norm(model, copies)
     kept = {id(norm), *(id(module) for module in projections.values())}
@@ -64,8 +64,8 @@ def direct_slopes(
             output = output_by_head(call, place[0])
             if output.requires_grad:
                 raise NotImplementedError(
-                    f'method="direct": the stream reaches {place[0]} past its projections, so that '
-                    "what it adds cannot be told from what it reads"
+                    f'method="direct": the residual stream reaches {place[0]} without its '
+                    "projections, so that its inputs and outputs cannot be separated"
                 )
             output.requires_grad_()
             calls[place] = call
@@ -129,7 +129,7 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
         copies.run(1, lambda *_: None)
     if not ran:
         raise NotImplementedError(
-            f'method="direct": {type(model).__name__} has no norm whose scale could be held'
+            f'method="direct": {type(model).__name__} has no norm whose scale could be constant'
         )
     return ran[-1]
 
@@ -164,7 +164,7 @@ def _held(norm: nn.Module, stream: torch.Tensor, output: torch.Tensor) -> torch.
                 return made
     raise NotImplementedError(
         f'method="direct": the last norm ({type(norm).__name__}) is neither a LayerNorm nor an '
-        "RMSNorm, so that its scale cannot be held"
+        "RMSNorm, so that its scale cannot be constant"
     )
 
 
@@ -178,9 +178,9 @@ def _detached(output: Any) -> Any:
 
 def _not_direct(model: nn.Module) -> str:
     return (
-        f'method="direct": in {type(model).__name__} something stands between attention and the '
-        "stream that the answer is made of (norms behind the layers, gates): no head adds to the "
-        'answer directly. Use method="integrated gradients", or head_effects'
+        f'method="direct": in {type(model).__name__}, other modules lie between attention and the '
+        "stream that determines the answer (norms after the layers, gates), so that no head adds "
+        'to the answer directly. Use method="integrated gradients", or head_effects.'
     )
 
 

@@ -101,7 +101,7 @@ def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effec
     effect = Effect(answer.measure, value, answer.value(after), noise, None, (), ())
     if not math.isfinite(effect.after):
         raise ValueError(
-            f"changes leave the model nothing: the {answer.measure} is NaN or infinite"
+            f"changes: the {answer.measure} of the changed model is NaN or infinite. Change less."
         )
     one, other = (exact_row(each, answer.position) for each in (answer.unchanged, after))
     if one is None or other is None:

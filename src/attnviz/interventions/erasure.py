@@ -154,15 +154,15 @@ def _order(ranking: Any, text: LeftOut) -> list[int]:
     try:
         values = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"ranking={short_repr(ranking)} must be a number for each token") from error
+        raise TypeError(f"ranking={short_repr(ranking)} must have one number per token") from error
     if values.shape != (len(text.tokens),):
         raise ValueError(
-            f"ranking has the shape {values.shape}; it must be ({len(text.tokens)},), a number for "
-            "each token"
+            f"ranking has shape {values.shape}. It must be ({len(text.tokens)},), one number per "
+            "token."
         )
     choice = [each for each in text.choice if not np.isnan(values[each])]
     if not choice:
-        raise ValueError("ranking: no token is left that can be erased")
+        raise ValueError("ranking: all tokens that can be erased have the score NaN")
     ranked = sorted(choice, key=lambda token: (-values[token], token))
     return ranked[: len(text.tokens) - text.num_kept]
 
@@ -286,8 +286,8 @@ def sufficient_tokens(
     text = LeftOut(Runs.one(model, inputs, target, None, options), removal, answer, position)
     if text.answer.of_hidden_states or text.before <= 0:
         raise ValueError(
-            f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}; pass an "
-            "answer that is likelier than the other, or a function that is above 0"
+            f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}. Pass an "
+            "answer that is more likely than the other token, or a function that is above 0."
         )
     steps = _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
     return run_with_bar(steps, "tokens") if progress else run_steps(steps)

@@ -169,7 +169,7 @@ def head_effects(
     check_options(options, refused=NOT_KEPT)
     examples, many = examples_of(inputs)
     if ablate == "mean" and len(examples) < 2:
-        raise ValueError('ablate="mean" takes the mean over other texts; pass at least two texts')
+        raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
     # Check the memory for all texts before the model runs.
     runs = [_runs(model, example, target, options) for example in examples]
@@ -214,7 +214,10 @@ def _effects(
             yield Progress("heads", done, count * text.num_heads, "head")
         found.append(values)
         if found[1:] and text.layers != layers:
-            raise ValueError("inputs: the texts ran through different layers")
+            raise ValueError(
+                "inputs: the texts run through different layers, so that their effects cannot be "
+                "averaged"
+            )
         layers, stack = text.layers, text.stack
         measures.add(text.answer.measure)
         noise = max(noise, text.noise)
@@ -228,7 +231,9 @@ def _effects(
         tuple(each.mean(axis=0) for each in by_layer),
         standard_errors,
         noise,
-        measures.pop() if len(measures) == 1 else "logit of the likeliest minus the second",
+        measures.pop()
+        if len(measures) == 1
+        else "logit of the most likely token minus that of the second",
         stack,
         layers,
         count,
@@ -343,8 +348,8 @@ class _Text:
         outputs = self._copies.run(len(copies), ablate, before=place)
         if not reached:
             raise NotImplementedError(
-                f"model: {place[0]} computes its attention in one function, or in a way that "
-                "cannot be followed, where nothing can be changed yet; pass another stack="
+                f"model: {place[0]} computes its attention in one function, or in an unsupported "
+                "way, so that it cannot be changed. Pass another stack."
             )
         if not check:
             return outputs
@@ -354,9 +359,9 @@ class _Text:
             return outputs
         if not self.reuses:
             raise NotImplementedError(
-                f"model: {type(self._model).__name__} answers otherwise when the same input comes "
-                f"several times in a batch (by {off:.2g}); change one head at a time with "
-                "intervene(model, inputs, Ablate(layers=, heads=))"
+                f"model: the answer of {type(self._model).__name__} differs between copies of one "
+                f"input in a batch (by {off:.2g}). Change one head at a time with intervene(model, "
+                "inputs, Ablate(layers=, heads=))."
             )
         self._copies.reuses = False
         return None

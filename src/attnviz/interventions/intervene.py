@@ -467,11 +467,11 @@ def read_changes(changes: Any) -> tuple[Change, ...]:
     for each in given:
         if not isinstance(each, Change):
             raise TypeError(
-                "changes must be Ablate, Knockout, HideTokens or SetWeights, or several of them; "
+                "changes must be one or several of Ablate, Knockout, HideTokens and SetWeights; "
                 f"got {type(each).__name__}"
             )
     if not given:
-        raise ValueError("changes is empty; pass one such as Knockout(queries=5, keys=2)")
+        raise ValueError("changes is empty. Pass a change such as Knockout(queries=5, keys=2).")
     return given
 
 
@@ -522,8 +522,8 @@ def _by_stack(changes: Sequence[Change], record: AttentionRecord) -> dict[str, l
 def _check_stack(change: Change, record: AttentionRecord) -> None:
     if change.stack is None and len(record.stacks) > 1:
         raise ValueError(
-            f"{type(change).__name__}: stack=None; name the stack that is changed, "
-            f"{', '.join(map(repr, record.stacks))}"
+            f"{type(change).__name__}: stack is required. Pass one of "
+            f"{', '.join(map(repr, record.stacks))}."
         )
 
 

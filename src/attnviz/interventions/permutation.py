@@ -148,7 +148,7 @@ def permutation_effect(
     keys = np.flatnonzero(allowed[0])
     if len(keys) < 2:
         raise ValueError(
-            f"query={query!r} may attend to {len(keys)} key; pass a query with several"
+            f"query={query!r} may attend to {len(keys)} key. Pass a query with several keys."
         )
     found = forward.stacks[here.name]
     run = found.runs[list(found.examples[0]).index(layer)]
@@ -180,7 +180,7 @@ def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[
         values = call.value[0, head // group].float()
         if values.shape[0] != rows.shape[1] or output.shape[1] <= token:
             raise NotImplementedError(
-                f"model: {place[0]} attends to padding too; pass the text without padding"
+                f"model: {place[0]} also attends to padding. Pass the text without padding."
             )
         output[:, token, head] = (torch.from_numpy(rows).to(values.device) @ values).to(output)
         reached.append(place)
@@ -188,8 +188,8 @@ def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[
     outputs = copies.run(len(rows), attend, before=place)
     if not reached:
         raise NotImplementedError(
-            f"model: {place[0]} computes its attention itself, without the dispatcher of "
-            "transformers, where its weights cannot be permuted yet"
+            f"model: {place[0]} computes its attention without the dispatcher of transformers, so "
+            "that its weights cannot be permuted"
         )
     return outputs
 
@@ -208,7 +208,7 @@ def _moved(
     def variation(changed: Any, copy: int) -> float:
         row = exact_row(changed, reading.row, copy)
         if row is None:
-            raise TypeError("outputs with logits were expected")
+            raise TypeError("the outputs of a copy have no logits")
         return float((torch.softmax(row, dim=-1) - shares).abs().sum() / 2)
 
     return variation, "distribution of the answer"

@@ -74,10 +74,10 @@ class LeftOut:
         virtual = runs.loaded.virtual
         if virtual is not None and not virtual.only_keys:
             raise NotImplementedError(
-                f"model: tokens behind virtual tokens ({virtual.kind}) cannot be left out; use "
-                "av.intervene with av.HideTokens"
+                f"model: tokens after virtual tokens ({virtual.kind}) cannot be removed. Use "
+                "av.intervene with av.HideTokens."
             )
-        runs.check_runs("leaving out tokens", copies=lambda count: _together(count) + 1)
+        runs.check_runs("removing tokens", copies=lambda count: _together(count) + 1)
         forward = runs.forward(LEAST, None)
         record = runs.record(forward, LEAST)
         reading = reading_of(record, position, forward.outputs, runs.batch, wanted)
@@ -93,7 +93,7 @@ class LeftOut:
         if removal == "delete" and self.answer.of_hidden_states:
             raise ValueError(
                 'removal="delete": hidden states of texts of different lengths cannot be '
-                'compared; pass "mask", or a function as answer='
+                'compared. Pass "mask", or a function as answer=.'
             )
         self.before = self.answer.value(plain)
         self.noise = 0.0
@@ -166,9 +166,9 @@ class LeftOut:
         # The condition also rejects NaN.
         if not off <= rounding_of(self._model, self.before):
             raise NotImplementedError(
-                f"model: {type(self._model).__name__} gives another answer (by {off:.2g}) when the "
-                "same input comes several times in a batch, or as embeddings; pass another "
-                "removal="
+                f"model: the answer of {type(self._model).__name__} differs (by {off:.2g}) when "
+                "the same input is repeated in a batch, or passed as embeddings. Pass another "
+                "removal."
             )
         self.noise = max(self.noise, off)
 
@@ -220,8 +220,8 @@ class _Change:
         ids = self._example.arguments.get("input_ids")
         if ids is None:
             raise ValueError(
-                f"removal: {type(self._model).__name__} reads no token ids here; pass "
-                'removal="mean color" for an image'
+                f"removal: {type(self._model).__name__} has no token ids as input. Pass "
+                'removal="mean color" for an image.'
             )
         found: torch.Tensor = ids
         return found
@@ -237,12 +237,12 @@ class _Mask(_Change):
         mask = example.arguments.get("attention_mask")
         if not self._accepts("attention_mask"):
             raise ValueError(
-                f'removal="mask": {type(model).__name__} has no attention mask; pass '
-                '"mean embedding" or "delete"'
+                f'removal="mask": {type(model).__name__} has no attention mask. Pass "mean '
+                'embedding" or "delete".'
             )
         if mask is not None and mask.dim() != 2:
             raise ValueError(
-                'removal="mask": the attention mask of inputs has four axes; pass "mean embedding"'
+                'removal="mask": the attention mask of inputs has four axes. Pass "mean embedding".'
             )
         self._mask = torch.ones_like(ids) if mask is None else mask
         self._arguments = {**example.arguments, "attention_mask": self._mask}
@@ -274,8 +274,8 @@ class _MeanEmbedding(_Change):
         ids, table = self._ids(), model.get_input_embeddings()
         if not self._accepts("inputs_embeds"):
             raise ValueError(
-                f'removal="mean embedding": {type(model).__name__} takes no embeddings; pass '
-                '"mask" or "delete"'
+                f'removal="mean embedding": {type(model).__name__} does not accept embeddings. '
+                'Pass "mask" or "delete".'
             )
         with torch.no_grad():
             self._embedded = table(ids)
@@ -304,9 +304,9 @@ class _Delete(_Change):
             and value.shape[1] == ids.shape[1]
         ]
         if any(name.startswith(("pixel_values", "input_features")) for name in example.arguments):
-            raise ValueError('removal="delete" is for texts alone; pass "mask"')
+            raise ValueError('removal="delete" needs an input of text only. Pass "mask".')
         if ids.shape[1] < 2:
-            raise ValueError('removal="delete": the text is one token long')
+            raise ValueError('removal="delete": the text has only one token')
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
         if not tokens:
@@ -333,8 +333,8 @@ class _MeanColor(_Change):
         grids = example.tokens.grids
         if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
             raise ValueError(
-                'removal="mean color" is for one image whose patches are tokens; pass "mask" for '
-                "a text"
+                'removal="mean color" needs one image whose patches are tokens. Pass "mask" for a '
+                "text."
             )
         self._pixels, self._grid = pixels, grids[0]
         height, width = pixels.shape[2:]

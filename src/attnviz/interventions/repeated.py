@@ -146,7 +146,7 @@ class RepeatedInterventions:
         the errors of `attnviz.intervene`.
         """
         if self._busy:
-            raise RuntimeError("another change is being computed; wait for its answer")
+            raise RuntimeError("another change is being computed. Wait for its answer.")
         self._busy = True
         try:
             known = self._known
@@ -200,11 +200,11 @@ class RepeatedInterventions:
             self._norms[place] = yield from self._norms_of(self._known, place)
         norms = self._norms[place]
         if norms is None:
-            raise LookupError("no output projection was found behind this attention")
+            raise LookupError("this attention has no known output projection")
         row = shown.weights(layer=layer, head=head, rows=slice(query, query + 1))[0] * norms
         total = float(row.sum())
         if not total > 0:
-            raise LookupError("the query adds nothing")
+            raise LookupError("the query adds nothing to the stream")
         return float(row[key]) / total
 
     def _norms_of(
@@ -215,7 +215,7 @@ class RepeatedInterventions:
         if found is None or not found.linear:
             return None
         if len(known.record.stack(stack).key_tokens) != found.values.shape[1]:
-            raise LookupError("the model reads padding beside these keys")
+            raise LookupError("the model also reads padding")
         norms = yield from found.norms(head)
         return norms.double().numpy()
 
@@ -305,7 +305,7 @@ class RepeatedInterventions:
             return "the class"
         if position is not None:
             return "the masked token"
-        return "the next token" if self._model.can_generate() else "the last token's likeliest"
+        return "the next token" if self._model.can_generate() else "the most likely last token"
 
     def _compared(self, known: _Unchanged, changed: _Changed, answer: Answer) -> Outcome:
         effect = effect_of(self._reader, answer, after=changed.outputs, identity=changed.identity)
@@ -369,7 +369,7 @@ def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
 def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
     for name, stack in shown.stacks.items():
         if name not in read.stacks:
-            raise ValueError(f"inputs: the record has a stack {name!r}, and the model has none")
+            raise ValueError(f"inputs: the record has a stack {name!r}, but the model does not")
         own = read.stack(name)
         for kind, one, other in (
             ("queries", stack.query_tokens, own.query_tokens),
@@ -377,9 +377,9 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
         ):
             if list(one.text) != list(other.text):
                 raise ValueError(
-                    f"inputs: the {len(one)} {kind} of stack {name!r} in the record are not the "
-                    f"{len(other)} that the model reads; pass the text of the record, which is "
-                    "made without words=True and generate="
+                    f"inputs: the {len(one)} {kind} of stack {name!r} in the record differ from "
+                    f"the {len(other)} that the model reads. Pass the text of the record. The "
+                    "record must be made without words=True and generate=."
                 )
 
 

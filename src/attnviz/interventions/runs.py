@@ -43,9 +43,9 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
     for name, value in options.items():
         if name not in RecordOptions.__annotations__:
             meant = did_you_mean(name, [*RecordOptions.__annotations__, *_ARGUMENTS])
-            raise TypeError(f"there is no argument {name}={meant}")
+            raise TypeError(f"{name}= is not an argument{meant}")
         if name in refused and value is not None:
-            raise TypeError(f"{name}= has no meaning here; leave it out")
+            raise TypeError(f"{name}= is not supported. Do not pass it.")
 
 
 class Runs:
@@ -77,11 +77,11 @@ class Runs:
         examples, many = examples_of(inputs)
         if many and len(examples) != 1:
             raise ValueError(
-                f"inputs has {len(examples)} examples; pass one at a time, such as inputs[0]"
+                f"inputs has {len(examples)} examples. Pass one at a time, such as inputs[0]."
             )
         found, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
         if len(found) != 1:
-            raise ValueError(f"inputs is a batch of {len(found)} examples; pass one at a time")
+            raise ValueError(f"inputs is a batch of {len(found)} examples. Pass one at a time.")
         return found[0]
 
     @classmethod
@@ -179,7 +179,7 @@ class Runs:
         )
         missed = set(change or ()) - forward.collector.changed
         if missed:
-            raise RuntimeError(f"{sorted(missed)[0][0]} ran and was not changed")
+            raise RuntimeError(f"{sorted(missed)[0][0]} ran without its change")
         return forward
 
     def check_memory(

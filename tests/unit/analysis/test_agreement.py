@@ -26,7 +26,7 @@ def test_tau_counts_pairs() -> None:
 
 
 def test_tau_refuses_what_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match="a has 2 numbers and b 3"):
+    with pytest.raises(ValueError, match="a has 2 numbers and b has 3"):
         kendall_tau([1, 2], [1, 2, 3])
     with pytest.raises(ValueError, match="1 pairs"):
         kendall_tau([1, np.nan], [1, 2])

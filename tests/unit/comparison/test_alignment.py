@@ -118,7 +118,7 @@ def test_a_long_text_with_a_few_changes() -> None:
 
 def test_empty_lists_and_lost_tokens_are_refused() -> None:
     tokens = Tokens.of(["a", "b"])
-    with pytest.raises(ValueError, match="one of them is empty"):
+    with pytest.raises(ValueError, match="a and b must each have at least one token"):
         align_tokens(tokens, Tokens.of([]))
     with pytest.raises(ValueError, match="a_ends must ascend to 2"):
         Alignment(tokens, tokens, np.array([1]), np.array([2]))

@@ -147,7 +147,7 @@ def test_checkpoints_are_compared_with_the_first() -> None:
     for wrong in (0, 4, -4):
         with pytest.raises(IndexError, match="must be one of 1 to 3"):
             comparison.pair(wrong)
-    with pytest.raises(KeyError, match="there are '0', '1'"):
+    with pytest.raises(KeyError, match="Pass one of '0', '1'"):
         comparison.pair("4")
 
 
@@ -163,9 +163,9 @@ def test_records_come_one_at_a_time_from_a_generator() -> None:
         av.compare(iter([]))
     with pytest.raises(TypeError, match="a is 1 models"):
         av.compare(iter([random_record(0, words)]))
-    with pytest.raises(ValueError, match="are 2 names, and 3 are compared"):
+    with pytest.raises(ValueError, match="has 2 names for 3 members"):
         av.compare(members(), names=["x", "y"])
-    with pytest.raises(ValueError, match="must differ"):
+    with pytest.raises(ValueError, match="must be different"):
         av.compare(members(), names=["x", "x", "y"])
 
 
@@ -234,7 +234,7 @@ def test_records_that_cannot_be_compared_are_refused_or_noted() -> None:
     words = ["a", " b", " c"]
     a = random_record(0, words)
     signed = av.compare(a, random_record(1, words)).difference
-    with pytest.raises(ValueError, match=r"of b holds signed numbers \(difference\)"):
+    with pytest.raises(ValueError, match=r"of b has signed numbers \(difference\)"):
         av.compare(a, signed)
     with pytest.raises(ValueError, match="a and b have no token in common: 3 tokens such as 'a'"):
         av.compare(a, random_record(0, ["x", " y", " z", " q"]))
@@ -244,7 +244,7 @@ def test_records_that_cannot_be_compared_are_refused_or_noted() -> None:
     # The texts have equally many tokens, all replaced. They are compared by position, and a note
     # states it.
     replaced = av.compare(a, random_record(0, ["x", " y", " z"]))
-    assert replaced.notes[1] == "No token of a is in b: tokens are compared by their places."
+    assert replaced.notes[1] == "No token of a is in b: tokens are compared by their positions."
     grid = PatchGrid(image=0, start=0, rows=1, columns=3)
     patches = Tokens(
         text=("[1]", "[2]", "[3]"), special=(False,) * 3, sequence=(0,) * 3, grids=(grid,)
@@ -255,8 +255,8 @@ def test_records_that_cannot_be_compared_are_refused_or_noted() -> None:
     with pytest.raises(ValueError, match=r"3 tokens such as 'a' and 3 patches such as '\[1\]'"):
         av.compare(record(THREE, words), image)
     weights_only = av.AttentionRecord.from_weights(a.to_numpy(), words)
-    assert "Of b only weights are known" in av.compare(a, weights_only).notes[0]
-    assert "Of a only weights are known" in av.compare(weights_only, a).notes[0]
+    assert "b has weights without queries and keys" in av.compare(a, weights_only).notes[0]
+    assert "a has weights without queries and keys" in av.compare(weights_only, a).notes[0]
 
 
 def test_words_against_tokens() -> None:
@@ -266,7 +266,7 @@ def test_words_against_tokens() -> None:
     merged = av.compare(a.merge_words(), b)
     both = av.compare(a.merge_words(), b.merge_words())
     assert merged.a.tokens.text == ("undo", "·it", "·now")
-    assert any("a has words, b tokens" in note for note in merged.notes)
+    assert any("a has words and b has tokens" in note for note in merged.notes)
     for one, other in zip(merged.distance(), both.distance(), strict=True):
         assert np.allclose(one, other, atol=1e-7)
     # Words that are merged further have the weights of their tokens, summed and averaged once.

@@ -90,7 +90,12 @@ USUAL: dict[str, dict[str, Any]] = {
             ValueError,
             r"layer 1, head 2, query 3.*NaN",
         ),
-        ("scores", {"pattern": "sideways"}, ValueError, "pattern='sideways': .* has 'previous "),
+        (
+            "scores",
+            {"pattern": "sideways"},
+            ValueError,
+            "pattern='sideways' does not exist. Pass one of 'previous ",
+        ),
         ("image", {"index": -1}, IndexError, "index=-1: the record has 0 images"),
         ("image", {"index": 0}, IndexError, "index=0: the record has 0 images"),
         ("page", {"part": 1}, ValueError, "part=1 of a page must be from 0 to 0"),

@@ -131,7 +131,7 @@ def test_show_compare_view_takes_records_and_comparisons(comparison: av.Comparis
     assert show_compare_view(comparison).compared is comparison
     with pytest.raises(TypeError, match=r"a is a Comparison, .*Omit b, names"):
         show_compare_view(comparison, comparison.b, names=("one", "two"))
-    with pytest.raises(TypeError, match="leave out tokenizer"):
+    with pytest.raises(TypeError, match="Do not pass tokenizer"):
         show_compare_view(comparison.a, comparison.b, tokenizer=object())
 
 
