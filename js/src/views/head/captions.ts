@@ -274,7 +274,7 @@ export interface CoverageInput {
   maxima: boolean;
   topK: number | null;
   threshold: number;
-  /** Number of lines without the limit `MAX_LINES`. */
+  /** Number of lines before the limit `MAX_LINES` applies. */
   total: number;
   /** Smallest visible weight, or null if the invisible lines have a negligible share. */
   faintest: number | null;

@@ -61,7 +61,7 @@ function keysFor(
   ];
 }
 
-/** Return the plot without the pointer's highlights, its plan and its captions, for an export. */
+/** Return the data of an export: the plot without pointer highlights, the plan and the captions. */
 function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   const linePlot = store.exportPlot();
   const loaded = store.loaded.peek();

@@ -45,7 +45,7 @@ export interface Layout {
   key: Column;
 }
 
-/** Functions that return the aspect ratio of a token's image patch, or null for sides without. */
+/** For each side, a function that returns a patch's aspect ratio, or null without patches. */
 export type Shapes = Record<Side, PatchAspect | null>;
 
 /** Arguments of `layOut`. */
@@ -57,7 +57,7 @@ export interface LayoutInput {
   keyTexts: readonly string[];
   queryWindow: Range;
   keyWindow: Range;
-  /** Sides with room for bars. On a screen both have it, so that the pointer moves nothing. */
+  /** Sides with room for bars. On a screen both have room, so that nothing moves under the pointer. */
   barSides: readonly Side[];
   /** First token of the model's answer on each side. */
   starts?: Record<Side, number | null>;
@@ -80,7 +80,7 @@ const GAP = 12;
 const MAX_LABEL = 190;
 /** Minimum width of the lines between the columns. */
 const MIN_LINES = 84;
-/** Width below which a view has a smaller minimum for lines, so that bars have room. */
+/** View width below which lines may shrink to `MIN_NARROW_LINES`, so that bars have room. */
 const NARROW = 320;
 const MIN_NARROW_LINES = 60;
 /** Minimum width of bars if both sides have room for them. */
@@ -160,7 +160,7 @@ export function along(layout: Layout, index: number, column: Pick<Column, "answe
   return layout.first + index * layout.step + (isAnswer ? ANSWER_GAP : 0);
 }
 
-/** Return the index in the window of the answer, or null unless the window has both texts. */
+/** Return the answer's first index in the window, or null if the window does not show both texts. */
 function answerIndexOf(input: LayoutInput, side: Side): number | null {
   const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
   const start = input.starts?.[side] ?? null;

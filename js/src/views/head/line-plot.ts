@@ -113,7 +113,6 @@ export function colorsSigns({ quantity, lines }: Pick<LinePlot, "quantity" | "li
   return quantity.signed && lines.series.length === 1;
 }
 
-/** Return the colour of one value of a series. */
 export function valueColor(linePlot: LinePlot, seriesIndex: number, value: number): string {
   return colorsSigns(linePlot)
     ? signColor(value, linePlot.palette)

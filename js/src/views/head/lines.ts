@@ -78,7 +78,7 @@ export interface Shares {
 export interface Lines {
   series: Series[];
   shares: Shares;
-  /** Number of lines without the limit `MAX_LINES`. */
+  /** Number of lines before the limit `MAX_LINES` applies. */
   total: number;
   /** Share of the weight in lines that are too faint to be visible. Part of `shares.rest`. */
   invisibleShare: number;
@@ -283,7 +283,7 @@ export function computeLines(
           drawnMatrix[start + key - left] = isIncluded(key)
             ? (row[key - left] as number) * factor
             : 0;
-        // If rows sum to 1, the error of `remaining` is that of the row's sum and of the excluded keys.
+        // If rows sum to 1, the error of `remaining` comes from the row's sum and the excluded keys.
         const sumError = sumToOne
           ? Math.abs(1 - total) + (numColumns - numIncluded) * weights.error
           : numIncluded * weights.error;

@@ -108,7 +108,7 @@ export function isWindowed({ keyWindow, keys }: Pick<Plan, "keyWindow" | "keys">
   return keyWindow[1] - keyWindow[0] < keys.text.length;
 }
 
-/** Move a window by up to `by` tokens, so that it stays inside the list. */
+/** Move a window by `by` tokens, or less at the ends of the list. */
 function moveWindow(window: Range, count: number, by: number): Range {
   const size = window[1] - window[0];
   const start = Math.max(0, Math.min(count - size, window[0] + by));

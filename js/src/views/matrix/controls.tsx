@@ -145,7 +145,7 @@ function WindowField(props: {
     <fieldset class="av-field av-range" aria-label={label}>
       <span>{label}</span>
       {field("first", window[0], (first) => {
-        // A new first token before the last one keeps the last one. Otherwise the window moves.
+        // If the new first token precedes the last one, the last one stays. Otherwise the window moves.
         const moved = movedBy(axis, window, first - window[0]);
         set(first, first < window[1] ? window[1] : moved[0] + size);
       })}

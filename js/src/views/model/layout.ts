@@ -12,7 +12,7 @@ import {
 export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/** Minimum side of thumbnails that shrink until all heads of a layer are visible. */
+/** Minimum side of thumbnails that shrink to show all heads of a layer. */
 const MIN_CELL = 12;
 /** Side of thumbnails that scroll, and their minimum side in a low box. */
 const SCROLLED_CELL = 24;

@@ -65,7 +65,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const inner = computed(() => Math.max(200, context.width.value));
   const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
   const detailWidth = computed(() => (beside.value ? detailWidthFor(inner.value) : inner.value));
-  // The cells keep their size if only a scroll bar appears, because the detail lengthens the page.
+  // Opening the detail may add a scroll bar to the page. The cells keep their size in this case.
   let lastWidth = 0;
   const cellsWidth = computed(() => {
     const gridWidth = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);

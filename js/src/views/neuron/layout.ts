@@ -43,7 +43,7 @@ export interface Layout {
   gap: number;
   /** Number of dimensions that have separate cells. */
   count: number;
-  /** Cell for the sum of the other dimensions, relative to the start of the products. */
+  /** Position of the cell for the sum of the other dimensions, from the start of the products. */
   other: { x: number; width: number } | null;
   query: CellRow;
   /** Vertical centre of the column headings. */
