@@ -17,9 +17,9 @@ import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import esbuild from "esbuild";
 
-const here = dirname(fileURLToPath(import.meta.url));
-const viewsFolder = join(here, "src", "views");
-const staticFolder = join(here, "..", "src", "attnviz", "static");
+const jsFolder = dirname(fileURLToPath(import.meta.url));
+const viewsFolder = join(jsFolder, "src", "views");
+const staticFolder = join(jsFolder, "..", "src", "attnviz", "static");
 
 // A kernel sends the whole bundle for each widget, so its size causes a delay.
 const DEFAULT_LIMIT_KB = 221;
@@ -76,7 +76,7 @@ const smallStyles = {
 };
 
 const options = {
-  absWorkingDir: here,
+  absWorkingDir: jsFolder,
   entryPoints,
   outdir: staticFolder,
   bundle: true,
@@ -94,8 +94,8 @@ const options = {
 };
 
 // esbuild's ASCII output escapes strings but not regular expressions, so this plugin escapes the rest.
-const asciiAlone = {
-  name: "ascii-alone",
+const asciiOnly = {
+  name: "ascii-only",
   setup(build) {
     build.onEnd(({ outputFiles = [] }) => {
       for (const { path, text } of outputFiles) {
@@ -110,19 +110,19 @@ const asciiAlone = {
 };
 
 /** Options for the script of a page. */
-const inPlace = {
+const pageOptions = {
   format: "iife",
   globalName: "attnvizPage.view",
   charset: "ascii",
   write: false,
-  plugins: [...options.plugins, asciiAlone],
+  plugins: [...options.plugins, asciiOnly],
 };
 
 const builds = ["widget", "page"].map((use) => ({
   ...options,
   entryPoints,
   entryNames: use === "page" ? "[name]-page" : "[name]",
-  ...(use === "page" ? inPlace : {}),
+  ...(use === "page" ? pageOptions : {}),
   define: { "process.env.NODE_ENV": '"production"', BUNDLE_FOR: JSON.stringify(use) },
 }));
 
@@ -137,8 +137,8 @@ if (watching) {
       });
     },
   };
-  for (const each of builds) {
-    const context = await esbuild.context({ ...each, plugins: [...each.plugins, report] });
+  for (const build of builds) {
+    const context = await esbuild.context({ ...build, plugins: [...build.plugins, report] });
     await context.watch();
   }
   console.log("Watching js/src. Stop with Ctrl+C.");
@@ -149,8 +149,8 @@ if (watching) {
     if (name.endsWith(".js") && !expected.has(name)) rmSync(join(staticFolder, name));
   }
   try {
-    for (const each of builds) {
-      const result = await esbuild.build(each);
+    for (const build of builds) {
+      const result = await esbuild.build(build);
       if (!reportSizes(result.metafile)) process.exitCode = 1;
     }
   } catch {

@@ -11,7 +11,7 @@ export function tokensOf(text: string[], more: Partial<TokenList> = {}): TokenLi
   return { text, special: [], sequence: text.map(() => 0), ...more };
 }
 
-export function stackOf(given: Partial<StackDescription> = {}): StackDescription {
+export function stackOf(fields: Partial<StackDescription> = {}): StackDescription {
   return {
     name: "self",
     layers: [0],
@@ -23,7 +23,7 @@ export function stackOf(given: Partial<StackDescription> = {}): StackDescription
     causal: false,
     vectors: false,
     patterns: [],
-    ...given,
+    ...fields,
   };
 }
 
@@ -31,12 +31,12 @@ export function described(...stacks: StackDescription[]): Description {
   return { model: "m", notes: [], stacks };
 }
 
-export function pageOf(given: Partial<PageData> = {}): PageData {
-  const { blocks = [] } = given;
+export function pageOf(fields: Partial<PageData> = {}): PageData {
+  const { blocks = [] } = fields;
   return {
     ...{ format: 2, view: "head", state: {}, description: described() },
     ...{ blocks, maps: [] },
-    ...given,
+    ...fields,
   };
 }
 
@@ -81,11 +81,11 @@ export const until = (hold: () => unknown): Promise<unknown> =>
   vi.waitFor(hold, { timeout: 15_000 });
 
 /** Wait until a view has drawn and its controls are updated. */
-export async function drawnIn(root: Element, place?: string): Promise<void> {
+export async function drawnIn(root: Element, drawn?: string): Promise<void> {
   await until(() => {
     const mark = root.getAttribute("data-attnviz-drawn");
     expect(mark).not.toBeNull();
-    if (place) expect(mark).toBe(place);
+    if (drawn) expect(mark).toBe(drawn);
   });
   await new Promise((resolve) => setTimeout(resolve, 30));
 }

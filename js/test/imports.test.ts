@@ -14,10 +14,10 @@ const files = (readdirSync(SRC, { recursive: true }) as string[])
 /** Return the path from `src` of the module that a specifier refers to, or null for a style sheet. */
 function moduleOf(file: string, specifier: string): string | null {
   const path = join(SRC, dirname(file), specifier);
-  const ends = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
-  const found = ends.find((each) => existsSync(each) && statSync(each).isFile());
-  if (!found) throw new Error(`${file} imports ${specifier}, which does not exist.`);
-  return /\.tsx?$/.test(found) ? relative(SRC, found).replaceAll("\\", "/") : null;
+  const candidates = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
+  const module = candidates.find((name) => existsSync(name) && statSync(name).isFile());
+  if (!module) throw new Error(`${file} imports ${specifier}, which does not exist.`);
+  return /\.tsx?$/.test(module) ? relative(SRC, module).replaceAll("\\", "/") : null;
 }
 
 /** All imports of modules in `src`, including imports of types. */

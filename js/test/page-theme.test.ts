@@ -32,9 +32,9 @@ describe("a page in a frame", () => {
 
   it("uses the theme of the page around it, after each change", () => {
     expect(hostTheme(document.body)).toBe("light");
-    for (const each of ["dark", "light", "dark"]) {
-      says({ type: "attnviz-theme", theme: each });
-      expect(hostTheme(document.body)).toBe(each);
+    for (const shade of ["dark", "light", "dark"]) {
+      says({ type: "attnviz-theme", theme: shade });
+      expect(hostTheme(document.body)).toBe(shade);
     }
   });
 

@@ -13,9 +13,9 @@ export interface Room<State extends RecordState> {
 }
 
 /** Return the context of a view for a source. */
-export function roomOf<State extends RecordState>(given: State, source: Source): Room<State> {
+export function roomOf<State extends RecordState>(fields: State, source: Source): Room<State> {
   const controller = new AbortController();
-  const state = makeSignals<State>(given);
+  const state = makeSignals<State>(fields);
   const common = state as unknown as Signals<RecordState>;
   const context: ViewContext<State> = {
     root: document.createElement("div"),

@@ -43,7 +43,7 @@ describe("attention of a page", () => {
     const source = sourceOf(layer, arrays);
     expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
     for (const { head, token, logits, weights, sink_weight } of rows) {
-      const found = await requestVectors(source, {
+      const vectors = await requestVectors(source, {
         stack: "self",
         layer: 3,
         head,
@@ -52,16 +52,16 @@ describe("attention of a page", () => {
       });
       const where = `head ${head}, query ${token}`;
       logits.forEach((logit, key) => {
-        expect(found.allowed[key], where).toBe(logit === null ? 0 : 1);
-        if (logit === null) expect(found.logits[key], where).toBe(Number.NEGATIVE_INFINITY);
-        else expect(found.logits[key], where).toBeCloseTo(logit, 4);
-        expect(found.weights[key], where).toBeCloseTo(weights[key] as number, 6);
+        expect(vectors.allowed[key], where).toBe(logit === null ? 0 : 1);
+        if (logit === null) expect(vectors.logits[key], where).toBe(Number.NEGATIVE_INFINITY);
+        else expect(vectors.logits[key], where).toBeCloseTo(logit, 4);
+        expect(vectors.weights[key], where).toBeCloseTo(weights[key] as number, 6);
       });
-      const { header } = found;
+      const { header } = vectors;
       expect(header.sink === null).toBe(sink_weight === null);
       if (sink_weight !== null) expect(header.sink?.weight, where).toBeCloseTo(sink_weight, 5);
-      const total = weights.reduce((sum, each) => sum + each, 0);
-      expect(found.weightInRange, where).toBeCloseTo(total, 5);
+      const total = weights.reduce((sum, weight) => sum + weight, 0);
+      expect(vectors.weightInRange, where).toBeCloseTo(total, 5);
       expect(header.num_allowed).toBe(logits.filter((logit) => logit !== null).length);
       expect(header.log_sum_exp === null).toBe(header.num_allowed === 0 && !header.sink);
       expect(header.strongest[0]?.[1] ?? 0, where).toBeCloseTo(Math.max(...weights), 6);
@@ -69,8 +69,8 @@ describe("attention of a page", () => {
     }
   });
 
-  it.each(cases)("is computed if no weights are embedded: $name", async (given) => {
-    const { layer, arrays, rows } = given;
+  it.each(cases)("is computed if no weights are embedded: $name", async (fixtureCase) => {
+    const { layer, arrays, rows } = fixtureCase;
     const source = sourceOf(layer, arrays);
     const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
     const heads = Array.from({ length: count }, (_, head) => head);
@@ -78,12 +78,12 @@ describe("attention of a page", () => {
     const block = await source.block({ ...at, rows: [0, queries], columns: [1, keys] });
     for (const { head, token, weights } of rows) {
       weights.slice(1).forEach((weight, i) => {
-        const found = block.matrices[head]?.[token * (keys - 1) + i];
-        expect(found, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
+        const computed = block.matrices[head]?.[token * (keys - 1) + i];
+        expect(computed, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
       });
     }
     const tile = await source.tile({ ...at, level: 8, row: 0, column: 0, pooled: "mean" });
-    const sum = rows.flatMap(({ weights }) => weights).reduce((total, each) => total + each, 0);
+    const sum = rows.flatMap(({ weights }) => weights).reduce((total, weight) => total + weight, 0);
     expect(tile.matrices[0]?.[0]).toBeCloseTo(sum / (count * queries * keys), 6);
   });
 
@@ -119,7 +119,7 @@ describe("attention of a page", () => {
 
 describe("16-bit numbers", () => {
   it("are converted as IEEE 754 defines", () => {
-    const known: [number, number][] = [
+    const examples: [number, number][] = [
       [0x0000, 0],
       [0x3c00, 1],
       [0xc000, -2],
@@ -130,7 +130,7 @@ describe("16-bit numbers", () => {
       [0x0400, 6.103515625e-5],
       [0x7c00, Number.POSITIVE_INFINITY],
     ];
-    for (const [bits, value] of known) expect(fromHalf(bits)).toBe(value);
+    for (const [bits, value] of examples) expect(fromHalf(bits)).toBe(value);
     expect(fromHalf(0x7e00)).toBeNaN();
   });
 

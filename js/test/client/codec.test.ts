@@ -22,9 +22,9 @@ describe("the codec", () => {
     expect(cases.length).toBeGreaterThan(0);
     for (const { name, header, data, values } of cases) {
       const decoded = decode(header, fromBase64(data));
-      const wanted = values.flat(2);
-      expect(decoded.length, name).toBe(wanted.length);
-      wanted.forEach((value, i) => {
+      const expected = values.flat(2);
+      expect(decoded.length, name).toBe(expected.length);
+      expected.forEach((value, i) => {
         expect(decoded[i], `${name}, value ${i}`).toBeCloseTo(value, 6);
       });
     }
@@ -62,8 +62,8 @@ describe("the codec", () => {
       maximum: 1,
       error: 0,
     };
-    const found = await decodeReply(header, new Uint8Array(deflateSync(planes)));
-    expect([...found]).toEqual([...weights]);
+    const decoded = await decodeReply(header, new Uint8Array(deflateSync(planes)));
+    expect([...decoded]).toEqual([...weights]);
     const other = { ...header, encoding: "float32" as const };
     expect([...(await decodeReply(other, weights.slice().buffer))]).toEqual([...weights]);
     const short = new Uint8Array(deflateSync(planes.subarray(0, 20)));
@@ -94,9 +94,9 @@ describe("the codec", () => {
   it("reports damaged bytes and damaged base64", async () => {
     const bytes = Uint8Array.from({ length: 5000 }, (_, i) => i % 251);
     const deflated = new Uint8Array(deflateSync(bytes));
-    for (const place of [3, deflated.length >> 1, deflated.length - 1]) {
+    for (const position of [3, deflated.length >> 1, deflated.length - 1]) {
       const changed = deflated.slice();
-      changed[place] = (changed[place] as number) ^ 1;
+      changed[position] = (changed[position] as number) ^ 1;
       await expect(inflate(changed)).rejects.toThrow(/data are damaged/);
     }
     await expect(inflate(deflated.slice(0, 20))).rejects.toThrow(/data are damaged/);

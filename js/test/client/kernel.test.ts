@@ -31,10 +31,10 @@ class Host {
     this.answer({ attnviz: "reply", id, header });
   }
   requests(): Sent[] {
-    return this.sent.filter((each) => each.attnviz === "request");
+    return this.sent.filter((message) => message.attnviz === "request");
   }
-  id(place: number): string {
-    return (this.requests()[place] as Sent).id;
+  id(index: number): string {
+    return (this.requests()[index] as Sent).id;
   }
 }
 
@@ -160,7 +160,7 @@ describe("the request channel", () => {
     controller.abort();
     await expect(waiting).rejects.toSatisfy(isAbort);
     host.reply(host.id(0), {});
-    expect(host.sent.map((each) => each.attnviz)).toEqual(Array(4).fill("request"));
+    expect(host.sent.map((message) => message.attnviz)).toEqual(Array(4).fill("request"));
   });
 
   it("sends a cancellation, frees the slot, and ignores a late reply", async () => {
@@ -182,10 +182,10 @@ describe("the request channel", () => {
       answer.catch(() => undefined);
       return controller;
     });
-    for (const each of many) each.abort();
+    for (const controller of many) controller.abort();
     void channel.request("block", { i: "new" });
     await Promise.resolve();
-    const sent = host.requests().map((each) => (each.arguments as { i: unknown }).i);
+    const sent = host.requests().map((request) => (request.arguments as { i: unknown }).i);
     expect(sent).toEqual([0, 1, 2, 3, "new"]);
   });
 
@@ -205,7 +205,7 @@ describe("the request channel", () => {
   });
 
   it("reports that there is no kernel if the widget was stored without one", async () => {
-    for (const [layout, stands] of [
+    for (const [layout, expected] of [
       [{ comm_live: false }, "detached"],
       [{ comm_live: true, comm: {} }, "waiting"],
       // A restarted kernel, and hosts that connect a widget later.
@@ -220,9 +220,9 @@ describe("the request channel", () => {
       stored.watch((connection) => states.push(connection), end.signal);
       const answer = stored.request("describe", {});
       vi.advanceTimersByTime(1_000);
-      expect(states).toEqual(["ready", stands]);
+      expect(states).toEqual(["ready", expected]);
       vi.advanceTimersByTime(9_000);
-      expect(states.at(-1)).toBe(stands === "detached" ? "detached" : "unanswered");
+      expect(states.at(-1)).toBe(expected === "detached" ? "detached" : "unanswered");
       // The state was wrong if an answer still comes.
       model.reply(model.id(0), "late");
       expect((await answer).header).toBe("late");
@@ -284,7 +284,7 @@ describe("a slow answer", () => {
     host.reply(host.id(1), later(0.5));
     host.reply(host.id(2), { scores: [] });
     expect((await answer).header).toEqual({ scores: [] });
-    expect(host.requests().map((each) => each.arguments)).toEqual(
+    expect(host.requests().map((request) => request.arguments)).toEqual(
       Array(3).fill({ pattern: "self" }),
     );
     expect(new Set(host.requests().map(({ id }) => id)).size).toBe(3);
@@ -294,15 +294,15 @@ describe("a slow answer", () => {
   it("stays among the requests that were sent", () => {
     for (let i = 0; i < MAX_IN_FLIGHT + 2; i++) void channel.request("block", { i });
     host.reply(host.id(0), later(0.5));
-    const asked = host.requests().map((each) => (each.arguments as { i: number }).i);
+    const asked = host.requests().map((request) => (request.arguments as { i: number }).i);
     expect(asked).toEqual([...Array(MAX_IN_FLIGHT).keys(), 0]);
   });
 
   it("is not requested again after a cancellation, which is sent to the kernel", async () => {
-    const given = new AbortController();
-    const answer = channel.request("scores", {}, given.signal);
+    const controller = new AbortController();
+    const answer = channel.request("scores", {}, controller.signal);
     host.reply(host.id(0), later(0.25));
-    given.abort();
+    controller.abort();
     await expect(answer).rejects.toSatisfy(isAbort);
     host.reply(host.id(1), later(0.5));
     expect(host.requests()).toHaveLength(2);
@@ -327,16 +327,16 @@ describe("a slow answer", () => {
   });
 
   it("reports its progress only to `report`, if that was passed", () => {
-    const told: number[] = [];
-    void channel.request("page", {}, undefined, ({ progress }) => told.push(progress));
+    const reported: number[] = [];
+    void channel.request("page", {}, undefined, ({ progress }) => reported.push(progress));
     host.reply(host.id(0), later(0.25));
     vi.advanceTimersByTime(1100);
     host.reply(host.id(1), later(0.5));
     channel.stop();
-    expect(told).toEqual([0.25, 0.5]);
-    expect(seen.every((each) => typeof each === "string")).toBe(true);
+    expect(reported).toEqual([0.25, 0.5]);
+    expect(seen.every((connection) => typeof connection === "string")).toBe(true);
     host.reply(host.id(2), later(0.75));
-    expect(told).toEqual([0.25, 0.5, 0.75]);
+    expect(reported).toEqual([0.25, 0.5, 0.75]);
   });
 
   it("continues once after several retries", () => {

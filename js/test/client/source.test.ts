@@ -62,8 +62,8 @@ describe("the transport of a page", () => {
     });
     // Strongest keys are not all weights, so the embedded maps are more exact.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
-    const some = new Source(new PageTransport({ ...data, maps: [small], embedded }));
-    expect((await some.maps({ ...where, size: 2 })).rows).toBe(1);
+    const sparse = new Source(new PageTransport({ ...data, maps: [small], embedded }));
+    expect((await sparse.maps({ ...where, size: 2 })).rows).toBe(1);
     const part = await source.maps({
       ...where,
       size: 1,
@@ -130,7 +130,7 @@ describe("large requests", () => {
     ["a page, without a limit on replies", false, 2],
   ])("are joined from %s, and cached", async (_name, live, requests) => {
     let asked = 0;
-    const given: Float32Array[] = [];
+    const sent: Float32Array[] = [];
     const ask: Transport["request"] = async (_name, args) => {
       asked++;
       const { heads, rows, columns } = args as BlockRequest;
@@ -142,7 +142,7 @@ describe("large requests", () => {
         { length: count },
         (_, i) => rows[0] + (Math.floor(i / width) % (shape[1] as number)),
       );
-      given.push(data);
+      sent.push(data);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     };
     const transport = transportOf(ask, { live });
@@ -158,7 +158,7 @@ describe("large requests", () => {
     expect(piece.matrices).toHaveLength(2);
     // Complete matrices are not copied.
     piece.matrices.forEach((matrix, i) => {
-      expect(matrix.buffer === given[i]?.buffer).toBe(!live);
+      expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
     });
     expect(piece.matrices[1]?.[599 * 600]).toBe(599);
     expect(piece.matrices[0]?.[416 * 600 + 5]).toBe(416);
@@ -282,9 +282,9 @@ describe("large requests", () => {
 
     it("are sent again, once, when the first caller cancels", async () => {
       const { asked, of } = waiting();
-      const given = new AbortController();
-      const [first, second, third] = [of([0], given.signal), of([0]), of([0])];
-      given.abort();
+      const controller = new AbortController();
+      const [first, second, third] = [of([0], controller.signal), of([0]), of([0])];
+      controller.abort();
       await expect(first).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
       await expect.poll(() => asked).toHaveLength(2);
       asked[1]?.answer();
@@ -344,9 +344,9 @@ describe("a question during the same question", () => {
 
   it("is sent again, once, when the first caller cancels", async () => {
     const { asked, of } = waiting();
-    const given = new AbortController();
-    const [first, second, third] = [of("a", given.signal), of("a"), of("a")];
-    given.abort();
+    const controller = new AbortController();
+    const [first, second, third] = [of("a", controller.signal), of("a"), of("a")];
+    controller.abort();
     await expect(first).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
     await expect.poll(() => asked).toHaveLength(2);
     asked[1]?.answer([[1]]);
@@ -356,9 +356,9 @@ describe("a question during the same question", () => {
 
   it("has no answer for a caller who cancelled", async () => {
     const { asked, of } = waiting();
-    const given = new AbortController();
-    const [first, second] = [of("a"), of("a", given.signal)];
-    given.abort();
+    const controller = new AbortController();
+    const [first, second] = [of("a"), of("a", controller.signal)];
+    controller.abort();
     asked[0]?.answer([[1]]);
     expect(await first).toEqual([[1]]);
     await expect(second).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));

@@ -56,12 +56,12 @@ describe("dots as pixels", () => {
   it("cover the same area as a disc or a square, at any radius and position", () => {
     for (const radius of [0.3, 0.8, 1.5, 4, 7.3]) {
       for (const shape of [0, 1]) {
-        for (const place of [10, 10.3, 10.9]) {
+        for (const position of [10, 10.3, 10.9]) {
           const mark = dots({
             radius,
             shape: Uint8Array.of(shape),
-            x: Float32Array.of(place),
-            y: Float32Array.of(place),
+            x: Float32Array.of(position),
+            y: Float32Array.of(position),
           });
           const area = Math.PI * radius ** 2;
           // The tolerance covers soft edges, where coverage is rounded to steps.
@@ -133,7 +133,7 @@ describe("dots as pixels", () => {
   });
 
   it("are smaller and fainter at a larger distance", () => {
-    const [far, near] = [0, 255].map((each) => inked(dots({ near: Uint8Array.of(each) })));
+    const [far, near] = [0, 255].map((depth) => inked(dots({ near: Uint8Array.of(depth) })));
     expect(far).toBeLessThan((near as number) / 4);
     expect(atDepth(4, 1, 0).opacity).toBeLessThan(atDepth(4, 1, 1).opacity);
   });
@@ -147,7 +147,7 @@ describe("dots as pixels", () => {
         count: 2,
         x: Float32Array.of(10, 10),
         y: Float32Array.of(10, 10),
-        color: Uint8Array.from(order, (each) => (each > 0 ? 1 : 0)),
+        color: Uint8Array.from(order, (depth) => (depth > 0 ? 1 : 0)),
         shape: Uint8Array.of(0, 0),
         near: Uint8Array.from(order),
       });

@@ -65,10 +65,10 @@ describe("a signed byte", () => {
   const header: PieceHeader = { shape: [1, 1, 4], encoding: "int8-sqrt", maximum: 2, error: 0.02 };
 
   it("is decoded to a square with its sign", () => {
-    const found = decode(header, Uint8Array.of(127, 129, 0, 256 - 64));
-    const wanted = [2, -2, 0, -2 * (64 / 127) ** 2];
-    wanted.forEach((value, i) => {
-      expect(found[i]).toBeCloseTo(value, 6);
+    const decoded = decode(header, Uint8Array.of(127, 129, 0, 256 - 64));
+    const expected = [2, -2, 0, -2 * (64 / 127) ** 2];
+    expected.forEach((value, i) => {
+      expect(decoded[i]).toBeCloseTo(value, 6);
     });
   });
 });
@@ -117,7 +117,7 @@ describe("signed numbers of a page", () => {
         ...{ stack: "self", layer: 0, heads: [0, 1], rows: [0, 3] as [number, number], k: 3 },
         ...{ combine, leave_out: [], pair: "all" as const },
       };
-      const found = readStrongest(await transport().request("strongest", request));
+      const results = readStrongest(await transport().request("strongest", request));
       const [one, other] = HEADS as [number[][], number[][]];
       const together = one.map((row, r) =>
         row.map((a, key) => {
@@ -127,9 +127,9 @@ describe("signed numbers of a page", () => {
         }),
       );
       const matrices = combine === "separate" ? [one, other] : [together];
-      expect(found.length).toBe(matrices.length);
+      expect(results.length).toBe(matrices.length);
       matrices.forEach((matrix, m) => {
-        const { keys, weights, sums } = found[m] as (typeof found)[0];
+        const { keys, weights, sums } = results[m] as (typeof results)[0];
         const sizes = matrix.map((row) => row.map(Math.abs));
         matrix.forEach((row, r) => {
           const order = row
@@ -137,8 +137,8 @@ describe("signed numbers of a page", () => {
             .filter((key) => row[key] !== 0)
             .sort((a, b) => (sizes[r]?.[b] ?? 0) - (sizes[r]?.[a] ?? 0) || a - b)
             .slice(0, 3);
-          const wanted = [...order, -1, -1, -1].slice(0, 3);
-          wanted.forEach((key, i) => {
+          const expectedKeys = [...order, -1, -1, -1].slice(0, 3);
+          expectedKeys.forEach((key, i) => {
             expect(weights[3 * r + i]).toBeCloseTo(key < 0 ? 0 : (row[key] ?? 0), 5);
             if (key < 0) expect(keys[3 * r + i]).toBe(-1);
           });

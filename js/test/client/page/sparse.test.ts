@@ -53,10 +53,10 @@ function denseOf({ header, cells }: Case): number[][][] {
 }
 
 const at = { stack: "self", layer: 3 };
-const each = cases.map((one) => [one.name, one] as const);
+const NAMED_CASES = cases.map((one) => [one.name, one] as const);
 
 describe("the strongest keys of a page", () => {
-  it.each(each)(
+  it.each(NAMED_CASES)(
     "%s: the same if written to zeros as if added to them",
     async (_name, { header, data }) => {
       const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
@@ -64,8 +64,8 @@ describe("the strongest keys of a page", () => {
       const [heads, numRows, columns] = header.shape;
       // Positive `left` reads only the end of a row.
       for (const left of [0, 1, Math.floor(columns / 2)]) {
-        for (let place = 0; place < heads * numRows; place++) {
-          const [head, row] = [Math.floor(place / numRows), place % numRows];
+        for (let index = 0; index < heads * numRows; index++) {
+          const [head, row] = [Math.floor(index / numRows), index % numRows];
           const [written, added] = [new Float32Array(columns - 1), new Float32Array(columns - 1)];
           rows.write?.(head, row, left, written);
           rows.add([head], row, left, added);
@@ -76,7 +76,7 @@ describe("the strongest keys of a page", () => {
     },
   );
 
-  it.each(each)("%s: every weight", async (_name, one) => {
+  it.each(NAMED_CASES)("%s: every weight", async (_name, one) => {
     const [count, rows, columns] = one.header.shape;
     const heads = Array.from({ length: count }, (_, head) => head);
     const whole = { ...at, heads, rows: [0, rows], columns: [0, columns] } as const;
@@ -86,17 +86,17 @@ describe("the strongest keys of a page", () => {
       columns: [...whole.columns],
     });
     expect(piece.error).toBe(0.01);
-    denseOf(one).forEach((head, place) => {
-      const found = piece.matrices[place] as Float32Array;
+    denseOf(one).forEach((head, headIndex) => {
+      const matrix = piece.matrices[headIndex] as Float32Array;
       head.flat().forEach((weight, i) => {
-        if (Math.abs((found[i] as number) - weight) > 1e-6 * one.header.maximum) {
-          expect(`${place} ${i} ${found[i]}`).toBe(`${place} ${i} ${weight}`);
+        if (Math.abs((matrix[i] as number) - weight) > 1e-6 * one.header.maximum) {
+          expect(`${headIndex} ${i} ${matrix[i]}`).toBe(`${headIndex} ${i} ${weight}`);
         }
       });
     });
   });
 
-  it.each(each)("%s: pooled over all heads", async (_name, one) => {
+  it.each(NAMED_CASES)("%s: pooled over all heads", async (_name, one) => {
     const dense = denseOf(one);
     const [count] = one.header.shape;
     const heads = Array.from({ length: count }, (_, head) => head);

@@ -30,21 +30,22 @@ function sourceOf(codes: number[][][]): Source {
 }
 
 describe("tiles that a page pools", () => {
-  it.each(
-    FIXTURE.cases.map((each) => [JSON.stringify([each.record, each.request]), each] as const),
-  )("%s", async (_name, { record, request, cells }) => {
-    const source = sourceOf(FIXTURE.codes[record] as number[][][]);
-    const piece = await source.tile({
-      ...request,
-      stack: "self",
-      layer: 0,
-    });
-    expect([piece.rows, piece.columns]).toEqual([cells.length, cells[0]?.length]);
-    const found = Array.from(piece.matrices[0] as Float32Array);
-    cells.flat().forEach((cell, i) => {
-      expect(found[i]).toBeCloseTo(cell, 6);
-    });
-  });
+  it.each(FIXTURE.cases.map((one) => [JSON.stringify([one.record, one.request]), one] as const))(
+    "%s",
+    async (_name, { record, request, cells }) => {
+      const source = sourceOf(FIXTURE.codes[record] as number[][][]);
+      const piece = await source.tile({
+        ...request,
+        stack: "self",
+        layer: 0,
+      });
+      expect([piece.rows, piece.columns]).toEqual([cells.length, cells[0]?.length]);
+      const values = Array.from(piece.matrices[0] as Float32Array);
+      cells.flat().forEach((cell, i) => {
+        expect(values[i]).toBeCloseTo(cell, 6);
+      });
+    },
+  );
 
   it("have the error of the embedded weights", async () => {
     const source = sourceOf(FIXTURE.codes.small as number[][][]);
