@@ -102,7 +102,7 @@ class Run:
         """Measure the named parts, and the load of the machine before and after them."""
         self._timed("Before the run", time.sleep, _REST_S)
         if self.results.parts[-1].is_busy:
-            _say("The machine is busy: seconds by the clock will mean nothing by themselves.")
+            _say("The machine is busy: wall-clock times will mean nothing.")
         for name, view in PAGES.items():
             if name in names:
                 self._timed(name, self._pages, view)
@@ -131,11 +131,11 @@ class Run:
         for layers, tokens in self._sizes(view):
             cases = [Case(view, tool, layers, tokens) for tool in VIEWS[view]]
             worth = [case for case in cases if self._is_worth_trying(case)]
-            given = self._weights(layers, tokens) if worth and view != "long" else ""
+            weights_path = self._weights(layers, tokens) if worth and view != "long" else ""
             for case in worth:
-                self._add(self._hopeless(case) or self._measured(case, given))
-            if given:
-                Path(given).unlink()
+                self._add(self._hopeless(case) or self._measured(case, weights_path))
+            if weights_path:
+                Path(weights_path).unlink()
 
     def _section(self, section: Section) -> None:
         figures: dict[str, Any] = {}
@@ -165,15 +165,15 @@ class Run:
 
     def _hopeless(self, case: Case) -> Row | None:
         """Return a row that explains the omission if the expected time exceeds the limit."""
-        known = [
+        measured = [
             (_size(row), all_of(row.figures["build_s"])[0] + all_of(row.figures["drawn_s"])[0])
             for row in self._rows_before(case)
             if not row.fault and _size(row) < _size(case)
         ]
-        expected = expected_seconds(known, _size(case))
+        expected = expected_seconds(measured, _size(case))
         if expected <= self._limits(case.view).seconds:
             return None
-        fault = f"{NOT_TRIED}: about {expected:.0f} s by how it grew until then"
+        fault = f"{NOT_TRIED}: about {expected:.0f} s expected from smaller sizes"
         return Row(**asdict(case), figures={}, fault=fault)
 
     def _rows_before(self, case: Case) -> list[Row]:
@@ -187,18 +187,18 @@ class Run:
         arguments = (str(layers), str(tokens), str(path))
         done = self._guarded("benchmarks.inputs", *arguments, limits=self._plan.limits)
         if done.fault:
-            sys.exit(f"{layers} layers of weights of {tokens} tokens were not made: {done.fault}")
+            sys.exit(f"{layers} layers of weights for {tokens} tokens were not made: {done.fault}")
         return str(path)
 
-    def _made(self, case: Case, given: str, page: Path) -> Outcome:
+    def _made(self, case: Case, weights_path: str, page: Path) -> Outcome:
         sizes = (str(case.layers), str(case.tokens))
-        arguments = (case.view, case.tool, *sizes, str(page), str(self._plan.repeats), given)
+        arguments = (case.view, case.tool, *sizes, str(page), str(self._plan.repeats), weights_path)
         return self._guarded("benchmarks.building", *arguments, limits=self._limits(case.view))
 
-    def _measured(self, case: Case, given: str) -> Row:
+    def _measured(self, case: Case, weights_path: str) -> Row:
         page = self._folder / "page.html"
         limits = self._limits(case.view)
-        made = self._made(case, given, page)
+        made = self._made(case, weights_path, page)
         figures, fault = made.figures, made.fault and f"building: {made.fault}"
         if not fault:
             which, times = (case.view, case.tool), str(self._plan.repeats)
@@ -233,19 +233,23 @@ def _say(line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="the small cases, two minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure only small cases, two minutes"
+    )
     usual = ROOT / "test-results" / "benchmarks.json"
-    parser.add_argument("--json", type=Path, default=usual, help="where the figures go")
+    parser.add_argument("--json", type=Path, default=usual, help="file for the figures")
     parser.add_argument(
         "--write-docs", action="store_true", help="write docs/benchmarks.* and README.md, too"
     )
     parser.add_argument(
-        "--only", action="append", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}"
+        "--only", action="append", choices=PARTS, metavar="PART", help=f"one of {', '.join(PARTS)}"
     )
-    parser.add_argument("--from", dest="known", type=Path, help="a run's JSON: measure nothing")
+    parser.add_argument(
+        "--from", dest="known", type=Path, help="JSON of an earlier run: measure nothing"
+    )
     options = parser.parse_args()
     if options.write_docs and (options.only or options.quick):
-        parser.error("--write-docs is of a whole run: leave out --only and --quick")
+        parser.error("--write-docs needs a complete run. Omit --only and --quick.")
     if options.known:
         results = Results.from_json(json.loads(options.known.read_text(encoding="utf-8")))
     else:

@@ -42,7 +42,7 @@ BASELINE = Path(__file__).with_name("counts.json")
 TOLERANCE = 0.03
 EMBEDDING = "embedding view, 12 x 12, 1,000 points"
 NODES = "document.querySelectorAll('*').length"
-HOW_TO_RENEW = "if that is meant, renew tests/benchmarks/counts.json with `make counts`"
+HOW_TO_RENEW = "if this is intended, renew tests/benchmarks/counts.json with `make counts`"
 
 Counts = dict[str, int]
 
@@ -86,7 +86,9 @@ def _compared(record: AttentionRecord) -> av.CompareView:
         ]
         for layer in stack.layers
     }
-    other = AttentionRecord.from_weights([np.stack(each) for each in heads.values()], record.tokens)
+    other = AttentionRecord.from_weights(
+        [np.stack(weights) for weights in heads.values()], record.tokens
+    )
     return av.CompareView(av.compare(record, other))
 
 
@@ -143,9 +145,9 @@ def _what_if(browser: Browser) -> Iterator[tuple[str, int]]:
     """Yield the forwards and requests of each answer to "What if this edge were cut?"."""
     model, tokenizer = av.demos.load("decoder")
     text = "the animal did not cross the street because it was too wide so the"
-    given = {"model": model, "inputs": text, "tokenizer": tokenizer}
+    arguments = {"model": model, "inputs": text, "tokenizer": tokenizer}
     record = av.extract(model, text, tokenizer=tokenizer, progress=False)
-    view = av.HeadView(record, layer=1, heads=0, token=-1, key="street", **given)
+    view = av.HeadView(record, layer=1, heads=0, token=-1, key="street", **arguments)
     server = view._server()
     assert isinstance(server, RecordServer)
     page = browser.new_page(viewport=VIEWPORT)
@@ -198,21 +200,21 @@ def counted(browser: Browser, folder: Path) -> Counts:
 
 def differences(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
     """Return one sentence for each count that changed by more than the tolerance, up or down."""
-    said = []
+    sentences = []
     for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
         if old is None or new is None:
-            said.append(f"{name}: {f'gone, was {old:,}' if new is None else f'new, {new:,}'}")
+            sentences.append(f"{name}: {f'gone, was {old:,}' if new is None else f'new, {new:,}'}")
         elif abs(new - old) > TOLERANCE * old:
             share = f", {(new - old) / old:+.0%}" if old else ""
-            said.append(f"{name}: {old:,} -> {new:,}{share}")
-    return said
+            sentences.append(f"{name}: {old:,} -> {new:,}{share}")
+    return sentences
 
 
 def main() -> None:
     """Print the differences from the baseline, or renew it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.counts")
-    parser.add_argument("--renew", action="store_true", help="write them as the new baseline")
+    parser.add_argument("--renew", action="store_true", help="write the counts as the new baseline")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = launch(playwright)

@@ -71,16 +71,16 @@ def main(what: str, tokens: str) -> None:
 def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
     """Return the lines of the table."""
     lines = [["n", "", "time", "of a plain forward's", "memory"]]
-    for tokens, each in figures.items():
+    for tokens, values in figures.items():
         for way, words in WAYS.items():
             ratio = f"{way}_ratio"
             lines.append(
                 [
                     f"{int(tokens):,}",
                     words,
-                    _cell(each, f"{way}_s", seconds),
-                    "" if way == "plain" else _cell(each, ratio, lambda value: f"{value:.2f}x"),
-                    _memory(each, way),
+                    _cell(values, f"{way}_s", seconds),
+                    "" if way == "plain" else _cell(values, ratio, lambda value: f"{value:.2f}x"),
+                    _memory(values, way),
                 ]
             )
     return lines

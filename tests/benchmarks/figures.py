@@ -24,9 +24,9 @@ def in_turns(
             run()
             took[way].append(clock() - start)
     first = took[next(iter(ways))]
-    figures: dict[str, Figure] = {f"{way}_s": each[1:] for way, each in took.items()}
-    for way, each in took.items():
-        pairs = zip(each[1:], first[1:], strict=True)
+    figures: dict[str, Figure] = {f"{way}_s": values[1:] for way, values in took.items()}
+    for way, values in took.items():
+        pairs = zip(values[1:], first[1:], strict=True)
         figures[f"{way}_ratio"] = [one / other for one, other in pairs]
     return figures
 
@@ -43,7 +43,7 @@ def median(figure: Figure) -> float:
 def spread(figure: Figure, words: Callable[[float], str]) -> str:
     """Return the median with minimum and maximum: "423 ms [401 to 460]"."""
     every = all_of(figure)
-    middle, least, most = (words(each) for each in (median(every), min(every), max(every)))
+    middle, least, most = (words(value) for value in (median(every), min(every), max(every)))
     if least == most:
         return middle
     unit = middle.partition(" ")[2]

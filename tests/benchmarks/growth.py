@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 
-def expected_seconds(known: Sequence[tuple[float, float]], size: float) -> float:
+def expected_seconds(measured: Sequence[tuple[float, float]], size: float) -> float:
     """Extrapolate the time for `size` from the last two measured pairs of size and seconds.
 
     The growth is a power of the size. With one pair the time is proportional to the size, as a
@@ -19,12 +19,12 @@ def expected_seconds(known: Sequence[tuple[float, float]], size: float) -> float
     >>> expected_seconds([(64, 1.0)], 256)
     4.0
     """
-    if not known:
+    if not measured:
         return 0.0
-    last, seconds = known[-1]
+    last, seconds = measured[-1]
     power = 1.0
-    if len(known) > 1:
-        before, less = known[-2]
+    if len(measured) > 1:
+        before, less = measured[-2]
         # The time of small sizes is mostly start-up time.
         power = max(1.0, math.log(seconds / less) / math.log(last / before))
     return float(seconds * (size / last) ** power)

@@ -68,21 +68,21 @@ def guarded(module: str, *arguments: str, limits: Limits) -> Outcome:
     # Allow compiled modules, as in an installation.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", module, *arguments]
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         waited = _cpu_of_ended()
         process = subprocess.Popen(
-            command, cwd=TESTS, env=environment, stdout=said, stderr=complained
+            command, cwd=TESTS, env=environment, stdout=output, stderr=errors
         )
         watched = _Watched(process)
-        fault = _watch(watched, said.fileno(), limits)
-        said.seek(0)
-        complained.seek(0)
+        fault = _watch(watched, output.fileno(), limits)
+        output.seek(0)
+        errors.seek(0)
         figures: dict[str, Any] = {}
-        for line in said.read().splitlines():
+        for line in output.read().splitlines():
             with contextlib.suppress(ValueError):
                 put_together(figures, json.loads(line))
         if fault is None and process.returncode != 0:
-            lines = [line for line in complained.read().splitlines() if line.strip()]
+            lines = [line for line in errors.read().splitlines() if line.strip()]
             fault = (lines or [f"ended with {process.returncode}"])[-1][:200]
     # Polling misses the last moments of a process, and the system counts only processes that were
     # not killed.
@@ -93,9 +93,9 @@ def guarded(module: str, *arguments: str, limits: Limits) -> Outcome:
 def put_together(figures: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Merge figures into `figures`: objects recursively, other values by replacement."""
     for name, value in more.items():
-        known = figures.get(name)
-        if isinstance(known, dict) and isinstance(value, Mapping):
-            put_together(known, value)
+        current = figures.get(name)
+        if isinstance(current, dict) and isinstance(value, Mapping):
+            put_together(current, value)
         else:
             figures[name] = value
 
@@ -122,21 +122,21 @@ class _Watched:
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self.process.pid)
             self.family = [first, *first.children(recursive=True)]
-        for each in self.family:
-            with contextlib.suppress(psutil.Error), each.oneshot():
-                self.largest_bytes = max(self.largest_bytes, each.memory_info().rss)
-                times = each.cpu_times()
-                self._cpu[each.pid] = times.user + times.system
+        for process in self.family:
+            with contextlib.suppress(psutil.Error), process.oneshot():
+                self.largest_bytes = max(self.largest_bytes, process.memory_info().rss)
+                times = process.cpu_times()
+                self._cpu[process.pid] = times.user + times.system
 
 
-def _watch(watched: _Watched, said: int, limits: Limits) -> str | None:
+def _watch(watched: _Watched, output_file: int, limits: Limits) -> str | None:
     end = time.monotonic() + limits.seconds
     has_spoken = False
     fault = None
     try:
         while watched.process.poll() is None:
             watched.look()
-            if not has_spoken and os.fstat(said).st_size > 0:
+            if not has_spoken and os.fstat(output_file).st_size > 0:
                 has_spoken = True
                 end = time.monotonic() + limits.more_seconds
             if time.monotonic() > end:
@@ -150,8 +150,8 @@ def _watch(watched: _Watched, said: int, limits: Limits) -> str | None:
             time.sleep(_LOOK_S)
     finally:
         # Also end the processes if the run is interrupted.
-        for each in reversed(watched.family):
+        for process in reversed(watched.family):
             with contextlib.suppress(psutil.Error):
-                each.kill()
+                process.kill()
         watched.process.wait()
     return fault

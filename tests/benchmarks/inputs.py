@@ -16,7 +16,7 @@ import torch
 
 def texts(tokens: int) -> list[str]:
     """Return one name for each token."""
-    return [f"token{place}" for place in range(tokens)]
+    return [f"token{position}" for position in range(tokens)]
 
 
 def weights(layers: int, heads: int, tokens: int) -> torch.Tensor:

@@ -57,7 +57,7 @@ _HOST = """async ([bundle, state]) => {
       last = performance.now();
       window.stir();
       waiting++;
-      for (const [answer, data] of await window.answers(message, place())) {
+      for (const [answer, data] of await window.answers(message, drawnState())) {
         const bytes = data === null ? null : Uint8Array.fromBase64(data);
         tell("msg:custom", answer, bytes ? [new DataView(bytes.buffer)] : []);
       }
@@ -66,10 +66,10 @@ _HOST = """async ([bundle, state]) => {
       window.stir();
     },
   };
-  const place = () =>
+  const drawnState = () =>
     document.querySelector("body > [data-attnviz-drawn]")?.dataset.attnvizDrawn ?? null;
   window.setTrait = (name, value) => model.set(name, value);
-  window.rested = () => place() !== null && waiting === 0 && quietFrames > 30;
+  window.rested = () => drawnState() !== null && waiting === 0 && quietFrames > 30;
   const address = URL.createObjectURL(new Blob([bundle], { type: "text/javascript" }));
   const widget = (await import(address)).default();
   widget.initialize({ model });
@@ -86,7 +86,7 @@ class LiveView:
         An empty page that has never shown a live view.
     view : View
         The view to show.
-    heard : callable, optional
+    on_reply : callable, optional
         Called with every request and its reply.
     rest : bool, default True
         Whether to wait until the view is at rest.
@@ -107,7 +107,7 @@ class LiveView:
         page: Page,
         view: View,
         *,
-        heard: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
+        on_reply: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
         rest: bool = True,
         server: RecordServer | None = None,
         described: bool | Callable[[], None] = False,
@@ -117,7 +117,7 @@ class LiveView:
         self.requests: Counter[str] = Counter()
         self.bytes = 0
         self._said: list[tuple[dict[str, Any], list[bytes]]] = []
-        self._heard = heard
+        self._on_reply = on_reply
         # The server has no pages, because the view would only offer to save them.
         self._server: RecordServer | CorpusServer = server or (
             CorpusServer(view.corpus)
@@ -184,8 +184,8 @@ class LiveView:
             if not goes_on:
                 self.bytes += len(json.dumps(plain)) + len(data or b"")
             answers.append((answer, None if data is None else base64.b64encode(data).decode()))
-            if self._heard is not None and not goes_on:
-                self._heard(message, answer)
+            if self._on_reply is not None and not goes_on:
+                self._on_reply(message, answer)
         return answers
 
 

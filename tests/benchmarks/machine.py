@@ -21,13 +21,13 @@ from benchmarks.tools import versions
 def machine(browser: str) -> dict[str, str]:
     """Describe the machine, the packages and the date."""
     command = [browser, "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     peers = ", ".join(f"{name} {version}" for name, version in versions().items())
     return {
         "cores": f"{os.cpu_count()} cores, {_processor()}",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GB",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        "browser": said.stdout.strip(),
+        "browser": answer.stdout.strip(),
         "packages": f"attnviz {attnviz.__version__}, {peers}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}",
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
@@ -66,7 +66,7 @@ class Part:
 
     @property
     def is_busy(self) -> bool:
-        """Whether other processes used so much CPU time that wall-clock times mean nothing."""
+        """Whether other processes used more than `BUSY` of all cores."""
         return self.others > BUSY
 
 

@@ -72,8 +72,8 @@ window.first = Promise.race([
 # moves.
 _SETTLE_MS, _MOVE_MS = 300, 100
 # Maximum number of changes of layer and of pointer moves, and seconds for each kind.
-_MOST_CHANGES, _MOST_HOVERS = 5, 8
-_MOST_SECONDS = 5.0
+_MAX_CHANGES, _MAX_HOVERS = 5, 8
+_MAX_SECONDS = 5.0
 
 
 def _say(**figures: float | list[float]) -> None:
@@ -88,7 +88,7 @@ def serve_script(route: Route, scripts: Path) -> None:
     route.fulfill(path=scripts / "node_modules" / SCRIPTS[name])
 
 
-def _answers(page: Page, act: str, done: str, places: list[int], wait_ms: float) -> list[float]:
+def _answers(page: Page, act: str, done: str, numbers: list[int], wait_ms: float) -> list[float]:
     """Return the seconds of the actions, as many as fit into the time, at least one.
 
     The first of several is dropped, because it runs code for the first time.
@@ -96,11 +96,11 @@ def _answers(page: Page, act: str, done: str, places: list[int], wait_ms: float)
     seconds: list[float] = []
     start = time.perf_counter()
     page.wait_for_timeout(_SETTLE_MS)
-    for place in places:
+    for number in numbers:
         page.wait_for_timeout(wait_ms)
         code = f"(i) => window.answered(() => {{ {act} }}, () => {done})"
-        seconds.append(page.evaluate(code, place) / 1e3)
-        if time.perf_counter() - start > _MOST_SECONDS:
+        seconds.append(page.evaluate(code, number) / 1e3)
+        if time.perf_counter() - start > _MAX_SECONDS:
             break
     return seconds[1:] or seconds
 
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> None:
     tool = VIEWS[view][name]
     drawn: list[float] = []
     with sync_playwright() as playwright:
-        while len(drawn) < int(times) and sum(drawn) < _MOST_SECONDS:
+        while len(drawn) < int(times) and sum(drawn) < _MAX_SECONDS:
             browser = playwright.chromium.launch(
                 executable_path=browser_path, args=list(CHROMIUM_FLAGS)
             )
@@ -134,10 +134,10 @@ def main(arguments: list[str]) -> None:
 def _first_time(page: Page, tool: Tool) -> None:
     _say(nodes=page.evaluate("() => document.querySelectorAll('*').length"))
     if tool.layer:
-        places = [1 - turn % 2 for turn in range(_MOST_CHANGES)]
-        _say(layer_s=_answers(page, tool.layer, tool.changed, places, _SETTLE_MS))
+        layers = [1 - turn % 2 for turn in range(_MAX_CHANGES)]
+        _say(layer_s=_answers(page, tool.layer, tool.changed, layers, _SETTLE_MS))
     if tool.hover:
-        _say(hover_s=_answers(page, tool.hover, tool.lit, [*range(_MOST_HOVERS)], _MOVE_MS))
+        _say(hover_s=_answers(page, tool.hover, tool.lit, [*range(_MAX_HOVERS)], _MOVE_MS))
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def loaded() -> tuple[Any, Any]:
 def texts_of(count: int, tokenizer: Any) -> list[str]:
     """Return `count` texts of 5 to 60 tokens with uniformly distributed lengths."""
     random = np.random.default_rng(0)
-    known = sorted(tokenizer.get_vocab())[::7]
-    words = [word for word in known if word.isascii() and word.isalpha() and len(word) > 2]
+    vocabulary = sorted(tokenizer.get_vocab())[::7]
+    words = [word for word in vocabulary if word.isascii() and word.isalpha() and len(word) > 2]
     # Two tokens of each text are special.
     return [
         " ".join(random.choice(words, length)) for length in random.integers(3, 59, count).tolist()

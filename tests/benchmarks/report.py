@@ -85,14 +85,14 @@ class Results:
         return {**asdict(self), "rows": rows}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """Return the results that `to_json` wrote."""
         rows = [
             Row(**{field: value for field, value in row.items() if field != "name"})
-            for row in told["rows"]
+            for row in saved["rows"]
         ]
-        parts = [Part(**part) for part in told["parts"]]
-        return cls(**{**told, "rows": rows, "parts": parts})
+        parts = [Part(**part) for part in saved["parts"]]
+        return cls(**{**saved, "rows": rows, "parts": parts})
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _median(column: Column, row: Row) -> str:
 
 
 def _ours_too(view: str) -> set[str]:
-    return {tool for tool, each in VIEWS[view].items() if each.name.startswith("attnviz")}
+    return {tool for tool, entry in VIEWS[view].items() if entry.name.startswith("attnviz")}
 
 
 def _view_table(results: Results, view: str, first: str, size: Callable[[Row], str]) -> str:
@@ -151,10 +151,10 @@ def _view_table(results: Results, view: str, first: str, size: Callable[[Row], s
     for row in rows:
         ours = next(
             (
-                each
-                for each in rows
-                if each.tool == _OURS[view]
-                and (each.layers, each.tokens) == (row.layers, row.tokens)
+                other
+                for other in rows
+                if other.tool == _OURS[view]
+                and (other.layers, other.tokens) == (row.layers, row.tokens)
             ),
             None,
         )
@@ -169,7 +169,7 @@ def _longest(results: Results) -> str:
     """Return a table with the longest text that opened and the shortest that failed, by tool."""
     lines = [["", "longest that opened", "drawn", "shortest that did not"]]
     for view in ("head", "long"):
-        for tool, each in VIEWS[view].items():
+        for tool, entry in VIEWS[view].items():
             mine = (row for row in results.rows if (row.view, row.tool) == (view, tool))
             rows = sorted(mine, key=lambda row: row.tokens)
             opened = [row for row in rows if not row.fault]
@@ -182,7 +182,7 @@ def _longest(results: Results) -> str:
             words = textwrap.shorten(words, 120, placeholder=" ...")
             length = f"{last.tokens:,} tokens" if last else "none"
             drawn = spread(last.figures["drawn_s"], seconds) if last else "–"
-            lines.append([each.name, length, drawn, words])
+            lines.append([entry.name, length, drawn, words])
     return table(lines)
 
 
@@ -207,8 +207,8 @@ def _summary(results: Results) -> str:
         if row.fault:
             cells = [_why_not(row), *[""] * (len(columns) - 1)]
         lines.append([row.name, *cells])
-    said = "The machine was busy meanwhile: seconds are too high.\n"
-    return "\n".join([table(lines), said] if warning(results) else [table(lines)])
+    note = "The machine was busy during the run: seconds are too high.\n"
+    return "\n".join([table(lines), note] if warning(results) else [table(lines)])
 
 
 def with_figures(readme: str, results: Results) -> str:
@@ -216,7 +216,9 @@ def with_figures(readme: str, results: Results) -> str:
     before, start, rest = readme.partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not start or not end:
-        raise ValueError(f"README.md lacks {_MARKS[0]} or {_MARKS[1]}: put both where figures go")
+        raise ValueError(
+            f"README.md lacks {_MARKS[0]} or {_MARKS[1]}. Put both around the figures."
+        )
     return f"{before}{start}\n{_summary(results)}{end}{after}"
 
 
@@ -261,16 +263,16 @@ def warning(results: Results) -> str:
     names = ", ".join(f"{part.name} ({share(part.others)})" for part in busy)
     return (
         f"**The machine was busy**: other processes took more than {share(BUSY)} of all cores "
-        f"while these parts were measured: {names}. Their seconds of the clock mean nothing by "
-        "themselves; counts, bytes, CPU time and ratios of what took turns do."
+        f"while these parts were measured: {names}. Their wall-clock times mean nothing. "
+        "Counts, bytes, CPU time and ratios of alternating runs are valid."
     )
 
 
 def tables(results: Results) -> str:
     """Return all tables, each below its heading."""
-    found = "".join(f"\n{title}\n\n{lines}" for title, _, lines in _sections(results))
-    said = warning(results)
-    return f"{found}\n{said}\n" if said else found
+    sections = "".join(f"\n{title}\n\n{lines}" for title, _, lines in _sections(results))
+    note = warning(results)
+    return f"{sections}\n{note}\n" if note else sections
 
 
 _HEAD = """All tools draw the same causal weights of 12 layers of 12 heads and n tokens. Multiples
@@ -293,7 +295,7 @@ _PARTS = f"""The share of other processes is their part of the CPU time of all c
 def document(results: Results) -> str:
     """Return the text of docs/benchmarks.md."""
     machine = results.machine
-    said = warning(results)
+    note = warning(results)
     parts = [
         f"""# Beside BertViz, CircuitsVis and inspectus
 
@@ -304,8 +306,8 @@ This page compares time, memory and file sizes of attnviz with those of three ot
 {machine["date"]}.
 """
     ]
-    if said:
-        parts.append(said + "\n")
+    if note:
+        parts.append(note + "\n")
     parts.append(
         f"""A figure is the median of up to {REPEATS} runs, with the smallest and the largest value
 in brackets. A figure without brackets was measured once, or was always the same.

@@ -69,8 +69,8 @@ STAGES = (
 )
 IN_BROWSER = (
     "unpack the view's code",
-    "parse and run it",
-    "from an empty page to the picture, with that",
+    "parse and run the code",
+    "from an empty page to the picture, including both",
 )
 # Unpacks like `widget.js`. The browser parses the code when it is imported.
 _LOAD = """async (packed) => {
@@ -102,7 +102,7 @@ def _run(client: Any, code: str) -> tuple[str, dict[str, int]]:
     printed: list[str] = []
     sent: dict[str, int] = {}
 
-    def heard(message: dict[str, Any]) -> None:
+    def collect(message: dict[str, Any]) -> None:
         content, kind = message["content"], message["msg_type"]
         if kind == "stream" and content["name"] == "stdout":
             printed.append(content["text"])
@@ -110,7 +110,7 @@ def _run(client: Any, code: str) -> tuple[str, dict[str, int]]:
             size = len(json.dumps(content)) + sum(map(len, message["buffers"]))
             sent[kind] = sent.get(kind, 0) + size
 
-    reply = client.execute_interactive(code, output_hook=heard, timeout=_READY_S)
+    reply = client.execute_interactive(code, output_hook=collect, timeout=_READY_S)
     if reply["content"]["status"] != "ok":
         raise SystemExit(f"{code}: {reply['content'].get('evalue', '')}")
     return "".join(printed), sent
@@ -159,15 +159,15 @@ def in_a_browser(turns: int) -> dict[str, Any]:
             for name, ms in zip(IN_BROWSER, (*parts, page.evaluate("drawnAt")), strict=True):
                 took[name].append(ms / 1e3)
             browser.close()
-    return {name: {"clock_s": each} for name, each in took.items()}
+    return {name: {"clock_s": values} for name, values in took.items()}
 
 
 def main(turns: str = "3") -> None:
     """Write the time of each stage, once per turn."""
-    found = [in_a_kernel() for _ in range(int(turns))]
+    runs = [in_a_kernel() for _ in range(int(turns))]
     figures = {
-        stage: {name: [each[stage][name] for each in found] for name in found[0][stage]}
-        for stage in found[0]
+        stage: {name: [run[stage][name] for run in runs] for name in runs[0][stage]}
+        for stage in runs[0]
     }
     sys.stdout.write(json.dumps(figures | in_a_browser(int(turns))) + "\n")
 
@@ -177,21 +177,23 @@ def rows(figures: Mapping[str, Mapping[str, Figure]]) -> list[list[str]]:
     whose = {stage.name: stage.whose for stage in STAGES}
     whose |= dict.fromkeys(IN_BROWSER, "attnviz, in the browser")
     lines = [["", "whose", "clock", "CPU time", "sent to the browser"]]
-    for stage, each in figures.items():
-        sent = each.get("sent_bytes")
+    for stage, values in figures.items():
+        sent = values.get("sent_bytes")
         lines.append(
             [
                 stage,
                 whose.get(stage, "Jupyter"),
-                spread(each["clock_s"], seconds),
-                spread(each["cpu_s"], seconds) if "cpu_s" in each else "",
+                spread(values["clock_s"], seconds),
+                spread(values["cpu_s"], seconds) if "cpu_s" in values else "",
                 "" if sent is None else megabytes(median(sent)),
             ]
         )
     own = [
-        median(each["clock_s"]) for name, each in figures.items() if whose.get(name) == "attnviz"
+        median(values["clock_s"])
+        for name, values in figures.items()
+        if whose.get(name) == "attnviz"
     ]
-    lines.append(["attnviz's own until then, in the kernel", "attnviz", seconds(sum(own)), "", ""])
+    lines.append(["attnviz's own so far, in the kernel", "attnviz", seconds(sum(own)), "", ""])
     return lines
 
 

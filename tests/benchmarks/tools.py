@@ -199,5 +199,5 @@ VIEWS = {"head": HEAD_VIEWS, "model": MODEL_VIEWS, "long": LONG_VIEWS}
 
 def versions() -> dict[str, str]:
     """Return the versions of the tools that attnviz is compared with."""
-    found = importlib.metadata.distributions(path=[str(PEERS)])
-    return {each.name: each.version for each in found if each.name in _COMPARED}
+    packages = importlib.metadata.distributions(path=[str(PEERS)])
+    return {package.name: package.version for package in packages if package.name in _COMPARED}

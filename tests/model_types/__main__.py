@@ -29,8 +29,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from model_types.rows import Row
 
 _PROCESSES = 2
-_MOST_SECONDS = 120
-_MOST_MEMORY = 12 << 30
+_MAX_SECONDS = 120
+_MAX_MEMORY = 12 << 30
 # Modules that nearly every type imports. Loaded before the fork, they are loaded once.
 _COMMON = (
     "model_types.check",
@@ -69,7 +69,7 @@ def _work(model_type: str, answer: Connection) -> None:
     from model_types.check import check
 
     # A model that was not made small must not exhaust the memory of the machine.
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     logging.disable(logging.WARNING)
@@ -105,8 +105,8 @@ def _rows(model_types: Sequence[str]) -> Iterator[Row]:
                     process.join()
                     row = Row(model_type, result="died", reason=f"exit code {process.exitcode}")
                     ended = True
-            elif time.monotonic() - started > _MOST_SECONDS:
-                row = Row(model_type, result="too slow", reason=f"over {_MOST_SECONDS} s")
+            elif time.monotonic() - started > _MAX_SECONDS:
+                row = Row(model_type, result="too slow", reason=f"over {_MAX_SECONDS} s")
                 ended = True
             if row is not None:
                 yield row
@@ -127,14 +127,14 @@ def main() -> None:
 
     for name in _COMMON:
         importlib.import_module(name)
-    wanted = sys.argv[1:] or list(CONFIG_MAPPING.keys())
+    model_types = sys.argv[1:] or list(CONFIG_MAPPING.keys())
     rows: list[Row] = []
-    for row in _rows(wanted):
+    for row in _rows(model_types):
         rows.append(row)
-        said = f"{row.result} {row.reason[:150]}" if row.reason else row.result
-        done = 1 + wanted.index(row.model_type)
+        message = f"{row.result} {row.reason[:150]}" if row.reason else row.result
+        done = 1 + model_types.index(row.model_type)
         name = " ".join(filter(None, (row.model_type, row.kind, row.flag)))
-        print(f"{done}/{len(wanted)} {name}: {said}", flush=True)  # noqa: T201
+        print(f"{done}/{len(model_types)} {name}: {message}", flush=True)  # noqa: T201
     rows.sort(key=lambda row: row.model_type.lower())
     results = RESULTS if len(sys.argv) == 1 else RESULTS.with_stem("coverage-some")
     results.parent.mkdir(exist_ok=True)

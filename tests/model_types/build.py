@@ -34,7 +34,7 @@ _MAPPINGS = (
     "MODEL_FOR_KEYPOINT_MATCHING_MAPPING_NAMES",
     "MODEL_FOR_BACKBONE_MAPPING_NAMES",
 )
-_MOST_PARAMETERS = 60_000_000
+_MAX_PARAMETERS = 60_000_000
 
 
 def seed_of(model_type: str) -> int:
@@ -42,10 +42,10 @@ def seed_of(model_type: str) -> int:
     return zlib.crc32(model_type.encode())
 
 
-def class_of(model_type: str, wanted: str | None = None) -> type[PreTrainedModel]:
+def class_of(model_type: str, class_name: str | None = None) -> type[PreTrainedModel]:
     """Return the class to build: the base model if it exists."""
-    if wanted is not None:
-        return _named(model_type, wanted)
+    if class_name is not None:
+        return _named(model_type, class_name)
     for mapping in _MAPPINGS:
         names = getattr(modeling_auto, mapping, {}).get(model_type)
         if names:
@@ -57,15 +57,15 @@ def class_of(model_type: str, wanted: str | None = None) -> type[PreTrainedModel
 
 
 def _named(model_type: str, name: str) -> type[PreTrainedModel]:
-    found = getattr(transformers, name, None)
-    if found is None:
+    candidate = getattr(transformers, name, None)
+    if candidate is None:
         for module in _modeling_modules(CONFIG_MAPPING[model_type]):
-            found = getattr(module, name, None)
-            if found is not None:
+            candidate = getattr(module, name, None)
+            if candidate is not None:
                 break
-    if found is None:
+    if candidate is None:
         raise LookupError(f"transformers has no class {name}")
-    kind: type[PreTrainedModel] = found
+    kind: type[PreTrainedModel] = candidate
     return kind
 
 
@@ -78,24 +78,28 @@ def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedMod
     """Yield the models in the modules of a configuration that it can build, plain ones first."""
     for module in _modeling_modules(kind):
         fitting = [
-            found
-            for _, found in inspect.getmembers(module, inspect.isclass)
-            if issubclass(found, PreTrainedModel)
-            and found.__module__ == module.__name__
-            and getattr(found, "config_class", None) is kind
-            and "forward" in vars(found)
+            candidate
+            for _, candidate in inspect.getmembers(module, inspect.isclass)
+            if issubclass(candidate, PreTrainedModel)
+            and candidate.__module__ == module.__name__
+            and getattr(candidate, "config_class", None) is kind
+            and "forward" in vars(candidate)
         ]
-        yield from sorted(fitting, key=lambda found: ("For" in found.__name__, found.__name__))
+        yield from sorted(
+            fitting, key=lambda candidate: ("For" in candidate.__name__, candidate.__name__)
+        )
 
 
-def tiny_model(model_type: str, wanted: str | None, changes: Mapping[str, Any]) -> PreTrainedModel:
+def tiny_model(
+    model_type: str, class_name: str | None, changes: Mapping[str, Any]
+) -> PreTrainedModel:
     """Make a tiny random model in evaluation mode. Every call returns an equal model."""
-    kind = class_of(model_type, wanted)
+    kind = class_of(model_type, class_name)
     config = _of_kind(kind, tiny_config(model_type, changes))
     torch.manual_seed(seed_of(model_type))
     model = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
     count = sum(parameter.numel() for parameter in model.parameters())
-    if count > _MOST_PARAMETERS:
+    if count > _MAX_PARAMETERS:
         raise MemoryError(f"{count / 1e6:.0f} million parameters are too many for a tiny model")
     _enliven(model)
     return model.float().eval()
@@ -103,11 +107,11 @@ def tiny_model(model_type: str, wanted: str | None, changes: Mapping[str, Any]) 
 
 def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:
     """Return the part of a configuration that a class is built from, often the text part."""
-    wanted = kind.config_class
+    config_class = kind.config_class
     parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
-    if wanted is None or isinstance(config, wanted):
+    if config_class is None or isinstance(config, config_class):
         return config
-    return next((part for part in parts if isinstance(part, wanted)), config)
+    return next((part for part in parts if isinstance(part, config_class)), config)
 
 
 @torch.no_grad()
@@ -128,10 +132,10 @@ def _enliven(model: nn.Module) -> None:
         elif values.dim() >= 2:
             inputs = values[0].numel()
             spread = 1.0 if "embed" in name else max(inputs, 1) ** -0.5
-            found = float(values.std()) if values.numel() > 1 else 0.0
-            if found == 0.0:
+            deviation = float(values.std()) if values.numel() > 1 else 0.0
+            if deviation == 0.0:
                 values.add_(torch.randn(values.shape, generator=generator) * spread)
-            elif found < spread:
-                values.mul_(spread / found)
+            elif deviation < spread:
+                values.mul_(spread / deviation)
         elif not bool(values.any()):
             values.normal_(0, 0.3, generator=generator)

@@ -95,12 +95,12 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 def _classes(model_type: str) -> dict[str, list[str]]:
     """Return the classes that auto classes load, with the names of the auto classes."""
-    found: dict[str, list[str]] = {}
+    auto_classes: dict[str, list[str]] = {}
     for auto, mapping in AUTO_CLASSES.items():
         names = getattr(modeling_auto, mapping, {}).get(model_type, ())
         for name in (names,) if isinstance(names, str) else names:
-            found.setdefault(name, []).append(auto)
-    return found
+            auto_classes.setdefault(name, []).append(auto)
+    return auto_classes
 
 
 def _flagged(model_type: str, kind: str) -> Iterator[Case]:

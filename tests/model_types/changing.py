@@ -58,18 +58,24 @@ class _Tried:
             (run.name, run.turn) for run in forward.collector.runs if run.positions is not None
         }
         self.record: AttentionRecord = self._runs.record(forward, CaptureOptions())
-        self._projections = self._found(projections_of)
-        self._linear = self._found(head_norms)
+        self._projections = self._unless_unsupported(projections_of)
+        self._linear = self._unless_unsupported(head_norms)
 
     def _matrices(self) -> dict[str, nn.Module]:
         kinds = (nn.Linear, Conv1D)
-        return {name: each for name, each in self._model.named_modules() if isinstance(each, kinds)}
+        return {
+            name: module
+            for name, module in self._model.named_modules()
+            if isinstance(module, kinds)
+        }
 
     def _forward(self, change: Any) -> Forward:
         draw_the_same(self._model)
         return self._runs.forward(CaptureOptions(), change)
 
-    def _found(self, find: Callable[[Runs], Mapping[Place, Any]]) -> Mapping[Place, Any]:
+    def _unless_unsupported(
+        self, find: Callable[[Runs], Mapping[Place, Any]]
+    ) -> Mapping[Place, Any]:
         draw_the_same(self._model)
         try:
             return find(self._runs)
@@ -78,41 +84,41 @@ class _Tried:
 
     def stack(self, name: str) -> StackChange:
         """Return the result of changing one stack."""
-        places = {place for (stack, _), place in self._places.items() if stack == name}
-        projected = all(place in self._linear and place in self._whole for place in places)
-        found = StackChange("", projection=projected)
+        keys = {key for (stack, _), key in self._places.items() if stack == name}
+        projected = all(key in self._linear and key in self._whole for key in keys)
+        result = StackChange("", projection=projected)
         try:
-            found.identity = same(self._before, self._changed(av.Ablate(factor=1.0, stack=name)))
-            found.noise = self._noise(name)
+            result.identity = same(self._before, self._changed(av.Ablate(factor=1.0, stack=name)))
+            result.noise = self._noise(name)
             with _inputs_of(self._matrices()) as inputs:
                 ablated = self._changed(av.Ablate(heads=-1, stack=name))
         except NotImplementedError as error:
-            found.gate, found.reason = "refused", " ".join(str(error).split())
-            return found
+            result.gate, result.reason = "refused", " ".join(str(error).split())
+            return result
         except RuntimeError as error:
-            found.gate, found.reason = "wrong", " ".join(str(error).split())
-            return found
+            result.gate, result.reason = "wrong", " ".join(str(error).split())
+            return result
         columns = {
             name: lost
-            for name, given in inputs.items()
-            if (lost := _lost(self._plain[name], given))
+            for name, zeros in inputs.items()
+            if (lost := _lost(self._plain[name], zeros))
         }
-        wrong = self._other_projections(places, columns)
+        wrong = self._other_projections(keys, columns)
         with _at_zero(self._matrices(), columns):
             expected = self._forward(None).outputs
         if wrong:
-            found.gate, found.reason = "wrong", wrong
+            result.gate, result.reason = "wrong", wrong
         elif same(self._before, ablated):
-            found.gate = "without effect"
+            result.gate = "without effect"
         elif same(expected, ablated):
-            found.gate = "exact"
-        elif not all(place in self._projections for place in places):
+            result.gate = "exact"
+        elif not all(key in self._projections for key in keys):
             # A norm may precede the matrix, or some layers may be of another kind.
-            found.gate = "changed"
+            result.gate = "changed"
         else:
-            found.gate = "wrong"
-            found.reason = f"{_apart(expected, ablated):.1e} from {sorted(columns)} at 0"
-        return found
+            result.gate = "wrong"
+            result.reason = f"{_apart(expected, ablated):.1e} from {sorted(columns)} at 0"
+        return result
 
     def _changed(self, change: Change) -> Any:
         return self._forward(by_module(self._plan(change))).outputs
@@ -124,15 +130,15 @@ class _Tried:
         # The plan covers every query and head, as for a cut key, but cuts nothing.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         again = {
-            place: replace(change, attend=unchanged, factors={}) for place, change in plan.values()
+            key: replace(change, attend=unchanged, factors={}) for key, change in plan.values()
         }
         return _apart(self._before, self._forward(again).outputs)
 
-    def _other_projections(self, places: set[Place], columns: Mapping[str, Any]) -> str:
+    def _other_projections(self, keys: set[Place], columns: Mapping[str, Any]) -> str:
         """Name the output projections found by `attnviz.interventions` that lost no columns."""
         names = {id(module): name for name, module in self._matrices().items()}
-        found = {names.get(id(self._projections[p]), "") for p in places if p in self._projections}
-        return ", ".join(f"{name} does not project it" for name in sorted(found - set(columns)))
+        others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}
+        return ", ".join(f"{name} does not project it" for name in sorted(others - set(columns)))
 
 
 def _apart(one: Any, other: Any) -> float:
@@ -155,10 +161,10 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
     """Record which columns of the inputs of matrices are all 0 inside the context."""
     seen: _Zeros = {name: [] for name in matrices}
 
-    def look(zeros: list[torch.Tensor], module: nn.Module, given: tuple[Any, ...]) -> None:
+    def look(zeros: list[torch.Tensor], module: nn.Module, args: tuple[Any, ...]) -> None:
         del module
-        if given and isinstance(given[0], torch.Tensor):
-            rows = given[0].detach().reshape(-1, given[0].shape[-1])
+        if args and isinstance(args[0], torch.Tensor):
+            rows = args[0].detach().reshape(-1, args[0].shape[-1])
             zeros.append((rows == 0).all(dim=0))
 
     with ExitStack() as stack:
@@ -172,7 +178,7 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
     """Return the columns that became 0 if they are those of the last head in every run."""
     if len(plain) != len(now) or not now:
         return None
-    found = set()
+    ranges = set()
     for before, after in zip(plain, now, strict=True):
         if before.shape != after.shape:
             return None
@@ -181,19 +187,19 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
         last = slice(len(lost) - count, len(lost))
         if not count or len(lost) % count or not bool(lost[last].all()):
             return None
-        found.add((last.start, last.stop))
-    return slice(*found.pop()) if len(found) == 1 else None
+        ranges.add((last.start, last.stop))
+    return slice(*ranges.pop()) if len(ranges) == 1 else None
 
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
     """Set columns of matrices to 0 inside the context."""
     with ExitStack() as stack, torch.no_grad():
-        for name, some in columns.items():
+        for name, zeroed in columns.items():
             module: Any = matrices[name]
             # Replace the parameter, because another layer may share it.
             stack.callback(setattr, module, "weight", module.weight)
             module.weight = nn.Parameter(module.weight.clone())
             # Conv1D stores its inputs as rows.
-            (module.weight if isinstance(module, Conv1D) else module.weight.T)[some] = 0
+            (module.weight if isinstance(module, Conv1D) else module.weight.T)[zeroed] = 0
         yield

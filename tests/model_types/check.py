@@ -72,14 +72,14 @@ def _check(row: Row, case: Case) -> None:
     override = override_of(case)
     model, inputs = _prepared(row, case, override)
     own = _sharpened(row, model, inputs, override)
-    found, arithmetic = _compared(row, model, inputs, own, override)
-    row.error = found.error if found.matches else None
-    row.unverified = list(found.unverified)
+    comparison, arithmetic = _compared(row, model, inputs, own, override)
+    row.error = comparison.error if comparison.matches else None
+    row.unverified = list(comparison.unverified)
     if case.is_base:
         _change(row, model, inputs)
         with arithmetic:
-            row.unnoticed = unnoticed(found.matches)
-    _demand(row, found, inputs)
+            row.unnoticed = unnoticed(comparison.matches)
+    _demand(row, comparison, inputs)
     if "use_cache" in inspect.signature(model.forward).parameters:
         _check_cached(row, model, inputs | {"use_cache": True}, override)
     row.result = "ok"
@@ -94,19 +94,19 @@ def _check_cached(
     # A model without a cache may raise any exception.
     except Exception as error:  # noqa: BLE001
         row.notes.append(
-            f"fails with use_cache=True by itself: {type(error).__name__}: {error}"[:300]
+            f"the model fails with use_cache=True: {type(error).__name__}: {error}"[:300]
         )
         return
     row.cached = True
     kept = (row.stacks, row.way, row.notes)
     try:
         own, calls = _own(eager_copy(model), inputs, override)
-        found, _ = _compared(row, model, inputs, (own, by_pattern(calls)), override)
-        _demand(row, found, inputs)
+        comparison, _ = _compared(row, model, inputs, (own, by_pattern(calls)), override)
+        _demand(row, comparison, inputs)
     except _EndedError as end:
         raise _EndedError(end.result, f"with use_cache=True: {end.reason}") from end
     row.stacks, row.way, row.notes = kept
-    row.error = max(row.error or 0.0, found.error)
+    row.error = max(row.error or 0.0, comparison.error)
 
 
 # The weights in the output of a model, and those that its modules computed.
@@ -134,28 +134,28 @@ def _compared(
     now = state_of([model])
     changes = [f"{name} changed" for name, value in before.items() if now[name] != value]
     if not same(plain, run(model, inputs)):
-        changes.append("a plain forward afterwards gives something else than before")
+        changes.append("a plain forward returns another output than before")
     changes += calls.changes(model)
     if changes:
         raise _EndedError("wrong", "; ".join(changes))
-    found = compare(record, *own)
-    if not found.right:
-        found = _under_eager(row, model, inputs, found, own)
-    if not found.right and not found.unmatched and found.error <= ROUNDED:
-        return _in_double(row, model, inputs, found, override), double_weights()
-    return found, nullcontext()
+    comparison = compare(record, *own)
+    if not comparison.right:
+        comparison = _under_eager(row, model, inputs, comparison, own)
+    if not comparison.right and not comparison.unmatched and comparison.error <= ROUNDED:
+        return _in_double(row, model, inputs, comparison, override), double_weights()
+    return comparison, nullcontext()
 
 
-def _demand(row: Row, found: Comparison, inputs: Mapping[str, Any]) -> None:
+def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
     """End the check if the record differs from the computation of the model or lacks a part."""
-    if not found.right:
+    if not comparison.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
-        only_missing = warned and found.error <= TOLERANCE and found.matches
-        raise _EndedError("partly" if only_missing else "wrong", _differences(found))
+        only_missing = warned and comparison.error <= TOLERANCE and comparison.matches
+        raise _EndedError("partly" if only_missing else "wrong", _differences(comparison))
     # The record must have as many rows as a plain forward.
     short = [
         f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
-        for layers in found.unverified.values()
+        for layers in comparison.unverified.values()
         for stack, number, attention in layers
         if isinstance(inputs.get(text := _TEXT_OF.get(stack, "")), torch.Tensor)
         and attention.num_queries != inputs[text].shape[1]
@@ -238,7 +238,7 @@ def _own(
 
 
 def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> AttentionRecord:
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         draw_the_same(model)
         try:
@@ -247,15 +247,15 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
             raise _EndedError("refused", error) from error
     if isinstance(record, list):
         raise _EndedError("wrong", f"a list of {len(record)} records for one example")
-    row.notes = [*record.notes, *(f"{w.category.__name__}: {w.message}"[:200] for w in said)]
+    row.notes = [*record.notes, *(f"{w.category.__name__}: {w.message}"[:200] for w in caught)]
     row.stacks = [
         f"{name} {stack.num_layers} x {max(stack.heads_per_layer)}"
         for name, stack in record.stacks.items()
     ]
     layers = [stack.attention(n) for stack in record.stacks.values() for n in stack.layers]
-    known = {isinstance(layer, QueryKeyAttention) for layer in layers}
+    kinds = {isinstance(layer, QueryKeyAttention) for layer in layers}
     row.way = " / ".join(
-        way for way, kept in (("queries and keys", True), ("weights", False)) if kept in known
+        way for way, kept in (("queries and keys", True), ("weights", False)) if kept in kinds
     )
     made: AttentionRecord = record
     return made
@@ -275,7 +275,7 @@ def _under_eager(
     row: Row,
     model: PreTrainedModel,
     inputs: Mapping[str, Any],
-    found: Comparison,
+    comparison: Comparison,
     own: _Own,
 ) -> Comparison:
     """Return the comparison with a record of the eager model if default attention differs from
@@ -292,10 +292,10 @@ def _under_eager(
     )
     notes = row.notes
     if not differ:
-        return found
+        return comparison
     compared = compare(_extracted(row, eager, inputs), *own)
     if not compared.right:
-        return found
+        return comparison
     row.notes = [*notes, DIFFERENT]
     return compared
 
@@ -304,7 +304,7 @@ def _in_double(
     row: Row,
     model: PreTrainedModel,
     inputs: Mapping[str, Any],
-    found: Comparison,
+    comparison: Comparison,
     override: Mapping[str, Any],
 ) -> Comparison:
     """Return the comparison of the same forwards in float64 if it is right.
@@ -325,15 +325,15 @@ def _in_double(
     with double_weights():
         compared = compare(record, own, by_pattern(modules))
     if not compared.right:
-        return found
-    row.notes = [*notes, f"{ROUNDING} ({found.error:.0e})"]
+        return comparison
+    row.notes = [*notes, f"{ROUNDING} ({comparison.error:.0e})"]
     return compared
 
 
-def _differences(found: Comparison) -> str:
-    wrong = [match for match in found.matches if not match.error <= TOLERANCE]
-    said = [*found.unmatched, *map(_errors, wrong)]
-    return "; ".join(said) or "no stack could be held against anything"
+def _differences(comparison: Comparison) -> str:
+    wrong = [match for match in comparison.matches if not match.error <= TOLERANCE]
+    differences = [*comparison.unmatched, *map(_errors, wrong)]
+    return "; ".join(differences) or "no stack could be compared"
 
 
 def _errors(match: Match) -> str:

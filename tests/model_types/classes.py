@@ -56,13 +56,13 @@ def classes(rows: Sequence[Row]) -> str:
     counts = (
         _count(f"`{auto}`", [row for row in heads if auto in row.auto]) for auto in AUTO_CLASSES
     )
-    said = (
+    intro = (
         "## Classes with a head\n\nThe table counts the classes that each auto class loads. "
         "*Not right* are classes that differ, are refused, or lack a part. *No weights* are those "
         "that return no weights. A class of two auto classes counts in both lines.\n\n"
     )
     head = ("Auto class", "Classes", "Right", "Not right", "No weights", "Not tested")
-    parts = [said, lines(head, counts)]
+    parts = [intro, lines(head, counts)]
     wrong = [row for row in heads if row.result not in ("ok", "no own weights", *_NOT_BUILT)]
     parts.append(_list("\nNot right:", wrong, lambda row: f"{row.result}, {short(row.reason)}"))
     untested = [row for row in heads if row.result in _NOT_BUILT]
@@ -82,7 +82,7 @@ def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(reason(row), []).append(_name(row))
-    entries = [f"- {', '.join(names)}: {said}\n" for said, names in by_reason.items()]
+    entries = [f"- {', '.join(names)}: {text}\n" for text, names in by_reason.items()]
     return f"{title}\n\n{''.join(entries)}" if entries else ""
 
 
@@ -100,18 +100,18 @@ def flags(rows: Sequence[Row]) -> str:
     counts = (
         (
             f"`{name}`",
-            short(", ".join(dict.fromkeys(row.flag.split("=", 1)[1] for row in some)), 60),
-            str(len(some)),
-            str(_right(some)),
+            short(", ".join(dict.fromkeys(row.flag.split("=", 1)[1] for row in subset)), 60),
+            str(len(subset)),
+            str(_right(subset)),
         )
-        for name, some in sorted(fields.items())
+        for name, subset in sorted(fields.items())
     )
-    said = (
+    intro = (
         "\n## Settings\n\nThe table has the settings that change attention, the values that were "
         "tested beside the default, and the number of models. Models are of the first class that "
         "an auto class loads, or the base model.\n\n"
     )
-    parts = [said, lines(("Setting", "Values", "Models", "Right"), counts)]
+    parts = [intro, lines(("Setting", "Values", "Models", "Right"), counts)]
     wrong = [row for row in flagged if row.result != "ok"]
     parts.append(_list("\nNot right:", wrong, lambda row: f"{row.result}, {short(row.reason)}"))
     return "".join(parts)

@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 # Bound of the rounding differences after several layers of such sharp models. It identifies the
 # corresponding layer and allows a second comparison in float64, but it does not pass the check.
 ROUNDED = 2e-3
-_MOST_LAYOUTS = 60
+_MAX_LAYOUTS = 60
 _EVEN = 1e-6
 
 Array = NDArray[np.float32]
@@ -60,16 +60,16 @@ class Pair:
     def __post_init__(self) -> None:
         self.error = self.difference(layer_weights(self.attention))
 
-    def difference(self, found: Array) -> float:
+    def difference(self, weights: Array) -> float:
         """Return the largest difference over heads, rows and keys.
 
         Attention of torch returns only the mean over heads (WavLM repeats it). If no key is
         allowed, the row of a record is zero, and the model's row is uniform or NaN.
         """
         if len(self.own) > 1 and bool((self.own == self.own[:1]).all()):
-            found = np.broadcast_to(found.mean(axis=0), found.shape)
-        nothing = ~found.any(axis=-1) & ~(np.ptp(self.own, axis=-1) > _EVEN)
-        return float(np.abs(found - self.own)[~nothing].max(initial=0.0))
+            weights = np.broadcast_to(weights.mean(axis=0), weights.shape)
+        nothing = ~weights.any(axis=-1) & ~(np.ptp(self.own, axis=-1) > _EVEN)
+        return float(np.abs(weights - self.own)[~nothing].max(initial=0.0))
 
 
 @dataclass
@@ -120,17 +120,15 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
     unmatched: list[str] = []
     joined = _joined(own)
     for name, tensors in own.items():
-        found, said = _best(name, list(_candidates(name, groups)), groups, tensors)
-        if name in joined and (found is None or found.error > TOLERANCE):
-            found = _best(name, list(groups), groups, joined[name])[0] or found
-        if found is None:
-            found = _spread(
-                name, [layer for layers in groups.values() for layer in layers], tensors
-            )
-        if found is None:
-            unmatched.append(f"{name}: {said}")
+        best, problem = _best(name, list(_candidates(name, groups)), groups, tensors)
+        if name in joined and (best is None or best.error > TOLERANCE):
+            best = _best(name, list(groups), groups, joined[name])[0] or best
+        if best is None:
+            best = _spread(name, [layer for layers in groups.values() for layer in layers], tensors)
+        if best is None:
+            unmatched.append(f"{name}: {problem}")
         else:
-            matches.append(found)
+            matches.append(best)
     unverified: dict[str, Layers] = {}
     for stack in record.stacks.values():
         used = {id(pair.attention) for match in matches for pair in match.pairs}
@@ -145,8 +143,8 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
         if match is not None:
             matches.append(match)
         else:
-            some = "" if len(left) == stack.num_layers else f" ({len(left)} of its layers)"
-            unverified[f"{stack.name}{some}"] = left
+            part = "" if len(left) == stack.num_layers else f" ({len(left)} of its layers)"
+            unverified[f"{stack.name}{part}"] = left
     return Comparison(matches, unmatched, unverified)
 
 
@@ -197,32 +195,32 @@ def _best(
     groups: dict[str, Layers],
     tensors: Sequence[torch.Tensor | None],
 ) -> tuple[Match | None, str]:
-    found: list[Match] = []
-    said: list[str] = []
+    matches: list[Match] = []
+    problems: list[str] = []
     for group in candidates:
         result = _match(name, group, groups[group], tensors)
         if isinstance(result, str):
-            said.append(f"{group}: {result}")
+            problems.append(f"{group}: {result}")
         else:
-            found.append(result)
-    if found:
-        return min(found, key=lambda match: match.error), ""
-    return None, "; ".join(said) or f"no stack among {', '.join(groups)}"
+            matches.append(result)
+    if matches:
+        return min(matches, key=lambda match: match.error), ""
+    return None, "; ".join(problems) or f"no stack among {', '.join(groups)}"
 
 
 def _match(
     name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor | None]
 ) -> Match | str:
-    given = [(place, tensor) for place, tensor in enumerate(tensors) if tensor is not None]
-    if len(given) > len(layers):
-        return f"{len(given)} layers in the model's own weights, {len(layers)} in the record"
-    if len(given) < len(layers):
-        return _some_of(name, group, layers, [tensor for _, tensor in given])
+    numbered = [(index, tensor) for index, tensor in enumerate(tensors) if tensor is not None]
+    if len(numbered) > len(layers):
+        return f"{len(numbered)} layers in the model's own weights, {len(layers)} in the record"
+    if len(numbered) < len(layers):
+        return _some_of(name, group, layers, [tensor for _, tensor in numbered])
     pairs = []
-    for (place, tensor), layer in zip(given, layers, strict=True):
+    for (index, tensor), layer in zip(numbered, layers, strict=True):
         # A list with None for layers without attention is indexed by the numbers of layers.
-        if len(given) < len(tensors) and place != layer[1]:
-            return f"own weights of layer {place} stand against layer {layer[1]} of the record"
+        if len(numbered) < len(tensors) and index != layer[1]:
+            return f"own weights of layer {index} correspond to layer {layer[1]} of the record"
         pair = _pair(layer, tensor)
         if pair is None:
             return _shapes(layer, tensor)
@@ -250,11 +248,11 @@ def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -
     """
     left = list(layers)
     pairs: list[Pair] = []
-    for place, tensor in enumerate(tensors):
+    for index, tensor in enumerate(tensors):
         if tensor is None:
             continue
         # Try the layer with the same number first. The sort keeps the order of the others.
-        for layer in sorted(left, key=lambda layer: layer[1] != place):
+        for layer in sorted(left, key=lambda layer: layer[1] != index):
             pair = _pair(layer, tensor)
             if pair is not None and pair.error <= ROUNDED:
                 left.remove(layer)
@@ -269,7 +267,7 @@ def _pair(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> Pair 
     stack, number, attention = layer
     shape = (attention.num_heads, attention.num_queries, attention.num_keys)
     best: Pair | None = None
-    for own in islice(layouts(tensor, *shape), _MOST_LAYOUTS):
+    for own in islice(layouts(tensor, *shape), _MAX_LAYOUTS):
         pair = Pair(stack, number, attention, own)
         if best is None or pair.error < best.error:
             best = pair
@@ -286,23 +284,25 @@ def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str
 
 def _by_modules(stack: str, left: Layers, own: Weights, modules: Weights) -> Match | None:
     """Match the layers of a stack with the weights of modules, or return None if none fit."""
-    known = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
-    found: list[Match] = []
+    outputs = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
+    matches: list[Match] = []
     for name, tensors in modules.items():
-        given = [
+        computed = [
             tensor
             for tensor in tensors
             # A field of the output has its own stack.
-            if tensor is not None and not any(torch.equal(tensor, other) for other in known)
+            if tensor is not None and not any(torch.equal(tensor, other) for other in outputs)
         ]
-        if len(given) == len(left) and isinstance(match := _match(name, stack, left, given), Match):
-            found.append(match)
-        elif len(given) > len(left):
+        if len(computed) == len(left) and isinstance(
+            match := _match(name, stack, left, computed), Match
+        ):
+            matches.append(match)
+        elif len(computed) > len(left):
             # A stage of a tower: some of its layers, in order.
-            pairs = _in_order(left, given)
+            pairs = _in_order(left, computed)
             if pairs is not None:
-                found.append(Match(name, stack, pairs))
-    return min(found, key=lambda match: match.error, default=None)
+                matches.append(Match(name, stack, pairs))
+    return min(matches, key=lambda match: match.error, default=None)
 
 
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:

@@ -56,8 +56,12 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
     first: Exception | None = None
     for candidate in _Maker(model).all():
         random = torch.Generator().manual_seed(2)
-        given = {name: as_tensor(value, random) for name, value in (written or {}).items()}
-        inputs = {n: value for n, value in (candidate | given).items() if value is not None}
+        written_tensors = {
+            name: as_tensor(value, random) for name, value in (written or {}).items()
+        }
+        inputs = {
+            n: value for n, value in (candidate | written_tensors).items() if value is not None
+        }
         try:
             return _fitted(model, inputs, run)
         # A model may raise any exception for inputs that it does not accept.
@@ -72,28 +76,30 @@ def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
         try:
             run(inputs)
         except ValueError as error:
-            found = _MISMATCH.search(str(error))
-            if found is None or "input_ids" not in inputs:
+            match = _MISMATCH.search(str(error))
+            if match is None or "input_ids" not in inputs:
                 raise
-            present = found["present"] or found["present_then"]
-            wanted = found["wanted"] or found["wanted_first"]
-            _set_placeholders(model.config, inputs, int(present), int(wanted))
+            present = match["present"] or match["present_then"]
+            required = match["wanted"] or match["wanted_first"]
+            _set_placeholders(model.config, inputs, int(present), int(required))
         else:
             return inputs
     run(inputs)
     return inputs
 
 
-def _set_placeholders(config: PretrainedConfig, inputs: Inputs, present: int, wanted: int) -> None:
+def _set_placeholders(
+    config: PretrainedConfig, inputs: Inputs, present: int, required: int
+) -> None:
     ids = inputs["input_ids"][0].tolist()
     numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
     # The number of tokens in the error identifies the kind.
     number = next((n for n in numbers if n is not None and ids.count(n) == present), numbers[0])
     if number is None:
         return
-    place = ids.index(number) if number in ids else 3
+    start = ids.index(number) if number in ids else 3
     rest = [entry for entry in ids if entry != number]
-    inputs["input_ids"] = torch.tensor([rest[:place] + [number] * wanted + rest[place:]])
+    inputs["input_ids"] = torch.tensor([rest[:start] + [number] * required + rest[start:]])
     if "attention_mask" in inputs:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     if "mm_token_type_ids" in inputs:
@@ -102,9 +108,9 @@ def _set_placeholders(config: PretrainedConfig, inputs: Inputs, present: int, wa
 
 def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
     """Return the id of the placeholder for a piece of an image or a sound."""
-    found = token_ids(config)
+    ids = token_ids(config)
     endings = ("token_id", "token_index", "context_token_id", "pad_token_id", "patch_id")
-    return next((found[n] for e in endings if (n := f"{kind}_{e}") in found), None)
+    return next((ids[n] for e in endings if (n := f"{kind}_{e}") in ids), None)
 
 
 class _Maker:
@@ -259,9 +265,9 @@ class _Maker:
 def _number(config: Any, names: tuple[str, ...], otherwise: int) -> int:
     """Return the first of these settings that is a number or a list of numbers."""
     for name in names:
-        found = getattr(config, name, None)
-        if isinstance(found, list | tuple) and found:
-            found = found[0]
-        if isinstance(found, int) and not isinstance(found, bool):
-            return found
+        value = getattr(config, name, None)
+        if isinstance(value, list | tuple) and value:
+            value = value[0]
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
     return otherwise

@@ -53,12 +53,14 @@ def test_changes_are_exact(rows: list[Row]) -> None:
     changes = {
         (row.model_type, name): change for row in rows for name, change in row.changes.items()
     }
-    assert {stack: each.reason for stack, each in changes.items() if each.gate == "wrong"} == {}
-    assert [stack for stack, each in changes.items() if each.identity is False] == []
-    tried = [each for each in changes.values() if each.gate != "refused"]
+    assert {
+        stack: change.reason for stack, change in changes.items() if change.gate == "wrong"
+    } == {}
+    assert [stack for stack, change in changes.items() if change.identity is False] == []
+    tried = [change for change in changes.values() if change.gate != "refused"]
     assert len(tried) > 800
-    assert sum(each.gate == "exact" for each in tried) >= 0.95 * len(tried)
-    assert sum(each.projection for each in tried) >= 0.75 * len(tried)
+    assert sum(change.gate == "exact" for change in tried) >= 0.95 * len(tried)
+    assert sum(change.projection for change in tried) >= 0.75 * len(tried)
 
 
 def test_what_cannot_be_changed_is_refused_by_name(rows: list[Row]) -> None:

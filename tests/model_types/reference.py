@@ -95,8 +95,8 @@ def double_weights() -> Iterator[None]:
 
 def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
     """Return all attention weights in the output of the model."""
-    found = dict(_weights_in(_with_attentions(eager, inputs), ""))
-    return _scores_as_weights(found, eager.config.model_type)
+    weights = dict(_weights_in(_with_attentions(eager, inputs), ""))
+    return _scores_as_weights(weights, eager.config.model_type)
 
 
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
@@ -131,13 +131,13 @@ def _configs(config: PretrainedConfig) -> Iterator[PretrainedConfig]:
 def _weights_in(output: Any, path: str) -> Iterator[tuple[str, list[torch.Tensor | None]]]:
     if isinstance(output, Mapping):
         for name, value in output.items():
-            place = f"{path}.{name}" if path else str(name)
+            name_path = f"{path}.{name}" if path else str(name)
             if "attentions" in str(name):
                 tensors = list(_flat(value))
                 if any(tensor is not None for tensor in tensors):
-                    yield place, tensors
+                    yield name_path, tensors
             else:
-                yield from _weights_in(value, place)
+                yield from _weights_in(value, name_path)
     elif isinstance(output, tuple | list) and not isinstance(output, torch.Size):
         for index, value in enumerate(output):
             if isinstance(value, Mapping):
@@ -154,12 +154,12 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
             yield from _flat(entry)
 
 
-def _scores_as_weights(found: Weights, kind: str) -> Weights:
+def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
     """Apply the softmax to scores, and drop tensors that are not weights, such as the state of
     linear attention.
     """
     kept: Weights = {}
-    for path, tensors in found.items():
+    for path, tensors in by_path.items():
         made = [
             None if tensor is None else tensor if are_weights(tensor) else _softmax(tensor, kind)
             for tensor in tensors
@@ -169,11 +169,11 @@ def _scores_as_weights(found: Weights, kind: str) -> Weights:
     return _without_cross(kept)
 
 
-def _without_cross(found: Weights) -> Weights:
+def _without_cross(by_path: Weights) -> Weights:
     """Remove cross-attention from the attentions if it is also in cross_attentions (Q-Formers)."""
-    kept = dict(found)
-    for path, tensors in found.items():
-        cross = found.get(re.sub(r"(^|\.)attentions$", r"\1cross_attentions", path), ())
+    kept = dict(by_path)
+    for path, tensors in by_path.items():
+        cross = by_path.get(re.sub(r"(^|\.)attentions$", r"\1cross_attentions", path), ())
         if path.endswith("cross_attentions") or not cross:
             continue
         rest = [
@@ -203,10 +203,10 @@ def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
 
     A module that attends window by window gets one tensor with the windows on its diagonal.
     """
-    found: Weights = {}
+    grouped: Weights = {}
     for name, tensors in calls.items():
-        found.setdefault(re.sub(r"\d+", "#", name), []).append(_diagonal(tensors))
-    return found
+        grouped.setdefault(re.sub(r"\d+", "#", name), []).append(_diagonal(tensors))
+    return grouped
 
 
 def module_calls(
@@ -214,8 +214,8 @@ def module_calls(
 ) -> dict[str, list[torch.Tensor]]:
     """Return the weights that the attention modules of an eager copy compute, by module name.
 
-    Outputs lack the weights of the vision towers of composite models, and of all but the last layer
-    of a stage of hierarchical models.
+    Outputs of composite models lack the weights of vision towers. Outputs of hierarchical models
+    have only the last layer of a stage.
     """
     seen = _Seen(eager)
     with ExitStack() as stack:
@@ -228,8 +228,8 @@ def module_calls(
         # Count only the last of several forwards.
         stack.callback(eager.register_forward_pre_hook(seen.begin).remove)
         for name, module in eager.named_modules():
-            known = any(other == name or other.startswith(f"{name}.") for other in by_function)
-            if re.search("atten|attn", type(module).__name__, re.IGNORECASE) and not known:
+            is_covered = any(other == name or other.startswith(f"{name}.") for other in by_function)
+            if re.search("atten|attn", type(module).__name__, re.IGNORECASE) and not is_covered:
                 stack.callback(module.register_forward_hook(seen.hook).remove)
         try:
             # Some modules return their weights only on request.

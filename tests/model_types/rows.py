@@ -114,5 +114,5 @@ class Row:
     @classmethod
     def of(cls, written: dict[str, Any]) -> Row:
         """Return the row that `dataclasses.asdict` wrote."""
-        changes = {name: StackChange(**each) for name, each in written["changes"].items()}
+        changes = {name: StackChange(**change) for name, change in written["changes"].items()}
         return cls(**{**written, "changes": changes})

@@ -81,11 +81,11 @@ def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
         return
     full = np.zeros((heads, tokens, tokens), np.float32)
     for block in range(blocks):
-        for place in range(size):
+        for offset in range(size):
             for column in range(width):
-                row, key = block * size + place, (block - 1) * size + column
+                row, key = block * size + offset, (block - 1) * size + column
                 if row < tokens and 0 <= key < tokens:
-                    full[:, row, key] = values[block, :, place, column].numpy()
+                    full[:, row, key] = values[block, :, offset, column].numpy()
     yield full
 
 
@@ -97,8 +97,8 @@ def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
     for row_places, column_places in _partitions(count, rows, columns):
         full = np.zeros((heads, queries, keys), np.float32)
         for window in range(count):
-            place = np.ix_(range(heads), row_places[window], column_places[window])
-            full[place] = values[window].numpy()
+            block = np.ix_(range(heads), row_places[window], column_places[window])
+            full[block] = values[window].numpy()
         yield full
 
 
@@ -119,12 +119,12 @@ def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, P
             # Swin shifts the windows of every other layer by half their size, with wrap-around.
             for shift in {(0, 0), (window_height // 2, window_width // 2)}:
                 grid = np.roll(queries.reshape(height, width), (-shift[0], -shift[1]), axis=(0, 1))
-                places = (
+                partition = (
                     grid.reshape(down, window_height, across, window_width)
                     .transpose(0, 2, 1, 3)
                     .reshape(count, rows)
                 )
-                yield places, places
+                yield partition, partition
 
 
 def _factors(number: int) -> Iterator[tuple[int, int]]:

@@ -45,21 +45,21 @@ Measured = Mapping[str, Sequence[torch.Tensor]]
 class _Group:
     """The parameters that make queries and keys of one attention module."""
 
-    places: list[torch.Tensor] = field(default_factory=list)
+    parameters: list[torch.Tensor] = field(default_factory=list)
     step: float = 2.0
     below: bool | None = None
 
-    def adapt(self, found: float) -> bool:
+    def adapt(self, current: float) -> bool:
         """Scale the parameters towards the target range. Return whether that was necessary."""
-        if not np.isfinite(found) or _AIM[0] <= found <= _AIM[1]:
+        if not np.isfinite(current) or _AIM[0] <= current <= _AIM[1]:
             return False
-        below = found < _AIM[0]
+        below = current < _AIM[0]
         if self.below is not None and below != self.below:
             self.step = self.step**0.5
         self.below = below
         with torch.no_grad():
-            for place in self.places:
-                place.mul_(self.step if below else 1 / self.step)
+            for parameter in self.parameters:
+                parameter.mul_(self.step if below else 1 / self.step)
         return True
 
 
@@ -70,38 +70,38 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
     """
     measured = measure()
     groups: dict[str, _Group] = {}
-    for name, place in _places(model):
+    for name, parameter in _query_key_parameters(model):
         owners = [owner for owner in measured if owner and f"{name}.".startswith(f"{owner}.")]
-        groups.setdefault(max(owners, key=len, default=""), _Group()).places.append(place)
+        groups.setdefault(max(owners, key=len, default=""), _Group()).parameters.append(parameter)
     for _ in range(_TRIES):
-        kept = [place.clone() for group in groups.values() for place in group.places]
+        kept = [parameter.clone() for group in groups.values() for parameter in group.parameters]
         adapted = [group.adapt(peak(measured.get(name, ()))) for name, group in groups.items()]
         if not any(adapted):
             return
         measured = measure()
         if not np.isfinite(peak(measured.get("", ()))):
             # The model overflows: restore the previous values.
-            places = [place for group in groups.values() for place in group.places]
+            parameters = [parameter for group in groups.values() for parameter in group.parameters]
             with torch.no_grad():
-                for place, values in zip(places, kept, strict=True):
-                    place.copy_(values)
+                for parameter, values in zip(parameters, kept, strict=True):
+                    parameter.copy_(values)
             return
 
 
-def _places(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _query_key_parameters(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the parameters, or their parts, that make queries or keys, by module name."""
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
         weight = getattr(module, "weight", None)
-        found: Iterable[torch.Tensor] = ()
+        parameters: Iterable[torch.Tensor] = ()
         if not isinstance(weight, torch.Tensor):
-            found = _in_module(last, module)
+            parameters = _in_module(last, module)
         elif _ALONE.match(last):
-            found = [weight.data]
+            parameters = [weight.data]
         elif _FUSED.match(last):
-            found = [_part(last, module, weight.data)]
-        for place in found:
-            yield name, place
+            parameters = [_part(last, module, weight.data)]
+        for parameter in parameters:
+            yield name, parameter
 
 
 def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
@@ -130,13 +130,13 @@ def peak(weights: Iterable[torch.Tensor]) -> float:
     If no such row has a third weight above zero, the rows are as sharp as possible, and the result
     is 1. Without such rows it is NaN.
     """
-    found: list[NDArray[np.float32]] = []
+    maxima: list[NDArray[np.float32]] = []
     sharpest = float("nan")
     for layer in weights:
         if layer.dim() < 2 or layer.shape[-1] < 3:
             continue
         sharpest = 1.0
         rows = layer.detach().float().reshape(-1, layer.shape[-1])
-        found.append(rows[(rows > 0).sum(-1) >= 3].max(-1).values.numpy())
-    values = np.concatenate(found) if found else np.empty(0)
+        maxima.append(rows[(rows > 0).sum(-1) >= 3].max(-1).values.numpy())
+    values = np.concatenate(maxima) if maxima else np.empty(0)
     return float(np.median(values)) if len(values) else sharpest

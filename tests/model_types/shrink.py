@@ -49,14 +49,14 @@ def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig
 
 def token_ids(config: PretrainedConfig) -> dict[str, int]:
     """Return the ids of special tokens of a configuration and its parts, by name."""
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for name, value in vars(config).items():
         if isinstance(value, PretrainedConfig):
             for inner, number in token_ids(value).items():
-                found.setdefault(inner, number)
+                ids.setdefault(inner, number)
         elif _TOKEN.search(name) and isinstance(value, int) and 0 <= value < VOCABULARY:
-            found[name] = value
-    return found
+            ids[name] = value
+    return ids
 
 
 class _Ids:
@@ -133,7 +133,7 @@ def _layers_of(default: PretrainedConfig, changes: Mapping[str, Any]) -> _Layers
         return _Layers(number, range(min(number, changes.get("num_hidden_layers", 2))))
     kept: list[int] = []
     for kind in dict.fromkeys(kinds):
-        kept += [place for place, other in enumerate(kinds) if other == kind][:2]
+        kept += [index for index, other in enumerate(kinds) if other == kind][:2]
     return _Layers(number, sorted(kept))
 
 
@@ -145,8 +145,8 @@ def _settings_that_belong_together(
         # Latent attention has no groups: its keys are expanded to all heads.
         settings["num_key_value_heads"] = SIZES["num_attention_heads"]
     stages = vars(default).get("_out_indices")
-    given = changes.keys() & {"out_indices", "out_features"}
-    if isinstance(stages, list | tuple) and len(stages) > 1 and not given:
+    overridden = changes.keys() & {"out_indices", "out_features"}
+    if isinstance(stages, list | tuple) and len(stages) > 1 and not overridden:
         # Keep the number of a backbone's stages that the default returns.
         settings["out_indices"] = list(stages)
         if not layers.staged:
@@ -161,13 +161,13 @@ def _settings_that_belong_together(
 def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
     """Return rotary parameters whose sections fit a small head, or None without sections."""
     parameters = vars(default).get("rope_parameters")
-    known = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()
-    if "mrope_section" not in known or not isinstance(parameters, Mapping):
+    rope_names = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()
+    if "mrope_section" not in rope_names or not isinstance(parameters, Mapping):
         return None
     if "rope_theta" not in parameters:
         return None
     pairs = int(SIZES["head_dim"] * (parameters.get("partial_rotary_factor") or 1.0)) // 2
-    sections = [pairs // 3 + (place < pairs % 3) for place in range(3)]
+    sections = [pairs // 3 + (index < pairs % 3) for index in range(3)]
     return {**parameters, "mrope_section": sections}
 
 
@@ -208,7 +208,7 @@ def _smaller_list(name: str, value: Sequence[Any], layers: _Layers) -> Any:
     elif name in STAGE_DEPTHS:
         made = [min(entry, 2) for entry in value]
     elif len(value) == layers.number > 2:
-        made = [value[place] for place in layers.kept]
+        made = [value[index] for index in layers.kept]
     if made is None:
         return None
     return tuple(made) if isinstance(value, tuple) else list(made)

@@ -34,7 +34,7 @@ class Calls:
         """Return a sentence unless plain forwards with the same arguments return the same bits."""
         if all(same(output, run(model, kwargs)) for kwargs, output in self.calls):
             return []
-        return ["the output during capture is not that of a plain forward"]
+        return ["the output during capture differs from a plain forward"]
 
 
 def same(one: Any, other: Any) -> bool:

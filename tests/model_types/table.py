@@ -163,7 +163,7 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
     by_row = [{change.gate == "refused" for change in row.changes.values()} for row in tried]
     done = [change for change in stacks if change.identity is not None]
     noises = sorted(change.noise for change in done if change.noise is not None)
-    found = [{change.projection for change in row.changes.values()} for row in tried]
+    has_projection = [{change.projection for change in row.changes.values()} for row in tried]
     same = sum(change.identity is True for change in done)
     others = gates["changed"] + gates["without effect"]
     return [
@@ -176,8 +176,9 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
         "from the same weights, the model's output changes by "
         f"{number(noises[len(noises) // 2])} of its largest number in the median stack, and by "
         f"more than {number(_NOISY)} in {sum(noise > _NOISY for noise in noises)} stacks.",
-        f"- The output projection is found in every stack of {found.count({True})} of {len(tried)} "
-        f"model types, in some of {found.count({False, True})}.",
+        "- The output projection is found in every stack of "
+        f"{has_projection.count({True})} of {len(tried)} model types, in some of "
+        f"{has_projection.count({False, True})}.",
     ]
 
 
@@ -188,20 +189,22 @@ def _changes(row: Row) -> tuple[str, str, str]:
     return (
         _by_stack({name: change.gate for name, change in changes.items()}),
         "bit-equal" if identities == {True} else "differs" if identities else "",
-        _by_stack({name: "found" if each.projection else "none" for name, each in changes.items()}),
+        _by_stack(
+            {name: "found" if change.projection else "none" for name, change in changes.items()}
+        ),
     )
 
 
-def _by_stack(said: Mapping[str, str]) -> str:
+def _by_stack(values: Mapping[str, str]) -> str:
     """Return the most common value, and the stacks with other values."""
-    if not said:
+    if not values:
         return ""
-    usual = Counter(said.values()).most_common(1)[0][0]
+    usual = Counter(values.values()).most_common(1)[0][0]
     rest: dict[str, list[str]] = {}
-    for name, each in said.items():
-        if each != usual:
-            rest.setdefault(each, []).append(name)
-    return "; ".join([usual, *(f"{each}: {', '.join(names)}" for each, names in rest.items())])
+    for name, value in values.items():
+        if value != usual:
+            rest.setdefault(value, []).append(name)
+    return "; ".join([usual, *(f"{value}: {', '.join(names)}" for value, names in rest.items())])
 
 
 def _refused(rows: Sequence[Row]) -> str:
@@ -216,9 +219,9 @@ def _refused(rows: Sequence[Row]) -> str:
     by_number = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
     if not by_number:
         return ""
-    said = "Views show these model types, but `attnviz.intervene` cannot change some stacks."
+    intro = "Views show these model types, but `attnviz.intervene` cannot change some stacks."
     entries = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
-    return f"\n## Not changed\n\n{said}\n\n{''.join(entries)}"
+    return f"\n## Not changed\n\n{intro}\n\n{''.join(entries)}"
 
 
 def _kind_of(reason: str) -> str:
@@ -241,7 +244,7 @@ _KINDS = {
 def _remarks(right: Sequence[Row]) -> str:
     """Return the section of remarks about types that are right."""
     parts = ["\n## Remarks\n\n"]
-    for note, said in (
+    for note, explanation in (
         (
             DIFFERENT,
             "The eager attention of these types in transformers differs from the default one, so "
@@ -255,7 +258,7 @@ def _remarks(right: Sequence[Row]) -> str:
     ):
         names = [row.model_type for row in right if any(note in n for n in row.notes)]
         if names:
-            parts.append(f"{said}: {', '.join(names)}.\n\n")
+            parts.append(f"{explanation}: {', '.join(names)}.\n\n")
     noisy = [
         f"{row.model_type} ({name}, {number(change.noise)})"
         for row in right

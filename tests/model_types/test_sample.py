@@ -86,10 +86,10 @@ def _checked_case(model_type: str, kind: str, flag: str) -> Row:
         warnings.simplefilter("ignore")
         cases = list(cases_of(model_type))
     setting = flag.partition("=")[0]
-    known = [case for case in cases if case.kind == kind and case.flag.startswith(setting)]
-    if not known:
+    matching = [case for case in cases if case.kind == kind and case.flag.startswith(setting)]
+    if not matching:
         pytest.skip(f"transformers {transformers.__version__} has no {kind} with {setting}")
-    (case,) = [case for case in known if case.flag == flag]
+    (case,) = [case for case in matching if case.flag == flag]
     return _row(case)
 
 
@@ -139,19 +139,19 @@ def test_classes_with_a_head_and_unusual_settings_have_the_models_own_weights(
 def test_a_head_that_is_taken_away_is_its_columns_of_the_projection(model_type: str) -> None:
     changes = _checked(model_type).changes
 
-    found = {name: (each.gate, each.projection) for name, each in changes.items()}
+    results = {name: (change.gate, change.projection) for name, change in changes.items()}
     dispatched = _uses_the_dispatcher(model_type)
     expected = {
         name: (gate, projection and dispatched)
         for name, (gate, projection) in CHANGED[model_type].items()
     }
-    assert found == expected
-    for each in changes.values():
-        assert each.identity is (None if each.gate == "refused" else True)
-        assert each.gate != "refused" or each.reason.startswith("changes: ")
+    assert results == expected
+    for change in changes.values():
+        assert change.identity is (None if change.gate == "refused" else True)
+        assert change.gate != "refused" or change.reason.startswith("changes: ")
         # The outputs are computed again from weights with errors of up to TOLERANCE. In half
         # precision the errors would be 1e-3.
-        assert each.noise is None or each.noise < TOLERANCE
+        assert change.noise is None or change.noise < TOLERANCE
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:

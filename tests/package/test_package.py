@@ -108,10 +108,10 @@ def test_the_package_index_shows_the_readme_with_its_links_and_pictures(wheel: P
     assert len([target for target in targets if not target.startswith("#")]) == len(links)
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []
     own = re.compile(r"https://[^/]+/attnviz/attnviz/(?:blob/)?v([^/]+)/([^#]+)")
-    found = [match.groups() for target in targets if (match := own.match(target))]
-    assert len(found) > 30
-    assert {version for version, _ in found} == {attnviz.__version__}
-    assert [path for _, path in found if not (ROOT / path).exists()] == []
+    versions = [match.groups() for target in targets if (match := own.match(target))]
+    assert len(versions) > 30
+    assert {version for version, _ in versions} == {attnviz.__version__}
+    assert [path for _, path in versions if not (ROOT / path).exists()] == []
 
 
 def test_the_source_distribution_makes_the_same_wheel_without_node(
@@ -134,14 +134,14 @@ def test_the_wheel_works_where_nothing_else_is(wheel: Path, no_path: str, tmp_pa
     constraints = ROOT / "constraints.txt"
     run(python, "-m", "pip", "install", "--constraint", constraints, wheel, PATH=no_path)
     page = tmp_path / "decoder-head-view.html"
-    told = run(
+    output = run(
         *(home / "bin" / "attnviz", "demo", "-o", page),
         PATH=no_path,
         HF_HUB_OFFLINE="1",
         HOME=str(tmp_path),
     )
-    assert str(page) in told
-    assert "Traceback" not in told
+    assert str(page) in output
+    assert "Traceback" not in output
     html = page.read_text(encoding="utf-8")
     assert "Content-Security-Policy" in html
     assert 'id="attnviz-data"' in html

@@ -199,10 +199,10 @@ AUDIO: dict[str, dict[str, Any]] = {
         "inputs": {"input_ids": ("ids", 2, 14), "attention_mask": None},
     },
     "nemotron3_5_asr": {
-        "skip": "its encoder, nemotron_asr_streaming_encoder, is what attends",
+        "skip": "only its encoder, nemotron_asr_streaming_encoder, has attention",
     },
     "nemotron_asr_streaming": {
-        "skip": "its encoder, nemotron_asr_streaming_encoder, is what attends",
+        "skip": "only its encoder, nemotron_asr_streaming_encoder, has attention",
     },
     "nemotron_asr_streaming_encoder": {
         "config": _STREAMING,

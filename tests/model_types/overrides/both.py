@@ -59,7 +59,7 @@ _TILES: dict[str, Any] = {
 # Perceiver's text classes name the text `inputs`.
 _WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
 # Parts of a model whose inputs are lists of features.
-_PART = {"skip": "a part of another model, which is tried"}
+_PART = {"skip": "a part of another model, which is tested"}
 
 BOTH: dict[str, dict[str, Any]] = {
     "align": {
@@ -116,9 +116,7 @@ BOTH: dict[str, dict[str, Any]] = {
         },
         "inputs": {"pixel_values": None},
     },
-    "deepseek_ocr2_vision": {
-        "skip": "its image towers are tied to pictures of 1024 by 1024 pixels"
-    },
+    "deepseek_ocr2_vision": {"skip": "its image towers require images of 1024 by 1024 pixels"},
     "inkling_vision": {"skip": "its patches of 40 pixels make it too large for a tiny model"},
     "inkling_mm_model": {"skip": "its patches of 40 pixels make it too large for a tiny model"},
     "deepseek_ocr2_encoder": {
