@@ -165,7 +165,7 @@ def test_a_search_counts_over_all_heads(show: Show, statistics: av.HeadStatistic
     listed.first.get_by_role("button").click()
     expect(root.locator(".av-atlas-listed")).to_contain_text(f"{counts[best]} of 60")
     field(root, "Query").fill("pos:NOPE")
-    expect(root).to_contain_text("No pos is “NOPE”; there are")
+    expect(root).to_contain_text("No pos is “NOPE”. Choose one of")
 
 
 def test_an_edge_opens_its_text_with_what_the_page_has(
@@ -176,7 +176,7 @@ def test_an_edge_opens_its_text_with_what_the_page_has(
     number = int(edge.locator(".av-unseen").inner_text().strip(": ").rsplit(" ", 1)[1])
     edge.click()
     pane = root.locator(".av-atlas-text")
-    expect(pane).to_contain_text("not the whole text nor its other weights")
+    expect(pane).to_contain_text("Only the tokens around stored edges")
     expect(pane).to_contain_text(f"Text {number}, layer 0, head 1")
     kept = statistics.stack().text_tokens(number)[1]
     shown = re.sub(r"[…\s]+", "", pane.locator(".av-atlas-kept").inner_text())

@@ -107,7 +107,9 @@ export function countInWords(count: Count): string {
   return `${count.found} of ${several(count.of, "sampled edge")} (${intervalOf(count)})`;
 }
 
-/** Return the number or role behind a head's colour, for the tooltip and screen readers. */
+/**
+ * Return the number or role that a head's colour stands for, for the tooltip and screen readers.
+ */
 export function cellInWords(
   table: Table,
   color: string,
@@ -160,10 +162,10 @@ export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
     stack[name] < all ? `This page has ${stack[name]} of ${all} ${name} edges of each head.` : "";
   return [
     "Numbers are means over texts, ± their standard error.",
-    "A role is named where a score exceeds its baseline, paired by text, by more than " +
-      `${stack.margin}; p is corrected for all heads and roles (Benjamini-Hochberg, rate ${stack.level}).`,
+    "A head has a role if its score exceeds the baseline, paired by text, by more than " +
+      `${stack.margin}. p is corrected for all heads and roles (Benjamini-Hochberg, rate ${stack.level}).`,
     num_skipped > 0
-      ? `${several(num_skipped, "text")} ${num_skipped === 1 ? "was" : "were"} left out, being empty or too long.`
+      ? `${several(num_skipped, "text")} ${num_skipped === 1 ? "was" : "were"} skipped: empty or too long.`
       : "",
     kept("sampled", stack.sampled_in_all),
     kept("strongest", stack.strongest_in_all),
@@ -175,8 +177,8 @@ export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
 /** Return an explanation of a list of edges. */
 export function listInWords(list: EdgeList): string {
   return list === "sampled"
-    ? "A uniform sample: each is a query drawn evenly from all texts and one of its keys, drawn in proportion to its weight. So the share of edges of some kind estimates the share of this head’s attention."
-    : "The largest weights of all texts. They show what the head does where it is surest, and not how often: see the sampled edges for that.";
+    ? "A uniform sample: a query drawn uniformly from all texts, and one of its keys drawn in proportion to its weight. The share of edges of a kind therefore estimates the share of this head’s attention."
+    : "The largest weights of all texts. They do not show how often the head attends like this. The sampled edges do.";
 }
 
 /** Return a range of offsets, "−3 to −1", or a single one. */
@@ -214,7 +216,7 @@ export function searchInWords(
   const of = best?.of ?? 0;
   const least = of > 0 ? wilson({ found: 0, of })[1] : 1;
   return (
-    `${several(heads, "head")} ${heads === 1 ? "has" : "have"} a sampled edge like it. ` +
-    `Intervals are Wilson’s at 95%: no hit among ${of} still allows up to ${(100 * least).toFixed(1)}%.`
+    `${several(heads, "head")} ${heads === 1 ? "has" : "have"} a matching sampled edge. ` +
+    `The intervals are 95% Wilson intervals: no match among ${of} edges still allows up to ${(100 * least).toFixed(1)}%.`
   );
 }

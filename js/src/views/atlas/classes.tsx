@@ -85,9 +85,8 @@ export function ClassTable({ context, store }: AtlasProps) {
       </table>
       {tooMany.map(({ name, values }) => (
         <p class="av-muted av-atlas-words" key={name}>
-          No table of {name}: it has {values.length} classes, and a table shows at most{" "}
-          {MAX_CLASSES}. Python has all: statistics.stack("{stack.name}").class_weights(
-          {head.layer}, "{name}").
+          No table of {name}: it has {values.length} classes, but a table has at most {MAX_CLASSES}.
+          Call statistics.stack("{stack.name}").class_weights({head.layer}, "{name}") for all.
         </p>
       ))}
     </section>

@@ -43,7 +43,7 @@ export function AtlasControls({ context, store }: AtlasProps) {
 }
 
 const HOW =
-  'A part of a token; in quotes, "it", the whole; #0 its position; * any; or a class, as kind:punctuation';
+  'Part of a token, a whole token in quotes ("it"), a position (#0), any token (*), or a class (kind:punctuation)';
 
 /** Search fields for the query and the key of edges and for their offset. */
 function EdgeSearch({ context, store }: AtlasProps) {
@@ -116,7 +116,7 @@ function OffsetFields({ context, store }: AtlasProps) {
     <fieldset
       class="av-field av-atlas-offsets"
       aria-label="Offset"
-      title="Of the key from the query: −1 is the token before"
+      title="Offset of the key from the query: −1 is the token before"
     >
       <span>Offset</span>
       {([0, 1] as const).map((end) => (
@@ -176,8 +176,8 @@ export function FoundHeads({ store }: AtlasProps) {
   if (!result || found.length === 0) return null;
   const more = found.length - MOST_LISTED;
   return (
-    <section class="av-atlas-found" aria-label="Heads by what the search found">
-      <p class="av-muted">Of their sampled edges, with the interval of the share:</p>
+    <section class="av-atlas-found" aria-label="Heads with matching edges">
+      <p class="av-muted">Matching sampled edges, with the interval of their share:</p>
       <ol>
         {found.slice(0, MOST_LISTED).map(({ layer, head, count }) => (
           <li key={`${layer} ${head}`}>

@@ -29,7 +29,7 @@ type Context = ViewContext<AtlasState>;
 const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
 /** Sentence about parts of the view that the figure omits. */
 const LEFT_OUT =
-  "Left out: the head’s other statistics, its mean weights by class of token, and its edges.";
+  "Not shown: the head’s other statistics, its mean weights by class of token, and its edges.";
 /** Pixels between the grid and the chosen head. */
 const GAP = 28;
 const HEAD_WIDTH = 400;

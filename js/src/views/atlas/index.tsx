@@ -30,8 +30,8 @@ const KEYS = [
   ["Page ↑ ↓", "a screen of rows up, down"],
   ["← →", "in the offsets: move over the bars"],
   ["Shift-← →", "there: filter the edges by offset"],
-  ["Enter", "there: by this offset alone, or not"],
-  ["Esc", "clear the filter; close the text"],
+  ["Enter", "there: filter by this offset, on or off"],
+  ["Esc", "clear the filter, then close the text"],
   ["?", "show or hide these keys"],
 ] as const;
 
@@ -116,7 +116,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
         head && <Footer sentence={sentenceOf(table, head)} coverage={coverageOf(atlas, stack)} />
       }
     >
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: hears Escape from all controls within. */}
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape of all controls inside. */}
       <div
         class={`av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
         style={{ "--av-found": context.palette.value.found }}

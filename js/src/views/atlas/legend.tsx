@@ -70,7 +70,7 @@ function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEn
           type="button"
           key={name}
           aria-pressed={chosen === role}
-          title={chosen === role ? "Show all heads alike" : `Make these heads stand out: ${name}`}
+          title={chosen === role ? "Show all heads" : `Highlight these heads: ${name}`}
           onClick={() => {
             store.role.value = chosen === role ? undefined : role;
           }}

@@ -155,7 +155,7 @@ const AXIS_SIGN = 6.4;
 function axisLines({ beyond, end, width }: Profile): string[] {
   const words = "offset of the key from the query";
   if (beyond === null) return [words];
-  const far = `farther than ${beyond}: less than ${plainNumber(end / LEFT_OUT)} each`;
+  const far = `beyond ${beyond}: less than ${plainNumber(end / LEFT_OUT)} each`;
   const one = `${words}; ${far}`;
   return one.length * AXIS_SIGN <= width - PROFILE.left ? [one] : [words, far];
 }

@@ -37,14 +37,14 @@ export function profileOf(
   return { labels: stack.offsets, weights, width, height: HEIGHT, end, ...drawn };
 }
 
-/** Return the name of a bar: "offset −1", "the first token", "farther than that". */
+/** Return the name of a bar: "offset −1", "the first token", "larger offsets". */
 export function binInWords(label: string | undefined): string {
   const offset = offsetOf(label);
   if (offset !== null) return `offset ${offsetsInWords([offset, offset])}`;
   return label === "first"
     ? "the first token"
     : label === "rest"
-      ? "farther than that"
+      ? "larger offsets"
       : (label ?? "");
 }
 

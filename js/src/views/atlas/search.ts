@@ -43,8 +43,8 @@ export function soughtOf(typed: string, classes: AtlasStack["classes"]): Sought 
       const known = `${first.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
       throw new Error(
         value === ""
-          ? `${name}: one of ${known}.`
-          : `No ${name} is ${quoted(value)}; there are ${known}.`,
+          ? `${name} must be one of ${known}.`
+          : `No ${name} is ${quoted(value)}. Choose one of ${known}.`,
       );
     }
     return { kind: "class", system, value: found };

@@ -70,8 +70,8 @@ export function TextPane({ context, store }: AtlasProps) {
       </header>
       <p class="av-muted">
         {anyKept
-          ? "The tokens around the edges that are kept, and not the whole text nor its other weights."
-          : "No edge of this text is kept, and none of its tokens."}
+          ? "Only the tokens around stored edges. The rest of the text and its other weights are not stored."
+          : "No edges and no tokens of this text are stored."}
       </p>
       {sides.map((side) => {
         const of = side === "key" ? texts.keys : texts.queries;
@@ -93,8 +93,8 @@ export function TextPane({ context, store }: AtlasProps) {
                       class="av-muted"
                       title={several(
                         token.missing,
-                        "token that is not kept",
-                        "tokens that are not kept",
+                        "token that is not stored",
+                        "tokens that are not stored",
                       )}
                     >
                       {"… "}
@@ -119,7 +119,7 @@ export function TextPane({ context, store }: AtlasProps) {
           </p>
         );
       })}
-      {others.length > 0 && <p class="av-muted">Other edges of this head that are kept of it:</p>}
+      {others.length > 0 && <p class="av-muted">Other stored edges of this head in this text:</p>}
       {others.length > 0 && (
         <ul class="av-atlas-others">
           {others.slice(0, MOST_OTHERS).map((each) => (

@@ -75,10 +75,10 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const mean = formatSmall(at.distance);
   if (isSame(at)) {
     const floor = formatSmall(at.rounding ?? 0);
-    return `${name} does not differ: ${a} and ${b} lie ${mean} apart, and rounding alone may move it by ${floor}.`;
+    return `${name} does not differ: the distance between ${a} and ${b} is ${mean}, and rounding alone may cause ${floor}.`;
   }
   if (!moved || (!moved.from && !moved.to)) {
-    const all = `${name}: ${b} lies ${mean} from ${a}, the mean over queries.`;
+    const all = `${name}: the distance between ${a} and ${b} is ${mean}, the mean over queries.`;
     return selection.token === null ? `${all} Pin a query to see what moved.` : all;
   }
   const row = rowOf(selection, moved);
@@ -86,7 +86,7 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const { from, to } = moved;
   if (!selection.stack.normalized) {
     const changes = [from, to].flatMap((each) => (each ? [changeOf(selection, each)] : []));
-    return `${name}: of ${row}${comma} the largest changes from ${a} to ${b} are ${changes.join(" and ")}.`;
+    return `${name}: the largest changes of ${row}${comma} from ${a} to ${b} are ${changes.join(" and ")}.`;
   }
   const left = from ? `from ${changeOf(selection, from)}` : "from the attention sink";
   const went = to ? `to ${changeOf(selection, to)}` : "to the attention sink";
@@ -115,16 +115,16 @@ export function coverageOf(
   return [
     selection.stack.normalized
       ? "A distance is the share of a query’s attention that moved to other keys (total variation), the mean over queries."
-      : "A distance is half the sum of all changes of a query’s row, the mean over queries.",
+      : "A distance is half the sum of the absolute changes of a query’s row, the mean over queries.",
     sample === null
       ? ""
       : `It is estimated from ${sample} queries of each head, with a standard error of at most ${error}.`,
     same > 0
       ? `${several(same, "head")} of ${cells.length}, hatched, ${same === 1 ? "differs" : "differ"} by no more than rounding alone may cause.`
       : known
-        ? "No head lies within what rounding alone may cause."
-        : "What rounding alone may cause is not known: the record has no queries and keys.",
-    lacks ? "A token without counterpart counts for no distance as a query." : "",
+        ? "No difference is small enough to be caused by rounding alone."
+        : "The effect of rounding is unknown because the record has no queries and keys.",
+    lacks ? "Queries without a counterpart are excluded from the distances." : "",
     ...notes,
   ]
     .filter(Boolean)
@@ -148,7 +148,7 @@ export function openingInWords(
     selection.member === member;
   if (!here) return "";
   return (
-    `Opened at layer ${layer}, head ${head}, which lies farthest apart: ` +
+    `Opened at layer ${layer}, head ${head}, which has the largest distance: ` +
     `${formatSmall(distance)}, the mean over queries.`
   );
 }
@@ -157,5 +157,5 @@ export function openingInWords(
 export function orderInWords(grid: HeadGrid): string {
   return grid.columns
     ? "Distances of all layers and their heads"
-    : "Heads of all layers, the farthest apart first";
+    : "Heads of all layers, the largest distance first";
 }

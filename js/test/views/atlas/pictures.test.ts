@@ -251,15 +251,15 @@ describe("far offsets", () => {
       };
       const marks = profileMarks(made, { palette: PALETTES.light, color: "#0000ff", brush: null });
       return marks.flatMap((mark) =>
-        mark.kind === "text" && /offset|farther/.test(mark.text) ? [mark.text] : [],
+        mark.kind === "text" && /offset|beyond/.test(mark.text) ? [mark.text] : [],
       );
     };
     expect(lines(600)).toEqual([
-      "offset of the key from the query; farther than 16: less than 0.005 each",
+      "offset of the key from the query; beyond 16: less than 0.005 each",
     ]);
     expect(lines(300)).toEqual([
       "offset of the key from the query",
-      "farther than 16: less than 0.005 each",
+      "beyond 16: less than 0.005 each",
     ]);
   });
 

@@ -25,9 +25,9 @@ describe("what is typed", () => {
 
   it("that no class has is answered with those that there are", () => {
     expect(() => soughtOf("pos:XYZ", CLASSES)).toThrow(
-      "No pos is “XYZ”; there are DET, NOUN, PUNCT, VERB.",
+      "No pos is “XYZ”. Choose one of DET, NOUN, PUNCT, VERB.",
     );
-    expect(() => soughtOf("pos:", CLASSES)).toThrow("pos: one of DET");
+    expect(() => soughtOf("pos:", CLASSES)).toThrow("pos must be one of DET");
     const many = { name: "n", values: Array.from({ length: 11 }, (_, i) => `v${i}`) };
     expect(() => soughtOf("n:x", [many])).toThrow(/v7 and 3 more\.$/);
   });

@@ -101,7 +101,7 @@ describe("the chosen head", () => {
     button("strongest").click();
     await settle();
     expect(edges().length).toBe(3);
-    expect(root.querySelector(".av-atlas-words")?.textContent).toContain("not how often");
+    expect(root.querySelector(".av-atlas-words")?.textContent).toContain("do not show how often");
   });
 });
 
@@ -195,7 +195,7 @@ describe("what is asked", () => {
     const shown = root.querySelector("[aria-label='Weights by class of token']");
     expect(shown?.querySelectorAll("option").length).toBe(STACK.classes.length);
     expect(shown?.textContent).toContain(
-      'No table of lemma: it has 25 classes, and a table shows at most 24. Python has all: statistics.stack("self").class_weights(2, "lemma").',
+      'No table of lemma: it has 25 classes, but a table has at most 24. Call statistics.stack("self").class_weights(2, "lemma") for all.',
     );
     expect(kernel.asked.filter(([, args]) => args.system === "lemma")).toEqual([]);
   });

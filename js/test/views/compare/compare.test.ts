@@ -253,7 +253,7 @@ describe("the sentence", () => {
   it("calls what rounding may cause no difference", () => {
     const text = sentenceOf(at({ layer: 0, heads: [1] }), moved);
     expect(text).toContain("Layer 0, head 1 does not differ");
-    expect(text).toContain("rounding alone may move it by 0.001");
+    expect(text).toContain("rounding alone may cause 0.001");
     expect(sentenceOf(at({ layer: 0, heads: [1] }, 2), moved)).toBe(
       "Layer 0, head 1 is exactly the same in first and third.",
     );
@@ -270,18 +270,18 @@ describe("the sentence", () => {
       ],
     };
     expect(sentenceOf(lacks, null)).toContain("only one of first and second has “it” as a query");
-    expect(sentenceOf(at(), null)).toContain("0.30 from first, the mean over queries. Pin a query");
-    const grid = layerGrid(lacks.stack, offeredHeads(lacks.stack, null));
-    expect(coverageOf(lacks, grid, [])).toContain(
-      "A token without counterpart counts for no distance",
+    expect(sentenceOf(at(), null)).toContain(
+      "distance between first and second is 0.30, the mean over queries. Pin a query",
     );
+    const grid = layerGrid(lacks.stack, offeredHeads(lacks.stack, null));
+    expect(coverageOf(lacks, grid, [])).toContain("Queries without a counterpart are excluded");
   });
 
   it("speaks of changes where rows are not shares of one", () => {
     const selection = at();
     selection.stack = { ...selection.stack, normalized: false };
     expect(sentenceOf(selection, moved)).toBe(
-      "Layer 2, head 0: of “it” the largest changes from first to second are “doctor” (−0.41) and “nurse” (+0.40).",
+      "Layer 2, head 0: the largest changes of “it” from first to second are “doctor” (−0.41) and “nurse” (+0.40).",
     );
   });
 

@@ -279,7 +279,7 @@ export async function offsetsOf(
     const heads = stack.heads_per_layer[stack.layers.indexOf(layer)] ?? 0;
     if (bytes.length !== 4 * bins * heads || bins !== stack.offsets.length) {
       throw new Error(
-        `The reply holds ${bytes.length} bytes of ${bins} offsets; ${heads} heads have ${stack.offsets.length} each.`,
+        `The reply has ${bytes.length} bytes for ${bins} offsets, but ${heads} heads need ${stack.offsets.length} offsets each.`,
       );
     }
     return { layer, bins, weights: new Float32Array(bytes.slice().buffer) };
@@ -309,7 +309,7 @@ export async function classWeightsOf(
     const bytes = asBytes(data ?? new ArrayBuffer(0));
     if (bytes.length !== 4 * classes ** 2) {
       throw new Error(
-        `The reply holds ${bytes.length} bytes; ${classes} classes need ${4 * classes ** 2}.`,
+        `The reply has ${bytes.length} bytes, but ${classes} classes need ${4 * classes ** 2}.`,
       );
     }
     return { layer, head, system, classes, weights: new Float32Array(bytes.slice().buffer) };
