@@ -39,7 +39,7 @@ describe.each([
 ])("an atlas from %s", (_, transportOf) => {
   const source = new Source(transportOf());
 
-  it("has every head's numbers under the model's own numbers", async () => {
+  it("has the statistics of every head under the model's numbers", async () => {
     const table = await tableOf(source, STACK);
     const { means, standard_errors, baselines, texts, roles } = values.table;
     STACK.layers.forEach((layer, at) => {
@@ -59,7 +59,7 @@ describe.each([
     expect(table.roles(9, 9)).toEqual([]);
   });
 
-  it("has the mean weights by offset, exact live and to half a code in a page", async () => {
+  it("has the mean weights by offset, exact in a notebook and to half a code in a page", async () => {
     for (const [at, layer] of STACK.layers.entries()) {
       const offsets = await offsetsOf(source, STACK, layer);
       const wanted = (values.offsets[at] ?? []).flat();
@@ -72,7 +72,7 @@ describe.each([
     }
   });
 
-  it("has the mean weights by class of token, exact live and to half a code in a page", async () => {
+  it("has the mean weights by class of token, exact in a notebook and to half a code in a page", async () => {
     for (const [system, layers] of Object.entries(values.classes)) {
       for (const [at, layer] of STACK.layers.entries()) {
         for (const head of headsOf(STACK, layer)) {
@@ -88,7 +88,7 @@ describe.each([
     }
   });
 
-  it("has the edges of a layer, each with its tokens", async () => {
+  it("has the edges of a layer with their tokens", async () => {
     const texts = await textsOf(source, "self");
     for (const [at, layer] of STACK.layers.entries()) {
       const edges = await edgesOf(source, STACK, layer, texts);
@@ -104,7 +104,7 @@ describe.each([
 });
 
 describe("a page", () => {
-  it("says what it does not contain", async () => {
+  it("reports what it does not contain", async () => {
     const page = pageTransport();
     await expect(page.request("page", {})).rejects.toThrow(/cannot answer “page”/);
     await expect(page.request("edges", { stack: "self", layer: 3 })).rejects.toThrow(
@@ -131,7 +131,7 @@ describe("texts", () => {
     classes: [[[0, 0, 1], [1]]],
   };
 
-  it("have the tokens that are kept, by their position", () => {
+  it("have the stored tokens by position", () => {
     const texts = new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: made, keys: null });
     expect(texts.queries.of(4)).toEqual([0, 3]);
     expect(texts.queries.of(7)).toEqual([3, 4]);
@@ -143,14 +143,14 @@ describe("texts", () => {
     expect(texts.nameOf(texts.queries, -1)).toBe("");
   });
 
-  it("that do not fit themselves are refused", () => {
+  it("are rejected if they are inconsistent", () => {
     const wrong = { ...made, tokens: [[0, 1], [1]] };
     expect(
       () => new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: wrong, keys: null }),
     ).toThrow(/without a position/);
   });
 
-  it("keep heads apart that have no edge at all", () => {
+  it("separate heads without edges", () => {
     const texts = new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: made, keys: null });
     const columns = {
       head: [1, 1, 3],
@@ -171,7 +171,7 @@ describe("texts", () => {
 });
 
 describe("offsets", () => {
-  it("of another size than is said are refused", async () => {
+  it("are rejected if their size differs from the header", async () => {
     const transport = pageTransport();
     const source = new Source(transport);
     await expect(offsetsOf(source, { ...STACK, offsets: ["0"] }, 2)).rejects.toThrow(/offsets/);

@@ -36,7 +36,7 @@ function tableOf(stack: Partial<AtlasStack>, answer: Partial<AtlasTable>): Table
 }
 
 describe("letters of roles", () => {
-  it("differ, and are of the name where one is left", () => {
+  it("are different, and come from the name if possible", () => {
     expect(
       signsOf(["previous token", "positional", "first token", "same token", "syntax"]),
     ).toEqual(["P", "O", "F", "S", "Y"]);
@@ -47,7 +47,7 @@ describe("letters of roles", () => {
 });
 
 describe("colours", () => {
-  it("of roles are those tested for every kind of sight, and beyond eight a letter tells them apart", () => {
+  it("of roles are distinguishable with any colour vision, and by letters beyond eight", () => {
     const roles = Array.from({ length: 10 }, (_, i) => ({ name: `role ${i}`, definition: "" }));
     const role = FIXTURE.values.table.roles[0]?.[0]?.[0];
     const table = tableOf(
@@ -61,7 +61,7 @@ describe("colours", () => {
     expect(new Set(looks.map(({ sign }) => sign)).size).toBe(10);
   });
 
-  it("of a statistic end at a round number, with the middle baseline", () => {
+  it("of a statistic end at a round number, with the median baseline", () => {
     const means = [
       [
         [0.2, 0.72],
@@ -79,7 +79,7 @@ describe("colours", () => {
     expect(light(of(5, 0).fill)).toBeGreaterThan(light(of(2, 1).fill));
   });
 
-  it("of numbers with signs lie around zero", () => {
+  it("of signed numbers are symmetric around zero", () => {
     const table = tableOf(
       {},
       {
@@ -99,7 +99,7 @@ describe("colours", () => {
     expect(of(5, 1).fill).toBe(PALETTES.light.positive);
   });
 
-  it("of a search are shares, with the counts as numbers", () => {
+  it("of a search are shares, with counts as numbers", () => {
     const { of } = byFound(STACK, room, (layer, head) =>
       layer === 2 ? { found: head === 0 ? 37 : 0, of: 100 } : null,
     );
@@ -108,7 +108,7 @@ describe("colours", () => {
     expect(of(5, 0)).toMatchObject({ fill: null, sign: "–" });
   });
 
-  it("have letters that stand out by 4.5 to 1 in both themes", () => {
+  it("have letters with a contrast of at least 4.5 to 1 in both themes", () => {
     for (const palette of [PALETTES.light, PALETTES.dark]) {
       for (const color of [...palette.heads, palette.neutral, palette.rule]) {
         expect(contrast(color, inkOn(color))).toBeGreaterThanOrEqual(4.5);
@@ -121,7 +121,7 @@ describe("cells", () => {
   const at = (side: number, width: number, rows = side) =>
     layOut({ columns: side, rows, listed: null, width, mostHeight: 1000 });
 
-  it("of 32 x 32 heads have letters beside the head, and of 96 x 96 all are in sight", () => {
+  it("have letters for 32 x 32 heads, and are all visible for 96 x 96", () => {
     const small = at(32, 540);
     expect(small.cell).toBeGreaterThanOrEqual(12);
     expect(small.boxWidth).toBeLessThanOrEqual(540);
@@ -131,14 +131,14 @@ describe("cells", () => {
     expect(large.boxHeight).toBe(large.height);
   });
 
-  it("scroll where there is no room for any smaller", () => {
+  it("scroll if there is no room for smaller ones", () => {
     const layout = at(96, 360);
     expect(layout.boxWidth).toBe(360);
     expect(layout.width).toBeGreaterThan(360);
     expect(at(8, 360).boxWidth).toBeLessThanOrEqual(360);
   });
 
-  it("in a list fill the width", () => {
+  it("fill the width in a gallery", () => {
     for (const [heads, width] of [
       [12, 360],
       [1024, 540],
@@ -153,7 +153,7 @@ describe("cells", () => {
     }
   });
 
-  it("are found where they lie, and not behind labels", () => {
+  it("are found at their position, but not behind labels", () => {
     const layout = at(3, 400, 2);
     const cell = (layer: number, head: number) => ({ layer, head, score: null });
     const grid = {
@@ -176,7 +176,7 @@ describe("cells", () => {
     expect(found(5000, 5000)).toBeNull();
   });
 
-  it("that step back have no letter", () => {
+  it("have no letter if they are faint", () => {
     const look = { fill: "#112233", ink: "#ffffff", sign: "I" };
     expect(cellMarks(look, 0, 0, 20, PALETTES.light).length).toBe(2);
     const dim = cellMarks(look, 0, 0, 20, PALETTES.light, true);
@@ -202,7 +202,7 @@ describe("bars of offsets", () => {
       (mark): mark is RectMark => mark.kind === "rect" && mark.meaning !== undefined,
     );
 
-  it("are as high as their weights, and those of no pair are left out", () => {
+  it("are as high as their weights, and are omitted without pairs", () => {
     const heights = bars(null).map(({ height }) => height);
     expect(heights.length).toBe(5);
     const most = heights[1] as number;
@@ -211,11 +211,11 @@ describe("bars of offsets", () => {
     });
   });
 
-  it("step back outside of the brush", () => {
+  it("are faint outside of the brush", () => {
     expect(bars([-1, 0]).map(({ opacity }) => opacity)).toEqual([0.3, 1, 1, 0.3, 0.3]);
   });
 
-  it("are found where they lie; a brush takes offsets alone", () => {
+  it("are found at their position, and only offsets can be brushed", () => {
     bars(null).forEach((bar, i) => {
       expect(barAt(profile, bar.x + bar.width / 2)).toBe(i);
     });
@@ -225,20 +225,20 @@ describe("bars of offsets", () => {
   });
 });
 
-describe("far offsets", () => {
+describe("distant offsets", () => {
   const labels = [...Array.from({ length: 65 }, (_, i) => String(i - 64)), "first", "rest"];
   const weightsOf = (far: number): Float32Array =>
     Float32Array.from(labels, (label) =>
       Math.abs(Number(label)) <= 9 || label === "rest" ? 0.5 : far,
     );
 
-  it("are left out where no bar of theirs would be seen", () => {
+  it("are omitted if their bars would be invisible", () => {
     const { bins, beyond } = drawnBins(labels, weightsOf(0.0049), 0.5);
     expect(beyond).toBe(16);
     expect(bins.map((bin) => labels[bin])).toEqual([...labels.slice(48, 65), "first", "rest"]);
   });
 
-  it("are said to be left out, in two lines where there is little room", () => {
+  it("are mentioned if omitted, in two lines if there is little room", () => {
     const lines = (width: number): string[] => {
       const weights = weightsOf(0.0049);
       const made = {
@@ -263,7 +263,7 @@ describe("far offsets", () => {
     ]);
   });
 
-  it("are drawn where any would, and where there are none farther", () => {
+  it("are drawn if a bar would be visible", () => {
     expect(drawnBins(labels, weightsOf(0.0051), 0.5)).toEqual({
       bins: labels.map((_, i) => i),
       beyond: null,
@@ -276,34 +276,34 @@ describe("far offsets", () => {
   });
 });
 
-describe("words", () => {
-  it("have as many digits as an error needs", () => {
+describe("captions", () => {
+  it("have as many digits as the error needs", () => {
     expect(withError(0.98123, 0.0123)).toBe("0.98 ± 0.01");
     expect(withError(0.98123, 0.00123)).toBe("0.981 ± 0.001");
     expect(withError(-0.5, null)).toBe("−0.50");
     expect(withError(0, 0)).toBe("0.00 ± 0.00");
   });
 
-  it("of the evidence have the interval, the baseline and p", () => {
+  it("of the evidence contain the interval, the baseline and p", () => {
     const role = FIXTURE.values.table.roles[0]?.[0]?.[1];
     expect(evidenceInWords(role as never)).toBe(
       "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts",
     );
   });
 
-  it("of a p have its size, down to where it says no more", () => {
+  it("write small values of p as an upper bound", () => {
     const role = { ...FIXTURE.values.table.roles[0]?.[0]?.[1], p: 0.0123 };
     expect(evidenceInWords(role as never)).toContain("p = 0.0123 after");
     expect(evidenceInWords({ ...role, p: 0 } as never)).toContain("p < 1e−6 after");
   });
 
-  it("of a definition are a sentence", () => {
+  it("write a definition as a sentence", () => {
     expect(definitionInWords("attends to it")).toBe("Attends to it.");
     expect(definitionInWords("Attends to it.")).toBe("Attends to it.");
     expect(definitionInWords("")).toBe("");
   });
 
-  it("say what is not defined", () => {
+  it("mention undefined values", () => {
     const table = tableOf(
       {},
       {
@@ -321,7 +321,7 @@ describe("words", () => {
     );
   });
 
-  it("say how many edges are listed of how many, and that the strongest are no sample", () => {
+  it("count the listed edges, and mention that the strongest are not a sample", () => {
     expect(listedInWords(100, 100, "sampled", null, false)).toBe("100 sampled edges");
     expect(listedInWords(0, 100, "sampled", [-3, -3], false)).toBe(
       "0 of 100 sampled edges, 0% to 3.7%: offset −3",
@@ -331,7 +331,7 @@ describe("words", () => {
     );
   });
 
-  it("say what a page leaves out", () => {
+  it("mention what a page omits", () => {
     const stack = { ...STACK, sampled: 20, sampled_in_all: 100 };
     expect(coverageOf(FIXTURE.description, stack)).toContain(
       "has 20 of 100 sampled edges of each head",
@@ -340,8 +340,8 @@ describe("words", () => {
   });
 });
 
-describe("an address", () => {
-  it("keeps offsets with their signs, and an edge", () => {
+describe("the URL", () => {
+  it("keeps negative offsets and an edge", () => {
     expect(ATLAS_HASH.offsets?.("-5,-1")).toEqual([-5, -1]);
     expect(ATLAS_HASH.offsets?.("-5")).toBeUndefined();
     expect(ATLAS_HASH.edge?.("3,3")).toEqual([3, 3]);
@@ -350,8 +350,8 @@ describe("an address", () => {
   });
 });
 
-describe("an atlas as views know records", () => {
-  it("has the stacks with the heads that there are, and no tokens", () => {
+describe("an atlas as a record's description", () => {
+  it("has the stacks and heads, but no tokens", () => {
     const { stacks, atlas } = describedAtlas(FIXTURE.description);
     expect(atlas).toBe(FIXTURE.description);
     expect(stacks[0]).toMatchObject({

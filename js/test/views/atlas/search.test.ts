@@ -7,7 +7,7 @@ import { FIXTURE, pageTransport, STACK } from "./kernel";
 
 const CLASSES = STACK.classes;
 
-describe("what is typed", () => {
+describe("the search text", () => {
   it("is a part of a token, a class, a position, or anything", () => {
     expect(soughtOf("  ", CLASSES)).toBeNull();
     expect(soughtOf("*", CLASSES)).toEqual({ kind: "any" });
@@ -23,7 +23,7 @@ describe("what is typed", () => {
     expect(soughtOf("http:x", CLASSES)?.kind).toBe("token");
   });
 
-  it("that no class has is answered with those that there are", () => {
+  it("fails with the valid classes if a class does not exist", () => {
     expect(() => soughtOf("pos:XYZ", CLASSES)).toThrow(
       "No pos is “XYZ”. Choose one of DET, NOUN, PUNCT, VERB.",
     );
@@ -58,7 +58,7 @@ function counted(
 }
 
 describe("a search", () => {
-  it("counts the edges that fit at both ends and lie in the offsets", async () => {
+  it("counts the edges that match at both ends and in the offsets", async () => {
     const source = new Source(pageTransport());
     const texts = await textsOf(source, "self");
     for (const [at, layer] of STACK.layers.entries()) {
@@ -85,7 +85,7 @@ describe("a search", () => {
     }
   });
 
-  it("that finds something finds something else than one that does not", async () => {
+  it("finds different edges with different searches", async () => {
     // So that the test above is of both.
     const all = [0, 1].flatMap((at) =>
       [0, 1].map((place) => counted(at, place, (_, __, o) => o === 0)),
@@ -95,7 +95,7 @@ describe("a search", () => {
 });
 
 describe("Wilson's interval", () => {
-  it("is that of the literature", () => {
+  it("agrees with the literature", () => {
     // Newcombe 1998, Statistics in Medicine 17, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
     const cases: [number, number, number, number][] = [
       [81, 263, 0.2553, 0.3662],
@@ -110,7 +110,7 @@ describe("Wilson's interval", () => {
     }
   });
 
-  it("still allows 3.7% where none of a hundred fits, and anything where there is none", () => {
+  it("allows 3.7% without a match among a hundred, and any share without edges", () => {
     expect(wilson({ found: 0, of: 100 })[1]).toBeCloseTo(0.037, 3);
     expect(wilson({ found: 100, of: 100 })).toEqual([expect.closeTo(0.963, 3), 1]);
     expect(wilson({ found: 0, of: 0 })).toEqual([0, 1]);

@@ -60,7 +60,7 @@ afterEach(() => {
 });
 
 describe("the chosen head", () => {
-  it("has its mean weight by class of token, of the system that is chosen", async () => {
+  it("has its mean weights by class of token in the chosen system", async () => {
     await open({}, new Kernel());
     const cellsOf = (): number[] =>
       [...root.querySelectorAll(".av-atlas-classes td")].map((each) => Number(each.textContent));
@@ -82,7 +82,7 @@ describe("the chosen head", () => {
     expect(wanted("pos")).not.toEqual(wanted("kind"));
   });
 
-  it("lists its sampled edges first, each with its query and its key marked", async () => {
+  it("lists its sampled edges first, with query and key marked", async () => {
     await open();
     const { text, query, key } = FIXTURE.values.edges[0]?.sampled ?? {
       text: [],
@@ -108,7 +108,7 @@ describe("the chosen head", () => {
 describe("the offsets", () => {
   const plot = (): HTMLElement => root.querySelector("[role=application]") as HTMLElement;
 
-  it("filter the edges by keyboard, and say how many are left of how many", async () => {
+  it("filter the edges by keyboard, and show how many match", async () => {
     await open();
     const { head, query, key } = FIXTURE.values.edges[0]?.sampled ?? {
       head: [],
@@ -136,7 +136,7 @@ describe("the offsets", () => {
     expect(edges().length).toBe(2);
   });
 
-  it("can be typed", async () => {
+  it("can be typed as numbers", async () => {
     await open();
     const from = root.querySelector<HTMLInputElement>(
       "[aria-label='Offset from']",
@@ -153,7 +153,7 @@ describe("the offsets", () => {
 });
 
 describe("a search", () => {
-  it("says how far it is, layer by layer", async () => {
+  it("shows its progress layer by layer", async () => {
     const kernel = new Kernel();
     await open({}, kernel);
     kernel.held = (name) => name === "edges";
@@ -169,7 +169,7 @@ describe("a search", () => {
     expect(cells()[2]).toContain("2 of 2 sampled edges");
   });
 
-  it("that fails says why", async () => {
+  it("reports an error", async () => {
     const kernel = new Kernel();
     await open({}, kernel);
     kernel.failing = new Map([["edges", "The edges are gone."]]);
@@ -178,15 +178,15 @@ describe("a search", () => {
   });
 });
 
-describe("what is asked", () => {
-  it("is each thing once until all is drawn", async () => {
+describe("requests", () => {
+  it("are sent once until everything is drawn", async () => {
     const kernel = new Kernel();
     await open({}, kernel);
     const names = kernel.asked.map(([name]) => name).sort();
     expect(names).toEqual(["classes", "describe", "edges", "offsets", "statistics", "texts"]);
   });
 
-  it("leaves out a table of more classes than are read, and says so", async () => {
+  it("omit class tables with too many classes, and say so", async () => {
     const kernel = new Kernel();
     const many = { name: "lemma", values: Array.from({ length: 25 }, (_, i) => `l${i}`) };
     const stacks = [{ ...STACK, classes: [...STACK.classes, many] }];
@@ -202,7 +202,7 @@ describe("what is asked", () => {
 });
 
 describe("exports", () => {
-  it("guard the names of statistics in tables", async () => {
+  it("escape the names of statistics in tables", async () => {
     const kernel = new Kernel();
     const [first, ...others] = STACK.statistics;
     const statistics = [{ ...(first as AtlasStatistic), name: "=1+1" }, ...others];

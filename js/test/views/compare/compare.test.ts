@@ -82,13 +82,13 @@ function at(given: Partial<Parameters<typeof selectionOf>[1]> = {}, member = 1):
   }) as CompareSelection;
 }
 
-describe("where the view is", () => {
+describe("the selection", () => {
   it("has each stack once, under its own name and without patterns", () => {
     const once = describedOnce(DESCRIPTION, COMPARED, 1);
     expect(once.stacks.map(({ name, patterns }) => [name, patterns])).toEqual([["self", []]]);
   });
 
-  it("falls back to a member and to the head that lies farthest apart", () => {
+  it("falls back to a member and to the head with the largest distance", () => {
     expect(at({}, 9).member).toBe(2);
     expect(at({}, 0).member).toBe(1);
     expect(at({ heads: [] }, 2).head).toBe(1);
@@ -97,8 +97,8 @@ describe("where the view is", () => {
   });
 });
 
-describe("a token that a member has not", () => {
-  it("steps back in its pane and nowhere else", () => {
+describe("a token that a member does not have", () => {
+  it("is faint only in the pane of that member", () => {
     const now = at();
     now.compared = {
       ...now.compared,
@@ -118,7 +118,7 @@ describe("a token that a member has not", () => {
 });
 
 describe("what moved", () => {
-  it("is half of all changes, with the keys that lost and gained most", () => {
+  it("is half of the absolute changes, with the keys that lost and gained most", () => {
     expect(movedIn(Float32Array.of(-0.25, 0, 0.25))).toEqual({
       total: 0.25,
       from: { key: 0, change: -0.25 },
@@ -126,7 +126,7 @@ describe("what moved", () => {
     });
   });
 
-  it("counts what a sink takes as one more key", () => {
+  it("counts a sink as one more key", () => {
     expect(movedIn(Float32Array.of(-0.5, 0))).toEqual({
       total: 0.5,
       from: { key: 0, change: -0.5 },
@@ -164,14 +164,14 @@ describe("what moved", () => {
   };
   const { signal: ended } = new AbortController();
 
-  it("is of the pinned query, or of the one that changed most", async () => {
+  it("belongs to the pinned query, or to the one that changed most", async () => {
     const pinned = await loadMoved(source, { ...question, token: 1 }, ended);
     expect(pinned).toMatchObject({ query: 1, most: false, total: 0.25 });
     const most = await loadMoved(source, { ...question, token: null }, ended);
     expect(most).toMatchObject({ query: 2, most: true, total: 1 });
   });
 
-  it("is what the picture of the difference says, where members are rounded", async () => {
+  it("equals the picture of the difference if members are rounded", async () => {
     const rounded = {
       block: async ({ stack }: { stack: string }) => ({
         matrices: [
@@ -187,14 +187,14 @@ describe("what moved", () => {
     expect(alone?.from?.change).toBeCloseTo(-0.45, 6);
   });
 
-  it("passes over queries that one of the two has not, and over long texts", async () => {
+  it("ignores queries that only one member has, and long texts", async () => {
     const most = await loadMoved(source, { ...question, token: null, missing: [2] }, ended);
     expect(most).toMatchObject({ query: 0, total: 0.5 });
     const long = { ...question, token: null, numQueries: 1 << 15, numKeys: 1 << 15 };
     expect(await loadMoved(source, long, ended)).toBeNull();
   });
 
-  it("is found by its sum of changes where the text is long", async () => {
+  it("is found by the sum of changes in a long text", async () => {
     const asked: unknown[] = [];
     const numQueries = 700;
     const found = { keys: new Int32Array(numQueries), weights: new Float32Array(numQueries) };
@@ -228,7 +228,7 @@ describe("what moved", () => {
   });
 });
 
-describe("the sentence", () => {
+describe("the main caption", () => {
   const moved = {
     query: 0,
     most: false,
@@ -237,7 +237,7 @@ describe("the sentence", () => {
     to: { key: 2, change: 0.4 },
   };
 
-  it("says from which key to which, and of which query", () => {
+  it("names both keys and the query", () => {
     expect(sentenceOf(at(), moved)).toBe(
       "Layer 2, head 0 moved 0.41 of the attention of “it” from “doctor” (−0.41) to “nurse” (+0.40).",
     );
@@ -250,7 +250,7 @@ describe("the sentence", () => {
     expect(sentenceOf(at(), { ...moved, to: null })).toContain("to the attention sink.");
   });
 
-  it("calls what rounding may cause no difference", () => {
+  it("treats changes within rounding as no difference", () => {
     const text = sentenceOf(at({ layer: 0, heads: [1] }), moved);
     expect(text).toContain("Layer 0, head 1 does not differ");
     expect(text).toContain("rounding alone may cause 0.001");
@@ -260,7 +260,7 @@ describe("the sentence", () => {
     expect(sentenceOf(at({ heads: [1] }), moved)).toContain("nothing to compare");
   });
 
-  it("says where a query stands in one text alone, and what is not known of a long one", () => {
+  it("reports a query that only one text has, and what is unknown for a long text", () => {
     const lacks = at({ token: 0 });
     lacks.compared = {
       ...lacks.compared,
@@ -277,7 +277,7 @@ describe("the sentence", () => {
     expect(coverageOf(lacks, grid, [])).toContain("Queries without a counterpart are excluded");
   });
 
-  it("speaks of changes where rows are not shares of one", () => {
+  it("lists changes if rows do not sum to one", () => {
     const selection = at();
     selection.stack = { ...selection.stack, normalized: false };
     expect(sentenceOf(selection, moved)).toBe(
@@ -285,7 +285,7 @@ describe("the sentence", () => {
     );
   });
 
-  it("writes numbers with their sign, and small ones in full", () => {
+  it("writes signed numbers, and small numbers in full", () => {
     expect([signed(-0.3), signed(0.12), signed(-0.0004)]).toEqual(["−0.30", "+0.12", "−0.0004"]);
     expect([formatSmall(0.000012), formatSmall(0.25), formatSmall(0)]).toEqual([
       "1.2e−5",
@@ -295,10 +295,10 @@ describe("the sentence", () => {
   });
 });
 
-describe("what is left out", () => {
+describe("the detail caption", () => {
   const grid = layerGrid(at().stack, offeredHeads(at().stack, null));
 
-  it("is counted, and an estimate is called one", () => {
+  it("counts equal heads, and mentions estimates", () => {
     expect(coverageOf(at(), grid, [])).toContain("1 head of 5, hatched, differs by no more");
     const selection = at({}, 2);
     expect(coverageOf(selection, grid, ["A note."])).toMatch(/1 head of 5, hatched.* A note\.$/);
@@ -308,7 +308,7 @@ describe("what is left out", () => {
     );
   });
 
-  it("is said of each head", () => {
+  it("describes each head", () => {
     expect(distanceInWords(at(), { layer: 2, head: 0 })).toBe(
       "distance 0.30; rounding alone: up to 0.001",
     );
@@ -321,7 +321,7 @@ describe("what is left out", () => {
     );
   });
 
-  it("says where the view opened only while it is there", () => {
+  it("mentions the opening head only while it is shown", () => {
     const opening = { stack: "self", layer: 2, head: 0, member: 1, distance: 0.3, rounding: null };
     expect(openingInWords(opening, at())).toContain("Opened at layer 2, head 0");
     expect(openingInWords(opening, at({ heads: [2] }))).toBe("");
@@ -335,7 +335,7 @@ describe("the grid", () => {
   const kinds = (distance: number | null, rounding: number | null, side = 40) =>
     cellMarks({ distance, rounding }, 0, 0, side, style).map(({ kind }) => kind);
 
-  it("hatches heads that do not differ and draws no colour there", () => {
+  it("hatches heads that do not differ", () => {
     expect(new Set(kinds(0.001, 0.002))).toEqual(new Set(["line"]));
     expect(new Set(kinds(0, null))).toEqual(new Set(["line"]));
     expect(kinds(0.003, 0.002)).toEqual(["rect", "text"]);
@@ -349,7 +349,7 @@ describe("the grid", () => {
     }
   });
 
-  it("is darker the farther heads lie apart", () => {
+  it("is darker for larger distances", () => {
     const fills = [0.05, 0.2, 0.5].map((distance) => {
       const [mark] = cellMarks({ distance, rounding: 0 }, 0, 0, 40, style);
       return mark?.kind === "rect" ? Number.parseInt(mark.fill?.slice(1, 3) ?? "", 16) : 0;
@@ -358,7 +358,7 @@ describe("the grid", () => {
     expect(new Set(fills).size).toBe(3);
   });
 
-  it("fits the width, and scrolls where cells would be too small", () => {
+  it("fits the width, and scrolls if cells would be too small", () => {
     const options = { columns: 12, rows: 6, gallery: false, mostHeight: 400 };
     for (const width of [320, 600, 1200]) {
       const layout = layOut({ ...options, width });
@@ -373,8 +373,8 @@ describe("the grid", () => {
   });
 });
 
-describe("the line over members", () => {
-  it("has a point for each that is known, and the one shown stands out", () => {
+describe("the chart over members", () => {
+  it("has a point for each known distance, and highlights the shown member", () => {
     const marks = trendMarks([null, 0.1, null, 0.4], 3, 0.5, PALETTES.light);
     const points = marks.filter(({ kind }) => kind === "rect");
     // The first does not differ from itself.
@@ -386,7 +386,7 @@ describe("the line over members", () => {
 });
 
 describe("a shared scale", () => {
-  it("reaches the largest of all pictures, and forgets one that was made anew", () => {
+  it("covers all pictures, and drops a replaced picture", () => {
     const of = createSharedScale();
     const [a, b] = [signal(0.2), signal(0.6)];
     const largest = of("a").largest(a);

@@ -66,8 +66,8 @@ function said(changed: Partial<SentenceInput> = {}): SentenceInput {
   };
 }
 
-describe("numbers", () => {
-  it("have a true minus, and no zero has one", () => {
+describe("formatting of numbers", () => {
+  it("uses a true minus sign, but not for zero", () => {
     expect(formatCorrelation(-0.6149)).toBe("−0.61");
     expect(formatCorrelation(0.3)).toBe("0.30");
     expect(formatCorrelation(-0.001)).toBe("0.00");
@@ -83,21 +83,21 @@ describe("numbers", () => {
   });
 });
 
-describe("trust", () => {
-  it("says the correlation over allowed keys, and recall beside chance", () => {
+describe("trust captions", () => {
+  it("include the correlation over allowed keys, and recall with its chance level", () => {
     expect(trustInWords(TRUST)).toBe(
       "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to; 38% of a query’s ten strongest keys are among its ten nearest (chance 9%).",
     );
   });
 
-  it("does not say that distance follows where it hardly does", () => {
+  it("do not claim that distance follows q·k if it hardly does", () => {
     const flat = { ...TRUST, plot: -0.001 };
     expect(trustInWords(flat)).toMatch(
       /^Correlation of distance with q·k on this plot: 0\.00 over keys that a query may attend to;/,
     );
   });
 
-  it("says what there is where the rest is not defined", () => {
+  it("include only the defined figures", () => {
     const short = { ...TRUST, recall: null, recall_baseline: null };
     expect(trustInWords(short)).toBe(
       "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to.",
@@ -111,7 +111,7 @@ describe("trust", () => {
     expect(trustInWords(null)).toContain("no trust figures");
   });
 
-  it("says how it went step by step, and on how many queries", () => {
+  it("list the correlation of each step and the number of queries", () => {
     expect(stepsInWords(TRUST)).toBe(
       "r of the original vectors −0.31, as placed −0.55, on the plot −0.61. Measured on 512 of 5,000 queries.",
     );
@@ -120,7 +120,7 @@ describe("trust", () => {
   });
 });
 
-describe("coverage", () => {
+describe("coverage captions", () => {
   const corpus = {
     numQueries: 2000,
     numKeys: 2000,
@@ -133,7 +133,7 @@ describe("coverage", () => {
     leftOut: 0,
     stopped: true,
   };
-  it("counts points and texts, and names the seed where any were left out", () => {
+  it("count points and texts, and include the seed if texts or points were sampled", () => {
     expect(corpusInWords(corpus)).toBe(
       "4,000 of 120,000 points: 12 of 800 texts, all of their tokens, drawn at random with seed 7.",
     );
@@ -145,7 +145,7 @@ describe("coverage", () => {
     );
   });
 
-  it("says that nothing was drawn by chance where the others could not be read", () => {
+  it("mention no seed if the other texts could not be read", () => {
     const read = { ...corpus, inAll: 4000, texts: 3, totalTexts: 12, stopped: false };
     expect(corpusInWords({ ...read, leftOut: 9 })).toBe(
       "All 4,000 points of 3 texts. 9 texts are skipped: empty or too long.",
@@ -157,18 +157,18 @@ describe("coverage", () => {
     expect(corpusInWords(both)).toMatch(/with seed 7\. 1 text is skipped: empty or too long\.$/);
   });
 
-  it("of an older answer says that it was drawn at random, as ever", () => {
+  it("mention a seed for older data without `stopped`", () => {
     expect(corpusInWords({ ...corpus, stopped: null })).toContain("drawn at random with seed 7.");
   });
 
-  it("says how much of the variance the axes show", () => {
+  it("include the variance of the axes", () => {
     expect(explainedInWords([0.3, 0.13])).toBe("The two axes show 43% of the variance.");
     expect(explainedInWords([0.3, 0.1, 0.1])).toBe("The three axes show 50% of the variance.");
     expect(explainedInWords(null)).toBe("");
     expect(explainedInWords([Number.NaN, 0])).toBe("");
   });
 
-  it("says what is not exact, of this layer or of some", () => {
+  it("include the caveats of one layer or of some layers", () => {
     const all = [
       { layers: [0, 1], words: "Soft cap", kind: "moving" as const },
       { layers: [1], words: "Sinks." },
@@ -181,7 +181,7 @@ describe("coverage", () => {
     expect(layersInWords([0, 2, 4])).toBe("Layers 0, 2, 4");
   });
 
-  it("of a mean by position says what it is the mean of", () => {
+  it("describe what a mean by position covers", () => {
     const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, far: null, error: 0 };
     expect(aggregateInWords({ ...mean, bin: [4, 2] })).toBe(
       "Mean over 12 of 800 texts, 64 of their 512 queries; few texts reach the last positions. A cell is the mean over at most 4 × 2 positions.",
@@ -197,7 +197,7 @@ describe("coverage", () => {
     expect(aggregateInWords({ ...short, texts: 1, ofTexts: 1, far: 1 })).toBe("Mean over 1 text.");
   });
 
-  it("of lines says which share they show", () => {
+  it("include the share that lines show", () => {
     const lines = { strongest: null, count: 5, covered: 0.934, numTotal: 40 };
     expect(linesCoverageInWords({ kind: "query" }, lines)).toBe(
       "5 of 40 lines: 93% of the query’s weight.",
@@ -223,8 +223,8 @@ describe("coverage", () => {
   });
 });
 
-describe("how a plot was made", () => {
-  it("names the method with the numbers that matter to it", () => {
+describe("method captions", () => {
+  it("name the method with its settings", () => {
     const plain = { ...PCA, lift: false };
     expect(methodInWords(plain, true)).toBe("principal components");
     expect(methodInWords({ ...plain, method: "tsne", seed: 3 }, true)).toBe(
@@ -238,7 +238,7 @@ describe("how a plot was made", () => {
     );
   });
 
-  it("says how queries and keys were placed", () => {
+  it("describe the placing of queries and keys", () => {
     expect(placingInWords(WAY, 1.3)).toBe(
       "scaled by their norms (c = 1.3), keys moved onto the queries",
     );
@@ -248,7 +248,7 @@ describe("how a plot was made", () => {
     );
   });
 
-  it("says how far work is", () => {
+  it("describe the progress of a projection", () => {
     expect(workInWords(null)).toBe("");
     expect(workInWords({ state: "running", done: 250, num_total: 750, words: "" })).toBe(
       "Step 250 of 750.",
@@ -260,15 +260,15 @@ describe("how a plot was made", () => {
   });
 });
 
-describe("the sentence", () => {
-  it("says of all heads what near means and what to do", () => {
+describe("the main caption", () => {
+  it("explains nearness and how to open a head, for all heads", () => {
     expect(sentence(said({ at: null }))).toBe(
       "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near points attend to each other if r is close to −1. Click a head, or press Enter on it, to enlarge it.",
     );
     expect(sentence(said({ at: null, live: false }))).not.toContain("Click");
   });
 
-  it("says of one head which points there are, and which the search found", () => {
+  it("counts the points and the search matches of one head", () => {
     expect(sentence(said())).toBe(
       "Layer 2, head 1: 1,200 queries and 1,200 keys by principal components.",
     );
@@ -287,7 +287,7 @@ describe("the sentence", () => {
     );
   });
 
-  it("says what a chosen point attends to, or is attended by", () => {
+  it("names the strongest key of a query, and the strongest query of a key", () => {
     const strongest = { token: "animal", position: 2, weight: 0.681 };
     const lines = { strongest, count: 5, covered: 0.9, numTotal: 11 };
     expect(sentence(said({ point: IT, lines }))).toBe(
@@ -303,7 +303,7 @@ describe("the sentence", () => {
     expect(linesInWords(key, none)).toContain("no query attends to it");
   });
 
-  it("says why there is no plot", () => {
+  it("gives the reason for a missing plot", () => {
     const problem = "queries or keys are not finite numbers";
     expect(sentence(said({ problem }))).toBe(
       "Layer 2, head 1: queries or keys are not finite numbers, so there is no plot.",
@@ -311,7 +311,7 @@ describe("the sentence", () => {
     expect(summary(said({ problem }), TRUST)).not.toContain("r =");
   });
 
-  it("says where the mean weight is largest", () => {
+  it("gives the position of the largest mean weight", () => {
     const of = {
       texts: 12,
       ofTexts: 12,
@@ -327,7 +327,7 @@ describe("the sentence", () => {
     );
   });
 
-  it("is told with its trust to who cannot see the plot", () => {
+  it("is followed by trust captions for screen readers", () => {
     expect(summary(said(), TRUST)).toMatch(/^Self-attention\. Layer 2, head 1: .*r = −0\.61/);
     expect(textInWords("text 3", 3)).toBe("text 3");
     expect(textInWords("image 3", 3, "image")).toBe("image 3");

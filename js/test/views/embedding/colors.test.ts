@@ -45,8 +45,8 @@ function scaleOf({ legend }: Coloring) {
   return legend;
 }
 
-describe("points are coloured by", () => {
-  it("position, from the first to the last", () => {
+describe("colourings", () => {
+  it("colour positions from the first to the last", () => {
     const each = coloring(corpus, "position", LIGHT);
     const { low, high, stops, log, unknown } = scaleOf(each);
     expect([low, high, log, unknown]).toEqual([0, 3, false, null]);
@@ -58,7 +58,7 @@ describe("points are coloured by", () => {
     expect(colors.slice(6)).toEqual(colors.slice(0, 6));
   });
 
-  it("position mod 5, in its own order", () => {
+  it("colour position mod 5 in numerical order", () => {
     const positions = [0, 4, 5, 6, 12, 3];
     const queries = {
       text: [1, 1, 1, 1, 1, 1],
@@ -76,7 +76,7 @@ describe("points are coloured by", () => {
     ]);
   });
 
-  it("norm, of the head that they are of; until they are there by queries and keys", () => {
+  it("colour by norm, and by kind until norms are loaded", () => {
     const norms = Float32Array.from({ length: 12 }, (_, point) => 2 + point);
     const each = coloring(corpus, "norm", { ...LIGHT, norms, head: "layer 5, head 2" });
     const { low, high, stops } = scaleOf(each);
@@ -88,7 +88,7 @@ describe("points are coloured by", () => {
     expect(before.note).toContain("Loading");
   });
 
-  it("frequency, by equal ratios", () => {
+  it("colour frequencies on a logarithmic scale", () => {
     const each = coloring(corpusWith({ frequency: [1, 10, 100, 1, 1, 100] }), "frequency", LIGHT);
     const { low, high, log, stops } = scaleOf(each);
     expect([low, high, log]).toEqual([1, 100, true]);
@@ -97,7 +97,7 @@ describe("points are coloured by", () => {
     expect(colorsOf(each)[2]).toBe(stops.at(-1));
   });
 
-  it("text, of which eight have a colour and the rest one together", () => {
+  it("colour eight texts separately and the others together", () => {
     const texts = Array.from({ length: 12 }, (_, i) => (i < 2 ? 0 : i - 1));
     const side = { text: texts, position: texts.map((_, i) => i), token: texts.map(() => 0) };
     const changed = { num_queries: 12, num_keys: 12, queries: side, columns: [] };
@@ -112,7 +112,7 @@ describe("points are coloured by", () => {
     expect(entries.reduce((sum, [, count]) => sum + count, 0)).toBe(24);
   });
 
-  it("a column of kinds, with what is not known apart", () => {
+  it("colour a column of categories, with unknown values separate", () => {
     const each = coloring(corpus, "tag", LIGHT);
     const side = ["other", "noun", "other", "other", "other", "unknown"];
     expect(labelsOf(each)).toEqual([...side, ...side]);
@@ -124,7 +124,7 @@ describe("points are coloured by", () => {
     expect(each.note).toBe("“tag” is unknown for 2 points.");
   });
 
-  it("a column of numbers, with what is not known apart", () => {
+  it("colour a column of numbers, with unknown values separate", () => {
     const each = coloring(corpus, "score", LIGHT);
     const { low, high, stops, unknown } = scaleOf(each);
     expect([low, high, unknown?.count]).toEqual([0, 2, 1]);
@@ -134,7 +134,7 @@ describe("points are coloured by", () => {
     expect(colors[6]).toBe(stops.at(-1));
   });
 
-  it("a column that is called like a colouring", () => {
+  it("prefer a column over the colouring of the same name", () => {
     const [tag] = corpus.columns;
     const columns = [
       {
@@ -151,29 +151,29 @@ describe("points are coloured by", () => {
     ]);
   });
 
-  it("queries and keys where there is no such column", () => {
+  it("fall back to queries and keys if there is no such column", () => {
     const each = coloring(corpus, "gone", LIGHT);
     expect([each.name, labelsOf(each)[0]]).toEqual(["type", "queries"]);
     expect(each.note).toBe("There is no column “gone”.");
   });
 });
 
-describe("numbers that tell nothing apart", () => {
-  it("have one colour where all are the same", () => {
+describe("degenerate numbers", () => {
+  it("have one colour if all are equal", () => {
     const norms = new Float32Array(12).fill(3);
     const each = coloring(corpus, "norm", { ...LIGHT, norms });
     expect(new Set(colorsOf(each)).size).toBe(1);
     expect([scaleOf(each).low, scaleOf(each).high]).toEqual([3, 3]);
   });
 
-  it("are not known where none is a number", () => {
+  it("are unknown if none is a number", () => {
     const norms = new Float32Array(12).fill(Number.NaN);
     const each = coloring(corpus, "norm", { ...LIGHT, norms });
     expect(scaleOf(each).unknown?.count).toBe(12);
     expect([scaleOf(each).low, scaleOf(each).high]).toEqual([0, 0]);
   });
 
-  it("of no point at all have no colour", () => {
+  it("have no colour if there are no points", () => {
     const none = { text: [], position: [], token: [] };
     const empty = { num_queries: 0, num_keys: 0, queries: none, columns: [] };
     for (const name of ["type", "position", "frequency", "text"])
@@ -186,7 +186,7 @@ describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   const stops = numberColors(theme);
   const unknown = UNKNOWN[theme];
 
-  it("stand out from the background by 3 to 1", () => {
+  it("have a contrast of at least 3 to 1 with the background", () => {
     const kinds = coloring(corpus, "tag", roomOf(theme));
     for (const color of [...stops, ...kinds.palette, unknown])
       expect(contrast(color, background), color).toBeGreaterThanOrEqual(3);

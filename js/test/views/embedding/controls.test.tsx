@@ -86,8 +86,8 @@ afterEach(async () => {
   await new Promise(requestAnimationFrame);
 });
 
-describe("controls", () => {
-  it("set the traits, and show the numbers that matter to the method", async () => {
+describe("the controls", () => {
+  it("set the traits, and show the settings of the method", async () => {
     const { box, state } = await open({ enlarged: true });
     choose(box, "Method", "tsne");
     choose(box, "Dimensions", "3");
@@ -115,7 +115,7 @@ describe("controls", () => {
     expect(offered(box)).toContain("Neighbours");
   });
 
-  it("offer the reader's columns, which go before ours of the same name", () => {
+  it("list columns before colourings of the same name", () => {
     expect(colorings(corpusWith()).slice(-2)).toEqual([
       ["tag", "tag"],
       ["score", "score"],
@@ -128,7 +128,7 @@ describe("controls", () => {
     expect(colorings(null).map(([, label]) => label)).toContain("query or key");
   });
 
-  it("show running work with a bar and its words, and end it", async () => {
+  it("show the progress of a projection, and cancel it", async () => {
     const each = await open({ enlarged: true });
     each.kernel.work = {
       state: "running",
@@ -164,7 +164,7 @@ describe("controls", () => {
     );
   });
 
-  it("of a page are those that it can answer: no other method and no other placing", async () => {
+  it("offer only what a page contains", async () => {
     const { box } = await open({ enlarged: true }, false);
     expect(offered(box)).toEqual(["Show", "Colour", "Points", "match case"]);
     const embedded = await open({ enlarged: true, method: "tsne", seed: 4 }, false);
@@ -182,7 +182,7 @@ describe("controls", () => {
 });
 
 describe("the legend", () => {
-  it("of the mean by position changes between even steps and even ratios", async () => {
+  it("switches the mean weights between linear and logarithmic", async () => {
     const { box } = await open({ enlarged: true, content: "aggregate" });
     await until(() => expect(box.querySelector(".av-legend")).not.toBeNull());
     const numbers = (): string => box.querySelector(".av-ramp-words")?.textContent ?? "";
@@ -195,7 +195,7 @@ describe("the legend", () => {
 });
 
 describe("the mean by position", () => {
-  it("of another head stays until the next has come, and is not called current", async () => {
+  it("keeps the previous head until the next is loaded, and is not current", async () => {
     const each = await open({ enlarged: true, content: "aggregate" });
     await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));
     assign(each.state, { heads: [1] });

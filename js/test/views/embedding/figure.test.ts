@@ -70,7 +70,7 @@ afterEach(() => {
 });
 
 describe("the figure", () => {
-  it("of the mean by position has cells, axes and a scale, and none of the points", async () => {
+  it("of the mean weights has cells, axes and a scale, but no points", async () => {
     const { context, store } = await make({ enlarged: true, content: "aggregate" });
     const exports = embeddingExports(context, store, drawnScenes);
     // The first call asks for it.
@@ -101,7 +101,7 @@ describe("the figure", () => {
     ]);
   });
 
-  it("says in its legend what shapes and colours are, in rows that fit", () => {
+  it("explains shapes and colours in a legend that fits the width", () => {
     const corpus = corpusWith();
     const room = { palette: PALETTES.light, theme: "light" as const, norms: null, head: "" };
     const colors = coloring(corpus, "tag", room);
@@ -116,14 +116,14 @@ describe("the figure", () => {
 });
 
 describe("the tables", () => {
-  it("have a third coordinate, and norms where points are coloured by them", async () => {
+  it("contain a third coordinate, and norms if points are coloured by them", async () => {
     const { context, store } = await make({ enlarged: true, dimensions: 3, color: "norm" });
     const rows = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
     expect(rows[0]?.slice(10)).toEqual(["x", "y", "z", "norm"]);
     expect(rows[3]?.at(-1)).toBe(String(Number((10000 / 65535).toPrecision(5))));
   });
 
-  it("guard the name of a column of the reader's own", async () => {
+  it("escape the names of columns", async () => {
     const name = '=HYPERLINK("http://a")';
     const kernel = new MeanKernel();
     const [, score] = ANSWER.columns;

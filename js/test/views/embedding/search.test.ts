@@ -28,13 +28,13 @@ function found(wanted: string, matchCase = false): number[] {
 }
 
 describe("a search", () => {
-  it("finds tokens that hold a text, in whatever case", () => {
+  it("finds tokens that contain a text, ignoring case", () => {
     expect(found("THE")).toEqual(matching((token) => token.toLowerCase() === "the"));
     expect(found("a")).toEqual(matching((token) => token === " cat"));
     expect(found("xyz")).toEqual([]);
   });
 
-  it("finds them in their own case where that is asked for", () => {
+  it("finds tokens with matching case on request", () => {
     expect(found("The", true)).toEqual(matching((token) => token === "The"));
     expect(found("tHe", true)).toEqual([]);
   });
@@ -47,7 +47,7 @@ describe("a search", () => {
     expect(found('"')).toEqual([]);
   });
 
-  it("takes a space for what is shown in its place", () => {
+  it("matches a space with the sign that is shown for it", () => {
     const vocabulary = ["the", "·cat", ",", "##cat", "dog", "a·b"];
     const shown = corpusWith({ vocabulary });
     const tokens = (wanted: string): string[] => {
@@ -70,7 +70,7 @@ describe("a search", () => {
     expect(findPoints(corpus, "", false)).toBeNull();
   });
 
-  it("reads nothing into what was typed", () => {
+  it("treats the text literally", () => {
     expect(found(".*")).toEqual([]);
     expect(found("</s>")).toEqual([5, 11]);
   });
@@ -79,7 +79,7 @@ describe("a search", () => {
 describe("neighbouring heads", () => {
   const stack = stackOf();
 
-  it("end where the layers end", () => {
+  it("are clipped at the first and last layer", () => {
     expect(neighbourOf(stack, { layer: 5, head: 0 }, 0, 1)).toEqual({ layer: 5, head: 1 });
     expect(neighbourOf(stack, { layer: 5, head: 2 }, 0, 1)).toEqual({ layer: 5, head: 2 });
     expect(neighbourOf(stack, { layer: 5, head: 0 }, 0, -1)).toEqual({ layer: 5, head: 0 });
@@ -87,14 +87,14 @@ describe("neighbouring heads", () => {
     expect(neighbourOf(stack, { layer: 6, head: 1 }, 1, 0)).toEqual({ layer: 6, head: 1 });
   });
 
-  it("of another layer have the nearest number", () => {
+  it("have the nearest number in another layer", () => {
     expect(neighbourOf(stack, { layer: 5, head: 2 }, 1, 0)).toEqual({ layer: 6, head: 1 });
     expect(neighbourOf(stack, { layer: 6, head: 0 }, -2, 0)).toEqual({ layer: 0, head: 0 });
   });
 });
 
 describe("requests for all heads", () => {
-  it("hold a few layers each, every layer once", () => {
+  it("contain a few layers each, and every layer once", () => {
     const layers = Array.from({ length: 12 }, (_, layer) => layer);
     const stack = stackOf({ layers, heads_per_layer: layers.map(() => 12) });
     // 12 heads of 10,000 points take 240 kB, of 5,000 half of that.
@@ -107,12 +107,12 @@ describe("requests for all heads", () => {
     expect(overviewGroups(stack, 5000).flat()).toEqual(layers);
   });
 
-  it("hold one layer where that alone is large", () => {
+  it("contain one layer if it is large", () => {
     const stack = stackOf({ layers: [3, 4], heads_per_layer: [64, 64] });
     expect(overviewGroups(stack, 10_000)).toEqual([[3], [4]]);
   });
 
-  it("travel three at once, and are answered in their order", async () => {
+  it("run three at a time and return results in order", async () => {
     let [now, most] = [0, 0];
     const results = await inTurn([5, 1, 4, 2, 3], 3, async (each) => {
       most = Math.max(most, ++now);
@@ -124,7 +124,7 @@ describe("requests for all heads", () => {
     expect(most).toBe(3);
   });
 
-  it("end with the first that fails", async () => {
+  it("stop after the first failure", async () => {
     const begun: number[] = [];
     const all = inTurn([0, 1, 2, 3, 4, 5, 6, 7], 2, async (each) => {
       begun.push(each);
@@ -138,7 +138,7 @@ describe("requests for all heads", () => {
 });
 
 describe("the state", () => {
-  it("goes through a page's URL", () => {
+  it("survives a page's URL", () => {
     const state: EmbeddingState = {
       ...EMBEDDING_DEFAULTS,
       stack: "self",
@@ -160,12 +160,12 @@ describe("the state", () => {
     expect(back).toEqual(state);
   });
 
-  it("takes no nonsense from a URL", () => {
+  it("ignores invalid values in a URL", () => {
     const hash = "#shown=all&points=none&text=-1&layer=x&enlarged=maybe";
     expect(readHash<EmbeddingState>(hash, EMBEDDING_HASH)).toEqual({ enlarged: false });
   });
 
-  it("has settings of a method that are that method's", () => {
+  it("keeps only the settings of the current method", () => {
     const typed = { ...EMBEDDING_DEFAULTS, perplexity: 30, neighbors: 5, seed: 3 };
     const { perplexity, neighbors, seed } = EMBEDDING_DEFAULTS;
     const of = (method: EmbeddingState["method"]) => projectingOf({ ...typed, method });

@@ -27,7 +27,7 @@ afterEach(() => {
 });
 
 describe("all heads", () => {
-  it("are given out together, and only once all are there", async () => {
+  it("appear together when all are loaded", async () => {
     const kernel = new Kernel();
     kernel.held = (name) => name === "overview";
     const each = make({}, kernel);
@@ -55,7 +55,7 @@ describe("all heads", () => {
     expect(each.store.overviewProgress.value).toBeNull();
   });
 
-  it("stay while another placing is on its way, and are not asked for twice", async () => {
+  it("stay while another placing loads, and are requested once", async () => {
     const each = make();
     await current(each);
     const before = each.store.overview.value;
@@ -77,7 +77,7 @@ describe("all heads", () => {
     expect(each.kernel.of("overview")).toHaveLength(asked);
   });
 
-  it("of another stack do not stand in for this one's", async () => {
+  it("are never those of another stack", async () => {
     const each = make();
     await current(each);
     each.kernel.held = (name) => name === "corpus" || name === "overview";
@@ -87,7 +87,7 @@ describe("all heads", () => {
     expect(each.store.colors.value).toBeNull();
   });
 
-  it("are not asked for while one is enlarged", async () => {
+  it("are not requested while one head is enlarged", async () => {
     const each = make({ enlarged: true });
     await current(each);
     await later();
@@ -103,7 +103,7 @@ describe("all heads", () => {
     expect(each.kernel.of("overview")).toHaveLength(1);
   });
 
-  it("that come too late are dropped", async () => {
+  it("are dropped if they arrive too late", async () => {
     const each = make({}, new Kernel());
     each.kernel.held = (name) => name === "overview";
     await until(() => expect(each.kernel.waiting).toHaveLength(1));
@@ -116,7 +116,7 @@ describe("all heads", () => {
     expect(each.context.record.error.value).toBeNull();
   });
 
-  it("say what went wrong, and come when they are asked for again", async () => {
+  it("report an error and load again on retry", async () => {
     const kernel = new Kernel();
     kernel.failing = new Map([["overview", "The vectors are gone."]]);
     const each = make({}, kernel);
@@ -129,7 +129,7 @@ describe("all heads", () => {
     expect(kernel.retried).toBe(1);
   });
 
-  it("wait for a kernel that never answers, and end with the view", async () => {
+  it("wait for a kernel that never replies, and end with the view", async () => {
     const each = make();
     each.kernel.held = () => true;
     await later();
@@ -145,8 +145,8 @@ describe("all heads", () => {
   });
 });
 
-describe("trust", () => {
-  it("is asked layer by layer once all heads are there, the layer at hand first", async () => {
+describe("trust figures", () => {
+  it("are requested layer by layer after all heads, the selected layer first", async () => {
     const each = make({ layer: 6 });
     each.kernel.held = (name) => name === "trust";
     await current(each);
@@ -167,7 +167,7 @@ describe("trust", () => {
     expect(asked.every((args) => args.method === "pca" && args.dimensions === 2)).toBe(true);
   });
 
-  it("of another placing is not this one's", async () => {
+  it("are not those of another placing", async () => {
     const each = make();
     await until(() => expect(each.store.trust.value.size).toBe(7));
     each.kernel.held = (name) => name === "trust";
@@ -175,7 +175,7 @@ describe("trust", () => {
     expect(each.store.trust.value.size).toBe(0);
   });
 
-  it("goes on where it was, after one head was looked at", async () => {
+  it("continue where they stopped after one head was enlarged", async () => {
     const each = make();
     each.kernel.held = (name) => name === "trust";
     await until(() => expect(each.kernel.waiting).toHaveLength(1));
@@ -190,7 +190,7 @@ describe("trust", () => {
     expect(layers.filter((text) => text === "0: 0,1")).toHaveLength(1);
   });
 
-  it("of the enlarged head is of its own method, and waits until that is done", async () => {
+  it("belong to the enlarged head's method, and wait until it is done", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne", layer: 5, heads: [2] }, kernel);
@@ -207,7 +207,7 @@ describe("trust", () => {
 });
 
 describe("the enlarged head", () => {
-  it("keeps its plot until the next one's is there", async () => {
+  it("keeps its plot until the next one is loaded", async () => {
     const each = make({ enlarged: true });
     await current(each);
     const before = each.store.projection.value;
@@ -222,7 +222,7 @@ describe("the enlarged head", () => {
     expect(each.store.projection.value?.request.head).toBe(1);
   });
 
-  it("asks a running t-SNE again until it is done", async () => {
+  it("polls a running t-SNE until it is done", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
@@ -244,7 +244,7 @@ describe("the enlarged head", () => {
     expect(kernel.of("projection")).toHaveLength(pca);
   });
 
-  it("stops asking when the head changes, and when the view ends", async () => {
+  it("stops polling when the head changes or the view ends", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
@@ -262,7 +262,7 @@ describe("the enlarged head", () => {
     expect(each.context.record.error.value).toBeNull();
   });
 
-  it("does not ask on while all heads or positions are shown", async () => {
+  it("does not poll while all heads or mean weights are shown", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
@@ -273,7 +273,7 @@ describe("the enlarged head", () => {
     expect(kernel.of("projection")).toHaveLength(asked);
   });
 
-  it("is told at once that its t-SNE was cancelled, and begins it again on demand", async () => {
+  it("shows a cancelled t-SNE immediately, and restarts it on request", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
@@ -292,7 +292,7 @@ describe("the enlarged head", () => {
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
   });
 
-  it("says why a running t-SNE could not be cancelled", async () => {
+  it("reports why a running t-SNE could not be cancelled", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     kernel.failing = new Map([["cancel", "There is none."]]);
@@ -304,7 +304,7 @@ describe("the enlarged head", () => {
 });
 
 describe("the chosen point", () => {
-  it("is a query or a key of a text, whichever was set last", async () => {
+  it("is the query or key of a text that was set last", async () => {
     const each = make();
     await until(() => expect(each.store.corpus.value).not.toBeNull());
     expect(each.store.chosen.value).toBeNull();
@@ -334,12 +334,12 @@ describe("the chosen point", () => {
     expect(each.state.text.value).toBeNull();
   });
 
-  it("is the query where a page was opened with both", async () => {
+  it("is the query if a page was opened with both", async () => {
     const each = make({ text: 1, token: 3, key: 1 });
     await until(() => expect(each.store.chosen.value).toBe(3));
   });
 
-  it("is of the first text where none is chosen, as another view's token is", async () => {
+  it("belongs to the first text if none is chosen", async () => {
     const kernel = new Kernel();
     const text = ANSWER.queries.text.map((each) => each - 1);
     kernel.points = { ...ANSWER, queries: { ...ANSWER.queries, text } };
@@ -349,7 +349,7 @@ describe("the chosen point", () => {
     expect(each.store.chosen.value).toBeNull();
   });
 
-  it("has lines at the head at hand, and at no other", async () => {
+  it("has lines only in the enlarged head", async () => {
     const each = make({ text: 1, token: 1 });
     await until(() => expect(each.store.lines.value).not.toBeNull());
     expect(each.store.lines.value).toMatchObject({
@@ -369,7 +369,7 @@ describe("the chosen point", () => {
     await until(() => expect(each.kernel.aborted).toContain("lines"));
   });
 
-  it("says on a page why there are none, and in a notebook that it failed", async () => {
+  it("reports on a page why lines are missing, and in a notebook that loading failed", async () => {
     const page = new Kernel();
     page.live = false;
     page.failing = new Map([["lines", "It contains no keys."]]);
@@ -385,7 +385,7 @@ describe("the chosen point", () => {
 });
 
 describe("the points of a corpus", () => {
-  it("of another stack are not those that were marked", async () => {
+  it("are not marked after the stack changes", async () => {
     const each = make({ selected: [1, 2] });
     await until(() => expect(each.store.corpus.value).not.toBeNull());
     expect(each.state.selected.value).toEqual([1, 2]);
@@ -396,7 +396,7 @@ describe("the points of a corpus", () => {
     expect(each.store.hovered.value).toBeNull();
   });
 
-  it("have their text's weights under the text's number", async () => {
+  it("load weights by the index of their text", async () => {
     const each = make();
     const source = each.store.textSource(1);
     expect(each.store.textSource(1)).toBe(source);

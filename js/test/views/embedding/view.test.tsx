@@ -49,7 +49,7 @@ afterEach(() => {
 });
 
 describe("the list of keys", () => {
-  it("is that of what is shown", async () => {
+  it("depends on the current content", async () => {
     const { header, data } = { header: { rows: 1, columns: 1 }, data: Float32Array.of(0.5) };
     const edges = { query_edges: [0, 2], key_edges: [0, 2] };
     const of = { texts: 2, of_texts: 2, queries: 6, of_queries: 6 };
@@ -75,7 +75,7 @@ describe("the list of keys", () => {
 });
 
 describe("all heads", () => {
-  it("are told to go on where some are out of sight, and a click leads there", async () => {
+  it("have scroll buttons if some are out of sight", async () => {
     const across = vi.spyOn(Element.prototype, "scrollWidth", "get").mockReturnValue(900);
     vi.spyOn(Element.prototype, "clientWidth", "get").mockReturnValue(400);
     await open();
@@ -90,7 +90,7 @@ describe("all heads", () => {
     expect(button("More heads to the right")).toBeNull();
   });
 
-  it("are the most trusted first where that is asked for", async () => {
+  it("are ordered by trust on request", async () => {
     await open();
     await until(() => expect(tiles().join()).not.toContain("not measured"));
     const order = [...root.querySelectorAll("select")].find((each) =>
@@ -104,7 +104,7 @@ describe("all heads", () => {
     expect(grid().getAttribute("aria-label")).toContain("best first");
   });
 
-  it("are not said to be drawn before they are there", async () => {
+  it("are not marked as drawn before they are loaded", async () => {
     const kernel = new Kernel();
     kernel.held = (name) => name === "overview";
     room = roomWith({}, kernel);
@@ -127,7 +127,7 @@ describe("all heads", () => {
 describe("one head", () => {
   const one: Partial<EmbeddingState> = { enlarged: true, layer: 5, heads: [2] };
 
-  it("is left with Escape only when nothing else is to be cleared", async () => {
+  it("closes with Escape only if nothing else is to be cleared", async () => {
     await open({ ...one, selected: [0, 1] });
     expect(root.querySelector(".av-embedding-selected")?.textContent).toContain("2 in the lasso");
     press(plot(), "ArrowRight");
@@ -144,7 +144,7 @@ describe("one head", () => {
     await drawn("embedding:self:all");
   });
 
-  it("says nothing of what is drawn once all heads are, though the pointer was on a point", async () => {
+  it("does not mark content as drawn once all heads are shown", async () => {
     await open(one);
     // The first query lies at the left, half the way down (jsdom's boxes are empty).
     for (const [x, y] of [

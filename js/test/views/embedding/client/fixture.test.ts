@@ -108,7 +108,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
   const source = new Source(transportOf());
   const isPage = transportName === "a page";
 
-  it("are the tokens of its texts", async () => {
+  it("has the tokens of its texts", async () => {
     const corpus: Corpus = await corpusOf(source, "self");
     const all = [...tokens()];
     expect(corpus.count).toBe(2 * all.length);
@@ -123,7 +123,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
     expect(corpus.textTokens).toEqual(fixture.texts.map((each) => each.tokens.length));
   });
 
-  it.each(HEADS)("is where the points of $place lie", async ({ place, values }) => {
+  it.each(HEADS)("has the coordinates of $place", async ({ place, values }) => {
     const plot = await projectionOf(source, { ...place, way: WAY, ...PCA });
     expect(plot.count).toBe(values.coordinates.length);
     values.coordinates.forEach(([x, y], point) => {
@@ -134,7 +134,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
     });
   });
 
-  it.each(HEADS)("has $place in small", async ({ place, values }) => {
+  it.each(HEADS)("has the small plot of $place", async ({ place, values }) => {
     const request = { stack: "self", layers: [place.layer], way: WAY };
     const overview = await overviewOf(source, request);
     const found = overview.heads.find(({ head }) => head === place.head);
@@ -150,7 +150,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
     });
   });
 
-  it.each(HEADS)("is how long the vectors of $place are", async ({ place, values }) => {
+  it.each(HEADS)("has the norms of $place", async ({ place, values }) => {
     const norms = await normsOf(source, place);
     const range = Math.max(...values.norms) - Math.min(...values.norms);
     values.norms.forEach((norm, point) => {
@@ -159,7 +159,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
     });
   });
 
-  it.each(HEADS)("is the mean weight by position of $place", async ({ place, values }) => {
+  it.each(HEADS)("has the mean weights by position of $place", async ({ place, values }) => {
     const size = isPage ? 32 : 3;
     const found = await aggregateOf(source, { ...place, size });
     expect([found.texts, found.ofTexts]).toEqual([2, 2]);
@@ -207,7 +207,7 @@ describe("the strongest keys of a query", () => {
       .sort((a, b) => b[1] - a[1]);
   }
 
-  it.each(HEADS)("are embedded by a page of $place", async ({ place, values }) => {
+  it.each(HEADS)("are in a page for $place", async ({ place, values }) => {
     const source = new Source(page());
     for (let point = 0; point < all.length; point++) {
       const lines = await linesOf(source, { ...place, point });
@@ -224,7 +224,7 @@ describe("the strongest keys of a query", () => {
     }
   });
 
-  it("are told by a kernel", async () => {
+  it("are sent by a kernel", async () => {
     const recorded = fixture.live.lines ?? [];
     expect(recorded.length).toBeGreaterThan(0);
     let queries = 0;

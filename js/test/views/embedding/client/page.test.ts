@@ -143,7 +143,7 @@ function sourceOf(data = pageData()): Source {
 const HEAD = { stack: "self", layer: LAYER, head: 2 };
 
 describe("an exported page", () => {
-  it("leaves points out of its small plots where there are many", async () => {
+  it("samples points of small plots if there are many", async () => {
     const data = pageData();
     const [stack] = data.embedding.stacks;
     const [layer] = stack?.layers ?? [];
@@ -156,7 +156,7 @@ describe("an exported page", () => {
     expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(1, 1, 300) >> 8);
   });
 
-  it("has the plot that was shown, whatever settings its method does not have", async () => {
+  it("has the plot that was shown, ignoring settings that its method does not use", async () => {
     const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
     const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
     const plot = await projectionOf(sourceOf(), request);
@@ -166,7 +166,7 @@ describe("an exported page", () => {
     expect(trust?.plot).toBe(-0.7);
   });
 
-  it("has the principal components of heads whose plot it does not contain, and says so", async () => {
+  it("has principal components of heads whose plot it does not contain, and reports this", async () => {
     const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
     const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
     const flat = { ...request, method: "pca" as const, dimensions: 2 as const };
@@ -180,13 +180,13 @@ describe("an exported page", () => {
     }
   });
 
-  it("says that it has one placing alone", async () => {
+  it("reports that it contains one placing only", async () => {
     const way = { ...WAY, lift: true };
     const asked = overviewOf(sourceOf(), { stack: "self", layers: [LAYER], way });
     await expect(asked).rejects.toThrow("one placing: scaling “norms”, keys moved, not lifted.");
   });
 
-  it("has trust and mean weights of every head", async () => {
+  it("has trust figures and mean weights of every head", async () => {
     const source = sourceOf();
     const { head: _, ...place } = HEAD;
     const trusts = await trustOf(source, { ...place, way: WAY, ...PCA, heads: [2, 0] });
@@ -205,7 +205,7 @@ describe("an exported page", () => {
     expect(meanError({}, 0.5)).toBe(0);
   });
 
-  it("without the strongest keys says what they would take", async () => {
+  it("reports the size of strongest keys if it contains none", async () => {
     const top_keys_add = { count: 5, bytes: 3_440_000 };
     const data = pageData({ top_keys_add });
     const asked = linesOf(sourceOf(data), { ...HEAD, point: 1 });
@@ -215,7 +215,7 @@ describe("an exported page", () => {
     await expect(small).rejects.toThrow("Pass top_keys=5 to add them (about 64 kB).");
   });
 
-  it("has the images of texts, and no more of their weights", async () => {
+  it("has the images of texts, but no other weights", async () => {
     const transport = new EmbeddingPageTransport(pageData());
     const text = new Source(new TextTransport(transport, 1));
     const image = await text.image(0);
@@ -227,7 +227,7 @@ describe("an exported page", () => {
     await expect(other.image(0)).rejects.toThrow("image 0 of text 2");
   });
 
-  it("says what it does not contain", async () => {
+  it("reports what it does not contain", async () => {
     const source = sourceOf();
     await expect(corpusOf(source, "cross")).rejects.toThrow("no points of “cross”");
     await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow("layer 0 of “self”");
@@ -238,14 +238,14 @@ describe("an exported page", () => {
     expect(source.transport.live).toBe(false);
   });
 
-  it("of another format is refused", () => {
+  it("rejects data of another format", () => {
     const data = { ...pageData(), format: 1 } as unknown as EmbeddingPageData;
     expect(() => new EmbeddingPageTransport(data)).toThrow(
       "format 1, but only format 2 is supported",
     );
   });
 
-  it("is never late, and there is nothing to cancel", async () => {
+  it("is always ready and ignores cancellation", async () => {
     const transport = new EmbeddingPageTransport(pageData());
     const heard: string[] = [];
     transport.watch((connection) => heard.push(String(connection)));

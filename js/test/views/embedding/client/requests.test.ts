@@ -56,7 +56,7 @@ function plot(work: { state: string; done: number } | null, more: object = {}): 
 }
 
 describe("a corpus", () => {
-  it("comes deflated, in as many parts as it takes", async () => {
+  it("is read from several deflated parts", async () => {
     const bytes = deflateSync(JSON.stringify(ANSWER));
     const cut = [0, 100, 200, bytes.length];
     const each = transport(({ part = 0 }) => ({
@@ -69,7 +69,7 @@ describe("a corpus", () => {
     expect(await corpusOf(each.source, "self")).toBe(corpus);
   });
 
-  it("finds the point of a token, where it has one", () => {
+  it("finds the point of a token if it has one", () => {
     const corpus = corpusWith();
     for (let point = 0; point < corpus.count; point++) {
       const place: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
@@ -85,7 +85,7 @@ describe("a corpus", () => {
     expect(corpus.pointsOf("key", 0)).toEqual([6, 6]);
   });
 
-  it("of an encoder and a decoder has other keys than queries", () => {
+  it("has separate keys for an encoder and a decoder", () => {
     const keys = { text: [1, 1], position: [0, 4], token: [4, 5] };
     const corpus = corpusWith({ num_keys: 2, keys, columns: [] });
     expect(corpus.count).toBe(8);
@@ -94,24 +94,24 @@ describe("a corpus", () => {
     expect(corpus.pointOf("key", 1, 1)).toBe(-1);
   });
 
-  it("has columns by point, and says where they are not known", () => {
+  it("has columns by point, with unknown values as NaN", () => {
     const [tag, score] = corpusWith().columns;
     expect([...(tag?.values ?? [])]).toEqual([1, 0, 1, 1, 1, NaN, 1, 0, 1, 1, 1, NaN]);
     expect([...(score?.values ?? [])].slice(0, 7)).toEqual([0, 0.5, 1, 0, 0, NaN, 2]);
   });
 
-  it("that names more or fewer points than it has is refused", () => {
+  it("is rejected if it lists more or fewer points than its header", () => {
     expect(() => corpusWith({ num_keys: 7 })).toThrow("lists 12 points, but its header says 13");
   });
 
-  it("of no point at all is one", () => {
+  it("may have no points", () => {
     const none = { text: [], position: [], token: [] };
     const empty = { num_queries: 0, num_keys: 0, queries: none, keys: none, columns: [] };
     const corpus = corpusWith(empty);
     expect([corpus.count, corpus.pointOf("query", 0, 0)]).toEqual([0, -1]);
   });
 
-  it("of 200,000 points has a typed array where there is one of each", () => {
+  it("uses typed arrays for 200,000 points", () => {
     const corpus = corpusWith(largeAnswer(100_000));
     expect(corpus.texts).toBeInstanceOf(Int32Array);
     expect(corpus.texts.length).toBe(200_000);
@@ -127,7 +127,7 @@ describe("an overview", () => {
   ];
   const request = { stack: "self", layers: [0], way: WAY };
 
-  it("of more or fewer bytes than its points need is refused", async () => {
+  it("is rejected if it has more or fewer bytes than its points need", async () => {
     const each = transport(() => ({
       header: { stride: 1, points: 2, heads },
       data: new Uint8Array(7),
@@ -137,7 +137,7 @@ describe("an overview", () => {
 });
 
 describe("a projection", () => {
-  it("is in the data's units, of a view at any offset of its message", async () => {
+  it("has the units of the data, at any byte offset of the message", async () => {
     const message = new Uint8Array([9, ...uint16(0, 65535, 65535, 32768)]);
     const data = new DataView(message.buffer, 1);
     const each = transport(() => ({ header: plot(null), data }));
@@ -148,7 +148,7 @@ describe("a projection", () => {
     expect(coordinates[3]).toBeCloseTo(10 + (4 * 32768) / 65535, 5);
   });
 
-  it("is kept once it is done, and asked for again while it runs", async () => {
+  it("is cached when it is done, and requested again while it runs", async () => {
     const states = ["running", "running", "done"];
     const each = transport((_, turn) => ({
       header: plot({ state: states[turn] ?? "", done: turn }),
@@ -159,7 +159,7 @@ describe("a projection", () => {
     expect(each.asked).toHaveLength(3);
   });
 
-  it("is never made of two frames", async () => {
+  it("never mixes two frames", async () => {
     // The second part is a newer frame's; asked again, both are of one.
     const frames = [1, 2, 2, 2];
     const each = transport((args, turn) => ({
@@ -174,7 +174,7 @@ describe("a projection", () => {
     expect(codes).toEqual([200, 200, 3, 3]);
   });
 
-  it("that never holds still is given up", async () => {
+  it("fails if it changes during every attempt", async () => {
     const each = transport((_, turn) => ({
       header: plot({ state: "running", done: turn }, { parts: 2 }),
       data: uint16(0, 0),
@@ -183,7 +183,7 @@ describe("a projection", () => {
     expect(each.asked.length).toBeLessThan(12);
   });
 
-  it("is begun anew where that is asked for", async () => {
+  it("is restarted on request", async () => {
     const each = transport(() => ({
       header: plot({ state: "running", done: 0 }),
       data: uint16(0, 0, 0, 0),
@@ -193,7 +193,7 @@ describe("a projection", () => {
     expect(each.asked.slice(1).every(([, args]) => !("restart" in args))).toBe(true);
   });
 
-  it("whose reply does not hold its points is refused", async () => {
+  it("is rejected if the reply has the wrong size", async () => {
     const each = transport(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
     await expect(projectionOf(each.source, REQUEST)).rejects.toThrow(
       "has 6 bytes, but its header requires 8",
@@ -203,8 +203,8 @@ describe("a projection", () => {
   });
 });
 
-describe("what else is asked of a head", () => {
-  it("trust, of four heads at once", async () => {
+describe("other requests of a head", () => {
+  it("load trust figures of four heads at once", async () => {
     const each = transport((args) => ({
       header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
       data: null,
@@ -220,7 +220,7 @@ describe("what else is asked of a head", () => {
 });
 
 describe("a text of a corpus", () => {
-  it("is asked for as a record is, under its number", async () => {
+  it("is requested like a record, with its index", async () => {
     const each = transport(() => ({ header: { stacks: [] }, data: null }));
     const text = new TextTransport(each.transport, 4);
     await text.request("image", { index: 1 });

@@ -45,8 +45,8 @@ function picture(width = 500, changed: Partial<MeanMap> = {}): MeanMap {
   };
 }
 
-describe("the mean by position", () => {
-  it("is as wide as it is high where queries and keys are as many", () => {
+describe("the mean weights by position", () => {
+  it("are square if there are as many queries as keys", () => {
     const { cellsWidth, cellsHeight, left, width } = layOutMean(MEAN, 500);
     expect(cellsHeight).toBe(cellsWidth);
     expect(left + cellsWidth).toBeLessThan(width + 1);
@@ -57,7 +57,7 @@ describe("the mean by position", () => {
     expect(layOutMean(MEAN, 40).cellsWidth).toBeGreaterThanOrEqual(160);
   });
 
-  it("has no colour where no query may attend, and more for more weight", () => {
+  it("have no colour without allowed pairs, and a stronger colour for larger weights", () => {
     const image = meanMarks(picture()).find((mark) => mark.kind === "image");
     if (image?.kind !== "image") throw new Error("no cells");
     const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
@@ -69,7 +69,7 @@ describe("the mean by position", () => {
     expect(light(8)).toBeLessThan(light(3));
   });
 
-  it("tells a weight of 0, as a page rounds small ones to, from none that there can be", () => {
+  it("distinguish a weight of 0 from a bin without allowed pairs", () => {
     const weights = new Float32Array(9).fill(-1);
     weights.set([0, 1], 3);
     for (const scale of ["linear", "log"] as const) {
@@ -84,7 +84,7 @@ describe("the mean by position", () => {
     }
   });
 
-  it("finds its largest weight and says a bin by its positions", () => {
+  it("give the largest weight with its positions", () => {
     expect(largestOf(MEAN)).toEqual({ row: 0, column: 0, weight: 1 });
     expect(largestOf({ ...MEAN, weights: new Float32Array(9).fill(-1) })).toBeNull();
     expect(endOf({ ...MEAN, weights: new Float32Array(9).fill(0.03) })).toBeCloseTo(0.05);
@@ -96,7 +96,7 @@ describe("the mean by position", () => {
     expect(binCaption(MEAN, { row: 0, column: 0 })[0]).toBe("query 0 → key 0");
   });
 
-  it("knows the bin under a point", () => {
+  it("find the bin at a point", () => {
     const { layout } = picture();
     const middle = (at: number, side: number): number => ((at + 0.5) * side) / 3;
     for (const row of [0, 1, 2])
@@ -109,7 +109,7 @@ describe("the mean by position", () => {
     expect(binAt(layout, MEAN, layout.left + 5, layout.top + layout.cellsHeight + 1)).toBeNull();
   });
 
-  it("writes positions where their bins begin", () => {
+  it("label positions at the start of their bins", () => {
     const ticks = meanMarks(picture()).filter(
       (mark) => mark.kind === "line" && mark.y0 !== mark.y1,
     );
@@ -120,7 +120,7 @@ describe("the mean by position", () => {
     expect(places[1]).toBeCloseTo(left + cellsWidth / 3);
   });
 
-  it("has a scale in even steps, or in even ratios", () => {
+  it("have a linear or a logarithmic scale", () => {
     expect(scaleLabels({ end: 0.5, scale: "linear" })).toEqual(["0", "0.25", "0.5"]);
     expect(scaleLabels({ end: 1, scale: "log" })).toEqual(["≤0.0001", "0.01", "1"]);
     const words = scaleBox(picture(), "mean weight").marks.flatMap((mark) =>
@@ -130,27 +130,27 @@ describe("the mean by position", () => {
   });
 });
 
-describe("texts of unlike length", () => {
+describe("texts of different length", () => {
   const lengths: [number, number][] = [
     [7, 7],
     [3, 3],
     [2, 4],
   ];
 
-  it("are counted where they reach a bin, by its first query and its first key", () => {
+  it("are counted in the bins that they reach", () => {
     expect(textsAt(lengths, MEAN, { row: 0, column: 0 })).toBe(3);
     // Queries 3 to 6 are of the first alone, keys 3 to 6 also of the last.
     expect(textsAt(lengths, MEAN, { row: 2, column: 0 })).toBe(1);
     expect(textsAt(lengths, MEAN, { row: 1, column: 2 })).toBe(2);
   });
 
-  it("are told of with the weight", () => {
+  it("are mentioned with the weight", () => {
     expect(binCaption(MEAN, { row: 1, column: 0 }, 2)[1]).toBe("mean weight 0.25 over 2 texts");
     expect(binCaption(MEAN, { row: 1, column: 0 }, 1)[1]).toBe("mean weight 0.25 over 1 text");
     expect(binCaption(MEAN, { row: 0, column: 1 }, 2)[1]).toBe("no query may attend to this");
   });
 
-  it("are as long as their last points say", () => {
+  it("are as long as their last points", () => {
     const side = (text: number[], position: number[]) => ({
       text,
       position,

@@ -26,7 +26,7 @@ function trusted(correlation: number | null, recall: number | null): HeadTrust {
 }
 
 describe("the figures of a tile", () => {
-  it("say both, with a true minus, as far as there is room", () => {
+  it("contain both numbers if there is room, with a true minus sign", () => {
     const trust = trusted(-0.834, 0.42);
     expect(figuresInShort(trust, "words")).toBe("r −0.83 · 42%");
     expect(figuresInShort(trust, "short")).toBe("−0.83 · 42%");
@@ -34,14 +34,14 @@ describe("the figures of a tile", () => {
     expect(figuresSpoken(trust)).toBe("correlation −0.83, recall 42%");
   });
 
-  it("say that there is none, and that one is still to come", () => {
+  it("are replaced by words if there are none or they are loading", () => {
     expect(figuresInShort(undefined, "words")).toBe("…");
     expect(figuresInShort(null, "words")).toBe("no figure");
     expect(figuresInShort(trusted(null, 0.1), "words")).toBe("10%");
     expect(figuresSpoken(undefined)).toBe("not measured yet");
   });
 
-  it("stand beside what chance would make of recall", () => {
+  it("include the chance level of recall", () => {
     const heads = [0.2, 0.3, 0.9].map((share) => ({ ...trusted(0, 0.5), recall_baseline: share }));
     const all = new Map(heads.map((head, i) => [`0:${i}`, head]));
     expect(chanceInWords(all)).toBe(" (about 30% by chance)");
@@ -51,7 +51,7 @@ describe("the figures of a tile", () => {
     );
   });
 
-  it("are explained as far as they are shown", () => {
+  it("are explained if they are shown", () => {
     const all = new Map([["0:0", trusted(-0.5, 0.4)]]);
     expect(keyInWords(all, "short")).toBe(
       "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.",
@@ -66,8 +66,8 @@ describe("the figures of a tile", () => {
   });
 });
 
-describe("how strongly a head is drawn", () => {
-  it("follows its figure: what says nothing of attention steps back", () => {
+describe("the opacity of a head", () => {
+  it("follows its correlation", () => {
     const [good, fair, bad, wrong] = [-0.9, -0.3, 0, 0.4].map((r) => strengthOf(trusted(r, null)));
     expect(good).toBe(1);
     expect(fair).toBeLessThan(1);
@@ -77,13 +77,13 @@ describe("how strongly a head is drawn", () => {
     expect(bad).toBeGreaterThan(0.2);
   });
 
-  it("trusts nothing that could not be measured, and little before it is", () => {
+  it("is low for unmeasured heads", () => {
     expect(strengthOf(null)).toBe(strengthOf(trusted(0, null)));
     expect(strengthOf(undefined)).toBeLessThan(1);
   });
 });
 
-describe("which head stands where", () => {
+describe("the order of heads", () => {
   const stack = stackOf();
   const trust = new Map([
     ["0:0", trusted(-0.2, 0.9)],
@@ -96,7 +96,7 @@ describe("which head stands where", () => {
       .rows.flat()
       .flatMap((cell) => (cell ? [`${cell.layer}:${cell.head}`] : []));
 
-  it("is by the model's own numbers, with gaps where a layer has fewer heads", () => {
+  it("follows the model's numbers, with gaps in layers with fewer heads", () => {
     const grid = tileGrid(stack, "number", trust, 3);
     expect(grid.columns).toEqual([0, 1, 2]);
     const row = grid.rows[1]?.map((cell) => cell && [cell.layer, cell.head]);
@@ -108,7 +108,7 @@ describe("which head stands where", () => {
     expect(grid.rows[0]?.map((cell) => cell !== null)).toEqual([true, true, false]);
   });
 
-  it("is the most trusted first where that is asked for, what has no figure last", () => {
+  it("is by trust on request, heads without figures last", () => {
     expect(names("correlation").slice(0, 3)).toEqual(["0:1", "5:2", "0:0"]);
     expect(names("recall").slice(0, 3)).toEqual(["0:0", "5:2", "0:1"]);
     expect(names("correlation")).toHaveLength(7);
@@ -119,7 +119,7 @@ describe("the layout", () => {
   const layout = (columns: number, rows: number, width: number, named = false) =>
     layOutTiles({ columns, rows, named, width, mostHeight: 700 });
 
-  it("fits all heads of a usual model into the width, and shows them at once", () => {
+  it("shows all heads of a usual model at once", () => {
     for (const width of [800, 1000, 1552]) {
       const at = layout(12, 12, width);
       expect(at.width).toBeLessThanOrEqual(width);
@@ -131,7 +131,7 @@ describe("the layout", () => {
     }
   });
 
-  it("scrolls what would be too small, or too high", () => {
+  it("scrolls if cells would be too small or the grid too high", () => {
     const narrow = layout(12, 6, 400);
     expect(narrow.cell).toBeGreaterThanOrEqual(40);
     expect(narrow.width).toBeGreaterThan(400);
@@ -141,11 +141,11 @@ describe("the layout", () => {
     expect(deep.height).toBeGreaterThan(5000);
   });
 
-  it("does not blow up few heads without end", () => {
+  it("limits the size of few heads", () => {
     expect(layout(2, 1, 1500).cell).toBeLessThanOrEqual(220);
   });
 
-  it("has in sight what the box shows, and a row more", () => {
+  it("renders the visible rows and one more", () => {
     const deep = layout(64, 96, 1000);
     const rowsInSight = (scroll: number) => sightOf(deep, 96, { x: 0, y: scroll }).rows;
     expect(rowsInSight(0)[0]).toBe(0);
@@ -156,7 +156,7 @@ describe("the layout", () => {
     expect(rowsInSight(95 * deep.down)[1]).toBe(96);
   });
 
-  it("says no word that has no room", () => {
+  it("omits words without room", () => {
     expect(problemInShort("all keys are the same", 60)).toBe("all keys are the same");
     expect(problemInShort("queries or keys are not finite numbers", 46)).toBe("no plot");
   });
@@ -181,14 +181,14 @@ describe("a tile's points", () => {
   };
   const square = { x: 100, y: 0, side: 58 };
 
-  it("have the colour and the shape of the point that they are of", () => {
+  it("have the colour and shape of their point", () => {
     const { color, shape, order } = look(null);
     expect([...order]).toEqual([2, 0, 3, 1]);
     expect([...color]).toEqual([2, 0, 3, 1]);
     expect([...shape]).toEqual([1, 0, 1, 0]);
   });
 
-  it("lie in their square, the larger values upwards", () => {
+  it("lie in their square, larger values upwards", () => {
     const [mark] = tileDots(head, look(null), square, 1);
     const places = Array.from(mark?.x as Float32Array, (x, i) => [x, mark?.y[i]]);
     const [left, right] = [100 + 4 + 2.6, 158 - 4 - 2.6];
@@ -207,13 +207,13 @@ describe("a tile's points", () => {
     expect(mark?.area).toEqual({ x: 100, y: 0, width: 58, height: 58 });
   });
 
-  it("are fainter where the head is less to be trusted", () => {
+  it("are fainter for heads with low trust", () => {
     const [strong] = tileDots(head, look(null), square, 1);
     const [faint] = tileDots(head, look(null), square, 0.3);
     expect(faint?.opacity).toBeCloseTo(0.3 * (strong?.opacity as number));
   });
 
-  it("are drawn over the others where they stand out, and the others step back", () => {
+  it("are drawn over the others if they stand out", () => {
     const found = Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0);
     const [back, front] = tileDots(head, look(found), square, 1);
     const [whole] = tileDots(head, look(null), square, 1);

@@ -48,15 +48,15 @@ function placesAt(cloud: Cloud, camera: Camera): number[][] {
   return Array.from(x, (value, i) => [Math.round(value), Math.round(y[i] as number)]);
 }
 
-describe("the order in which points are drawn", () => {
-  it("holds every point that is shown once, and is the same every time", () => {
+describe("the drawing order", () => {
+  it("contains every drawn point once, and is deterministic", () => {
     const order = mixedOrder(1000, (point) => point % 3 !== 0);
     const sorted = [...order].sort((a, b) => a - b);
     expect(sorted).toEqual(Array.from({ length: 1000 }, (_, i) => i).filter((i) => i % 3 !== 0));
     expect([...order]).toEqual([...mixedOrder(1000, (point) => point % 3 !== 0)]);
   });
 
-  it("draws neither side's points over the other's", () => {
+  it("mixes queries and keys", () => {
     const order = mixedOrder(10_000, () => true);
     for (let part = 0; part < 4; part++) {
       const keys = order.subarray(part * 2500, (part + 1) * 2500).filter((i) => i >= 5000).length;
@@ -67,7 +67,7 @@ describe("the order in which points are drawn", () => {
 });
 
 describe("points on the screen", () => {
-  it("fill the room, the larger values upwards, with the same scale along both axes", () => {
+  it("fill the picture with the same scale on both axes, larger values upwards", () => {
     const places = placesAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
     // Four across and two up: 600 - 44 pixels across are the tighter fit.
     expect(places).toEqual([
@@ -78,7 +78,7 @@ describe("points on the screen", () => {
     ]);
   });
 
-  it("stay where they are when a filter takes others away", () => {
+  it("stay in place when a filter removes others", () => {
     const coordinates = coordinatesOf(50, 2);
     const all = createCloud(
       coordinates,
@@ -95,7 +95,7 @@ describe("points on the screen", () => {
     for (const point of [0, 3, 9]) expect(at(some, point)).toEqual(at(all, point));
   });
 
-  it("lie in the middle where all are one, and nowhere where they are no numbers", () => {
+  it("are centred if all are equal, and are absent if they are not numbers", () => {
     expect(placesAt(cloudOf([7, 7, 7, 7]), wholeCamera(2))).toEqual([
       [300, 200],
       [300, 200],
@@ -105,7 +105,7 @@ describe("points on the screen", () => {
     expect(second?.[0]).toBe(300);
   });
 
-  it("keeps what is under the pointer there while it comes nearer", () => {
+  it("keeps the point under the pointer while zooming", () => {
     const cloud = cloudOf([...coordinatesOf(40, 2)]);
     const before = placesAt(cloud, wholeCamera(2));
     const [x, y] = before[7] as [number, number];
@@ -121,7 +121,7 @@ describe("points on the screen", () => {
     expect(apart(after) / apart(before)).toBeCloseTo(3, 1);
   });
 
-  it("follow the pointer that drags them, and do not leave the room", () => {
+  it("follow a drag, and stay in view", () => {
     const cloud = cloudOf([0, 0, 4, 0, 0, 2, 4, 2]);
     const camera = movedBy(wholeCamera(2), cloud, ROOM, 30, -20);
     expect(placesAt(cloud, camera)[0]).toEqual([52, 319]);
@@ -143,13 +143,13 @@ function off(turn: Float64Array): number {
 }
 
 describe("three dimensions", () => {
-  it("stays a rotation however often it is turned", () => {
+  it("keeps a rotation after many turns", () => {
     let turn = UPRIGHT;
     for (let i = 0; i < 5000; i++) turn = turned(turn, (i % 7) - 3, (i % 5) - 1);
     expect(off(turn)).toBeLessThan(1e-12);
   });
 
-  it("turns the front to the right when it is dragged to the right, and down when down", () => {
+  it("rotates the front in the direction of the drag", () => {
     // A point that is nearest to the reader, and one that is farthest.
     const cloud = cloudOf([0, 0, 1, 0, 0, -1], 3);
     const camera = { ...wholeCamera(3), turn: UPRIGHT };
@@ -162,7 +162,7 @@ describe("three dimensions", () => {
     expect(down[0]?.[1]).toBeGreaterThan(230);
   });
 
-  it("shows all points at any turn", () => {
+  it("shows all points at any rotation", () => {
     const cloud = cloudOf([...coordinatesOf(300, 3)], 3);
     for (let i = 0; i < 20; i++) {
       const turn = turned(turned(UPRIGHT, i * 37, 0), 0, i * 53);
@@ -201,7 +201,7 @@ function counting(values: Float32Array): [Float32Array, () => number] {
 }
 
 describe("the point under the pointer", () => {
-  it("is the nearest of all, found without looking at all", () => {
+  it("is the nearest of all, found without a full search", () => {
     const cloud = createCloud(
       coordinatesOf(3000, 2),
       2,
@@ -218,7 +218,7 @@ describe("the point under the pointer", () => {
     }
   });
 
-  it("is none where none is near, and the one on top where two are equal", () => {
+  it("is absent if none is near, and the last drawn of equal ones", () => {
     const projected = { x: Float32Array.of(50, 50), y: Float32Array.of(50, 50), near: null };
     const grid = hitGrid(projected, ROOM);
     expect(nearestPlace(grid, projected, 60, 50, 9)).toBe(-1);
@@ -227,7 +227,7 @@ describe("the point under the pointer", () => {
     expect(anyWithin(grid, projected, [51, 45, 75, 55])).toBe(false);
   });
 
-  it("is found among 200,000 by looking at one in fifty at most", () => {
+  it("is found among 200,000 by testing at most one in fifty", () => {
     const count = 200_000;
     const cloud = createCloud(
       coordinatesOf(count, 2),
@@ -255,33 +255,33 @@ describe("the lasso", () => {
   const cloud = cloudOf([0, 0, 4, 0, 0, 2, 4, 2, 2, 1]);
   const projected = project(cloud, wholeCamera(2), ROOM);
 
-  it("holds what lies in it, also where it is hollow", () => {
+  it("contains the points inside, even if it is concave", () => {
     expect(inLasso(cloud, projected, [0, 0, 300, 0, 300, 400, 0, 400])).toEqual([0, 2]);
     // Like a C, open to the right: the middle of the room is not in it.
     const hollow = [0, 0, 600, 0, 600, 100, 250, 100, 250, 300, 600, 300, 600, 400, 0, 400];
     expect(inLasso(cloud, projected, hollow)).toEqual([0, 1, 2, 3]);
   });
 
-  it("holds nothing before it has three corners", () => {
+  it("contains nothing with fewer than three corners", () => {
     expect(inLasso(cloud, projected, [0, 0, 600, 400])).toEqual([]);
     expect(inLasso(cloud, projected, [])).toEqual([]);
   });
 
-  it("makes no corner of a step that is not seen", () => {
+  it("adds no corner for an invisible step", () => {
     expect(drawnOn([10, 10], 11, 11)).toEqual([10, 10]);
     expect(drawnOn([10, 10], 14, 10)).toEqual([10, 10, 14, 10]);
   });
 });
 
-describe("how dots look", () => {
-  it("are the smaller the more there are, and the larger the nearer", () => {
+describe("size and opacity of dots", () => {
+  it("decrease with the number of points, and grow with the zoom", () => {
     const sizes = [200, 10_000, 200_000].map((count) => radiusOf(count, ROOM, 1));
     expect(sizes[0]).toBeGreaterThan(sizes[1] as number);
     expect(sizes[1]).toBeGreaterThan(sizes[2] as number);
     expect(radiusOf(10_000, ROOM, 6)).toBeGreaterThan(radiusOf(10_000, ROOM, 1));
   });
 
-  it("let more through where more lie on each other, and less when one comes nearer", () => {
+  it("depend on the density of points", () => {
     const opacity = (count: number, zoom: number): number => {
       const cloud = createCloud(
         coordinatesOf(count, 2),
@@ -297,7 +297,7 @@ describe("how dots look", () => {
   });
 });
 
-describe("words beside points", () => {
+describe("labels of points", () => {
   const at = (x: number[], y: number[]): Projected => ({
     x: Float32Array.from(x),
     y: Float32Array.from(y),
@@ -306,7 +306,7 @@ describe("words beside points", () => {
   const word = () => ({ text: "word", width: 40 });
   const options = { room: ROOM, most: 30, height: 16, away: 8 };
 
-  it("do not lie on each other, nor on a point where it can be helped", () => {
+  it("do not overlap, and avoid points if possible", () => {
     const crowded = at([300, 305, 310, 302], [200, 204, 198, 209]);
     const placed = placeWords([0, 1, 2, 3], crowded, word, options);
     expect(placed.length).toBeGreaterThan(1);
@@ -319,13 +319,13 @@ describe("words beside points", () => {
     expect(one?.x).toBe(300 - 8 - 40);
   });
 
-  it("stay in the room", () => {
+  it("stay inside the picture", () => {
     const [right] = placeWords([0], at([596], [200]), word, options);
     expect((right?.x as number) + 40).toBeLessThan(600);
     expect(placeWords([0], at([-50], [200]), word, options)).toEqual([]);
   });
 
-  it("are left out where they would hide points, unless they have to be there", () => {
+  it("are omitted if they would hide points, unless they are required", () => {
     const covers = (): boolean => true;
     const one = at([300], [200]);
     expect(placeWords([0], one, word, { ...options, covers })).toEqual([]);

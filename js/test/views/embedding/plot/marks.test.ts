@@ -73,7 +73,7 @@ function placeOf({ cloud, projected }: Shown, point: number): [number, number] {
 }
 
 describe("the points of a head", () => {
-  it("are discs where they are queries and squares where they are keys, in their colours", () => {
+  it("are discs for queries and squares for keys, in their colours", () => {
     const shown = shownOf();
     const mark = cloudMark(shown);
     shown.cloud.points.forEach((point, place) => {
@@ -97,7 +97,7 @@ describe("a chosen query", () => {
   };
   const marks = standingMarks(shown, chosen);
 
-  it("has a line to each of its keys, as opaque as the weight and the strongest on top", () => {
+  it("has a line to each of its keys, with the weight as opacity and the strongest on top", () => {
     const drawn = lines(marks);
     expect(drawn.map((line) => [line.x0, line.y0])).toEqual([placeOf(shown, 3), placeOf(shown, 3)]);
     // The third has a share that could not be seen.
@@ -106,7 +106,7 @@ describe("a chosen query", () => {
     expect(weak / strong).toBeCloseTo(0.2 / 0.8);
   });
 
-  it("has all points of its text outlined, and no other's", () => {
+  it("has an outline around all points of its text, and no others", () => {
     const rings = dots(marks).filter((mark) => mark.ring && mark.count > 1);
     expect(rings).toHaveLength(1);
     const outlined = Array.from(rings[0]?.x as Float32Array, (x, i) => [x, rings[0]?.y[i]]);
@@ -116,33 +116,33 @@ describe("a chosen query", () => {
     expect(ofText).not.toEqual([...ofText].sort((a, b) => a - b));
   });
 
-  it("has the name of its token in bold, and those of its keys that can be seen", () => {
+  it("has a bold label, and labels of its visible keys", () => {
     const told = words(marks).map((mark) => [mark.text, mark.bold ?? false]);
     expect(told).toContainEqual(["the", true]);
     expect(told.filter(([, bold]) => !bold)).toHaveLength(2);
   });
 
-  it("lets all other points step back", () => {
+  it("makes all other points faint", () => {
     expect(backOpacity(chosen)).toBeLessThan(1);
     expect(backOpacity(nothing)).toBe(1);
   });
 
-  it("has no line to a key that is not shown, and none of another point's", () => {
+  it("has no line to a hidden key, and no line of another point", () => {
     const queries = shownOf((point) => point < 6);
     expect(lines(standingMarks(queries, chosen))).toEqual([]);
     const stale = { ...chosen, lines: linesTo(2, [[6, 1]]) };
     expect(lines(standingMarks(shown, stale))).toEqual([]);
   });
 
-  it("is nothing where the filter hides it", () => {
+  it("has no marks if the filter hides it", () => {
     const keys = shownOf((point) => point >= 6);
     expect(() => standingMarks(keys, chosen)).not.toThrow();
     expect(lines(standingMarks(keys, chosen))).toEqual([]);
   });
 });
 
-describe("what a search found or a lasso holds", () => {
-  it("stands over the others, which step back", () => {
+describe("points in a search or a lasso", () => {
+  it("are drawn over the others, which are faint", () => {
     const shown = shownOf();
     const points = new Uint8Array(COUNT);
     points[2] = 1;
@@ -154,7 +154,7 @@ describe("what a search found or a lasso holds", () => {
     expect(backOpacity(standing)).toBeLessThan(0.5);
   });
 
-  it("is not named again and again where all have one word", () => {
+  it("have no labels if all have the same token", () => {
     const shown = shownOf();
     const points = new Uint8Array(COUNT);
     // "the" at positions 0 and 3.
@@ -168,7 +168,7 @@ describe("what a search found or a lasso holds", () => {
 });
 
 describe("the pointer's marks", () => {
-  it("ring the point under it, and none that is not shown", () => {
+  it("are a ring around a visible point", () => {
     const shown = shownOf();
     const [ring] = dots(hoverMarks(shown, 7));
     expect([ring?.x[0], ring?.y[0]]).toEqual(placeOf(shown, 7));
@@ -178,7 +178,7 @@ describe("the pointer's marks", () => {
     expect(hoverMarks(queries, 7)).toEqual([]);
   });
 
-  it("close the lasso that is drawn", () => {
+  it("close the lasso", () => {
     const marks = lines(lassoMarks([0, 0, 50, 0, 50, 50], palette));
     expect(marks).toHaveLength(3);
     expect([marks[2]?.x1, marks[2]?.y1]).toEqual([0, 0]);
@@ -186,7 +186,7 @@ describe("the pointer's marks", () => {
     expect(lassoMarks([3, 3], palette)).toEqual([]);
   });
 
-  it("show how a plot of three dimensions is turned", () => {
+  it("show the rotation in three dimensions", () => {
     const marks = axesMarks(Float64Array.of(1, 0, 0, 0, 1, 0, 0, 0, 1), ROOM, palette);
     const [first, second, third] = lines(marks) as [LineMark, LineMark, LineMark];
     expect(first.x1 - first.x0).toBeGreaterThan(10);
@@ -196,8 +196,8 @@ describe("the pointer's marks", () => {
   });
 });
 
-describe("what is told of a point", () => {
-  it("is its token, its side, its place, and the words around it", () => {
+describe("the tooltip of a point", () => {
+  it("contains token, kind, position and context", () => {
     expect(hintOf(corpus, 1)).toEqual({
       title: "query “ cat”",
       rows: [
@@ -208,7 +208,7 @@ describe("what is told of a point", () => {
     expect(hintOf(corpus, 7).title).toBe("key “ cat”");
   });
 
-  it("says where tokens are left out in between", () => {
+  it("marks missing tokens", () => {
     // Text 2 has the positions 0 and 2.
     expect(snippet(corpus, 5)).toBe("The … [</s>]");
   });

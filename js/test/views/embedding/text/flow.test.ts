@@ -19,13 +19,13 @@ const shown = (vocabulary: string[], positions = [0, 1, 2, 3]) =>
   );
 
 describe("running tokens", () => {
-  it("begin words where their vocabulary says so by a dot", () => {
+  it("start words at the dot of their vocabulary", () => {
     const tokens = shown(["The", "·anim", "al", "·"]);
     expect(tokens.map(({ text }) => text)).toEqual(["The", "anim", "al", "·"]);
     expect(tokens.map(({ gap }) => gap)).toEqual([false, true, false, true]);
   });
 
-  it("are characters where the vocabulary has spaces of its own, special tokens apart", () => {
+  it("are characters if the vocabulary has spaces, with special tokens separate", () => {
     const corpus = corpusWith({
       vocabulary: ["2", "0", "·", "</s>"],
       special: [3],
@@ -42,40 +42,40 @@ describe("running tokens", () => {
     ]);
   });
 
-  it("are words of their own where it does not, but for what goes on a word", () => {
+  it("are separate words otherwise, except for continuations", () => {
     const tokens = shown(["the", "anim", "##al", "."]);
     expect(tokens.map(({ text }) => text)).toEqual(["the", "anim", "##al", "."]);
     expect(tokens.map(({ gap }) => gap)).toEqual([false, true, false, true]);
   });
 
-  it("end lines where the text does, and begin no line with a gap", () => {
+  it("end lines with the text, and start no line with a gap", () => {
     const tokens = shown(["a", "⏎", "·b", "·c"]);
     expect(tokens.map(({ ends }) => ends)).toEqual([false, true, false, false]);
     expect(tokens.map(({ gap }) => gap)).toEqual([false, false, false, true]);
   });
 
-  it("say where tokens are no points, and are cut where they are a page long", () => {
+  it("mark tokens that are not points, and are shortened after a page", () => {
     const tokens = shown(["a", "b", "c", "x".repeat(500)], [2, 3, 7, 8]);
     expect(tokens.map(({ missing }) => missing)).toEqual([2, 0, 3, 0]);
     expect(tokens[3]?.text.length).toBeLessThan(80);
   });
 
-  it("know special tokens, and a text that has no points has none", () => {
+  it("mark special tokens, and are empty for a text without points", () => {
     const corpus = corpusWith();
     expect(runningTokens(corpus, "key", 2).map(({ special }) => special)).toEqual([false, true]);
     expect(runningTokens(corpus, "query", 0)).toEqual([]);
   });
 });
 
-describe("what of a text is in sight", () => {
-  it("is all of a short one, and of a long one what is around a token", () => {
+describe("the visible part of a text", () => {
+  it("is a whole short text, or the part of a long text around a token", () => {
     expect(windowOf(100, 50, 600)).toEqual([0, 100]);
     expect(windowOf(5000, 0, 600)).toEqual([0, 600]);
     expect(windowOf(5000, 2500, 600)).toEqual([2200, 2800]);
     expect(windowOf(5000, 4999, 600)).toEqual([4400, 5000]);
   });
 
-  it("is shaded by weight, and never so much that text is not read", () => {
+  it("is shaded by weight, and stays readable", () => {
     expect(shadeOf(0, 1)).toBe(0);
     expect(shadeOf(0.5, 0)).toBe(0);
     expect(shadeOf(Number.NaN, 1)).toBe(0);
@@ -94,7 +94,7 @@ describe("the line above and the line below", () => {
     { left: 54, right: 90, top: 25 },
     { left: 0, right: 20, top: 48 },
   ];
-  it("are gone to where they are nearest", () => {
+  it("are entered at the nearest token", () => {
     expect([0, 1, 2, 3, 4, 5].map((at) => acrossLines(boxes, at, true))).toEqual([
       3, 3, 4, 5, 5, 5,
     ]);

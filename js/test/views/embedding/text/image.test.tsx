@@ -83,7 +83,7 @@ afterEach(() => {
 });
 
 describe("the image of the chosen patch", () => {
-  it("is gone over and chosen from by the keyboard", async () => {
+  it("is navigated and chosen from by keyboard", async () => {
     const { box, state, store } = await open({ text: 0, token: 1 });
     await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
     const press = (key: string): void => {
@@ -102,7 +102,7 @@ describe("the image of the chosen patch", () => {
     expect([state.text.value, state.token.value]).toEqual([0, 2]);
   });
 
-  it("that is not there is said to be missing, and another's is not shown for it", async () => {
+  it("is reported if it is missing, and not replaced by another", async () => {
     const kernel = new Page();
     kernel.failing = new Map([["image", "This page does not contain image 0 of text 0."]]);
     const { box, state } = await open({ text: 0, token: 1 }, kernel);
@@ -113,7 +113,7 @@ describe("the image of the chosen patch", () => {
     await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
   });
 
-  it("has the embedded weights at the patches that they are on", () => {
+  it("shows the embedded weights on their patches", () => {
     const corpus = corpusWith(IMAGES);
     const lines = {
       point: 1,

@@ -103,7 +103,7 @@ afterEach(() => {
 });
 
 describe("the text of the chosen point", () => {
-  it("is running tokens with the chosen one outlined and its keys shaded by weight", async () => {
+  it("shows tokens with the chosen one outlined and its keys shaded by weight", async () => {
     const { box, store } = await open({ text: 1, token: 3 });
     await until(() => expect(store.lines.value).not.toBeNull());
     await later();
@@ -126,7 +126,7 @@ describe("the text of the chosen point", () => {
     expect(box.querySelector(".av-text-words")?.textContent).toContain("Opacity = weight ÷ 0.75.");
   });
 
-  it("lights what is pointed at on the plot, and points there itself", async () => {
+  it("highlights the point under the pointer in both directions", async () => {
     const { box, store } = await open({ text: 1, token: 0 });
     store.hovered.value = 2;
     expect(token(box, 2).classList.contains("av-token-over")).toBe(true);
@@ -136,13 +136,13 @@ describe("the text of the chosen point", () => {
     expect(store.hovered.value).toBe(1);
   });
 
-  it("says where a token is no point, and where tokens are missing", async () => {
+  it("reports tokens that are not points, and missing tokens", async () => {
     const { box } = await open({ text: 2, token: 1 });
     expect(box.querySelector(".av-text-words")?.textContent).toContain("not among the points");
     expect(box.querySelector(".av-running")?.textContent).toContain("…");
   });
 
-  it("is that of a point which a linked view chose without a text", () => {
+  it("belongs to a point that a linked view chose without a text", () => {
     const state = makeSignals(EMBEDDING_DEFAULTS);
     const of = (chosen: number | null) =>
       chosenText({ state }, { chosen: signal(chosen) }, corpusWith());
@@ -155,7 +155,7 @@ describe("the text of the chosen point", () => {
 });
 
 describe("the head view of the text", () => {
-  it("shows the enlarged head, and shares what is left out", async () => {
+  it("shows the enlarged head, and shares `leave_out`", async () => {
     const { box, kernel, state } = await open({ text: 1, token: 3, layer: 5, heads: [2] });
     await until(() => expect(box.querySelector(".av-text-head .av-frame")).not.toBeNull());
     await until(() => expect(kernel.of("text block").length).toBeGreaterThan(0));
@@ -183,7 +183,7 @@ describe("the head view of the text", () => {
     );
   });
 
-  it("leaves out no tokens of another text", async () => {
+  it("does not leave out tokens of another text", async () => {
     const { state, store } = await open({ text: 1, token: 0, leave_out: ["first", 2] });
     store.choose(1);
     expect(state.leave_out.value).toEqual(["first", 2]);
@@ -191,7 +191,7 @@ describe("the head view of the text", () => {
     expect([state.text.value, state.leave_out.value]).toEqual([2, ["first"]]);
   });
 
-  it("of texts that are hastened past is never asked for", async () => {
+  it("sends no requests for texts that are passed quickly", async () => {
     const { kernel, state, box } = await open({ text: 1, token: 0 });
     assign(state, { text: 2, token: 0 });
     await later(20);
@@ -204,7 +204,7 @@ describe("the head view of the text", () => {
     expect(box.querySelectorAll(".av-text-head")).toHaveLength(1);
   });
 
-  it("of a text that is left ends, and its late answer is nobody's", async () => {
+  it("ends when the text changes, and ignores late replies", async () => {
     const { kernel, state, box } = await open({ text: 1, token: 0 });
     kernel.held = (name) => name === "text block";
     await until(() => expect(kernel.ofTexts("block")).toContain(1));
@@ -222,7 +222,7 @@ describe("the head view of the text", () => {
     expect(kernel.ofTexts("block").filter((text) => text === 1)).toHaveLength(asked);
   });
 
-  it("goes with the view", async () => {
+  it("ends with the view", async () => {
     const each = await open({ text: 1, token: 0 });
     each.kernel.held = (name) => name === "text describe";
     await until(() => expect(each.kernel.ofTexts("describe")).toEqual([1]));
@@ -230,7 +230,7 @@ describe("the head view of the text", () => {
     await until(() => expect(each.kernel.aborted).toContain("text 1 describe"));
   });
 
-  it("says what went wrong, and tries again", async () => {
+  it("reports errors, and tries again", async () => {
     const each = await open({ text: 0, token: 0 });
     const wrong = vi
       .spyOn(each.kernel, "request")
@@ -242,7 +242,7 @@ describe("the head view of the text", () => {
   });
 });
 
-describe("of a long text", () => {
+describe("a long text", () => {
   const long = (count: number): Description => {
     const query_tokens = {
       text: Array.from({ length: count }, (_, i) => String(i)),
@@ -254,7 +254,7 @@ describe("of a long text", () => {
   const at = (token: number | null, key: number | null, count = 500) =>
     selectionOf(long(count), { stack: "self", layer: 0, heads: [0], token, key });
 
-  it("the part around the chosen token is in sight, and stays where the reader moves it", () => {
+  it("shows the part around the chosen token, and stays where the reader moves it", () => {
     const state = makeSignals(HEAD_DEFAULTS);
     revealChosen(at(250, null), state);
     const [start, stop] = state.query_window.value ?? [0, 0];
@@ -273,7 +273,7 @@ describe("of a long text", () => {
 });
 
 describe("linked signals", () => {
-  it("follow each other while they belong together, and the outer one goes first", () => {
+  it("follow each other under a condition, the outer one first", () => {
     const [outer, inner, here] = [signal(1), signal(5), signal(true)];
     const stop = linked(outer, inner, () => here.value);
     expect(inner.value).toBe(1);
