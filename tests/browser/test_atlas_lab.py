@@ -85,5 +85,5 @@ def test_an_edge_opens_the_tokens_around_it(notebook: Notebook) -> None:
 def test_a_text_of_which_nothing_is_kept_says_so(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     notebook.execute("view.text = 600")
-    expect(view.locator(".av-atlas-text")).to_contain_text("No edges and no tokens of this text are stored")
+    expect(view.locator(".av-atlas-text")).to_contain_text("No edges and no tokens of this text")
     notebook.execute("view.text = None")

@@ -1,4 +1,4 @@
-/** The atlas of `tests/fixtures/atlas.json`, answered as a kernel does, or from a page. */
+/** The atlas of `tests/fixtures/atlas.json`, from a fake kernel or from a page. */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -45,14 +45,14 @@ export const FIXTURE = JSON.parse(
   readFileSync(join(__dirname, "../../../../tests/fixtures/atlas.json"), "utf8"),
 ) as Fixture;
 
-/** What the kernel says of the one stack. */
+/** Description of the only stack. */
 export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];
 
-/** Answers as the kernel does, or when it is told to. */
+/** Replies like a kernel, or on request. */
 export class Kernel implements Transport {
   live = true;
   readonly asked: [string, Record<string, unknown>][] = [];
-  /** Whether questions of a name wait, and what waits, oldest first. */
+  /** Names of delayed requests, and waiting replies, oldest first. */
   held: (name: string) => boolean = () => false;
   waiting: (() => void)[] = [];
   failing: ReadonlyMap<string, string> = new Map();
@@ -85,7 +85,7 @@ export class Kernel implements Transport {
   }
 }
 
-/** A text as the record that the kernel makes of it; its weights never come. */
+/** Description of a text's record. Its weights are never sent. */
 function ofText(name: string, text: number): Promise<Reply> {
   if (name !== "describe") return new Promise(() => {});
   const tokens = FIXTURE.texts[text]?.tokens ?? [];
@@ -103,7 +103,7 @@ export function pageTransport(): AtlasPageTransport {
 
 export type Room = RoomOf<AtlasState>;
 
-/** All that a view has at hand, above a kernel or a page. */
+/** Create the context of a view with a kernel or a page. */
 export function roomWith(changed: Partial<AtlasState>, transport: Transport): Room {
   const described = describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>;
   const state = { ...ATLAS_DEFAULTS, stack: "self", ...changed };

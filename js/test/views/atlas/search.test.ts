@@ -19,7 +19,7 @@ describe("the search text", () => {
       true,
       false,
     ]);
-    // No system of that name: the text has a colon.
+    // There is no such system, so the colon belongs to the text.
     expect(soughtOf("http:x", CLASSES)?.kind).toBe("token");
   });
 
@@ -33,7 +33,7 @@ describe("the search text", () => {
   });
 });
 
-/** How many of a head's sampled edges fit, found token by token in the fixture's own texts. */
+/** Count the matching sampled edges of a head token by token. */
 function counted(
   at: number,
   place: number,
@@ -86,7 +86,7 @@ describe("a search", () => {
   });
 
   it("finds different edges with different searches", async () => {
-    // So that the test above is of both.
+    // This makes sure that the test above covers both cases.
     const all = [0, 1].flatMap((at) =>
       [0, 1].map((place) => counted(at, place, (_, __, o) => o === 0)),
     );

@@ -205,7 +205,7 @@ describe("coverage captions", () => {
     expect(linesCoverageInWords({ kind: "query" }, { ...lines, numTotal: 5, covered: 1 })).toBe(
       "5 lines: 100% of the query’s weight.",
     );
-    // The mask keeps the query from the other keys.
+    // The mask excludes the other keys.
     expect(linesCoverageInWords({ kind: "query" }, { ...lines, covered: 1 })).toBe(
       "5 lines: 100% of the query’s weight.",
     );

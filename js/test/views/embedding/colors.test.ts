@@ -20,18 +20,18 @@ function roomOf(theme: ThemeName, changed: Partial<ColorRoom> = {}): ColorRoom {
 const LIGHT = roomOf("light");
 const corpus = corpusWith();
 
-/** The colour of every point. */
+/** Return the colour of every point. */
 function colorsOf({ index, palette }: Coloring): string[] {
   return Array.from(index, (place) => palette[place] ?? "none");
 }
 
-/** Each entry of a legend of kinds: its label and count. */
+/** Return the label and count of each legend entry. */
 function entriesOf({ legend }: Coloring): [string, number][] {
   if (legend.kind !== "categories") throw new Error("a scale");
   return legend.entries.map(({ label, count }) => [label, count]);
 }
 
-/** The label of every point, by its colour in the legend. */
+/** Return the legend label of every point. */
 function labelsOf(each: Coloring): (string | undefined)[] {
   const { legend } = each;
   if (legend.kind !== "categories") throw new Error("a scale");
@@ -53,7 +53,7 @@ describe("colourings", () => {
     const colors = colorsOf(each);
     expect(colors[0]).toBe(stops[0]);
     expect(colors[3]).toBe(stops.at(-1));
-    // Position 1 of 0 to 3 is a third of the way.
+    // Position 1 of 0 to 3 is at a third of the scale.
     expect(colors[1]).toBe(stops[Math.round((stops.length - 1) / 3)]);
     expect(colors.slice(6)).toEqual(colors.slice(0, 6));
   });
@@ -92,7 +92,7 @@ describe("colourings", () => {
     const each = coloring(corpusWith({ frequency: [1, 10, 100, 1, 1, 100] }), "frequency", LIGHT);
     const { low, high, log, stops } = scaleOf(each);
     expect([low, high, log]).toEqual([1, 100, true]);
-    // Of 1 to 100, 10 is half of the way.
+    // 10 is the middle of 1 to 100 on a logarithmic scale.
     expect(colorsOf(each)[1]).toBe(stops[Math.round((stops.length - 1) / 2)]);
     expect(colorsOf(each)[2]).toBe(stops.at(-1));
   });
@@ -193,7 +193,8 @@ describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   });
 
   it.each(Object.entries(SIGHT))("tell numbers apart to %s sight", (_name, sight) => {
-    // Five along the scale are as far apart as heads are, and each step goes the same way.
+    // Five colours along the scale differ as much as the colours of heads, and each step has the
+    // same direction.
     const five = [0, 1, 2, 3, 4].map((i) => stops[Math.round((i * (stops.length - 1)) / 4)] ?? "");
     const near: string[] = [];
     five.forEach((a, i) => {

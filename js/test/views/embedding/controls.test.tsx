@@ -82,7 +82,7 @@ afterEach(async () => {
     box.remove();
   }
   made = [];
-  // Effects that Preact put off until the next frame run while there is a page.
+  // Preact runs delayed effects while there is a document.
   await new Promise(requestAnimationFrame);
 });
 
@@ -106,7 +106,7 @@ describe("the controls", () => {
     choose(box, "Perplexity", "30");
     expect(state.perplexity.value).toBe(30);
     await later();
-    // Nonsense is not sent to the kernel, which would refuse it.
+    // Invalid values are not sent to the kernel, which would reject them.
     choose(box, "Perplexity", "1");
     expect(state.perplexity.value).toBe(30);
     expect(select(box, "Perplexity").value).toBe("30");
@@ -153,7 +153,7 @@ describe("the controls", () => {
     each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
     await until(() => expect(each.box.querySelector(".av-error")).not.toBeNull());
     expect(each.box.querySelector(".av-error")?.textContent).toContain("umap-learn is missing.");
-    // What was done otherwise than asked for stays said.
+    // Remarks stay after the projection is done.
     const remark = "A perplexity of 50 needs 151 points: with 12 it is 3.67";
     each.kernel.work = { state: "done", done: 750, num_total: 750, words: `t-SNE. ${remark}` };
     each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();

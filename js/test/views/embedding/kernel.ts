@@ -1,4 +1,4 @@
-/** A small corpus, and a kernel that answers about it when it is told to. */
+/** A small corpus, and a fake kernel whose replies tests control. */
 
 import { deflateSync } from "node:zlib";
 import type { Description, StackDescription } from "../../../src/client/protocol";
@@ -14,7 +14,7 @@ import type {
 } from "../../../src/views/embedding/client/requests";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
 
-/** "the cat , the" and "The dog": text 0 was left out, text 2 has two of its three tokens. */
+/** "the cat , the" and "The dog". Text 0 was skipped, and text 2 has two of its three tokens. */
 export const ANSWER: CorpusPoints = {
   num_queries: 6,
   num_keys: 6,
@@ -49,7 +49,7 @@ export function corpusWith(changed: Partial<CorpusPoints> = {}): Corpus {
   return new Corpus("self", { ...ANSWER, ...changed });
 }
 
-/** A corpus of so many tokens, each of them a query and a key, in texts of a hundred. */
+/** Create a corpus of `count` tokens in texts of 100. Each token is a query and a key. */
 export function largeAnswer(tokens: number): CorpusPoints {
   const all = Array.from({ length: tokens }, (_, i) => i);
   const texts = Math.ceil(tokens / 100);
@@ -87,7 +87,7 @@ export const DESCRIPTION: Description = {
   stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1] })],
 };
 
-/** What trust says of a head; the layer stands in it, so that it shows whose it is. */
+/** Return trust figures that contain the layer, so that tests can identify them. */
 export function trustFor(layer: number, head: number) {
   return {
     head,
@@ -101,17 +101,17 @@ export function trustFor(layer: number, head: number) {
   };
 }
 
-/** Answers as the kernel does, or when it is told to, or not at all. */
+/** Replies like a kernel, on request, or not at all. */
 export class Kernel implements Transport {
   live = true;
   readonly asked: [string, Record<string, unknown>][] = [];
-  /** Whether questions of a name wait, and what waits, oldest first. */
+  /** Names of delayed requests, and waiting replies, oldest first. */
   held: (name: string) => boolean = () => false;
   waiting: { name: string; args: Record<string, unknown>; answer: () => void }[] = [];
   aborted: string[] = [];
   failing: ReadonlyMap<string, string> = new Map();
   points = ANSWER;
-  /** How far a t-SNE is. */
+  /** Progress of the t-SNE. */
   work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
   retried = 0;
   most = 0;
@@ -148,7 +148,7 @@ export class Kernel implements Transport {
     return this.asked.filter(([each]) => each === name).map(([, args]) => args);
   }
 
-  /** Answers the oldest that waits. */
+  /** Send the oldest waiting reply. */
   answer(): void {
     this.waiting.shift()?.answer();
   }
@@ -169,7 +169,7 @@ export class Kernel implements Transport {
         })),
       );
       const data = new Uint8Array(2 * COUNT * heads.length);
-      // Each head's plot is of its own layer's number, so that it shows which is drawn.
+      // Each plot contains its layer's number, so that tests can identify it.
       heads.forEach(({ layer }, i) => {
         data.fill(layer, 2 * COUNT * i, 2 * COUNT * (i + 1));
       });
@@ -210,7 +210,7 @@ export interface Room extends RoomOf<EmbeddingState> {
   kernel: Kernel;
 }
 
-/** All that a view has at hand, above a kernel. */
+/** Create the context of a view with a kernel. */
 export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()): Room {
   const state = { ...EMBEDDING_DEFAULTS, stack: "self", ...changed };
   return { kernel, ...roomOf<EmbeddingState>(state, new Source(kernel)) };

@@ -135,7 +135,7 @@ describe("all heads", () => {
     await later();
     expect(each.store.corpus.value).toBeNull();
     expect(each.store.current.value).toBe(false);
-    // Nothing that is done meanwhile fails.
+    // Other actions still work.
     each.store.choose(3);
     each.store.neighbour(1, 1);
     each.store.cancel();
@@ -235,7 +235,7 @@ describe("the enlarged head", () => {
     const asked = kernel.of("projection").length;
     await new Promise((resolve) => setTimeout(resolve, 900));
     expect(kernel.of("projection")).toHaveLength(asked);
-    // What is done is kept: there and back asks nothing.
+    // Finished plots are cached, so returning sends no request.
     assign(each.state, { method: "pca" });
     await current(each);
     const pca = kernel.of("projection").length;
@@ -286,7 +286,7 @@ describe("the enlarged head", () => {
     each.store.restart();
     await until(() => expect(each.store.projection.value?.work?.state).toBe("running"));
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
-    // Another head's is not begun anew.
+    // The plot of another head is not restarted.
     assign(each.state, { heads: [1] });
     await current(each);
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
@@ -322,7 +322,7 @@ describe("the chosen point", () => {
       2,
     ]);
     expect(each.store.chosen.value).toBe(11);
-    // From Python, one after the other.
+    // Python sets them one after the other.
     assign(each.state, { token: 0 });
     expect(each.store.chosen.value).toBe(4);
     assign(each.state, { key: 0 });
@@ -402,7 +402,7 @@ describe("the points of a corpus", () => {
     expect(each.store.textSource(1)).toBe(source);
     await source.describe();
     expect(each.kernel.asked).toContainEqual(["describe", { text: 1 }]);
-    // A few texts are kept, not all that were ever looked at.
+    // Only a few texts stay cached.
     for (const text of [2, 3, 4, 5]) each.store.textSource(text);
     expect(each.store.textSource(1)).not.toBe(source);
   });

@@ -146,7 +146,7 @@ describe("one head", () => {
 
   it("does not mark content as drawn once all heads are shown", async () => {
     await open(one);
-    // The first query lies at the left, half the way down (jsdom's boxes are empty).
+    // The first query is at the left, halfway down (jsdom's boxes are empty).
     for (const [x, y] of [
       [23, 320],
       [24, 320],

@@ -1,4 +1,7 @@
-/** The numbers of a small corpus, as a kernel and as a page say them; Python reads the same. */
+/**
+ * Data of a small corpus from a kernel and from a page, compared with a fixture that Python also
+ * reads.
+ */
 // @vitest-environment node
 
 import { readFileSync } from "node:fs";
@@ -33,7 +36,7 @@ interface Values {
   /** [point][2] */
   coordinates: [number, number][];
   norms: number[];
-  /** [query position][key position], -1 where no pair is allowed. */
+  /** [query position][key position], -1 if no pair is allowed. */
   aggregate: number[][];
   /** [text][query][key] */
   weights: number[][][];
@@ -48,7 +51,7 @@ interface Fixture {
   values: Record<string, Values>;
 }
 
-/** Worked out by a script that uses nothing of attnviz. */
+/** Computed by a script that does not use attnviz. */
 const fixture = JSON.parse(
   readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
 ) as Fixture;
@@ -66,7 +69,7 @@ const HEADS = Object.entries(fixture.values).map(([key, values]) => {
   return { place: { stack: "self", layer, head }, values };
 });
 
-/** Whether what is asked is what was recorded, in whatever order its arguments are named. */
+/** Return whether two requests are equal, in any order of arguments. */
 function alike(a: unknown, b: unknown): boolean {
   if (typeof a !== "object" || typeof b !== "object" || !a || !b) return a === b;
   const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
@@ -74,7 +77,7 @@ function alike(a: unknown, b: unknown): boolean {
   return [...names].every((name) => alike(left[name], right[name]));
 }
 
-/** A kernel that answers what was recorded. */
+/** Kernel that sends recorded replies. */
 const live = transportOf(async (name, args) => {
   if (name === "corpus") {
     return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
@@ -90,10 +93,10 @@ function page(): Transport {
   return new EmbeddingPageTransport({ format: 2, ...rest, embedding: fixture.page });
 }
 
-/** Half a step of a byte's code, and of two bytes'. */
+/** Half a step of one-byte codes, and of two-byte codes. */
 const [BYTE, WORD] = [0.5 / 255, 0.5 / 65_535];
 
-/** Points of each text among the queries, from the texts' own lengths. */
+/** Query points of each text, from the texts' lengths. */
 function* tokens(): Generator<[number, number, string]> {
   for (const [text, each] of fixture.texts.entries())
     for (const [position, token] of each.tokens.entries()) yield [text, position, token];
@@ -128,7 +131,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
     expect(plot.count).toBe(values.coordinates.length);
     values.coordinates.forEach(([x, y], point) => {
       const [left, up] = plot.coordinates.subarray(2 * point, 2 * point + 2);
-      // A step of the code, and what floats leave out.
+      // One code step, and the rounding of floats.
       expect(Math.abs((left as number) - x)).toBeLessThan(plot.size * WORD + 1e-5);
       expect(Math.abs((up as number) - y)).toBeLessThan(plot.size * WORD + 1e-5);
     });
@@ -142,7 +145,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
     values.coordinates.forEach((axes, point) => {
       axes.forEach((value, axis) => {
         const code = found?.coordinates[2 * point + axis] as number;
-        // The upper byte of a code: a step of 256, of which the value is anywhere.
+        // The high byte of a code: the value is anywhere in a step of 256.
         const share = (value - (plot.low[axis] as number)) / plot.size;
         expect(share * 65_535).toBeGreaterThan(256 * code - 1);
         expect(share * 65_535).toBeLessThan(256 * code + 256);
@@ -167,7 +170,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
     expect([queries.length, keys.length]).toEqual([found.rows + 1, found.columns + 1]);
     for (let row = 0; row < found.rows; row++) {
       for (let column = 0; column < found.columns; column++) {
-        // All pairs of a query and a key that it may attend to, of all texts, in the bin.
+        // All allowed pairs of all texts in the bin.
         const pairs = values.weights.flatMap((text) =>
           text.flatMap((each, query) =>
             each.filter(
@@ -183,7 +186,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
         const sum = pairs.reduce((total, weight) => total + weight, 0);
         const wanted = pairs.length > 0 ? sum / pairs.length : -1;
         const weight = found.weights[row * found.columns + column] as number;
-        // A page's bytes are of the root: a step is widest at the top.
+        // A page stores square roots, so the largest step is at the top.
         expect(Math.abs(weight - wanted)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
         if (found.rows === values.aggregate.length) {
           expect(wanted).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
@@ -196,7 +199,7 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
 describe("the strongest keys of a query", () => {
   const all = [...tokens()];
 
-  /** A query's weights by falling strength: the key's point and the weight. */
+  /** Return the weights of a query in decreasing order, with the points of their keys. */
   function strongest(values: Values, point: number): [number, number][] {
     const [text, position] = all[point] as [number, number, string];
     const first = all.findIndex(([each]) => each === text);
@@ -211,10 +214,10 @@ describe("the strongest keys of a query", () => {
     const source = new Source(page());
     for (let point = 0; point < all.length; point++) {
       const lines = await linesOf(source, { ...place, point });
-      // A causal model's query may attend to itself and to what comes before it.
+      // In a causal model, a query may attend to itself and to earlier keys.
       expect(lines.numTotal).toBe((all[point] as [number, number, string])[1] + 1);
       const wanted = strongest(values, point).slice(0, fixture.page.top_keys);
-      // What a byte cannot tell from none is none.
+      // Weights that a byte rounds to 0 are absent.
       const seen = wanted.filter(([, weight]) => Math.sqrt(weight) > BYTE);
       expect([...lines.points]).toEqual(seen.map(([key]) => key));
       seen.forEach(([, weight], rank) => {

@@ -29,19 +29,19 @@ const PCA = {
   seed: 0,
 };
 const LAYER = 5;
-/** The layer keeps heads 0 and 2. */
+/** The layer contains heads 0 and 2. */
 const HEADS = [0, 2];
 
 function packed(bytes: ArrayLike<number>): string {
   return deflateSync(Uint8Array.from(bytes)).toString("base64");
 }
 
-/** The code of one axis of one point of the head at a place, below 65536. */
+/** Return a code below 65536 for one axis of one point of a head. */
 function codeOf(place: number, axis: number, point: number): number {
   return (place * 30_011 + axis * 7919 + point * 1237) % 65_536;
 }
 
-/** Planes as they are laid out: high bytes of x and of y, then low bytes, head by head. */
+/** Return planes: high bytes of x and y, then low bytes, head by head. */
 function planes(count: number): number[] {
   const bytes: number[] = [];
   for (const shift of [8, 0])
@@ -62,7 +62,7 @@ const AGGREGATE = {
   queries: 6,
   of_queries: 30,
   maximum: [1, 0.5],
-  // Code 255 is the head's maximum, 128 is half of the way to its root, 0 is no pair.
+  // Code 255 is the head's maximum, 128 is half of its square root, 0 means no pair.
   data: packed([255, 1, 0, 255, 128, 0]),
 };
 
@@ -194,14 +194,14 @@ describe("an exported page", () => {
     const aggregate = await aggregateOf(source, { ...HEAD, size: 64 });
     expect(aggregate).toMatchObject({ rows: 1, columns: 3, texts: 2, ofTexts: 9, ofQueries: 30 });
     expect([...aggregate.weights]).toEqual([0.5, 0.125, -1]);
-    // Whatever a mean was before it was rounded to one of 255 codes: 1 + round(254 sqrt(mean / 0.5)).
+    // Any mean that is rounded to one of 255 codes: 1 + round(254 sqrt(mean / 0.5)).
     for (let mean = 0; mean <= 0.5; mean += 0.0001) {
       const shown = 0.5 * (Math.round(254 * Math.sqrt(mean / 0.5)) / 254) ** 2;
       const error = meanError(aggregate, shown);
       expect(Math.abs(shown - mean)).toBeLessThanOrEqual(error);
       expect(error).toBeLessThan(0.002);
     }
-    // A kernel's are exact.
+    // Means from a kernel are exact.
     expect(meanError({}, 0.5)).toBe(0);
   });
 

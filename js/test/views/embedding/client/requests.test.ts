@@ -75,7 +75,7 @@ describe("a corpus", () => {
       const place: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
       expect(corpus.pointOf(corpus.kindOf(point), ...place)).toBe(point);
     }
-    // Text 0 has no points, text 2 has no position 1, and there is no text 3.
+    // Text 0 has no points, text 2 has no position 1, and text 3 does not exist.
     expect(corpus.pointOf("query", 0, 0)).toBe(-1);
     expect(corpus.pointOf("query", 2, 1)).toBe(-1);
     expect(corpus.pointOf("key", 3, 0)).toBe(-1);
@@ -160,7 +160,7 @@ describe("a projection", () => {
   });
 
   it("never mixes two frames", async () => {
-    // The second part is a newer frame's; asked again, both are of one.
+    // The second part belongs to a newer frame. Both parts of the next attempt match.
     const frames = [1, 2, 2, 2];
     const each = transport((args, turn) => ({
       header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),

@@ -42,7 +42,7 @@ function cloudOf(coordinates: number[], dimensions: 2 | 3 = 2): Cloud {
   return createCloud(Float32Array.from(coordinates), dimensions, order);
 }
 
-/** x and y of all places, rounded. */
+/** Return the rounded x and y of all points. */
 function placesAt(cloud: Cloud, camera: Camera): number[][] {
   const { x, y } = project(cloud, camera, ROOM);
   return Array.from(x, (value, i) => [Math.round(value), Math.round(y[i] as number)]);
@@ -60,7 +60,7 @@ describe("the drawing order", () => {
     const order = mixedOrder(10_000, () => true);
     for (let part = 0; part < 4; part++) {
       const keys = order.subarray(part * 2500, (part + 1) * 2500).filter((i) => i >= 5000).length;
-      // A quarter of a fair mix has 1250 give or take 22 (hypergeometric): six times that.
+      // A quarter of a fair mix has 1250 ± 22 (hypergeometric). The limit is six times that.
       expect(Math.abs(keys - 1250)).toBeLessThan(132);
     }
   });
@@ -69,7 +69,7 @@ describe("the drawing order", () => {
 describe("points on the screen", () => {
   it("fill the picture with the same scale on both axes, larger values upwards", () => {
     const places = placesAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
-    // Four across and two up: 600 - 44 pixels across are the tighter fit.
+    // The extent is 4 by 2, so the width of 600 - 44 pixels is the limit.
     expect(places).toEqual([
       [22, 339],
       [578, 339],
@@ -130,7 +130,7 @@ describe("points on the screen", () => {
   });
 });
 
-/** How far a matrix times its transpose is from one. */
+/** Return the deviation of a matrix from orthogonality. */
 function off(turn: Float64Array): number {
   let most = 0;
   for (let a = 0; a < 3; a++)
@@ -150,7 +150,7 @@ describe("three dimensions", () => {
   });
 
   it("rotates the front in the direction of the drag", () => {
-    // A point that is nearest to the reader, and one that is farthest.
+    // The nearest point to the viewer, and the most distant one.
     const cloud = cloudOf([0, 0, 1, 0, 0, -1], 3);
     const camera = { ...wholeCamera(3), turn: UPRIGHT };
     const { near } = project(cloud, camera, ROOM);
@@ -173,7 +173,7 @@ describe("three dimensions", () => {
   });
 });
 
-/** The nearest by looking at all. */
+/** Return the nearest point by a full search. */
 function nearestOfAll({ x, y }: Projected, atX: number, atY: number, reach: number): number {
   let best = -1;
   let least = reach;
@@ -187,7 +187,7 @@ function nearestOfAll({ x, y }: Projected, atX: number, atY: number, reach: numb
   return best;
 }
 
-/** The same numbers, and how often one of them was read. */
+/** Wrap an array to count how often its entries are read. */
 function counting(values: Float32Array): [Float32Array, () => number] {
   let reads = 0;
   const proxy = new Proxy(values, {
@@ -212,7 +212,7 @@ describe("the point under the pointer", () => {
     const grid = hitGrid(projected, ROOM);
     const next = random(5);
     for (let i = 0; i < 300; i++) {
-      // Of what lies outside of the room nothing is found.
+      // Points outside of the picture are never found.
       const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
       expect(nearestPlace(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
     }
@@ -238,7 +238,7 @@ describe("the point under the pointer", () => {
     const [x, reads] = counting(projected.x);
     const counted = { ...projected, x };
     const grid = hitGrid(counted, ROOM);
-    // Sorting into squares goes through the points once.
+    // Sorting into squares reads each point once.
     expect(reads()).toBe(count);
     for (let i = 0; i < 100; i++) {
       const [atX, atY] = [3 * i, 2 * i];
@@ -257,7 +257,7 @@ describe("the lasso", () => {
 
   it("contains the points inside, even if it is concave", () => {
     expect(inLasso(cloud, projected, [0, 0, 300, 0, 300, 400, 0, 400])).toEqual([0, 2]);
-    // Like a C, open to the right: the middle of the room is not in it.
+    // A C that is open to the right does not contain the centre.
     const hollow = [0, 0, 600, 0, 600, 100, 250, 100, 250, 300, 600, 300, 600, 400, 0, 400];
     expect(inLasso(cloud, projected, hollow)).toEqual([0, 1, 2, 3]);
   });
@@ -292,7 +292,7 @@ describe("size and opacity of dots", () => {
     };
     expect(opacity(50_000, 1)).toBeLessThan(opacity(500, 1));
     expect(opacity(50_000, 10)).toBeGreaterThan(opacity(50_000, 1));
-    // One dot is always to be seen.
+    // A single dot is always visible.
     expect(opacity(200_000, 1)).toBeGreaterThanOrEqual(0.12);
   });
 });

@@ -25,7 +25,7 @@ const corpus = corpusWith();
 const palette = PALETTES.light;
 const ROOM = { width: 600, height: 400 };
 
-/** Queries in a row above, keys in a row below. */
+/** Queries in an upper row, keys in a lower row. */
 function shownOf(shows: (point: number) => boolean = () => true): Shown {
   const coordinates = Float32Array.from({ length: 2 * COUNT }, (_, i) => {
     const point = i >> 1;
@@ -66,7 +66,7 @@ const dots = (marks: Mark[]): DotsMark[] =>
 const words = (marks: Mark[]): TextMark[] =>
   marks.filter((mark): mark is TextMark => mark.kind === "text");
 
-/** Where a point is on the screen. */
+/** Return the screen position of a point. */
 function placeOf({ cloud, projected }: Shown, point: number): [number, number] {
   const place = cloud.points.indexOf(point);
   return [projected.x[place] as number, projected.y[place] as number];
@@ -100,7 +100,7 @@ describe("a chosen query", () => {
   it("has a line to each of its keys, with the weight as opacity and the strongest on top", () => {
     const drawn = lines(marks);
     expect(drawn.map((line) => [line.x0, line.y0])).toEqual([placeOf(shown, 3), placeOf(shown, 3)]);
-    // The third has a share that could not be seen.
+    // The third line would be invisible.
     expect(drawn.map((line) => [line.x1, line.y1])).toEqual([placeOf(shown, 6), placeOf(shown, 9)]);
     const [weak, strong] = drawn.map((line) => line.opacity as number) as [number, number];
     expect(weak / strong).toBeCloseTo(0.2 / 0.8);
@@ -110,7 +110,7 @@ describe("a chosen query", () => {
     const rings = dots(marks).filter((mark) => mark.ring && mark.count > 1);
     expect(rings).toHaveLength(1);
     const outlined = Array.from(rings[0]?.x as Float32Array, (x, i) => [x, rings[0]?.y[i]]);
-    // Text 1: queries 0 to 3 and keys 6 to 9, in the cloud's order: none hides the other kind.
+    // Queries 0 to 3 and keys 6 to 9 of text 1, in drawing order, so that no kind hides the other.
     const ofText = Array.from(shown.cloud.points).filter((point) => point % 6 < 4);
     expect(outlined).toEqual(ofText.map((point) => placeOf(shown, point)));
     expect(ofText).not.toEqual([...ofText].sort((a, b) => a - b));
@@ -191,7 +191,7 @@ describe("the pointer's marks", () => {
     const [first, second, third] = lines(marks) as [LineMark, LineMark, LineMark];
     expect(first.x1 - first.x0).toBeGreaterThan(10);
     expect(second.y0 - second.y1).toBeGreaterThan(10);
-    // Towards the reader.
+    // Towards the viewer.
     expect([third.x1, third.y1]).toEqual([third.x0, third.y0]);
   });
 });

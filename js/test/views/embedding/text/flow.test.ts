@@ -85,7 +85,7 @@ describe("the visible part of a text", () => {
 });
 
 describe("the line above and the line below", () => {
-  // Three on a line, two on the next, one on the last.
+  // Three tokens on the first line, two on the next, one on the last.
   const boxes = [
     { left: 0, right: 30, top: 0 },
     { left: 34, right: 60, top: 0 },

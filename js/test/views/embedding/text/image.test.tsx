@@ -12,7 +12,7 @@ import { TextPane } from "../../../../src/views/embedding/text/panel";
 import { until } from "../../../builders";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "../kernel";
 
-/** Two images of a special token and two patches each, one above the other. */
+/** Two images with a special token and two patches each, one above the other. */
 const IMAGES: CorpusPoints = {
   ...ANSWER,
   names: ["image 0", "image 1"],
@@ -38,7 +38,7 @@ const IMAGES: CorpusPoints = {
   })),
 };
 
-/** A page that contains both images; its lines go from a query to keys 1 and 2 of image 0. */
+/** A page with both images. Its lines go from a query to keys 1 and 2 of image 0. */
 class Page extends Kernel {
   override live = false;
 
@@ -92,7 +92,7 @@ describe("the image of the chosen patch", () => {
         ?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     };
     press("ArrowDown");
-    // The first press only shows where the keyboard is: query 1 of image 0 is point 1.
+    // The first key press only shows the cursor: query 1 of image 0 is point 1.
     expect(store.hovered.value).toBe(1);
     press("ArrowDown");
     expect(store.hovered.value).toBe(2);
