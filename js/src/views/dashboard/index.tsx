@@ -59,7 +59,7 @@ function paneRequest(
 }
 
 /** Compose the figures of the panes in the arrangement of the panes. */
-function arranged(arrangement: Arrangement, model: Scene, head: Scene, matrix: Scene): Scene {
+function arrangeFigures(arrangement: Arrangement, model: Scene, head: Scene, matrix: Scene): Scene {
   if (arrangement === "columns") return inColumns([[model], [head], [matrix]]);
   if (arrangement === "printed") return inColumns([[model, head], [matrix]]);
   if (arrangement === "two") return inColumns([[model, inColumns([[head], [matrix]])]]);
@@ -124,7 +124,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       const figures = await Promise.all(PANES.map((name) => exporter(name).figure()));
       const [model, head, matrix] = figures.map((figure) => figure.scene) as [Scene, Scene, Scene];
       return {
-        scene: arranged(arrangement.peek(), model, head, matrix),
+        scene: arrangeFigures(arrangement.peek(), model, head, matrix),
         title: figures.map((figure) => figure.title).join(" · "),
       };
     },

@@ -6,7 +6,7 @@ import { MAX_COLOURS } from "../../ui/colors/palette";
 import { axisMarks, barEnd, barLength, breakMarks } from "../../ui/plot/bar-scale";
 import { isTiny, quoted, written } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
-import { along, type Column, type Layout, type Side } from "./layout";
+import { type Column, type Layout, positionOf, type Side } from "./layout";
 import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
 import type { Series } from "./lines";
 
@@ -181,7 +181,7 @@ function barsOfVerticalLayout(
   const longest = (columnWidth - 8 - (twoSided ? 2 * textWidth : textWidth)) / (twoSided ? 2 : 1);
   const marks: Mark[] = [];
   const align = direction > 0 ? "start" : "end";
-  const bottom = along(layout, column.labels.length - 1, column) + layout.step / 2;
+  const bottom = positionOf(layout, column.labels.length - 1, column) + layout.step / 2;
   const top = layout.first - layout.step / 2;
   const startOf = (c: number): number =>
     column.barStart + direction * (separate ? c * columnWidth : 0);
@@ -257,7 +257,7 @@ function barsOfVerticalLayout(
     const length = lengthOf(bar);
     const color = valueColor(linePlot, bar.series, bar.value);
     const middle =
-      along(layout, bar.tokenIndex, column) +
+      positionOf(layout, bar.tokenIndex, column) +
       (separate ? 0 : (bar.column - (share - 1) / 2) * thick);
     const [from, high] = [middle - thick / 2, Math.max(0.75, thick - (share > 1 ? 0.5 : 0))];
     marks.push({
@@ -276,7 +276,7 @@ function barsOfVerticalLayout(
       marks.push({
         ...numberMark(linePlot, bar, headOf(linePlot, columns, bar, shortName)),
         x: x + side * (clearLengthOf(bar) + 5),
-        y: along(layout, bar.tokenIndex, column),
+        y: positionOf(layout, bar.tokenIndex, column),
         align: side > 0 ? "start" : "end",
       });
     }
@@ -340,7 +340,7 @@ function barsOfHorizontalLayout(
       kind: "line",
       x0: left,
       y0: zero,
-      x1: along(layout, column.labels.length - 1, column) + layout.step / 2,
+      x1: positionOf(layout, column.labels.length - 1, column) + layout.step / 2,
       y1: zero,
       stroke: signed ? palette.muted : palette.rule,
     },
@@ -371,7 +371,7 @@ function barsOfHorizontalLayout(
     const side = sideOf(bar);
     const length = bar.faded ? 0 : barLength(bar.value, end, longest);
     const middle =
-      along(layout, bar.tokenIndex, column) + (bar.column - (columns.length - 1) / 2) * thick;
+      positionOf(layout, bar.tokenIndex, column) + (bar.column - (columns.length - 1) / 2) * thick;
     const [from, width] = [middle - thick / 2, Math.max(0.75, thick - 0.5)];
     marks.push({
       kind: "rect",
@@ -389,7 +389,7 @@ function barsOfHorizontalLayout(
       marks.push({
         ...numberMark(linePlot, bar),
         // Centred on the token, not on the bar, so that neighbouring numbers do not overlap.
-        x: along(layout, bar.tokenIndex, column),
+        x: positionOf(layout, bar.tokenIndex, column),
         y: zero + side * (length + 8),
         align: "middle",
       });
@@ -398,7 +398,7 @@ function barsOfHorizontalLayout(
         marks.push({
           ...numberMark(linePlot, bar),
           text: head,
-          x: along(layout, bar.tokenIndex, column),
+          x: positionOf(layout, bar.tokenIndex, column),
           y: zero + side * (length + 19),
           align: "middle",
         });

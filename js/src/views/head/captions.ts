@@ -33,7 +33,7 @@ import { type Lines, MAX_LINES, MIN_VISIBLE, type Shares } from "./lines";
 import { type HeadState, isWindowed, leftOutOf, type Plan } from "./state";
 import { type StrongKey, strongestKeys } from "./strongest";
 
-function listed(items: (string | number)[]): string {
+function joinItems(items: (string | number)[]): string {
   return items.join(", ");
 }
 
@@ -106,8 +106,8 @@ export function sentence(input: SentenceInput): string {
     }
     const [from, to] = [queryOf(input, focus.query), quotedAt(input.keyTexts, focus.key)];
     return signed
-      ? `${where} ${from} to ${to}: ${name} ${listed(parts)}.`
-      : `${where} ${from} attends to ${to}: ${listed(parts)}.`;
+      ? `${where} ${from} to ${to}: ${name} ${joinItems(parts)}.`
+      : `${where} ${from} attends to ${to}: ${joinItems(parts)}.`;
   }
   const [first] = (focus.query !== null && input.strongest?.(focus.query)) || [];
   if (focus.query !== null && first) {
@@ -177,7 +177,7 @@ export function sentence(input: SentenceInput): string {
 /** Maximum number of weights in a summary. */
 const MAX_IN_SUMMARY = 5;
 
-interface Named {
+interface NamedWeight {
   series: number;
   query: number;
   key: number;
@@ -187,8 +187,8 @@ interface Named {
 /** Return the strongest of the weights that `give` adds. Among equal weights the first are kept. */
 function strongestOf(
   give: (add: (series: number, query: number, key: number, value: number) => void) => void,
-): Named[] {
-  const all: Named[] = [];
+): NamedWeight[] {
+  const all: NamedWeight[] = [];
   let minSize = -1;
   give((series, query, key, value) => {
     const size = Math.abs(value);
@@ -205,7 +205,7 @@ function strongestOf(
 function strongestDrawn(
   lines: Lines,
   counts: (query: number, key: number) => boolean = () => true,
-): Named[] {
+): NamedWeight[] {
   return strongestOf((add) => {
     lines.series.forEach(({ query, key, weight }, series) => {
       for (let i = 0; i < query.length; i++) {
@@ -217,7 +217,7 @@ function strongestDrawn(
 }
 
 /** Return the strongest weights of the highlighted query, key or pair within the windows. */
-function strongestInSight({ lines, focus, ...input }: SentenceInput): Named[] {
+function strongestInSight({ lines, focus, ...input }: SentenceInput): NamedWeight[] {
   const [first, last] = focus.query === null ? input.queryWindow : [focus.query, focus.query + 1];
   const [start, stop] = focus.key === null ? input.keyWindow : [focus.key, focus.key + 1];
   return strongestOf((add) => {
@@ -330,7 +330,7 @@ export function coverage(input: CoverageInput): string {
     const remainder = input.wholeRows ? "the rest" : "the rest, with all outside the window,";
     const after = input.renormalize ? `; ${remainder} is renormalised` : "";
     const share = shareWithin(shares.leftOut, shares.leftOutError);
-    parts.push(`Left out: ${listed(input.leaveOut)}, ${share}${where}${after}.`);
+    parts.push(`Left out: ${joinItems(input.leaveOut)}, ${share}${where}${after}.`);
   } else if (input.renormalize && keysOf !== "") {
     parts.push(`Renormalised over the keys of ${keysOf}.`);
   }
@@ -341,7 +341,7 @@ export function coverage(input: CoverageInput): string {
     parts.push(`${formatShare(shares.outside)} outside the window.`);
   if (input.emptyQueries > 0) parts.push(`Some queries have no ${quantity.name} at all.`);
   if (input.pinned.length > 0)
-    parts.push(`Pinned: ${listed(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);
+    parts.push(`Pinned: ${joinItems(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);
   return parts.join(" ");
 }
 

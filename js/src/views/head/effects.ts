@@ -4,7 +4,7 @@ import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark } from "../../draw/marks";
 import { effectMarks, endText } from "../../ui/effects/effects";
 import { fitLabel } from "../../ui/text/labels";
-import { along } from "./layout";
+import { positionOf } from "./layout";
 import type { LinePlot } from "./line-plot";
 
 const HEADING_SIZE = 11.5;
@@ -24,7 +24,7 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const base = { kind: "text", text: name, fill: palette.muted, font: "text" } as const;
   const end = { ...base, text: `±${endText(effects)}`, size: AXIS_SIZE };
   const middle = start + size / 2;
-  const below = along(layout, column.labels.length - 1, column) + layout.step / 2 + 8;
+  const below = positionOf(layout, column.labels.length - 1, column) + layout.step / 2 + 8;
   const marks: Mark[] = standing
     ? [
         { ...base, size: HEADING_SIZE, x: 8, y: middle - 7 },
@@ -35,7 +35,7 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
         { ...end, x: middle, y: below, align: "middle" },
       ];
   for (let index = 0; index < column.labels.length; index++) {
-    const edge = along(layout, index, column) - thick / 2;
+    const edge = positionOf(layout, index, column) - thick / 2;
     const box = standing
       ? { x: edge, y: start, width: thick, height: size, standing }
       : { x: start, y: edge, width: size, height: thick };

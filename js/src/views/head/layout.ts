@@ -45,7 +45,7 @@ export interface Layout {
   key: Column;
 }
 
-/** For each side, a function that returns a patch's aspect ratio, or null without patches. */
+/** Functions that return the aspect ratio of a side's patches, or null without patches. */
 export type Shapes = Record<Side, PatchAspect | null>;
 
 /** Arguments of `layOut`. */
@@ -150,12 +150,16 @@ function labelsOf(
   });
 }
 
-function widest(labels: Label[]): number {
+function maxLabelWidth(labels: Label[]): number {
   return labels.reduce((most, label) => Math.max(most, label.width), 0);
 }
 
 /** Return the centre of a token along the plot. Index 0 is the first token of the window. */
-export function along(layout: Layout, index: number, column: Pick<Column, "answerIndex">): number {
+export function positionOf(
+  layout: Layout,
+  index: number,
+  column: Pick<Column, "answerIndex">,
+): number {
   const isAnswer = column.answerIndex !== null && index >= column.answerIndex;
   return layout.first + index * layout.step + (isAnswer ? ANSWER_GAP : 0);
 }
@@ -168,7 +172,7 @@ function answerIndexOf(input: LayoutInput, side: Side): number | null {
 }
 
 /** Lay out two columns: the queries left, the keys right and the bars outside. */
-function vertical(input: LayoutInput): Layout {
+function layOutColumns(input: LayoutInput): Layout {
   const { width } = input;
   const count = Math.max(
     input.queryWindow[1] - input.queryWindow[0],
@@ -179,8 +183,8 @@ function vertical(input: LayoutInput): Layout {
   const limit = Math.min(MAX_LABEL, Math.max(62, width * 0.2));
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });
-  const queryWidth = Math.max(36, widest(queryLabels));
-  const keyWidth = Math.max(36, widest(keyLabels));
+  const queryWidth = Math.max(36, maxLabelWidth(queryLabels));
+  const keyWidth = Math.max(36, maxLabelWidth(keyLabels));
   const gap = width < SMALL ? 7 : GAP;
   const effects = !input.effects ? 0 : width < SMALL ? NARROW_EFFECTS : EFFECTS;
   const beside = effects > 0 ? effects + gap : 0;
@@ -265,7 +269,7 @@ function vertical(input: LayoutInput): Layout {
 }
 
 /** Lay out two rows: the queries on top and the keys below. */
-function horizontal(input: LayoutInput): Layout {
+function layOutRows(input: LayoutInput): Layout {
   const count = Math.max(
     input.queryWindow[1] - input.queryWindow[0],
     input.keyWindow[1] - input.keyWindow[0],
@@ -281,7 +285,7 @@ function horizontal(input: LayoutInput): Layout {
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });
   const extent = (labels: Label[]): { rotated: boolean; height: number } => {
-    const rotated = widest(labels.filter((label) => !label.height)) > step - 5;
+    const rotated = maxLabelWidth(labels.filter((label) => !label.height)) > step - 5;
     const patches = Math.max(0, ...labels.map((label) => label.height ?? 0));
     if (!rotated) return { rotated: rotated, height: Math.max(size + 6, patches) };
     const heights = labels.map((label) =>
@@ -342,10 +346,10 @@ function horizontal(input: LayoutInput): Layout {
 }
 
 export function layOut(input: LayoutInput): Layout {
-  return input.orientation === "horizontal" ? horizontal(input) : vertical(input);
+  return input.orientation === "horizontal" ? layOutRows(input) : layOutColumns(input);
 }
 
 /** Return the characters of a label that is written from top to bottom. */
-export function stacked(text: string): string[] {
+export function charactersOf(text: string): string[] {
   return graphemes(text);
 }

@@ -8,10 +8,10 @@ import { barMarks } from "./bars";
 import { keyEffectMarks } from "./effects";
 import {
   ANSWER_GAP,
-  along,
   type Column,
+  charactersOf,
   type Layout,
-  stacked,
+  positionOf,
   standsUpright,
   staysLevel,
 } from "./layout";
@@ -82,8 +82,8 @@ function curvesOfSign(
     const line = picked[i] as number;
     const query = (series.query[line] as number) - layout.query.window[0];
     const key = (series.key[line] as number) - layout.key.window[0];
-    from[i] = along(layout, query, layout.query) + shift;
-    to[i] = along(layout, key, layout.key) + shift;
+    from[i] = positionOf(layout, query, layout.query) + shift;
+    to[i] = positionOf(layout, key, layout.key) + shift;
     const style = strength(series.weight[line] as number, scale, layout.step);
     opacity[i] = style.opacity;
     width[i] = style.width + wider;
@@ -176,7 +176,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const texts: Mark[] = [];
   column.labels.forEach((label, offset) => {
     const index = column.window[0] + offset;
-    const middle = along(layout, offset, column);
+    const middle = positionOf(layout, offset, column);
     const isPinned = pinned === index;
     const isFocus = (query ? focus.query : focus.key) === index;
     const line = linePlot.hoveredLine;
@@ -242,7 +242,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
 }
 
 function uprightText(base: Omit<TextMark, "x" | "y">, middle: number, column: Column): TextMark[] {
-  const characters = stacked(base.text);
+  const characters = charactersOf(base.text);
   const step = column.size + 1;
   const top =
     column.side === "query"
@@ -320,7 +320,7 @@ function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette } = linePlot;
   if (column.answerIndex === null) return [];
   const query = column.side === "query";
-  const start = along(layout, column.answerIndex, column) - layout.step / 2 - ANSWER_GAP;
+  const start = positionOf(layout, column.answerIndex, column) - layout.step / 2 - ANSWER_GAP;
   const base = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
   const [from, to] = [column.edge, column.barStart];
   if (layout.orientation === "vertical") {

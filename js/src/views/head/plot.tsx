@@ -28,7 +28,7 @@ interface PlotProps {
 }
 
 /** Token or line under the pointer, and the position of the pointer. */
-interface Under {
+interface PointerTarget {
   token: TokenAt | null;
   line: LineAt | null;
   x: number;
@@ -117,7 +117,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
       : null;
   });
 
-  const underPointer = (event: PointerEvent | MouseEvent): Under => {
+  const underPointer = (event: PointerEvent | MouseEvent): PointerTarget => {
     const { x, y } = pointIn(plot.current, event);
     const scene = store.scene.peek();
     if (!scene) return { token: null, line: null, x, y };
@@ -177,7 +177,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     assign(state, windowsShowing(plan, index, side));
   };
 
-  const toSide = (side: "query" | "key"): void => {
+  const moveToSide = (side: "query" | "key"): void => {
     const plan = store.loaded.peek()?.plan;
     if (!plan) return;
     const window = side === "query" ? plan.queryWindow : plan.keyWindow;
@@ -219,10 +219,10 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
         moveCursor(1e9);
         return true;
       case "ArrowLeft":
-        toSide("query");
+        moveToSide("query");
         return true;
       case "ArrowRight":
-        toSide("key");
+        moveToSide("key");
         return true;
       case "Enter":
       case " ":

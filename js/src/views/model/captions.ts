@@ -38,7 +38,14 @@ import {
 } from "../../ui/text/captions";
 import type { Selection } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
-import { covered, type HeadMap, type Part, queriesOf, type Sample, strongest } from "./maps";
+import {
+  coveredRange,
+  type HeadMap,
+  type Part,
+  queriesOf,
+  type Sample,
+  strongestCell,
+} from "./maps";
 import { MIN_LINE_OPACITY, maxLinesFor } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
@@ -113,11 +120,11 @@ export function captionLines(
 
 /** Return the strongest weight of a head and its tokens, or their ranges if its map is pooled. */
 export function strongestInWords(map: HeadMap, selection: Selection, part: Part): string {
-  const best = strongest(map);
+  const best = strongestCell(map);
   const quantity = quantityOf(selection.stack);
   if (!best) return `no ${quantity.name} at all`;
   const rows = queriesOf(best.row, map, part.rows);
-  const columns = covered(best.column, map.columns, part.columns);
+  const columns = coveredRange(best.column, map.columns, part.columns);
   const weight = withWay(quantity, best.weight, written(quantity, best.weight));
   if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
     const query = quotedAt(selection.queries.text, rows[0]);

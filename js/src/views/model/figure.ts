@@ -41,15 +41,15 @@ import {
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../../ui/text/captions";
 import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
-import { BAR_GAP, BAR_HEIGHT, byLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
+import { BAR_GAP, BAR_HEIGHT, groupByLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
 import {
-  covered,
+  coveredRange,
   type HeadMap,
   HeadMaps,
   type MapSet,
   type Part,
   queriesOf,
-  strongest,
+  strongestCell,
 } from "./maps";
 import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./marks";
 import type { ModelState } from "./state";
@@ -89,7 +89,7 @@ export async function loadAll(
   // A separate cache, because scrolling cancels requests of the view's cache.
   const maps = new HeadMaps(source, () => stack);
   const all = new Map<string, HeadMap>();
-  for (const [layer, heads] of byLayer(grid.rows.flat())) {
+  for (const [layer, heads] of groupByLayer(grid.rows.flat())) {
     await maps.load({ ...set, layers: [[layer, heads]] });
     for (const head of heads) {
       const map = maps.get(set, layer, head);
@@ -100,7 +100,7 @@ export async function loadAll(
   return ({ layer, head }) => all.get(`${layer} ${head}`);
 }
 
-function labels(parts: FigureParts): Mark[] {
+function labelMarks(parts: FigureParts): Mark[] {
   const { grid, layout, palette } = parts;
   const marks: Mark[] = [];
   const letter = ({ name }: HeadRole, x: number, y: number): Mark[] => {
@@ -157,7 +157,7 @@ function labels(parts: FigureParts): Mark[] {
 }
 
 /** Return the legend above a figure: the colours of effects and the letters of roles. */
-function legend(
+function legendBox(
   effects: HeadEffects | null | undefined,
   signs: readonly RoleSign[],
   palette: Palette,
@@ -178,7 +178,7 @@ function legend(
 export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const { grid, layout, selection, palette, thumbnails, captions } = parts;
   const back: Mark[] = [];
-  const front: Mark[] = labels(parts);
+  const front: Mark[] = labelMarks(parts);
   const lines: [HeadMap, Square][] = [];
   const quantity = quantityOf(selection.stack);
   const ink = quantity.signed ? palette : palette.neutral;
@@ -234,7 +234,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
   const signs = parts.roleSigns ?? [];
   const named = (effects || signs.length > 0) && {
-    legend: (width: number) => legend(effects, signs, palette, width),
+    legend: (width: number) => legendBox(effects, signs, palette, width),
   };
   const end = plainNumber(Number(maximum.toPrecision(2)));
   const { name, signed } = quantity;
@@ -275,10 +275,10 @@ async function findStrongest(
   cell: HeadIndex,
   map: HeadMap | undefined,
 ): Promise<Strongest | null> {
-  const best = map && strongest(map);
+  const best = map && strongestCell(map);
   if (!best) return null;
   const rows = queriesOf(best.row, map, part.rows);
-  const columns = covered(best.column, map.columns, part.columns);
+  const columns = coveredRange(best.column, map.columns, part.columns);
   const only = rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1;
   if (only) {
     const error = map.largest ? 0 : map.error;
@@ -292,7 +292,7 @@ async function findStrongest(
     columns,
   });
   const values = block.matrices[0] as Float32Array;
-  const exact = strongest({ ...block, values, largest: undefined });
+  const exact = strongestCell({ ...block, values, largest: undefined });
   if (!exact) return null;
   return {
     query: rows[0] + exact.row,
@@ -303,7 +303,11 @@ async function findStrongest(
 }
 
 /** Return the names of all columns: the head, its scores and `columns`. */
-function named(grid: HeadGrid, effects: HeadEffects | null, columns: readonly string[]): string[] {
+function columnNames(
+  grid: HeadGrid,
+  effects: HeadEffects | null,
+  columns: readonly string[],
+): string[] {
   const score = grid.score === null ? [] : [scoreColumn(grid.score)];
   const effect = effects && effects.name !== grid.score ? [scoreColumn(effects.name)] : [];
   const error = effects?.errors ? [scoreColumn(effects.name, "score error")] : [];
@@ -311,7 +315,7 @@ function named(grid: HeadGrid, effects: HeadEffects | null, columns: readonly st
   return ["stack", "layer", "head", ...score, ...effect, ...error, ...note, ...columns];
 }
 
-function nameOf(
+function headCells(
   grid: HeadGrid,
   effects: HeadEffects | null,
   { stack }: Selection,
@@ -339,7 +343,7 @@ export async function headsCsv(
   effects: HeadEffects | null = null,
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
-  const nameFor = (cell: ScoredHead) => nameOf(grid, effects, selection, cell);
+  const nameFor = (cell: ScoredHead) => headCells(grid, effects, selection, cell);
   const results: (Strongest | null)[] = new Array(cells.length).fill(null);
   let next = 0;
   const work = async (): Promise<void> => {
@@ -364,7 +368,7 @@ export async function headsCsv(
     ];
   });
   return csvText(
-    named(grid, effects, [columnName(selection.stack, "strongest"), ...COLUMNS]),
+    columnNames(grid, effects, [columnName(selection.stack, "strongest"), ...COLUMNS]),
     rows,
   );
 }

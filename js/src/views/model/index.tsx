@@ -87,8 +87,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const entries = useExports(context, {
     name: "model-view",
     figure: async () => {
-      const { grid, layout, selection } = shown(store);
-      const map = await loadWhole(context, store, busy);
+      const { grid, layout, selection } = drawnGrid(store);
+      const map = await loadAllMaps(context, store, busy);
       const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(selection, grid, store.sample.value?.error ?? null),
@@ -118,8 +118,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       };
     },
     csv: async () => {
-      const { grid, selection } = shown(store);
-      const map = await loadWhole(context, store, busy);
+      const { grid, selection } = drawnGrid(store);
+      const map = await loadAllMaps(context, store, busy);
       return headsCsv(source, grid, selection, store.part.peek(), map, store.effects.peek());
     },
     csvLabel: "Heads, CSV",
@@ -237,7 +237,7 @@ function ensureVisible(element: HTMLElement, minShare: number): void {
 }
 
 /** Return the displayed grid with its layout for a figure. Throw if nothing is drawn yet. */
-function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: Selection } {
+function drawnGrid(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: Selection } {
   const [grid, layout, selection] = [
     store.grid.peek(),
     store.wholeLayout(),
@@ -249,12 +249,12 @@ function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: 
 }
 
 /** Load all maps of the grid, in a lower resolution if there are too many. */
-async function loadWhole(
+async function loadAllMaps(
   context: ViewContext<ModelState>,
   store: ModelStore,
   busy: Signal<string | null>,
 ) {
-  const { grid, selection } = shown(store);
+  const { grid, selection } = drawnGrid(store);
   const set = store.mapSet.peek();
   const size = grid.shown * set.size ** 2 > MAX_VALUES ? 32 : set.size;
   try {

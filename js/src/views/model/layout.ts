@@ -72,7 +72,7 @@ function fittedSide(room: number, count: number, minSide: number, otherwise = mi
 }
 
 /** Return a multiple of the number of cells, unless it is much smaller than `side`. */
-function even(side: number, cells: number): number {
+function roundToCells(side: number, cells: number): number {
   const snapped = Math.floor(side / cells) * cells;
   return snapped >= 0.8 * side && snapped > 0 ? snapped : side;
 }
@@ -121,7 +121,7 @@ export function layOut(options: {
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
     // In print, cells do not end at whole pixels anyway.
-    const cell = printed ? side : even(side, longest);
+    const cell = printed ? side : roundToCells(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
     const total = { width: left + columns * across, height: top + rows * down };
@@ -153,7 +153,7 @@ export function detailWidth(room: number): number {
 }
 
 /** Group cells by layer, as requests require it. */
-export function byLayer(cells: Iterable<HeadIndex | null>): [number, number[]][] {
+export function groupByLayer(cells: Iterable<HeadIndex | null>): [number, number[]][] {
   const layers = new Map<number, number[]>();
   for (const cell of cells) {
     if (!cell) continue;

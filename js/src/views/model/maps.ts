@@ -174,7 +174,9 @@ export class HeadMaps {
 }
 
 /** Return the cell with the largest absolute value and its weight, or null if all weights are 0. */
-export function strongest(map: HeadMap): { row: number; column: number; weight: number } | null {
+export function strongestCell(
+  map: HeadMap,
+): { row: number; column: number; weight: number } | null {
   let [best, weight] = map.largest ?? [-1, 0];
   if (weight === 0) best = -1;
   for (let i = 0; i < map.values.length && !map.largest; i++) {
@@ -191,11 +193,11 @@ export function strongest(map: HeadMap): { row: number; column: number; weight: 
 /** Return the queries of row `at` of a map. A row of a sample is one query. */
 export function queriesOf(row: number, { rows, sampled }: Sampled, range: Range): Range {
   const query = sampled?.[row];
-  return query === undefined ? covered(row, rows, range) : [query, query + 1];
+  return query === undefined ? coveredRange(row, rows, range) : [query, query + 1];
 }
 
 /** Return the queries or keys that row or column `at` covers if `cells` of them cover the range. */
-export function covered(index: number, cells: number, [start, stop]: Range): Range {
+export function coveredRange(index: number, cells: number, [start, stop]: Range): Range {
   const count = stop - start;
   return [
     start + Math.floor((index * count) / cells),

@@ -21,10 +21,10 @@ import { assign } from "../../ui/view/state";
 import { baseName } from "../../ui/what-if/changed-run";
 import {
   BETWEEN,
-  byLayer,
   type CellSize,
   cellsInRow,
   detailWidth as detailWidthFor,
+  groupByLayer,
   type Layout,
   layOut,
   mapSizeFor,
@@ -170,7 +170,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const cells: (HeadIndex | null)[] = [];
     for (const row of headGrid.rows.slice(...rows))
       for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
-    return { ...mapSet.value, layers: byLayer(cells) };
+    return { ...mapSet.value, layers: groupByLayer(cells) };
   });
   record.answer(mapsRequest, (request) => maps.load(request));
   const toShow = signal<HeadIndex | null>(null);

@@ -22,7 +22,7 @@ import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table"
 const MAX_NAMED = 3;
 
 /** Return a number with its sign and two decimals. Large numbers have fewer, small ones more. */
-export function signed(value: number): string {
+export function formatSigned(value: number): string {
   const size = Math.abs(value);
   const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 0.005 || size === 0 ? 2 : null;
   const text =
@@ -39,7 +39,7 @@ export function scaleInWords(scale: number): string {
   return ` × ${Number(scale.toPrecision(3))}`;
 }
 
-function factor(scale: number): string {
+function factorText(scale: number): string {
   return scale === 1 ? "" : ` × ${Number(scale.toPrecision(3))}`;
 }
 
@@ -60,7 +60,7 @@ function queryText(input: CaptionInput): string {
   return quotedAt(input.selection.queries.text, query) + predictingInWords(input.selection, query);
 }
 
-function highlighted(input: CaptionInput): Row | null {
+function highlightedRow(input: CaptionInput): Row | null {
   const { rows, highlighted: index } = input.table;
   return index === null ? null : (rows[index] ?? null);
 }
@@ -68,7 +68,7 @@ function highlighted(input: CaptionInput): Row | null {
 /** Return the subtitle: the stack, the layer, the head, the dimensions and the precision. */
 export function subtitleOf(input: CaptionInput): string {
   const { selection, table } = input;
-  const row = highlighted(input);
+  const row = highlightedRow(input);
   const order =
     input.sorted && row ? `sorted by their share for ${keyText(input, row.key)}` : "unsorted";
   const { error, measured } = table.vectors.header;
@@ -83,9 +83,10 @@ export function subtitleOf(input: CaptionInput): string {
 
 function logitInWords(row: Row, vectors: Vectors): string {
   const { softcap, has_bias } = vectors.header;
-  const parts = [signed(row.sum)];
-  if (softcap !== null) parts.push(`capped to ${signed(row.capped)}`);
-  if (has_bias) parts.push(`with a bias of ${signed(row.bias)} a logit of ${signed(row.logit)}`);
+  const parts = [formatSigned(row.sum)];
+  if (softcap !== null) parts.push(`capped to ${formatSigned(row.capped)}`);
+  if (has_bias)
+    parts.push(`with a bias of ${formatSigned(row.bias)} a logit of ${formatSigned(row.logit)}`);
   return parts.join(", ");
 }
 
@@ -100,7 +101,7 @@ function largestDimensions(row: Row, count = MAX_NAMED): { named: number[]; shar
 
 /** Return the first sentence: the weight of the highlighted key and the largest dimensions. */
 export function sentenceOf(input: CaptionInput): string {
-  const row = highlighted(input);
+  const row = highlightedRow(input);
   const { vectors } = input.table;
   const query = queryText(input);
   if (!row) {
@@ -127,7 +128,7 @@ function extrasInWords(vectors: Vectors): string[] {
   if (has_bias) parts.push("A bias is added.");
   if (sink) {
     parts.push(
-      `The sink, a learned logit of ${signed(sink.logit)}, takes ${formatWeight(sink.weight)} of the row.`,
+      `The sink, a learned logit of ${formatSigned(sink.logit)}, takes ${formatWeight(sink.weight)} of the row.`,
     );
   }
   const absent = [
@@ -195,7 +196,7 @@ export function summaryOf(input: CaptionInput): string {
   const { strongest } = table.vectors.header;
   const token = tokenOf(selection);
   const named = strongest.map(([key, weight]) => `${keyText(input, key)} ${formatWeight(weight)}`);
-  const row = highlighted(input);
+  const row = highlightedRow(input);
   const about = row ? ` ${sentenceOf(input)}` : "";
   return (
     `${stackName(selection.stack.name)}. Layer ${selection.layer}, head ${headOf(selection)}. ` +
@@ -206,31 +207,32 @@ export function summaryOf(input: CaptionInput): string {
 
 /** Return "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|". */
 export function cellInWords(table: Table, row: Row, dimension: number): string {
-  const q = signed(table.query[dimension] as number);
-  const k = signed(row.vector[dimension] as number);
+  const q = formatSigned(table.query[dimension] as number);
+  const k = formatSigned(row.vector[dimension] as number);
   const cell = row.cells[dimension] as number;
   const share = formatShare(sharesOf(row.cells)[dimension] as number);
-  return `dimension ${dimension}: q ${q} × k ${k}${factor(table.vectors.header.scale)} = ${signed(cell)}, ${share} of |cells|`;
+  return `dimension ${dimension}: q ${q} × k ${k}${factorText(table.vectors.header.scale)} = ${formatSigned(cell)}, ${share} of |cells|`;
 }
 
 /** Return "other 192 dimensions: together +0.41, 20% of |cells|". */
 export function othersInWords(row: Row, others: readonly number[]): string {
   const shares = sharesOf(row.cells);
   const share = others.reduce((sum, item) => sum + (shares[item] as number), 0);
-  return `other ${others.length} dimensions: together ${signed(sumOf(row.cells, others))}, ${formatShare(share)} of |cells|`;
+  return `other ${others.length} dimensions: together ${formatSigned(sumOf(row.cells, others))}, ${formatShare(share)} of |cells|`;
 }
 
 /** Return the steps that lead from the sum of a row to its weight. */
 export function rowInWords(table: Table, row: Row): string[] {
   const { header } = table.vectors;
   if (!row.allowed) return ["masked: this query may not attend to it"];
-  const steps = [`q·k${scaleInWords(header.scale)} = ${signed(row.sum)}`];
+  const steps = [`q·k${scaleInWords(header.scale)} = ${formatSigned(row.sum)}`];
   if (header.softcap !== null) {
-    steps.push(`capped at ${Number(header.softcap.toPrecision(4))}: ${signed(row.capped)}`);
+    steps.push(`capped at ${Number(header.softcap.toPrecision(4))}: ${formatSigned(row.capped)}`);
   }
-  if (header.has_bias) steps.push(`bias ${signed(row.bias)}, logit ${signed(row.logit)}`);
+  if (header.has_bias)
+    steps.push(`bias ${formatSigned(row.bias)}, logit ${formatSigned(row.logit)}`);
   const sum = header.log_sum_exp ?? 0;
-  const power = `e^(${signed(row.logit)} ${sum < 0 ? "+" : "−"} ${signed(Math.abs(sum)).slice(1)})`;
+  const power = `e^(${formatSigned(row.logit)} ${sum < 0 ? "+" : "−"} ${formatSigned(Math.abs(sum)).slice(1)})`;
   steps.push(`weight ${power} = ${formatWeight(row.weight, 3)}`);
   return steps;
 }

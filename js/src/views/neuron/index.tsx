@@ -30,7 +30,7 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-function shownNow(store: NeuronStore): CaptionInput {
+function drawnInput(store: NeuronStore): CaptionInput {
   const input = store.captionInput.peek();
   if (!input) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   return input;
@@ -42,7 +42,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   const entries = useExports(context, {
     name: "neuron-view",
     figure: () => {
-      const input = shownNow(store);
+      const input = drawnInput(store);
       const drawn = store.drawnTable.peek();
       if (!drawn) throw new Error("Nothing is drawn yet, so there is nothing to export.");
       const captions = {
@@ -56,7 +56,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
         title: `${captions.title}, ${captions.sentence}`,
       };
     },
-    csv: () => neuronCsv(shownNow(store)),
+    csv: () => neuronCsv(drawnInput(store)),
     csvLabel: "Numbers, CSV",
   });
   const input = store.captionInput.value;

@@ -102,7 +102,7 @@ const EQUATION = [6, 15, 22, 31];
 const EQUATION_CHARACTER = 0.56;
 
 /** Round the width of a cell to whole or half pixels, so that edges are sharp. */
-function snapped(cell: number): number {
+function roundCell(cell: number): number {
   if (cell >= 8) return Math.floor(cell);
   return cell >= CELL_WITH_GAP ? Math.floor(cell * 2) / 2 : cell;
 }
@@ -115,7 +115,7 @@ function cellsIn(
 ): Pick<Layout, "cell" | "count" | "other" | "gap"> {
   const cell = Math.min(MAX_CELL, room / headDim);
   if (cell >= MIN_CELL || everyDimension) {
-    const width = snapped(Math.max(MIN_CELL, cell));
+    const width = roundCell(Math.max(MIN_CELL, cell));
     return { cell: width, count: headDim, other: null, gap: width >= CELL_WITH_GAP ? 1 : 0 };
   }
   const width = 14;

@@ -5,7 +5,7 @@ import { signColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
 import { AXIS_HEIGHT, axisMarks, barEnd, barLength, breakMarks } from "../../ui/plot/bar-scale";
 import { formatWeight } from "../../ui/text/captions";
-import { scaleInWords, signed } from "./captions";
+import { formatSigned, scaleInWords } from "./captions";
 import { type CellRow, cellRowWidth, type Hit, type Layout, type LinePosition } from "./layout";
 import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./table";
 
@@ -106,14 +106,14 @@ function otherMarks(drawn: DrawnTable, row: Row, strip: CellRow): Mark[] {
 }
 
 /** Return the equation from the sum to the logit: "+5.20 → +3.44 − 0.30 = +3.14". */
-function equation(drawn: DrawnTable, row: Row): string {
+function equationText(drawn: DrawnTable, row: Row): string {
   const { header } = drawn.table.vectors;
-  if (header.softcap === null && !header.has_bias) return signed(row.logit);
-  const cap = header.softcap === null ? "" : ` → ${signed(row.capped)}`;
+  if (header.softcap === null && !header.has_bias) return formatSigned(row.logit);
+  const cap = header.softcap === null ? "" : ` → ${formatSigned(row.capped)}`;
   const bias = header.has_bias
-    ? ` ${row.bias < 0 ? "−" : "+"} ${signed(Math.abs(row.bias)).slice(1)} = ${signed(row.logit)}`
+    ? ` ${row.bias < 0 ? "−" : "+"} ${formatSigned(Math.abs(row.bias)).slice(1)} = ${formatSigned(row.logit)}`
     : "";
-  return `${signed(row.sum)}${cap}${bias}`;
+  return `${formatSigned(row.sum)}${cap}${bias}`;
 }
 
 const NUMBER_OF = {
@@ -128,13 +128,13 @@ function numberMarks(drawn: DrawnTable, position: LinePosition, row: Row, bold: 
   const size = layout.stacked ? 12 : TOKEN_SIZE;
   if (layout.stacked) {
     const right = layout.numbers[0]?.right ?? 0;
-    const content = equation(drawn, row);
+    const content = equationText(drawn, row);
     return [text(content, right, position.middle, palette.ink, { align: "end", bold, size })];
   }
   const last = layout.numbers.length - 1;
   return layout.numbers.map(({ column, right }, i) =>
     text(
-      signed(NUMBER_OF[column](row)),
+      formatSigned(NUMBER_OF[column](row)),
       right,
       position.middle,
       // The last number goes into the softmax. The others are intermediate results.
@@ -173,7 +173,7 @@ function barMarks(drawn: DrawnTable, position: LinePosition, weight: number, bol
 }
 
 /** Return a note in a line: about a masked key, the sink or the keys that are not shown. */
-function remark(drawn: DrawnTable, position: LinePosition, content: string): Mark {
+function noteMark(drawn: DrawnTable, position: LinePosition, content: string): Mark {
   const { layout, palette } = drawn;
   const more = { font: "text" as const, size: HEAD_SIZE };
   return layout.stacked
@@ -217,7 +217,7 @@ function keyMarks(
     ...cellRowMarks(drawn, position.keys, values, table.vectorScale, row.allowed ? 1 : 0.3),
   );
   if (!row.allowed) {
-    marks.push(remark(drawn, position, "masked"));
+    marks.push(noteMark(drawn, position, "masked"));
     return marks;
   }
   const cells = shown.map((dimension) => row.cells[dimension] as number);
@@ -261,19 +261,19 @@ function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
       named(`${count} other ${count === 1 ? "key" : "keys"}`),
       ...barMarks(drawn, position, weight),
     ];
-    return layout.stacked ? marks : [...marks, remark(drawn, position, "not shown, together")];
+    return layout.stacked ? marks : [...marks, noteMark(drawn, position, "not shown, together")];
   }
   if (!sink) return [];
   const right = layout.numbers[layout.numbers.length - 1]?.right ?? 0;
   const size = layout.stacked ? 12 : TOKEN_SIZE;
   const marks = [
     named("sink"),
-    text(signed(sink.logit), right, position.middle, palette.ink, { align: "end", size }),
+    text(formatSigned(sink.logit), right, position.middle, palette.ink, { align: "end", size }),
     ...barMarks(drawn, position, sink.weight),
   ];
   return layout.stacked
     ? marks
-    : [...marks, remark(drawn, position, "a learned logit of this head")];
+    : [...marks, noteMark(drawn, position, "a learned logit of this head")];
 }
 
 const COLUMN_NAMES = { sum: "sum", capped: "capped", bias: "+ bias", logit: "= logit" };

@@ -10,10 +10,10 @@ import { assign, same } from "../../ui/view/state";
 import {
   type CaptionInput,
   cellInWords,
+  formatSigned,
   othersInWords,
   rowInWords,
   sentenceOf,
-  signed,
 } from "./captions";
 import { type Hit, partAt } from "./layout";
 import { type NeuronState, tokenOf } from "./state";
@@ -32,7 +32,7 @@ export function hintOf(
   const dimension = at.column === null ? undefined : dimensions.shown[at.column];
   if (line === null) {
     if (dimension === undefined) return null;
-    const q = signed(table.query[dimension] as number);
+    const q = formatSigned(table.query[dimension] as number);
     return { title: `${query}, query`, rows: [plain(`dimension ${dimension}: q ${q}`)] };
   }
   const { sink } = table.vectors.header;
@@ -40,7 +40,7 @@ export function hintOf(
     return (
       sink && {
         title: `${query} → sink`,
-        rows: [plain(`logit ${signed(sink.logit)}, weight ${formatWeight(sink.weight, 3)}`)],
+        rows: [plain(`logit ${formatSigned(sink.logit)}, weight ${formatWeight(sink.weight, 3)}`)],
       }
     );
   }

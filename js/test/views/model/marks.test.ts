@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { byLayer, layOut } from "../../../src/views/model/layout";
-import { covered, strongest } from "../../../src/views/model/maps";
+import { groupByLayer, layOut } from "../../../src/views/model/layout";
+import { coveredRange, strongestCell } from "../../../src/views/model/maps";
 import { cellsOfPixels, lineMarks, paintHeat } from "../../../src/views/model/marks";
 
 describe("requests of maps", () => {
   it("are grouped by layer", () => {
     const cells = [{ layer: 3, head: 1 }, null, { layer: 0, head: 2 }, { layer: 3, head: 0 }];
-    expect(byLayer(cells)).toEqual([
+    expect(groupByLayer(cells)).toEqual([
       [3, [0, 1]],
       [0, [2]],
     ]);
@@ -101,14 +101,14 @@ describe("thumbnails", () => {
   });
 
   it("know their strongest weight, and what a pooled cell covers", () => {
-    expect(strongest(map([0.1, 0.2, 0.7, 0.7], 2, 2))).toEqual({
+    expect(strongestCell(map([0.1, 0.2, 0.7, 0.7], 2, 2))).toEqual({
       row: 1,
       column: 0,
       weight: expect.closeTo(0.7),
     });
-    expect(strongest(map([0, 0], 1, 2))).toBeNull();
+    expect(strongestCell(map([0, 0], 1, 2))).toBeNull();
     // In the kernel, cell a of r covers floor(a n / r) up to floor((a + 1) n / r), exclusive.
-    expect(covered(1, 3, [0, 8])).toEqual([2, 5]);
-    expect(covered(2, 3, [10, 18])).toEqual([15, 18]);
+    expect(coveredRange(1, 3, [0, 8])).toEqual([2, 5]);
+    expect(coveredRange(2, 3, [10, 18])).toEqual([15, 18]);
   });
 });

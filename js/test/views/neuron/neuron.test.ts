@@ -11,11 +11,11 @@ import {
   additionOf,
   type CaptionInput,
   cellInWords,
+  formatSigned,
   othersInWords,
   rowInWords,
   scaleInWords,
   sentenceOf,
-  signed,
   subtitleOf,
   summaryOf,
 } from "../../../src/views/neuron/captions";
@@ -285,12 +285,12 @@ describe("the request", () => {
 
 describe("words", () => {
   it("contain numbers with their sign", () => {
-    expect(signed(3.829)).toBe("+3.83");
-    expect(signed(-1.384)).toBe("−1.38");
-    expect(signed(0)).toBe("+0.00");
-    expect(signed(-0.00123)).toBe("−0.001");
-    expect(signed(123.456)).toBe("+123.5");
-    expect(signed(-12345.6)).toBe("−12346");
+    expect(formatSigned(3.829)).toBe("+3.83");
+    expect(formatSigned(-1.384)).toBe("−1.38");
+    expect(formatSigned(0)).toBe("+0.00");
+    expect(formatSigned(-0.00123)).toBe("−0.001");
+    expect(formatSigned(123.456)).toBe("+123.5");
+    expect(formatSigned(-12345.6)).toBe("−12346");
   });
 
   it("name the scale as a square root if it is one", () => {
