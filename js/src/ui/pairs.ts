@@ -54,7 +54,7 @@ export function pairOf(sides: Sides, pair: Pair): Pair {
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];
   if (pair === "all") return whole;
-  const wanted = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
-  const first = tokens.sequence.indexOf(wanted);
-  return first < 0 ? whole : [first, tokens.sequence.lastIndexOf(wanted) + 1];
+  const sequence = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
+  const first = tokens.sequence.indexOf(sequence);
+  return first < 0 ? whole : [first, tokens.sequence.lastIndexOf(sequence) + 1];
 }

@@ -107,16 +107,16 @@ function mapOf(stops: readonly string[]): Uint8ClampedArray {
   for (let i = 0; i < COLORS; i++) {
     // Interpolate by lightness instead of stop index, so equal steps of weight are equal steps of
     // lightness.
-    const wanted = first + ((last - first) * i) / (COLORS - 1);
+    const lightness = first + ((last - first) * i) / (COLORS - 1);
     const rising = last > first;
     let at = 0;
     while (at < points.length - 2) {
       const next = (points[at + 1] as Three)[0];
-      if (rising ? next >= wanted : next <= wanted) break;
+      if (rising ? next >= lightness : next <= lightness) break;
       at++;
     }
     const [from, to] = [points[at] as Three, points[at + 1] as Three];
-    const way = (wanted - from[0]) / (to[0] - from[0]);
+    const way = (lightness - from[0]) / (to[0] - from[0]);
     const mixed = from.map((value, c) => value + (to[c as 0] - value) * way) as Three;
     out.set(rgbOfOklab(mixed), i * 3);
   }

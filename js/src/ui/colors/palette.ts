@@ -29,7 +29,7 @@ export interface Palette {
   /** Background of the element under the pointer or with the keyboard focus. */
   raised: string;
   /** Background of tokens that match a search. */
-  found: string;
+  searchMatch: string;
   /** Ends of the diverging scale for signed numbers. Zero has the background colour. */
   positive: string;
   negative: string;
@@ -54,7 +54,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
     neutral: "#3b4150",
     background: "#ffffff",
     raised: "#f1f3f7",
-    found: "#ffe9a8",
+    searchMatch: "#ffe9a8",
     positive: "#1b6ab3",
     negative: "#d96f0e",
   },
@@ -76,7 +76,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
     neutral: "#c9ced8",
     background: "#17191e",
     raised: "#262a32",
-    found: "#5c4a12",
+    searchMatch: "#5c4a12",
     positive: "#59a9ff",
     negative: "#ff9838",
   },
@@ -106,16 +106,16 @@ export function headsPerColor(count: number): number {
 }
 
 /**
- * Return the colour of the chosen head at `place` of `count`. Neighbours share a colour if there
+ * Return the colour of the chosen head at `index` of `count`. Neighbours share a colour if there
  * are more heads than colours.
  */
-export function headColor(palette: Palette, place: number, count: number): string {
-  return palette.heads[Math.floor(place / headsPerColor(count))] ?? palette.neutral;
+export function headColor(palette: Palette, index: number, count: number): string {
+  return palette.heads[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
 }
 
-/** Return the colour of text that names the chosen head at `place` of `count`. */
-export function headTextColor(palette: Palette, place: number, count: number): string {
-  return palette.headTexts[Math.floor(place / headsPerColor(count))] ?? palette.neutral;
+/** Return the colour of text that names the chosen head at `index` of `count`. */
+export function headTextColor(palette: Palette, index: number, count: number): string {
+  return palette.headTexts[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
 }
 
 /** Return the colour of pins, a warm colour that no weight has. */

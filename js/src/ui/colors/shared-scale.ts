@@ -21,7 +21,9 @@ export function createSharedScale(): (name: string) => SharedScale {
     scaling,
     largest: (own) => {
       all.value = { ...all.peek(), [name]: own };
-      return computed(() => Math.max(...Object.values(all.value).map((each) => each.value)));
+      return computed(() =>
+        Math.max(...Object.values(all.value).map((largestOf) => largestOf.value)),
+      );
     },
   });
 }

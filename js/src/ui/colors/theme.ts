@@ -80,9 +80,9 @@ export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | nul
   const update = (): void => {
     theme.value = read();
   };
-  for (const each of [print, forced, dark]) {
-    each?.addEventListener("change", update);
-    signal.addEventListener("abort", () => each?.removeEventListener("change", update));
+  for (const mediaQuery of [print, forced, dark]) {
+    mediaQuery?.addEventListener("change", update);
+    signal.addEventListener("abort", () => mediaQuery?.removeEventListener("change", update));
   }
   for (const name of ["beforeprint", "afterprint"]) {
     window.addEventListener(

@@ -107,7 +107,7 @@ export function scoreText(score: number | null): string {
 
 /** Return the chosen heads with `head` added or removed. */
 export function toggleHead(chosen: readonly number[], head: number): number[] {
-  return chosen.includes(head) ? chosen.filter((each) => each !== head) : [...chosen, head];
+  return chosen.includes(head) ? chosen.filter((other) => other !== head) : [...chosen, head];
 }
 
 /** Render the buttons "all" and "none". */
@@ -152,11 +152,11 @@ export function HeadStrip(props: HeadStripProps) {
       strip.current?.querySelectorAll<HTMLButtonElement>(".av-head") ?? [],
     );
     const root = strip.current?.getRootNode() as Document | ShadowRoot;
-    const here = buttons.indexOf(root.activeElement as HTMLButtonElement);
+    const focused = buttons.indexOf(root.activeElement as HTMLButtonElement);
     // By default, Home and End scroll the page away from the heads.
     const next = {
-      ArrowRight: here + 1,
-      ArrowLeft: here - 1,
+      ArrowRight: focused + 1,
+      ArrowLeft: focused - 1,
       Home: 0,
       End: buttons.length - 1,
     }[event.key];
@@ -188,19 +188,19 @@ export function HeadStrip(props: HeadStripProps) {
           const effect = effects
             ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head), effects.errorOf(head))}`
             : "";
-          const place = chosen.indexOf(head);
+          const choiceIndex = chosen.indexOf(head);
           const from = props.maps?.sampled
             ? ` (map from a sample of ${props.maps.sampled.length} queries)`
             : "";
           // If only one head of signed numbers is chosen, the map has the colours of the signs.
-          const own = place >= 0 && !(props.signed && chosen.length === 1);
-          const color = own ? headColor(palette, place, chosen.length) : palette.neutral;
+          const own = choiceIndex >= 0 && !(props.signed && chosen.length === 1);
+          const color = own ? headColor(palette, choiceIndex, chosen.length) : palette.neutral;
           return (
             <button
               type="button"
               class="av-head"
               key={head}
-              aria-pressed={place >= 0}
+              aria-pressed={choiceIndex >= 0}
               aria-label={
                 score === undefined
                   ? `Head ${head}${does}${effect}`

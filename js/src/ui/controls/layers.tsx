@@ -30,22 +30,22 @@ export function layerForKey(
 
 export function Layers({ layers, layer, width, onChange }: LayersProps) {
   const fit = layers.length <= MAX_BUTTONS && layers.length * BUTTON <= width * 2;
-  const place = layers.indexOf(layer);
+  const layerIndex = layers.indexOf(layer);
   return (
     <fieldset class="av-row av-layers" aria-label="Layer">
       <span class="av-label">Layer</span>
       {fit ? (
         <div class="av-steps">
-          {layers.map((each) => (
+          {layers.map((item) => (
             <button
               type="button"
-              key={each}
+              key={item}
               class="av-step"
-              aria-pressed={each === layer}
-              aria-label={`Layer ${each}`}
-              onClick={() => onChange(each)}
+              aria-pressed={item === layer}
+              aria-label={`Layer ${item}`}
+              onClick={() => onChange(item)}
             >
-              {each}
+              {item}
             </button>
           ))}
         </div>
@@ -57,7 +57,7 @@ export function Layers({ layers, layer, width, onChange }: LayersProps) {
             back="Previous layer"
             on="Next layer"
             max={layers.length - 1}
-            value={place}
+            value={layerIndex}
             onChange={(at) => onChange(layers[at] ?? layer)}
           />
           <output class="av-step av-now">{layer}</output>

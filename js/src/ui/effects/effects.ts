@@ -74,8 +74,8 @@ function effectsNamed(
   const errors = score_errors?.[name]?.[baseName(stack)] ?? null;
   if (!rows) return null;
   const values = rows.flat();
-  const some = (sign: number): boolean => values.some((value) => sign * (value ?? 0) > 0);
-  if (note === "" && !(some(1) && some(-1))) return null;
+  const hasSign = (sign: number): boolean => values.some((value) => sign * (value ?? 0) > 0);
+  if (note === "" && !(hasSign(1) && hasSign(-1))) return null;
   const spread = errors?.flat() ?? [];
   const reach = values.map((value, i) => value && Math.abs(value) + (spread[i] ?? 0));
   return { name, note, rows, errors, end: largestOf(reach), spread: spread.some(Boolean) };
@@ -86,8 +86,8 @@ function effectsNamed(
  */
 export function headEffectsOf(stack: StackDescription, state: ScoreState): HeadEffects | null {
   for (const name of [state.order, ...Object.keys(state.scores)]) {
-    const found = effectsNamed(name, stack, state);
-    if (found) return found;
+    const effects = effectsNamed(name, stack, state);
+    if (effects) return effects;
   }
   return null;
 }
@@ -111,7 +111,7 @@ export function tokenEffectsOf(
   },
 ): TokenEffects | null {
   const names = tokenScoreNames(stack, state.token_scores);
-  const name = names.find((each) => each === state.token_score) ?? names[0];
+  const name = names.find((candidate) => candidate === state.token_score) ?? names[0];
   const values = name === undefined ? undefined : state.token_scores[name]?.[baseName(stack)];
   if (name === undefined || !values) return null;
   return { name, note: state.token_score_notes[name] ?? "", values, end: largestOf(values) };
@@ -173,12 +173,13 @@ export function tokenEffect(
   { values }: TokenEffects,
   [start, stop]: readonly [number, number],
 ): number | null {
-  let found: number | null = null;
+  let largest: number | null = null;
   for (let key = start; key < stop; key++) {
     const value = values[key] ?? null;
-    if (value !== null && (found === null || Math.abs(value) > Math.abs(found))) found = value;
+    if (value !== null && (largest === null || Math.abs(value) > Math.abs(largest)))
+      largest = value;
   }
-  return found;
+  return largest;
 }
 
 /** Describe the bars of keys and count the keys without a number. */

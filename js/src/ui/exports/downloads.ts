@@ -19,10 +19,10 @@ export function download(name: string, content: Blob): void {
  * attributes of its frame. This includes every sandbox without `allow-same-origin`.
  */
 export function downloadsAllowed(from: Window = window): boolean | null {
-  for (let each = from; each !== each.parent; each = each.parent) {
+  for (let view = from; view !== view.parent; view = view.parent) {
     let frame: Element | null;
     try {
-      frame = each.frameElement;
+      frame = view.frameElement;
     } catch {
       return null;
     }

@@ -121,8 +121,8 @@ export function useExports<S extends RecordState>(
 /** Return the page of a view. While it is made, the reader sees the progress and can cancel. */
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;
-  const given = new AbortController();
-  const end = (): void => given.abort();
+  const controller = new AbortController();
+  const end = (): void => controller.abort();
   ended.addEventListener("abort", end);
   const cancel = (): void => {
     end();
@@ -139,7 +139,7 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
     record.job.value = { text, done: later.progress, cancel };
   };
   try {
-    return await source.page(valuesOf(state), given.signal, report);
+    return await source.page(valuesOf(state), controller.signal, report);
   } finally {
     ended.removeEventListener("abort", end);
     if (record.job.peek()?.cancel === cancel) record.job.value = null;

@@ -46,7 +46,7 @@ export function printCopies(root: HTMLElement, ended: AbortSignal): void {
     }
   };
   const restore = (): void => {
-    for (const each of undo.splice(0)) each();
+    for (const restoreCanvas of undo.splice(0)) restoreCanvas();
   };
   window.addEventListener("beforeprint", copyAll, { signal: ended });
   window.addEventListener("afterprint", restore, { signal: ended });

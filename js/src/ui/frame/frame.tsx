@@ -187,7 +187,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
   const stacks = context.record.description.value?.stacks ?? [];
   if (stacks.length < 2) return null;
   const change = (name: string): void => {
-    const next = stacks.find((each) => baseName(each) === name);
+    const next = stacks.find((other) => baseName(other) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
     // Another stack has other tokens, so the pins would refer to different ones.
@@ -339,12 +339,12 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
   const selection = context.record.selection.value;
   if (!selection || context.embedded) return null;
   const { stack } = selection;
-  const given = Object.entries(state.scores.value)
+  const scoreNames = Object.entries(state.scores.value)
     .filter(([, byStack]) => byStack[baseName(stack)])
     .map(([name]) => name);
-  const patterns = stack.patterns.filter((name) => !given.includes(name));
-  const byRole = context.record.roles.value && !given.includes(BY_ROLE) ? [BY_ROLE] : [];
-  const names = [BY_PIN, ...byRole, ...given, ...patterns];
+  const patterns = stack.patterns.filter((name) => !scoreNames.includes(name));
+  const byRole = context.record.roles.value && !scoreNames.includes(BY_ROLE) ? [BY_ROLE] : [];
+  const names = [BY_PIN, ...byRole, ...scoreNames, ...patterns];
   const order = names.includes(state.order.value) ? state.order.value : RECORD_DEFAULTS.order;
   return (
     <>

@@ -33,7 +33,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
   const predictions = selection?.queries.predictions ?? [];
   const at = state.prediction.value;
   const asQuery = state.as_query.value;
-  const each = at === null ? undefined : predictions[at];
+  const prediction = at === null ? undefined : predictions[at];
   const count = predictions.length;
   if (!selection || count === 0) return null;
 
@@ -47,37 +47,40 @@ export function GeneratedTokenCursor<S extends RecordState>({
         <div class="av-slide">
           <StepSlider
             label="Token of the answer"
-            valueText={each ? `${each.token.text}, ${step} of ${count}` : "none"}
+            valueText={prediction ? `${prediction.token.text}, ${step} of ${count}` : "none"}
             back="Previous token of the answer"
             on="Next token of the answer"
             max={count}
             value={step}
             onChange={(to) => assign(state, { prediction: to === 0 ? null : to - 1 })}
           />
-          <output class="av-number">{each ? `${step} of ${count}` : `${count} tokens`}</output>
+          <output class="av-number">
+            {prediction ? `${step} of ${count}` : `${count} tokens`}
+          </output>
         </div>
         <Switch
           label="as query"
           on={asQuery}
-          disabled={each?.row === null}
+          disabled={prediction?.row === null}
           onChange={(on) => assign(state, { as_query: on })}
         />
       </div>
-      {each ? (
+      {prediction ? (
         <>
           <p>
             {asQuery ? (
               <>
-                <Token text={each.token.text} /> as query, predicted with{" "}
-                {formatProbability(each.token.probability)}
+                <Token text={prediction.token.text} /> as query, predicted with{" "}
+                {formatProbability(prediction.token.probability)}
               </>
             ) : (
               <>
-                {quotedAt(texts, each.query)} predicting <Token text={each.token.text} /> (
-                {formatProbability(each.token.probability)})
+                {quotedAt(texts, prediction.query)} predicting{" "}
+                <Token text={prediction.token.text} /> (
+                {formatProbability(prediction.token.probability)})
               </>
             )}
-            {each.row === null && (
+            {prediction.row === null && (
               <span class="av-muted">
                 {isGenerating(context.common)
                   ? " · the model reads it next"
@@ -85,7 +88,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
               </span>
             )}
           </p>
-          <Candidates of={each} />
+          <Candidates of={prediction} />
         </>
       ) : (
         <p class="av-muted">Each token is shown with the row of the query that predicted it.</p>
@@ -101,11 +104,11 @@ function Token({ text }: { text: string }) {
 /** Render the most likely tokens, and the produced token even if it is not among them. */
 function Candidates({ of }: { of: Prediction }) {
   const { candidates, token } = of;
-  const among = candidates.some((each) => each.id === token.id);
+  const among = candidates.some((candidate) => candidate.id === token.id);
   return (
     <ol class="av-candidates" aria-label="Candidates">
-      {(among ? candidates : [...candidates, token]).map((each) => (
-        <CandidateItem key={each.id} of={each} came={each.id === token.id} />
+      {(among ? candidates : [...candidates, token]).map((candidate) => (
+        <CandidateItem key={candidate.id} of={candidate} came={candidate.id === token.id} />
       ))}
     </ol>
   );

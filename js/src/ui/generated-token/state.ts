@@ -21,8 +21,8 @@ export interface Cursor {
 }
 
 /** Return the query whose row shows a produced token. */
-export function queryOf(each: Prediction, asQuery: boolean): number {
-  return (asQuery ? each.row : null) ?? each.query;
+export function queryOf(prediction: Prediction, asQuery: boolean): number {
+  return (asQuery ? prediction.row : null) ?? prediction.query;
 }
 
 /**
@@ -35,19 +35,19 @@ export function settled(
   before: Cursor | null,
   now: Cursor,
 ): Cursor {
-  const each = now.prediction === null ? undefined : predictions[now.prediction];
-  const as_query = now.as_query && each?.row !== null;
+  const chosen = now.prediction === null ? undefined : predictions[now.prediction];
+  const as_query = now.as_query && chosen?.row !== null;
   const was = before ?? { token: null, prediction: null, as_query: false };
   if (now.token === was.token) {
-    if (each && (now.prediction !== was.prediction || now.as_query !== was.as_query)) {
-      return { token: queryOf(each, as_query), prediction: now.prediction, as_query };
+    if (chosen && (now.prediction !== was.prediction || now.as_query !== was.as_query)) {
+      return { token: queryOf(chosen, as_query), prediction: now.prediction, as_query };
     }
     if (now.prediction === null && was.prediction !== null) return { ...now, token: null };
   }
-  if (each && queryOf(each, as_query) === now.token) return { ...now, as_query };
+  if (chosen && queryOf(chosen, as_query) === now.token) return { ...now, as_query };
   const rows = predictions.map((other) => (now.as_query ? other.row : other.query));
-  const found = now.token === null ? -1 : rows.indexOf(now.token);
-  return { ...now, prediction: found < 0 ? null : found };
+  const index = now.token === null ? -1 : rows.indexOf(now.token);
+  return { ...now, prediction: index < 0 ? null : index };
 }
 
 /** Return the index of the first token of the answer, or null if only special tokens precede it. */
@@ -65,10 +65,10 @@ export function predictingInWords(
   selection: { queries: TokenList; asQuery?: boolean },
   query: number,
 ): string {
-  const found = selection.asQuery
+  const prediction = selection.asQuery
     ? undefined
-    : selection.queries.predictions?.find((each) => each.query === query);
-  return found
-    ? `, predicting ${quoted(found.token.text)} (${formatProbability(found.token.probability)}),`
+    : selection.queries.predictions?.find((other) => other.query === query);
+  return prediction
+    ? `, predicting ${quoted(prediction.token.text)} (${formatProbability(prediction.token.probability)}),`
     : "";
 }

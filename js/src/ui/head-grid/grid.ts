@@ -122,7 +122,7 @@ export function findCell(grid: HeadGrid, cell: HeadIndex | null): GridPosition |
   if (!cell) return null;
   for (let row = 0; row < grid.rows.length; row++) {
     const column = (grid.rows[row] as (HeadIndex | null)[]).findIndex(
-      (each) => each?.layer === cell.layer && each.head === cell.head,
+      (candidate) => candidate?.layer === cell.layer && candidate.head === cell.head,
     );
     if (column >= 0) return { row, column };
   }
@@ -155,10 +155,10 @@ export function stepCell(
   }
   if (rows !== 0) {
     const next = Math.max(0, Math.min(grid.rows.length - 1, row + rows));
-    const there = nearest(grid.rows[next] ?? [], column);
-    if (next !== row && there >= 0) {
+    const nearestColumn = nearest(grid.rows[next] ?? [], column);
+    if (next !== row && nearestColumn >= 0) {
       row = next;
-      column = there;
+      column = nearestColumn;
     }
   }
   return { row, column };
@@ -222,8 +222,8 @@ export function rowLabel(layer: number | undefined, layout: GridLayout): string 
 /**
  * Return the distance between labelled rows or columns, given the distance of two cells in pixels.
  */
-export function labelledEvery(each: number): number {
-  return each >= 14 ? 1 : 5;
+export function labelledEvery(step: number): number {
+  return step >= 14 ? 1 : 5;
 }
 
 /** Number of columns per canvas and per request. */
@@ -267,11 +267,11 @@ export function wholeInSight(
   const { left, top, across, down, cell, width, height, boxWidth, boxHeight } = layout;
   const upright = height > boxHeight ? SCROLLBAR : 0;
   const sideways = width + upright > boxWidth ? SCROLLBAR : 0;
-  const within = (from: number, room: number, bar: number, each: number, count: number) => {
-    const first = Math.max(0, Math.ceil((from - NEARLY) / each));
+  const within = (from: number, room: number, bar: number, step: number, count: number) => {
+    const first = Math.max(0, Math.ceil((from - NEARLY) / step));
     // The last cells are completely visible, even if the browser overlays its scroll bars.
-    const atEnd = from + room >= count * each - NEARLY;
-    const last = atEnd ? count : Math.floor((from + room - bar - cell + NEARLY) / each) + 1;
+    const atEnd = from + room >= count * step - NEARLY;
+    const last = atEnd ? count : Math.floor((from + room - bar - cell + NEARLY) / step) + 1;
     return [first, Math.max(first, Math.min(count, last))] as [number, number];
   };
   return {

@@ -262,7 +262,7 @@ function useScrolling(
     if (current) show(current, true);
     else if (layer !== undefined && grid?.columns) {
       // Scroll to the row of the layer, but not sideways.
-      const row = grid.rows.find((each) => each.some((cell) => cell?.layer === layer));
+      const row = grid.rows.find((candidates) => candidates.some((cell) => cell?.layer === layer));
       show(row?.find((cell) => cell !== null) ?? null, false);
     }
   }, [current?.layer, current?.head, layer, grid?.stack, grid?.score, scrollAgain]);
@@ -413,7 +413,8 @@ function Painter({ store, box, painting }: HeadGridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, readonly unknown[]>(), []);
   // Read the signals, so that this component renders again, and paints, after the grid above it has
   // changed.
-  for (const each of [store.grid, store.layout, store.sight, ...painting.follows]) each.value;
+  for (const dependency of [store.grid, store.layout, store.sight, ...painting.follows])
+    dependency.value;
 
   const paint = (partly: boolean): boolean => {
     const grid = store.grid.peek();
@@ -429,11 +430,11 @@ function Painter({ store, box, painting }: HeadGridProps) {
         complete = false;
         if (!partly) continue;
       }
-      const wanted = [...sources, layout.cell, layout.across, scale];
+      const inputs = [...sources, layout.cell, layout.across, scale];
       const before = painted.get(canvas);
-      if (before?.length === wanted.length && wanted.every((each, i) => each === before[i]))
+      if (before?.length === inputs.length && inputs.every((input, i) => input === before[i]))
         continue;
-      painted.set(canvas, wanted);
+      painted.set(canvas, inputs);
       const context = prepareCanvas(canvas, stretchWidth(cells, layout), layout.cell, scale);
       if (context) painting.paint(context, cells, scale);
     }

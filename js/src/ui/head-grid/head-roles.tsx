@@ -36,8 +36,8 @@ export const NO_ROLE = "·";
 export function signsOf(names: readonly string[]): string[] {
   const taken = new Set<string>();
   return names.map((name) => {
-    const letters = [...name.toUpperCase()].filter((each) => /\p{L}/u.test(each));
-    const sign = [...letters, ..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].find((each) => !taken.has(each));
+    const letters = [...name.toUpperCase()].filter((character) => /\p{L}/u.test(character));
+    const sign = [...letters, ..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].find((letter) => !taken.has(letter));
     taken.add(sign ?? "?");
     return sign ?? "?";
   });
@@ -56,13 +56,13 @@ export function signedRoles<Kind extends { name: string; count: number }>(
   kinds: readonly Kind[],
   palette: Palette,
 ): (Kind & RoleSign)[] {
-  const there = kinds.filter(({ count }) => count > 0).sort((a, b) => a.count - b.count);
-  const signs = signsOf(there.map(({ name }) => name));
-  return there.map((kind, place) => ({
+  const present = kinds.filter(({ count }) => count > 0).sort((a, b) => a.count - b.count);
+  const signs = signsOf(present.map(({ name }) => name));
+  return present.map((kind, index) => ({
     ...kind,
-    sign: signs[place] ?? "?",
+    sign: signs[index] ?? "?",
     // More than eight roles differ only by their letters.
-    color: place < MAX_COLOURS ? (palette.heads[place] ?? palette.neutral) : palette.neutral,
+    color: index < MAX_COLOURS ? (palette.heads[index] ?? palette.neutral) : palette.neutral,
   }));
 }
 
@@ -72,8 +72,8 @@ export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSi
   roles?.names.forEach((heads, at) => {
     heads.forEach((name, head) => {
       if (name === null) return;
-      const known = kinds.get(name) ?? { name, count: 0, rank: roles.ranks[at]?.[head] ?? 0 };
-      kinds.set(name, { ...known, count: known.count + 1 });
+      const kind = kinds.get(name) ?? { name, count: 0, rank: roles.ranks[at]?.[head] ?? 0 };
+      kinds.set(name, { ...kind, count: kind.count + 1 });
     });
   });
   return signedRoles(
@@ -99,9 +99,9 @@ export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
 export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   return (
     <p class="av-role-legend">
-      {signs.map((each) => (
-        <span key={each.name}>
-          <RoleLetter {...each} /> {each.name} <span class="av-muted">{counted(each.count)}</span>
+      {signs.map((role) => (
+        <span key={role.name}>
+          <RoleLetter {...role} /> {role.name} <span class="av-muted">{counted(role.count)}</span>
         </span>
       ))}
     </p>
@@ -114,9 +114,9 @@ export function roleMarks(
   [x, y]: [number, number],
   side: number,
 ): Mark[] {
-  const place = { x: x - side / 2, y: y - side / 2, width: side, height: side, radius: 2 };
+  const box = { x: x - side / 2, y: y - side / 2, width: side, height: side, radius: 2 };
   return [
-    { kind: "rect", ...place, fill: color },
+    { kind: "rect", ...box, fill: color },
     textMark(sign, x, y, inkOn(color), 0.75 * side, { align: "middle" }),
   ];
 }
@@ -126,14 +126,14 @@ export function roleBox(signs: readonly RoleSign[], palette: Palette, width: num
   const marks: Mark[] = [];
   const side = 14;
   let [x, y] = [0, side / 2];
-  for (const each of signs) {
-    const words = `${each.name} ${each.count}`;
+  for (const role of signs) {
+    const words = `${role.name} ${role.count}`;
     const wide = side + 6 + measureText(words, fontOf({ size: 12, font: "text" }));
     if (x > 0 && x + wide > width) {
       x = 0;
       y += 20;
     }
-    marks.push(...roleMarks(each, [x + side / 2, y], side));
+    marks.push(...roleMarks(role, [x + side / 2, y], side));
     marks.push(textMark(words, x + side + 6, y, palette.ink, 12));
     x += wide + 16;
   }
@@ -174,9 +174,9 @@ export function rolesInWords(roles: NamedHeads | null, stack: StackDescription):
       all++;
       const name = roles.names[at]?.[head];
       if (!name) continue;
-      const known = heads.get(name) ?? { rank: roles.ranks[at]?.[head] ?? 0, of: [] };
-      known.of.push(`${layer}.${head}`);
-      heads.set(name, known);
+      const entry = heads.get(name) ?? { rank: roles.ranks[at]?.[head] ?? 0, of: [] };
+      entry.of.push(`${layer}.${head}`);
+      heads.set(name, entry);
     }
   });
   const kinds = [...heads].sort(([, one], [, other]) => other.rank - one.rank);

@@ -46,5 +46,5 @@ export async function pinnedWeights(
 
 /** Return the number with the largest absolute value. */
 function largest(row: Float32Array): number {
-  return row.reduce((most, each) => (Math.abs(each) > Math.abs(most) ? each : most), 0);
+  return row.reduce((best, value) => (Math.abs(value) > Math.abs(best) ? value : best), 0);
 }

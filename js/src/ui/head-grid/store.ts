@@ -33,8 +33,8 @@ export function createHeadGrid(options: {
   const position = (): GridPosition | null => {
     const now = grid.peek();
     if (!now) return null;
-    const found = findCell(now, cursor.peek()) ?? findCell(now, current.peek());
-    if (found) return found;
+    const target = findCell(now, cursor.peek()) ?? findCell(now, current.peek());
+    if (target) return target;
     const first = now.rows.findIndex((row) => row.some((cell) => cell !== null));
     return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
   };

@@ -225,7 +225,7 @@ function besideResting(
   const queryOf = ({ row }: Strong): boolean => isQuery(tokensOf(rows, row)[0]);
   const keyOf = ({ column }: Strong): boolean => isKey(tokensOf(columns, column)[0]);
   if (!queryOf(best) || !keyOf(best)) return null;
-  const [cell] = strongestCells(grid, 1, (each) => !queryOf(each) && !keyOf(each));
+  const [cell] = strongestCells(grid, 1, (candidate) => !queryOf(candidate) && !keyOf(candidate));
   return cell ? { cell, words } : null;
 }
 

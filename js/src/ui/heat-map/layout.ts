@@ -204,8 +204,8 @@ export function layOut(input: LayoutInput): Layout {
   const stage = stageOf(whole, room);
   const wholeWidth = Math.max(stage.width, whole.columns.cells * whole.columns.cell);
   const wholeHeight = Math.max(stage.height, whole.rows.cells * whole.rows.cell);
-  const patchSizeFor = (shapeOf: PatchAspect | null | undefined, each: number): number =>
-    shapeOf ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, each - 2)) : 0;
+  const patchSizeFor = (shapeOf: PatchAspect | null | undefined, tokenSize: number): number =>
+    shapeOf ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, tokenSize - 2)) : 0;
   const wholeStep = tokenStep(whole, "columns");
   const keyLimit = !printed && labelSize(wholeStep) === null ? Math.min(limit, PART_LABEL) : limit;
   // A diagonal label over a patch's picture would hide it.
@@ -299,7 +299,8 @@ export function middleOf(layout: Layout, side: "rows" | "columns", token: number
 export function ticks(window: Range, step: number, apart: number): number[] {
   const least = apart / step;
   const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
-  const every = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= least) ?? 1;
+  const every =
+    [1, 2, 5, 10].map((factor) => factor * power).find((interval) => interval >= least) ?? 1;
   const out: number[] = [];
   for (let at = Math.ceil(window[0] / every) * every; at < window[1]; at += every) out.push(at);
   return out;

@@ -97,10 +97,10 @@ const TICKS_APART_DOWN = 26;
 export function backMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette, grid, theme, end, scale } = heatMap;
   const { left, top, cellsWidth, cellsHeight } = layout;
-  const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
+  const box = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule, signsOf(heatMap));
   return [
-    { kind: "image", ...place, pixels, columns: grid.columns, rows: grid.rows, averaged: true },
+    { kind: "image", ...box, pixels, columns: grid.columns, rows: grid.rows, averaged: true },
     ...numberMarks(heatMap),
     ...borderMarks(heatMap),
     {
@@ -387,7 +387,7 @@ function matchesSearch(heatMap: HeatMap, text: string | undefined): boolean {
 
 function searchMark(heatMap: HeatMap, text: string, x: number, y: number, labels: Labels): Mark {
   const width = measureText(text, fontOf({ size: labels.size, font: "token" }));
-  const fill = heatMap.palette.found;
+  const fill = heatMap.palette.searchMatch;
   const height = labels.size + 3;
   return {
     kind: "rect",
@@ -461,7 +461,7 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
       y1: top - 1,
       stroke: palette.muted,
     });
-    if (named.some((each) => Math.abs(each.x - x) < each.half + 18)) continue;
+    if (named.some((label) => Math.abs(label.x - x) < label.half + 18)) continue;
     const look = { fill: palette.muted, bold: false };
     marks.push({
       kind: "text",
@@ -474,23 +474,24 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
       ...look,
     });
   }
-  for (const each of named) {
-    const hidden = last && each !== last && Math.abs(last.x - each.x) < last.half + each.half + 6;
+  for (const label of named) {
+    const hidden =
+      last && label !== last && Math.abs(last.x - label.x) < last.half + label.half + 6;
     if (hidden) continue;
-    const lifted = liftedPatch(heatMap, "key", tokensOf(columns, each.cell)[0], palette.ink);
+    const lifted = liftedPatch(heatMap, "key", tokensOf(columns, label.cell)[0], palette.ink);
     if (lifted && columns.level === 0) {
       marks.push(...lifted);
       continue;
     }
     marks.push({
       kind: "text",
-      text: each.text,
-      x: each.x,
+      text: label.text,
+      x: label.x,
       y: top - 13,
       size: 12,
       font: "token",
       align: "middle",
-      ...strong(each.cell),
+      ...strong(label.cell),
     });
   }
   return marks;
@@ -544,10 +545,10 @@ const NUMBERS_APART = 34;
 
 /** Pool the weights of a line like the cells. */
 function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
-  const each = 2 ** axis.level;
+  const tokensPerCell = 2 ** axis.level;
   return Array.from({ length: axis.cells }, (_, cell) => {
-    const start = axis.window[0] + cell * each - line.window[0];
-    const part = line.values.subarray(Math.max(0, start), Math.max(0, start + each));
+    const start = axis.window[0] + cell * tokensPerCell - line.window[0];
+    const part = line.values.subarray(Math.max(0, start), Math.max(0, start + tokensPerCell));
     return pooledOf(part, pooled);
   });
 }
@@ -612,10 +613,10 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
   const x1 = layout.left + layout.cellsWidth;
-  const place = { x: layout.left - BEFORE_FIRST_NUMBER, y, reach: longest, standing: true };
+  const axisBase = { x: layout.left - BEFORE_FIRST_NUMBER, y, reach: longest, standing: true };
   const marks: Mark[] = [
     { kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke },
-    ...axisMarks({ ...place, signs: signs && "both" }, most, palette),
+    ...axisMarks({ ...axisBase, signs: signs && "both" }, most, palette),
   ];
   values.forEach((value, i) => {
     if (value === 0) return;
@@ -746,16 +747,14 @@ function patchLabel(
   const middle = middleOf(layout, side === "query" ? "rows" : "columns", token);
   const shape = image ? aspectRatio(image, patch.grid) : 1;
   const [width, height] = [size * Math.min(1, shape), size / Math.max(1, shape)];
-  const place =
+  const box =
     side === "query"
       ? { x: layout.left - GAP - width, y: middle - height / 2, width, height }
       : { x: middle - width / 2, y: labelsEnd(layout) - GAP - height, width, height };
   const marks: Mark[] = [
-    image
-      ? pictureMark(cropOf(image, patch), place)
-      : { kind: "rect", ...place, fill: palette.raised },
+    image ? pictureMark(cropOf(image, patch), box) : { kind: "rect", ...box, fill: palette.raised },
   ];
-  if (frame) marks.push({ kind: "rect", ...place, stroke: frame, strokeWidth: 1.6 });
+  if (frame) marks.push({ kind: "rect", ...box, stroke: frame, strokeWidth: 1.6 });
   return marks;
 }
 
@@ -778,10 +777,10 @@ function stripMarks(heatMap: HeatMap, side: Side): Mark[] {
     const image = patch && images[patch.grid.image];
     if (!image) continue;
     const along = (token - axis.window[0]) * step;
-    const place = across
+    const box = across
       ? { x: layout.left + along, y: labelsEnd(layout) - STRIP - 1, width: step, height: STRIP }
       : { x: layout.left - STRIP - 1, y: layout.top + along, width: STRIP, height: step };
-    marks.push(pictureMark(cropOf(image, patch), place));
+    marks.push(pictureMark(cropOf(image, patch), box));
   }
   return marks;
 }

@@ -109,7 +109,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   } | null>(null);
   const wheel = useRef(0);
   const pinch = useRef(1);
-  const place = useComputed(() => {
+  const drawnId = useComputed(() => {
     const drawn = store.heatMap.value?.layout.viewport;
     return store.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
   });
@@ -130,11 +130,11 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     const layout = store.heatMap.peek()?.layout;
     if (!layout) return;
     // Wheel events have whole pixels. Prefer the more precise position of the pointer.
-    const place = pointIn(plot.current, event);
+    const point = pointIn(plot.current, event);
     const rest = pointer.peek();
     const scrolled = plot.current?.scrollLeft ?? 0;
-    const near = rest && Math.hypot(rest.x + scrolled - place.x, rest.y - place.y) < 1.5;
-    const { x, y } = near ? { x: rest.x + scrolled, y: rest.y } : place;
+    const near = rest && Math.hypot(rest.x + scrolled - point.x, rest.y - point.y) < 1.5;
+    const { x, y } = near ? { x: rest.x + scrolled, y: rest.y } : point;
     // The cells start at the same position in a requested layout that is not drawn yet.
     store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
@@ -253,12 +253,12 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const pinTokens = (query: number | null, key: number | null, viewport: Viewport): void => {
     const same = (axis: Viewport["rows"], one: number | null, other: number | null): boolean =>
       one === null || (other !== null && cellOf(axis, one) === cellOf(axis, other));
-    const there =
+    const isPinned =
       same(viewport.rows, query, state.token.peek()) &&
       same(viewport.columns, key, state.key.peek());
     assign(state, {
-      ...(query === null ? {} : { token: there ? null : query }),
-      ...(key === null ? {} : { key: there ? null : key }),
+      ...(query === null ? {} : { token: isPinned ? null : query }),
+      ...(key === null ? {} : { key: isPinned ? null : key }),
     });
   };
 
@@ -280,19 +280,19 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const moveCursor = (down: number, across: number): void => {
     const viewport = store.viewport.peek();
     if (!viewport) return;
-    const here = store.cursor.peek();
+    const keyboard = store.cursor.peek();
     const step = (axis: Viewport["rows"], from: number | null | undefined, by: number): number => {
-      const each = 2 ** axis.level;
+      const tokensPerCell = 2 ** axis.level;
       if (from === null || from === undefined) return axis.window[0];
-      const cell = Math.floor(from / each) * each + by * each;
+      const cell = Math.floor(from / tokensPerCell) * tokensPerCell + by * tokensPerCell;
       return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
     };
     // The first key press only shows the cursor, at the pins or in the corner.
-    const query = here
-      ? step(viewport.rows, here.query, down)
+    const query = keyboard
+      ? step(viewport.rows, keyboard.query, down)
       : (viewport.token ?? viewport.rows.window[0]);
-    const key = here
-      ? step(viewport.columns, here.key, across)
+    const key = keyboard
+      ? step(viewport.columns, keyboard.key, across)
       : (viewport.key ?? viewport.columns.window[0]);
     store.hovered.value = null;
     store.cursor.value = { query, key };
@@ -384,7 +384,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   return (
     <ScenePlot
       scene={store.scene}
-      place={place}
+      drawnId={drawnId}
       onDrawn={context.setDrawn}
       kind="attention matrix"
       label={label.value}

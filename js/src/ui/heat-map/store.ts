@@ -143,8 +143,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   // A page has no kernel to share with other requests, so only visible tiles are requested.
   const tilesIn = (now: Viewport): TileRequest[] =>
     source.transport.live ? wantedTiles(now) : tilesOf(now);
-  const wanted = computed(() => viewport.value && tilesIn(viewport.value));
-  record.answer(wanted, (requests, ended) =>
+  const tileRequests = computed(() => viewport.value && tilesIn(viewport.value));
+  record.answer(tileRequests, (requests, ended) =>
     tiles.load(requests, ended, () => {
       arrivals.value++;
     }),
@@ -288,11 +288,11 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     const whole = imagesDrawn(context);
     if (!now || !asked || !now.grid.fine || !whole) return false;
     const drawn = now.layout.viewport;
-    const what = (each: Viewport): unknown => [
-      tileSetOf(each),
-      tileLevel(each),
-      each.rows.window,
-      each.columns.window,
+    const what = (plan: Viewport): unknown => [
+      tileSetOf(plan),
+      tileLevel(plan),
+      plan.rows.window,
+      plan.columns.window,
     ];
     if (!same(what(drawn), what(asked))) return false;
     // Bars are part of the heat map.

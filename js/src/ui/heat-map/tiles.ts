@@ -123,7 +123,7 @@ export class Tiles {
     // Tiles that arrive together are drawn together.
     let timer: ReturnType<typeof setTimeout> | undefined;
     let failed = false;
-    const queue = requests.filter((each) => !this.get(each, each.level, each.row, each.column));
+    const queue = requests.filter((tile) => !this.get(tile, tile.level, tile.row, tile.column));
     const lane = async (): Promise<void> => {
       for (let request = queue.shift(); request && !failed; request = queue.shift()) {
         const piece = await this.#source.tile(request, signal);
@@ -162,10 +162,10 @@ export class Tiles {
   }
 }
 
-/** Return the first token of every cell of `each` tokens, and the end of the window. */
-function starts(window: readonly [number, number], each: number): number[] {
+/** Return the first token of every cell of `tokensPerCell` tokens, and the end of the window. */
+function starts(window: readonly [number, number], tokensPerCell: number): number[] {
   const out: number[] = [];
-  for (let at = window[0]; at < window[1]; at += each) out.push(at);
+  for (let at = window[0]; at < window[1]; at += tokensPerCell) out.push(at);
   return [...out, window[1]];
 }
 
@@ -238,16 +238,17 @@ function fill(
   pooled: Pooled,
 ): void {
   const values = piece.matrices[0] as Float32Array;
-  const each = 2 ** level;
-  const span = TILE * each;
+  const tokensPerCell = 2 ** level;
+  const span = TILE * tokensPerCell;
   const firstRow = Math.floor((rowStarts[at.top] as number) / span) * span;
   const firstColumn = Math.floor((columnStarts[at.left] as number) / span) * span;
   // Usually a cell of the grid equals a cell of the tile, so whole rows are copied.
-  const same = (starts: readonly number[]): boolean => starts.length < 2 || stepOf(starts) === each;
+  const same = (starts: readonly number[]): boolean =>
+    starts.length < 2 || stepOf(starts) === tokensPerCell;
   if (same(rowStarts) && same(columnStarts)) {
-    const left = ((columnStarts[at.left] as number) - firstColumn) / each;
+    const left = ((columnStarts[at.left] as number) - firstColumn) / tokensPerCell;
     for (let row = at.top; row < at.bottom; row++) {
-      const from = (((rowStarts[row] as number) - firstRow) / each) * piece.columns + left;
+      const from = (((rowStarts[row] as number) - firstRow) / tokensPerCell) * piece.columns + left;
       const line = values.subarray(from, from + at.right - at.left);
       grid.values.set(line, row * grid.columns + at.left);
     }
@@ -259,12 +260,12 @@ function fill(
       const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
       let [above, below] = [0, 0];
       // The tokens of a cell may cover several cells of the tile, or a part of one.
-      for (let y = top; y < bottom; y = nextStart(y, each, bottom)) {
-        const high = nextStart(y, each, bottom) - y;
-        const inRow = Math.floor((y - firstRow) / each) * piece.columns;
-        for (let x = left; x < right; x = nextStart(x, each, right)) {
-          const wide = nextStart(x, each, right) - x;
-          const value = values[inRow + Math.floor((x - firstColumn) / each)] as number;
+      for (let y = top; y < bottom; y = nextStart(y, tokensPerCell, bottom)) {
+        const high = nextStart(y, tokensPerCell, bottom) - y;
+        const inRow = Math.floor((y - firstRow) / tokensPerCell) * piece.columns;
+        for (let x = left; x < right; x = nextStart(x, tokensPerCell, right)) {
+          const wide = nextStart(x, tokensPerCell, right) - x;
+          const value = values[inRow + Math.floor((x - firstColumn) / tokensPerCell)] as number;
           const most = pooled === "max";
           if (value < 0) below = most ? Math.min(below, value) : below + value * high * wide;
           else above = most ? Math.max(above, value) : above + value * high * wide;
@@ -281,6 +282,6 @@ function stepOf(starts: readonly number[]): number {
   return (starts[1] as number) - (starts[0] as number);
 }
 
-function nextStart(at: number, each: number, stop: number): number {
-  return Math.min(stop, (Math.floor(at / each) + 1) * each);
+function nextStart(at: number, tokensPerCell: number, stop: number): number {
+  return Math.min(stop, (Math.floor(at / tokensPerCell) + 1) * tokensPerCell);
 }

@@ -90,15 +90,18 @@ function axisOf(
 ): Axis {
   let level = levelOf(tokenPixels);
   for (;;) {
-    const each = 2 ** level;
-    const first = Math.floor(asked[0] / each);
-    const cells = Math.ceil(asked[1] / each) - first;
+    const tokensPerCell = 2 ** level;
+    const first = Math.floor(asked[0] / tokensPerCell);
+    const cells = Math.ceil(asked[1] / tokensPerCell) - first;
     // Aligning to whole cells may add one cell more than fits.
     if (cells <= room || cells === 1) {
       const pixels = Math.min(room, tokenPixels * (asked[1] - asked[0]));
       const cell = sharp(pixels / cells, ratio);
       // At the border of two texts, a cell may cover tokens of both.
-      const window: Range = [first * each, Math.min(count, (first + cells) * each)];
+      const window: Range = [
+        first * tokensPerCell,
+        Math.min(count, (first + cells) * tokensPerCell),
+      ];
       return { extent, window, level, cells, cell };
     }
     level++;
@@ -186,9 +189,9 @@ export function isWhole(viewport: Viewport): boolean {
 
 /** Return the tokens of a cell. */
 export function tokensOf(axis: Axis, cell: number): Range {
-  const each = 2 ** axis.level;
-  const start = axis.window[0] + cell * each;
-  return [start, Math.min(axis.window[1], start + each)];
+  const tokensPerCell = 2 ** axis.level;
+  const start = axis.window[0] + cell * tokensPerCell;
+  return [start, Math.min(axis.window[1], start + tokensPerCell)];
 }
 
 /** Return the cell of a token, or null if it is not visible. */
@@ -211,17 +214,20 @@ export function pixelOf(axis: Axis, token: number): number {
  */
 export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const { extent } = now;
-  const each = 2 ** next.level;
-  const size = Math.min(Math.ceil(sizeOf(next.window) / each) * each, sizeOf(extent));
+  const tokensPerCell = 2 ** next.level;
+  const size = Math.min(
+    Math.ceil(sizeOf(next.window) / tokensPerCell) * tokensPerCell,
+    sizeOf(extent),
+  );
   // Use whole cells, like the hit test of the pointer, to avoid rounding twice.
   const under = (axis: Axis, cells: number): number =>
     Math.max(0, Math.min(cells - 1, Math.floor(pixel / axis.cell)));
-  const [cell, nextCell] = [under(now, now.cells), under(next, Math.ceil(size / each))];
+  const [cell, nextCell] = [under(now, now.cells), under(next, Math.ceil(size / tokensPerCell))];
   const inCell = Math.max(0, Math.min(0.999, pixel / now.cell - cell));
   const token = now.window[0] + cell * 2 ** now.level + Math.floor(inCell * 2 ** now.level);
-  const start = (Math.floor(token / each) - nextCell) * each;
+  const start = (Math.floor(token / tokensPerCell) - nextCell) * tokensPerCell;
   // Align to whole cells. The last cell of a text may cover fewer tokens.
-  const last = Math.ceil((extent[1] - size) / each) * each;
+  const last = Math.ceil((extent[1] - size) / tokensPerCell) * tokensPerCell;
   const first = Math.max(extent[0], Math.min(last, start));
   return [first, Math.min(extent[1], first + size)];
 }
@@ -265,12 +271,15 @@ export function zoomed(
     if (!changes) continue;
     if (nextRows === allRows && nextColumns === allColumns) break;
     // The size of the cells depends only on the counts. The start follows afterwards.
-    const each = Math.max(1, Math.round(1 / step));
-    const some = ({ extent }: Axis, count: number): Range => {
-      const start = Math.floor(extent[0] / each) * each;
+    const tokensPerCell = Math.max(1, Math.round(1 / step));
+    const windowOf = ({ extent }: Axis, count: number): Range => {
+      const start = Math.floor(extent[0] / tokensPerCell) * tokensPerCell;
       return [Math.max(extent[0], start), start + count];
     };
-    const windows = { query_window: some(rows, nextRows), key_window: some(columns, nextColumns) };
+    const windows = {
+      query_window: windowOf(rows, nextRows),
+      key_window: windowOf(columns, nextColumns),
+    };
     const next = viewportOf(viewport, { ...windows, pair, pooled }, room, ratio);
     return {
       query_window: keptInPlace(rows, next.rows, around.down),

@@ -35,7 +35,7 @@ const MIN_NAMED_SHARE = 0.01;
 
 /** Return "the image", or "image 1" if there are several. */
 function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
-  return grids.some((each) => each.image !== grid.image) ? `image ${grid.image}` : "the image";
+  return grids.some((other) => other.image !== grid.image) ? `image ${grid.image}` : "the image";
 }
 
 /**
@@ -46,9 +46,9 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
   if (total === 0) return "no weight at all";
   const of = (part: number): string => formatShare(part / total);
   const grids = keys.grids ?? [];
-  const here = sum(onGrid(heat, grid));
-  let rest = total - here;
-  const parts = [`${of(here)} on ${imageName(grid, keys)}`];
+  const onThisGrid = sum(onGrid(heat, grid));
+  let rest = total - onThisGrid;
+  const parts = [`${of(onThisGrid)} on ${imageName(grid, keys)}`];
   for (const other of grids) {
     if (other.start === grid.start) continue;
     const share = sum(onGrid(heat, other));
@@ -58,7 +58,8 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
   let best = -1;
   heat.values.forEach((value, token) => {
     const inGrid = grids.some(
-      (each) => token >= each.start && token < each.start + each.rows * each.columns,
+      (candidate) =>
+        token >= candidate.start && token < candidate.start + candidate.rows * candidate.columns,
     );
     if (!inGrid && value > (heat.values[best] ?? 0)) best = token;
   });
@@ -109,6 +110,6 @@ export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
 
 /** Describe all heat maps for screen readers. */
 export function heatsInWords(heats: readonly Heat[], input: HeatCaptionInput): string {
-  const each = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, input)}`);
-  return `${headingOf(input)}. ${each.join(" ")}`;
+  const captions = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, input)}`);
+  return `${headingOf(input)}. ${captions.join(" ")}`;
 }

@@ -84,7 +84,7 @@ function frameMarks(
   const patch = index === null ? null : patchIn(grid, grid.start + index);
   if (!patch) return [];
   const [width, height] = [tile.width / grid.columns, tile.height / grid.rows];
-  const place = {
+  const box = {
     x: tile.x + patch.column * width,
     y: tile.y + patch.row * height,
     width,
@@ -92,8 +92,8 @@ function frameMarks(
   };
   const ground = palette.background;
   return [
-    { kind: "rect", ...place, stroke: ground, strokeWidth: strokeWidth + 2 },
-    { kind: "rect", ...place, stroke, strokeWidth },
+    { kind: "rect", ...box, stroke: ground, strokeWidth: strokeWidth + 2 },
+    { kind: "rect", ...box, stroke, strokeWidth },
   ];
 }
 

@@ -107,8 +107,8 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     if (by) {
       // The first key press only shows the cursor.
       const from = now?.patch ?? panel.content.peek()?.own ?? 0;
-      const move = (place: number, change: number, count: number): number =>
-        Math.max(0, Math.min(count - 1, place + (now ? change : 0)));
+      const move = (index: number, change: number, count: number): number =>
+        Math.max(0, Math.min(count - 1, index + (now ? change : 0)));
       const row = move(Math.floor(from / grid.columns), by[0], grid.rows);
       const column = move(from % grid.columns, by[1], grid.columns);
       const to = { patch: row * grid.columns + column, tile: now?.tile ?? 0 };
@@ -150,9 +150,9 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
       )}
       <ScenePlot
         scene={scene}
-        place={sign}
-        onDrawn={(place) => {
-          if (context.image) context.image.drawn.value = place !== null;
+        drawnId={sign}
+        onDrawn={(drawnId) => {
+          if (context.image) context.image.drawn.value = drawnId !== null;
         }}
         kind="image with weights over it"
         label={[panel.caption.value || "Image", ...spoken].join(" ")}

@@ -75,14 +75,18 @@ export function queryGridOf(
     other.image === grid.image && other.rows === grid.rows && other.columns === grid.columns;
   const grids = selection.queries.grids ?? [];
   // If queries and keys are the same tokens, prefer the same grid. An image may occur twice.
-  return grids.find((each) => same(each) && each.start === grid.start) ?? grids.find(same) ?? null;
+  return (
+    grids.find((candidate) => same(candidate) && candidate.start === grid.start) ??
+    grids.find(same) ??
+    null
+  );
 }
 
 /** Return `series`, or a single mean if there are too many. */
 export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   const first = series[0];
   if (!first || series.length <= MAX_HEAT_MAPS) return [...series];
-  const heads = series.flatMap((each) => each.heads);
+  const heads = series.flatMap((item) => item.heads);
   return [{ ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" }];
 }
 
@@ -129,7 +133,7 @@ export async function loadHeat(
   ended: AbortSignal,
 ): Promise<Heat[]> {
   const { stack, layer, side, token, numQueries, numKeys, series } = asked;
-  const heads = [...new Set(series.flatMap((each) => each.heads))];
+  const heads = [...new Set(series.flatMap((item) => item.heads))];
   const one: [number, number] = [token, token + 1];
   const piece = await source.block(
     {
@@ -146,11 +150,11 @@ export async function loadHeat(
     const matrix = piece.matrices[i] as Float32Array;
     rows.set(head, side === null ? meanRow(matrix, numKeys) : matrix);
   });
-  return series.map((each) => ({
-    series: each,
+  return series.map((item) => ({
+    series: item,
     values: together(
-      each.heads.map((head) => rows.get(head) as Float32Array),
-      each.how,
+      item.heads.map((head) => rows.get(head) as Float32Array),
+      item.how,
     ),
   }));
 }

@@ -48,14 +48,14 @@ function createImageRoom<S extends RecordState>(
   withPanel: boolean,
 ): ImageRoom {
   const { record, source, width } = context;
-  const wanted = computed(() => {
+  const requested = computed(() => {
     const selection = record.selection.value;
     const numbers = selection ? numbersOf(selection.queries, selection.keys) : [];
-    const there = numbers.length > 0 && record.description.value?.images;
-    return there ? { numbers, record: record.number.value } : null;
+    const hasImages = numbers.length > 0 && record.description.value?.images;
+    return hasImages ? { numbers, record: record.number.value } : null;
   });
-  const answered = record.answer(wanted, ({ numbers }, ended) =>
-    Promise.all(numbers.map((each) => source.image(each, ended))),
+  const answered = record.answer(requested, ({ numbers }, ended) =>
+    Promise.all(numbers.map((imageNumber) => source.image(imageNumber, ended))),
   );
   const images = computed<Images>(() => {
     const all: (RecordImage | null)[] = (record.description.value?.images ?? []).map(() => null);
@@ -67,7 +67,9 @@ function createImageRoom<S extends RecordState>(
   });
   const shown = computed(
     () =>
-      withPanel && wanted.value !== null && (record.selection.value?.keys.grids?.length ?? 0) > 0,
+      withPanel &&
+      requested.value !== null &&
+      (record.selection.value?.keys.grids?.length ?? 0) > 0,
   );
   const beside = computed(() => shown.value && width.value >= BESIDE);
   const panelWidth = computed(() =>
@@ -77,7 +79,7 @@ function createImageRoom<S extends RecordState>(
   );
   return {
     images,
-    ready: computed(() => (wanted.value?.numbers ?? []).every((number) => images.value[number])),
+    ready: computed(() => (requested.value?.numbers ?? []).every((number) => images.value[number])),
     shown,
     beside,
     plotWidth: computed(() =>
@@ -149,7 +151,9 @@ export function createImagePanel<S extends RecordState>(
     const { queries, token = null, key = null } = selection.value ?? {};
     const holds = (grid: PatchGrid): boolean =>
       patchIn(grid, key) !== null ||
-      (queries?.grids?.some((each) => each.image === grid.image && patchIn(each, token) !== null) ??
+      (queries?.grids?.some(
+        (candidate) => candidate.image === grid.image && patchIn(candidate, token) !== null,
+      ) ??
         false);
     return Math.max(0, grids.value.findIndex(holds));
   });

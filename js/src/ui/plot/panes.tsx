@@ -18,7 +18,7 @@ export interface PaneProps<S extends RecordState> {
   view: ComponentType<{ context: ViewContext<S> }>;
   /** Settings of the exported figure. */
   figure: FigureRequest | undefined;
-  onDrawn: (name: string, place: string | null) => void;
+  onDrawn: (name: string, drawnId: string | null) => void;
   onRoot: (name: string, root: AttnvizElement) => void;
 }
 
@@ -51,9 +51,9 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
       offered: signal(null),
       figure,
       embedded: true,
-      setDrawn: (place) => {
-        markDrawn(element, place);
-        onDrawn(name, place);
+      setDrawn: (drawnId) => {
+        markDrawn(element, drawnId);
+        onDrawn(name, drawnId);
       },
     });
     return () => observer.disconnect();

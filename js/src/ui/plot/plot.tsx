@@ -17,9 +17,9 @@ export interface Hint {
 export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
   /** "view:stack:layer" of the scene, or null while newer data is loading. */
-  place: ReadonlySignal<string | null>;
-  /** Called with `place` after the last draw call. */
-  onDrawn: (place: string | null) => void;
+  drawnId: ReadonlySignal<string | null>;
+  /** Called with `drawnId` after the last draw call. */
+  onDrawn: (drawnId: string | null) => void;
   /** Type of the plot, which screen readers announce before its label. */
   kind: string;
   label: string;
@@ -56,31 +56,31 @@ export function ScenePlot(props: ScenePlotProps) {
     // A single effect sets the mark after the last draw call.
     return effect(() => {
       const scene = props.scene.value;
-      const place = props.place.value;
-      if (place === null) props.onDrawn(null);
+      const drawnId = props.drawnId.value;
+      if (drawnId === null) props.onDrawn(null);
       if (!scene) return;
       // Newer data is loading. The current picture stays.
       if (scene === shown) {
-        props.onDrawn(place);
+        props.onDrawn(drawnId);
         return;
       }
       shown = scene;
       // The pointer changes only the front marks. The back canvas is repainted only if its marks
       // change.
-      const wanted = `${scene.width} ${scene.height}`;
-      if (painted !== scene.back || size !== wanted) {
+      const newSize = `${scene.width} ${scene.height}`;
+      if (painted !== scene.back || size !== newSize) {
         const context = prepareCanvas(back, scene.width, scene.height);
         if (context) paintMarks(context, scene.back);
         painted = scene.back;
-        size = wanted;
+        size = newSize;
         // A finger can scroll a plot sideways that is wider than its element.
-        const place = back.parentElement as HTMLElement;
-        place.style.touchAction = scene.width > place.clientWidth ? "pan-x pan-y" : "";
+        const container = back.parentElement as HTMLElement;
+        container.style.touchAction = scene.width > container.clientWidth ? "pan-x pan-y" : "";
       }
       back.style.opacity = String(scene.backOpacity);
       const context = prepareCanvas(front, scene.width, scene.height);
       if (context) paintMarks(context, scene.front);
-      props.onDrawn(place);
+      props.onDrawn(drawnId);
     });
   }, []);
 

@@ -35,17 +35,17 @@ const repeated = new WeakMap<readonly string[], Set<string>>();
 
 /** Return the texts that occur more than once. */
 function repeatedIn(texts: readonly string[]): Set<string> {
-  let known = repeated.get(texts);
-  if (!known) {
+  let duplicates = repeated.get(texts);
+  if (!duplicates) {
     const seen = new Set<string>();
-    known = new Set<string>();
+    duplicates = new Set<string>();
     for (const text of texts) {
-      if (seen.has(text)) known.add(text);
+      if (seen.has(text)) duplicates.add(text);
       seen.add(text);
     }
-    repeated.set(texts, known);
+    repeated.set(texts, duplicates);
   }
-  return known;
+  return duplicates;
 }
 
 /** Return a token in quotation marks, with its index if the same text occurs elsewhere. */

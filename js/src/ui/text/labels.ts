@@ -21,7 +21,7 @@ export function graphemes(text: string): string[] {
   // A flag or a letter with accents must not be split.
   return Array.from(
     new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text),
-    (each) => each.segment,
+    (part) => part.segment,
   );
 }
 

@@ -100,10 +100,10 @@ export function acrossLines(
   from: number,
   down: boolean,
 ): number {
-  const here = boxes[from];
-  if (!here) return from;
-  const middle = (here.left + here.right) / 2;
-  const rises = boxes.map((box) => (down ? box.top - here.top : here.top - box.top));
+  const current = boxes[from];
+  if (!current) return from;
+  const middle = (current.left + current.right) / 2;
+  const rises = boxes.map((box) => (down ? box.top - current.top : current.top - box.top));
   const next = Math.min(...rises.filter((rise) => rise >= SAME_LINE));
   let best = from;
   let nearest = Number.POSITIVE_INFINITY;

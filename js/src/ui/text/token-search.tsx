@@ -21,16 +21,16 @@ const JOINTS = /^(##| )+| +$/g;
  * quotes. Return null for an empty search.
  */
 export function tokenMatcher(
-  wanted: string,
+  query: string,
   matchCase = false,
 ): ((token: string) => boolean) | null {
-  if (wanted === "") return null;
+  if (query === "") return null;
   // Tokens show spaces as "·", which few keyboards have.
   const fold = (text: string): string =>
     (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
-  const whole = /^"(.+)"$/.exec(wanted)?.[1];
+  const whole = /^"(.+)"$/.exec(query)?.[1];
   if (whole === undefined) {
-    const part = fold(wanted);
+    const part = fold(query);
     return (token) => fold(token).includes(part);
   }
   const word = fold(whole).replace(JOINTS, "");
@@ -38,9 +38,9 @@ export function tokenMatcher(
 }
 
 /** Return the indices of the matching tokens in a range. "#65536" finds a token by number. */
-function find({ text }: TokenList, [start, stop]: Range, wanted: string): number[] {
-  const number = /^#(\d+)$/.exec(wanted);
-  const matches = tokenMatcher(wanted);
+function find({ text }: TokenList, [start, stop]: Range, query: string): number[] {
+  const number = /^#(\d+)$/.exec(query);
+  const matches = tokenMatcher(query);
   const isFound = number
     ? (_: string, index: number) => index === Number(number[1])
     : (token: string) => matches?.(token);
@@ -55,17 +55,17 @@ function find({ text }: TokenList, [start, stop]: Range, wanted: string): number
  */
 export function findTokens(
   tokens: { queries: TokenList; keys: TokenList },
-  wanted: string,
+  query: string,
   within: { queries: Range; keys: Range } = {
     queries: [0, tokens.queries.text.length],
     keys: [0, tokens.keys.text.length],
   },
 ): Matches | null {
-  if (wanted === "") return null;
-  const indices = find(tokens.queries, within.queries, wanted);
+  if (query === "") return null;
+  const indices = find(tokens.queries, within.queries, query);
   return indices.length > 0
     ? { side: "query", indices }
-    : { side: "key", indices: find(tokens.keys, within.keys, wanted) };
+    : { side: "key", indices: find(tokens.keys, within.keys, query) };
 }
 
 /** Return the position in `indices` of the next match from a token on, or of the previous match. */

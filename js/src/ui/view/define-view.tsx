@@ -72,7 +72,7 @@ export interface ViewContext<S extends RecordState> {
    * Set the description of what is drawn on the root, after the last draw call, or null while
    * drawing.
    */
-  setDrawn: (place: string | null) => void;
+  setDrawn: (drawnId: string | null) => void;
   /** Aborted when the view is removed. */
   ended: AbortSignal;
 }
@@ -128,9 +128,9 @@ const LOW_FRAME = 600;
 const NARROW_FRAME = 480;
 
 /** Set or remove the attribute that marks a finished drawing. Tests and benchmarks wait for it. */
-export function markDrawn(root: HTMLElement, place: string | null): void {
-  if (place === null) root.removeAttribute("data-attnviz-drawn");
-  else root.setAttribute("data-attnviz-drawn", place);
+export function markDrawn(root: HTMLElement, drawnId: string | null): void {
+  if (drawnId === null) root.removeAttribute("data-attnviz-drawn");
+  else root.setAttribute("data-attnviz-drawn", drawnId);
 }
 
 /**
@@ -184,8 +184,8 @@ function open<S extends RecordState>(
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const medium = mediumTheme(ended);
   const theme = computed<ThemeName>(() => {
-    const wanted = medium.value ?? state.theme.value;
-    return wanted === "auto" ? host.value : (wanted as ThemeName);
+    const requested = medium.value ?? state.theme.value;
+    return requested === "auto" ? host.value : (requested as ThemeName);
   });
   const stopTheme = theme.subscribe((value) => {
     root.setAttribute("data-theme", value);
@@ -194,8 +194,8 @@ function open<S extends RecordState>(
   });
   const small = smallFrame(source.transport.live, ended);
   const controls = computed<ControlsForm>(() => {
-    const wanted = state.controls.value;
-    if (wanted !== "auto") return wanted;
+    const requestedControls = state.controls.value;
+    if (requestedControls !== "auto") return requestedControls;
     return small.value ? "compact" : "full";
   });
   const stopControls = controls.subscribe((form) => root.setAttribute("data-controls", form));
@@ -218,8 +218,8 @@ function open<S extends RecordState>(
   const record = createRecordStore(source, common, ended, drawn, takeUp);
   const stopStanding = effect(() => {
     const connection = record.connection.value;
-    const there = typeof connection === "object" ? "working" : connection;
-    const standing = record.error.value === null ? there : "error";
+    const connectionState = typeof connection === "object" ? "working" : connection;
+    const standing = record.error.value === null ? connectionState : "error";
     root.setAttribute("data-attnviz-state", standing);
   });
   const context: ViewContext<S> = {
@@ -231,9 +231,9 @@ function open<S extends RecordState>(
     history,
     offered: signal(null),
     embedded: false,
-    setDrawn: (place) => {
-      markDrawn(root, place);
-      drawn.value = place;
+    setDrawn: (drawnId) => {
+      markDrawn(root, drawnId);
+      drawn.value = drawnId;
     },
     theme,
     palette: computed(() => paletteOf(theme.value, figure)),

@@ -52,7 +52,7 @@ export function createHistory(
 ): History {
   const kept = Object.entries(signals).filter(([name]) => !NOT_KEPT.includes(name));
   const now = computed<Snapshot>(() =>
-    Object.fromEntries(kept.map(([name, each]) => [name, each.value])),
+    Object.fromEntries(kept.map(([name, trait]) => [name, trait.value])),
   );
   const steps = signal<{ past: Snapshot[]; present: Snapshot; future: Snapshot[] }>({
     past: [],
@@ -78,8 +78,8 @@ export function createHistory(
     choice = null;
     batch(() => {
       steps.value = { past, present: snapshot, future };
-      for (const [name, each] of kept) {
-        if (!same(each.peek(), snapshot[name])) each.value = snapshot[name];
+      for (const [name, trait] of kept) {
+        if (!same(trait.peek(), snapshot[name])) trait.value = snapshot[name];
       }
     });
   };

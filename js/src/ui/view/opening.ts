@@ -25,8 +25,8 @@ export function openingInWords(
 ): string {
   if (opening === null) return "";
   const { stack, layer, head, pattern, score, baseline, num_queries } = opening;
-  const here = withoutNumber(at.stack.name) === stack && at.layer === layer;
-  if (!here || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
+  const atOpening = withoutNumber(at.stack.name) === stack && at.layer === layer;
+  if (!atOpening || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
   const estimate = num_queries === null ? "" : `, estimated from ${num_queries} queries`;
   return (
     `Opened at ${headName(opening)}, which shows the most distinct pattern: ${quoted(pattern)}, ` +

@@ -164,16 +164,17 @@ export function selectionOf(
   state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
 ): Selection {
   const stack =
-    description.stacks.find((each) => baseName(each) === state.stack) ?? description.stacks[0];
+    description.stacks.find((candidate) => baseName(candidate) === state.stack) ??
+    description.stacks[0];
   if (!stack) throw new Error("The record has no stack of attention layers.");
   const queries = stack.query_tokens;
   const keys = stack.key_tokens ?? queries;
   const at = Math.max(0, stack.layers.indexOf(state.layer));
   const layer = stack.layers[at];
   if (layer === undefined) throw new Error(`The stack “${stack.name}” has no layer.`);
-  const wanted = [...new Set(state.heads)];
+  const uniqueHeads = [...new Set(state.heads)];
   const allHeads = headsOf(stack, layer);
-  const chosen = wanted.filter((head) => allHeads.includes(head));
+  const chosen = uniqueHeads.filter((head) => allHeads.includes(head));
   return {
     stack,
     queries,
@@ -269,7 +270,7 @@ export function createRecordStore(
     failures.value = new Map(failures.value).set(of, text);
   };
   const forget = (...of: object[]): void => {
-    const left = [...failures.peek()].filter(([each]) => !of.includes(each));
+    const left = [...failures.peek()].filter(([owner]) => !of.includes(owner));
     if (left.length < failures.peek().size) failures.value = new Map(left);
   };
   /** Show an error, unless it is only an aborted request. */
@@ -288,7 +289,7 @@ export function createRecordStore(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ): Signal<Answer<Q, A> | null> => {
-    const given = signal<Answer<Q, A> | null>(null);
+    const latest = signal<Answer<Q, A> | null>(null);
     // Compare questions as text, so that an equal question is not asked again.
     const text = computed(() => JSON.stringify(question.value));
     live(() => {
@@ -297,24 +298,24 @@ export function createRecordStore(
       const asked = untracked(() => question.value);
       if (asked === null) {
         // Without a question, an earlier error is obsolete.
-        forget(given);
+        forget(latest);
         return undefined;
       }
       const controller = new AbortController();
       ask(asked, controller.signal)
         .then((value) => {
           batch(() => {
-            given.value = { question: asked, answer: value };
-            forget(given, general);
+            latest.value = { question: asked, answer: value };
+            forget(latest, general);
           });
         })
         .catch((reason: unknown) => {
           // The error of an aborted question does not concern the next one.
-          if (!controller.signal.aborted) failed(given, reason);
+          if (!controller.signal.aborted) failed(latest, reason);
         });
       return () => controller.abort();
     });
-    return given;
+    return latest;
   };
 
   /**
@@ -385,9 +386,9 @@ export function createRecordStore(
   });
   let cursor: Cursor | null = null;
   const settleCursor = (): void => {
-    const here = selection.peek();
-    if (!here || ended.aborted) return;
-    cursor = settled(here.queries.predictions ?? [], cursor, {
+    const current = selection.peek();
+    if (!current || ended.aborted) return;
+    cursor = settled(current.queries.predictions ?? [], cursor, {
       token: state.token.peek(),
       prediction: state.prediction.peek(),
       as_query: state.as_query.peek(),
@@ -395,7 +396,8 @@ export function createRecordStore(
     assign(state, cursor);
   };
   live(() => {
-    for (const each of [selection, state.token, state.prediction, state.as_query]) each.value;
+    for (const dependency of [selection, state.token, state.prediction, state.as_query])
+      dependency.value;
     // Run after all listeners of the change. If traits are linked one by one, the other view must
     // receive the switch before the query that the switch moves.
     queueMicrotask(settleCursor);
@@ -403,9 +405,9 @@ export function createRecordStore(
   });
   const mapsWanted = signal(false);
   const at = computed(() => {
-    const here = mapsWanted.value ? selection.value : null;
-    if (!here) return null;
-    const { stack, layer, allHeads, queries, keys } = here;
+    const current = mapsWanted.value ? selection.value : null;
+    if (!current) return null;
+    const { stack, layer, allHeads, queries, keys } = current;
     const longest = Math.max(queries.text.length, keys.text.length);
     // For long texts, request a few heads at a time, so that the kernel can handle other requests
     // in between.
@@ -418,11 +420,11 @@ export function createRecordStore(
     await pictured(signal);
     if (heads.length <= together)
       return { heads, ...(await source.maps({ ...where, size }, signal)) };
-    const some = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));
+    const chunks = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));
     const pieces = await Promise.all(
-      some.map((each) => source.maps({ ...where, size, heads: each }, signal)),
+      chunks.map((chunk) => source.maps({ ...where, size, heads: chunk }, signal)),
     );
-    const matrices = pieces.flatMap((each) => each.matrices);
+    const matrices = pieces.flatMap((piece) => piece.matrices);
     return { heads, ...(pieces[0] as WeightBlock), matrices };
   });
 
@@ -432,37 +434,39 @@ export function createRecordStore(
   });
   const byRole = computed(() => {
     const stack = selection.value?.stack;
-    const given = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
-    return state.order.value === BY_ROLE && roles.value !== null && given === undefined;
+    const roleScores = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
+    return state.order.value === BY_ROLE && roles.value !== null && roleScores === undefined;
   });
   const pin = computed<Pin | null>(() => {
-    const here = selection.value;
-    return here && here.token !== null ? { query: here.token, key: here.key } : null;
+    const current = selection.value;
+    return current && current.token !== null ? { query: current.token, key: current.key } : null;
   });
   const ordered = computed(() => {
     const name = state.order.value;
     const stack = selection.value?.stack;
     if (!stack || name === "number") return null;
-    if (name === BY_PIN) return pin.value && { stack, name, given: null, pin: pin.value };
+    if (name === BY_PIN) return pin.value && { stack, name, knownScores: null, pin: pin.value };
     const ranks = byRole.value ? roles.value?.ranks : null;
-    const given = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
-    return given || stack.patterns.includes(name) ? { stack, name, given, pin: null } : null;
+    const knownScores = state.scores.value[name]?.[baseName(stack)] ?? ranks ?? null;
+    return knownScores || stack.patterns.includes(name)
+      ? { stack, name, knownScores, pin: null }
+      : null;
   });
-  const scored = answer(ordered, async ({ stack, name, given, pin }, signal) => {
-    if (given) return given;
+  const scored = answer(ordered, async ({ stack, name, knownScores, pin }, signal) => {
+    if (knownScores) return knownScores;
     return pin
       ? pinnedWeights(source, stack, pin, signal)
       : source.scores(stack.name, name, signal);
   });
   const scores = computed(() => {
-    const wanted = ordered.value;
+    const request = ordered.value;
     const had = scored.value;
     // Scores of another stack, name or pin do not apply.
     const fits =
-      had?.question.stack.name === wanted?.stack.name &&
-      had?.question.name === wanted?.name &&
-      isSamePin(had?.question.pin ?? null, wanted?.pin ?? null);
-    return wanted && fits ? (had?.answer ?? null) : null;
+      had?.question.stack.name === request?.stack.name &&
+      had?.question.name === request?.name &&
+      isSamePin(had?.question.pin ?? null, request?.pin ?? null);
+    return request && fits ? (had?.answer ?? null) : null;
   });
   const pair = computed(() => {
     const stack = selection.value?.stack;
@@ -473,17 +477,17 @@ export function createRecordStore(
     return pinnedWeights(source, stack, pin, signal);
   });
   const pinnedScores = computed(() => {
-    const [had, wanted] = [linked.value, pair.value];
+    const [had, request] = [linked.value, pair.value];
     const fits =
-      had?.question.stack.name === wanted?.stack.name &&
-      isSamePin(had?.question.pin ?? null, wanted?.pin ?? null);
-    return wanted && fits ? (had?.answer ?? null) : null;
+      had?.question.stack.name === request?.stack.name &&
+      isSamePin(had?.question.pin ?? null, request?.pin ?? null);
+    return request && fits ? (had?.answer ?? null) : null;
   });
   const headEffects = computed(() => {
-    const here = selection.value;
+    const current = selection.value;
     return (
-      here &&
-      headEffectsOf(here.stack, {
+      current &&
+      headEffectsOf(current.stack, {
         order: state.order.value,
         scores: state.scores.value,
         score_notes: state.score_notes.value,
@@ -492,15 +496,15 @@ export function createRecordStore(
     );
   });
   const order = computed<HeadOrder>(() => {
-    const here = selection.value;
-    if (!here) return { heads: [], scores: null };
+    const current = selection.value;
+    if (!current) return { heads: [], scores: null };
     const rows = scores.value;
-    const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
+    const ofLayer = rows ? (rows[current.stack.layers.indexOf(current.layer)] ?? null) : null;
     const bySize =
       headEffects.value?.name === state.order.value ||
-      (state.order.value === BY_PIN && here.stack.signed === true);
+      (state.order.value === BY_PIN && current.stack.signed === true);
     const least = byRole.value ? null : state.min_score.value;
-    return orderHeads(here.allHeads, ofLayer, least, bySize);
+    return orderHeads(current.allHeads, ofLayer, least, bySize);
   });
 
   return {
@@ -535,10 +539,10 @@ export function createRecordStore(
     /** Whether heads of the same role are adjacent. */
     byRole,
     tokenEffects: computed(() => {
-      const here = selection.value;
+      const current = selection.value;
       return (
-        here &&
-        tokenEffectsOf(here.stack, {
+        current &&
+        tokenEffectsOf(current.stack, {
           token_scores: state.token_scores.value,
           token_score_notes: state.token_score_notes.value,
           token_score: state.token_score.value,

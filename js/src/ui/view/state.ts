@@ -31,7 +31,7 @@ export function same(a: unknown, b: unknown): boolean {
 /** Return the values of all signals without subscribing to them. */
 export function valuesOf<S extends object>(signals: Signals<S>): S {
   const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
-  return Object.fromEntries(entries.map(([name, each]) => [name, each.peek()])) as S;
+  return Object.fromEntries(entries.map(([name, field]) => [name, field.peek()])) as S;
 }
 
 /**
@@ -40,7 +40,7 @@ export function valuesOf<S extends object>(signals: Signals<S>): S {
  */
 export function follow<S extends object>(signals: Signals<S>): S {
   const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
-  return Object.fromEntries(entries.map(([name, each]) => [name, each.value])) as S;
+  return Object.fromEntries(entries.map(([name, field]) => [name, field.value])) as S;
 }
 
 /** Set several fields in one batch. Equal values are not set. */
@@ -97,8 +97,8 @@ export function bindModel<S extends object>(
       const changed = news();
       if (Object.keys(changed).length === 0) return;
       if (isBehind()) {
-        for (const each of Object.keys(changed) as (keyof S & string)[])
-          if (!waiting.has(each)) waiting.set(each, signals[each].peek());
+        for (const changedName of Object.keys(changed) as (keyof S & string)[])
+          if (!waiting.has(changedName)) waiting.set(changedName, signals[changedName].peek());
         return;
       }
       onOutside();
@@ -130,7 +130,7 @@ export function bindModel<S extends object>(
   });
   ended.addEventListener("abort", () => {
     stop();
-    for (const each of stops) each();
+    for (const stopListening of stops) stopListening();
   });
   return take;
 }
@@ -158,9 +158,9 @@ export function readIndices(text: string): number[] | undefined {
 /** Return the text of a list entry. The values of an object are joined in order. */
 function partText(value: unknown): string {
   if (value === null || typeof value !== "object") return String(value);
-  const texts = Object.values(value).map((each) => encodeURIComponent(each ?? ""));
+  const texts = Object.values(value).map((field) => encodeURIComponent(field ?? ""));
   // Escape the separator inside values.
-  return texts.map((each) => each.replaceAll(".", "%2E")).join(".");
+  return texts.map((field) => field.replaceAll(".", "%2E")).join(".");
 }
 
 /**

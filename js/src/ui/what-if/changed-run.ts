@@ -75,15 +75,15 @@ const KINDS: readonly RequestedChange["kind"][] = ["knockout", "ablate", "hide"]
 export const readChanges = Object.assign(
   (text: string): RequestedChange[] | undefined => {
     if (text === "") return [];
-    const changes = text.split(",").map((each): RequestedChange | null => {
-      const fields = each.split(".");
+    const changes = text.split(",").map((item): RequestedChange | null => {
+      const fields = item.split(".");
       const [kind, stack = "", layer, head, query, key, renormalize] = fields;
-      const found = KINDS.find((one) => one === kind);
+      const knownKind = KINDS.find((one) => one === kind);
       const number = (field = ""): number | null => (field === "" ? null : Number(field));
       const numbers = [layer, head, query, key].every((field) => /^\d{0,9}$/.test(field ?? "-"));
-      if (!found || fields.length !== 7 || !numbers) return null;
+      if (!knownKind || fields.length !== 7 || !numbers) return null;
       return {
-        kind: found,
+        kind: knownKind,
         stack: decoded(stack),
         layer: number(layer),
         head: number(head),
@@ -107,7 +107,7 @@ function decoded(text: string): string {
 
 export const readShownRun = Object.assign(
   (text: string): ShownRun | undefined =>
-    (["before", "after", "difference"] as const).find((each) => each === text),
+    (["before", "after", "difference"] as const).find((run) => run === text),
   { off: "before" as const },
 );
 
@@ -136,8 +136,8 @@ type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
 
 export interface ChangedRun {
   /** Whether the panel is open, so that answers are requested. */
-  wanted: Signal<boolean>;
-  known: ReadonlySignal<Known | null>;
+  panelOpen: Signal<boolean>;
+  latest: ReadonlySignal<Known | null>;
   /** Measure another answer. Resolves to an error message, or to null after success. */
   measure: (answer: string) => Promise<string | null>;
   /** Number of received answers. */
@@ -195,15 +195,15 @@ export function createChangedRun(
   number: ReadonlySignal<number>,
   live: (run: () => (() => void) | undefined) => void,
 ): ChangedRun {
-  const wanted = signal(false);
-  const known = signal<Known | null>(null);
+  const panelOpen = signal(false);
+  const latest = signal<Known | null>(null);
   const answers = signal(0);
   const attempt = signal(0);
   const problem = signal<string | null>(null);
   const arrived = signal<{ changes: RequestedChange[]; stacks: Stacks } | null>(null);
   const text = computed(() => JSON.stringify(state.changes.value));
   const asks = computed(
-    () => wanted.value || (state.changes.value.length > 0 && state.run.value !== "before"),
+    () => panelOpen.value || (state.changes.value.length > 0 && state.run.value !== "before"),
   );
   const reasonOf = (reason: unknown): string =>
     reason instanceof Error ? reason.message : String(reason);
@@ -224,7 +224,7 @@ export function createChangedRun(
     // Answers about another record do not apply.
     live(() => {
       number.value;
-      known.value = null;
+      latest.value = null;
       arrived.value = null;
       return undefined;
     });
@@ -236,9 +236,9 @@ export function createChangedRun(
       const changes = state.changes.peek();
       const measured = measuredOf(state.answer.value);
       const ended = new AbortController();
-      const say = (found: Partial<Known>): void => {
+      const say = (result: Partial<Known>): void => {
         if (ended.signal.aborted) return;
-        known.value = { changes, measured, outcome: null, problem: null, ...found };
+        latest.value = { changes, measured, outcome: null, problem: null, ...result };
         answers.value += 1;
       };
       ask(changes, measured, ended.signal).then(
@@ -251,7 +251,7 @@ export function createChangedRun(
     });
     // Request the weights after the answer, because that request runs the model.
     const draws = computed(() => {
-      const now = known.value;
+      const now = latest.value;
       const changes = state.changes.value;
       const answered = now?.outcome && changes.length > 0 && same(now.changes, changes);
       return answered && described.value !== null && state.run.value !== "before";
@@ -266,15 +266,18 @@ export function createChangedRun(
         ({ header }) => {
           if (ended.signal.aborted) return;
           const stacks: Stacks = {};
-          for (const each of (header as ChangedHeader).stacks) {
+          for (const changedStack of (header as ChangedHeader).stacks) {
             const all = described.peek()?.stacks ?? [];
-            const own = all.find(({ name }) => withoutNumber(name) === each.stack);
+            const own = all.find(({ name }) => withoutNumber(name) === changedStack.stack);
             if (!own) continue;
             const of = (numbers: StackNumbers): StackDescription => ({
-              ...withTokens(own, numbers, each.predictions),
+              ...withTokens(own, numbers, changedStack.predictions),
               name: withNumber(numbers.name, number.peek()),
             });
-            stacks[each.stack] = { after: of(each.after), difference: of(each.difference) };
+            stacks[changedStack.stack] = {
+              after: of(changedStack.after),
+              difference: of(changedStack.difference),
+            };
           }
           arrived.value = { changes, stacks };
         },
@@ -292,12 +295,12 @@ export function createChangedRun(
     const changes = state.changes.value;
     if (changes.length === 0) return null;
     if (!carried) {
-      const failed = known.value?.problem != null || problem.value !== null;
+      const failed = latest.value?.problem != null || problem.value !== null;
       return failed && !same(arrived.value?.changes, changes) ? null : arrived.value;
     }
     const all = described.value?.stacks ?? [];
-    const named = (wanted: string): StackDescription | undefined =>
-      all.find(({ name }) => name === wanted);
+    const named = (stackName: string): StackDescription | undefined =>
+      all.find(({ name }) => name === stackName);
     const stacks: Stacks = {};
     for (const [name, { after, difference }] of Object.entries(carried.stacks)) {
       const [one, other] = [named(after), named(difference)];
@@ -310,7 +313,7 @@ export function createChangedRun(
     const whole = described.value;
     if (!whole) return null;
     const changed = new Set(
-      Object.values(state.changed_run.value?.stacks ?? {}).flatMap((each) => Object.values(each)),
+      Object.values(state.changed_run.value?.stacks ?? {}).flatMap((names) => Object.values(names)),
     );
     const which = shown.value;
     const own = whole.stacks.filter(({ name }) => !changed.has(name));
@@ -323,8 +326,8 @@ export function createChangedRun(
     return { ...whole, stacks };
   });
   return {
-    wanted,
-    known,
+    panelOpen,
+    latest,
     answers,
     shown,
     drawable: computed(() =>

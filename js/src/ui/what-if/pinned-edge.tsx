@@ -96,7 +96,7 @@ export function PinnedEdge<S extends RecordState>({ context }: { context: ViewCo
 
 function Line({ context, selection }: { context: ViewContext<RecordState>; selection: Selection }) {
   const { source, record, state } = context;
-  const found = useSignal<Found | null>(null);
+  const numbers = useSignal<Found | null>(null);
   const edge = edgeAt(selection);
   const { live } = source.transport;
   const runs = state.runs_model.value;
@@ -107,13 +107,13 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
     if (!edge) return;
     const ended = new AbortController();
     const { stack: name, layer, head, query, key } = edge;
-    const before = found.peek();
+    const before = numbers.peek();
     const kept = before && same(before.edge, edge) ? before : null;
     const say = (more: Partial<Found>): void => {
       if (ended.signal.aborted) return;
-      const now = found.peek();
+      const now = numbers.peek();
       const first = { edge, weight: null, header: null };
-      found.value = { ...(now && same(now.edge, edge) ? now : first), ...more };
+      numbers.value = { ...(now && same(now.edge, edge) ? now : first), ...more };
     };
     const nothing = (): void => {};
     if (!kept?.weight) {
@@ -135,7 +135,7 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
     if (!live) {
       const carried = state.known_edges
         .peek()
-        .find((each) => JSON.stringify(edge) === JSON.stringify(pick(each)));
+        .find((candidate) => JSON.stringify(edge) === JSON.stringify(pick(candidate)));
       say({ header: carried ?? null });
     } else if (runs) {
       source.transport
@@ -157,9 +157,9 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
           : "its share of the value norm and the effect of cutting it."}
       </p>
     );
-  const now = found.value && same(found.value.edge, edge) ? found.value : null;
+  const now = numbers.value && same(numbers.value.edge, edge) ? numbers.value : null;
   const unchanged = record.changedRun.shown.value === "before" ? "" : " in the unchanged run";
-  const named = live ? record.changedRun.known.value?.outcome?.measure : "";
+  const named = live ? record.changedRun.latest.value?.outcome?.measure : "";
   const rest = live && !runs ? [] : edgeInWords(now?.header ?? null, live, named);
   const parts = [now?.weight ?? "weight …", ...rest];
   return (

@@ -61,7 +61,7 @@ export function withChange(
   one: RequestedChange,
 ): RequestedChange[] {
   const edge = ({ renormalize, ...where }: RequestedChange): typeof where => where;
-  return [...changes.filter((each) => !same(edge(each), edge(one))), one];
+  return [...changes.filter((other) => !same(edge(other), edge(one))), one];
 }
 
 /** Explain why the shown heads have unchanged weights, or return "" if they may differ. */
@@ -90,10 +90,10 @@ export function whyUnchanged(changes: readonly RequestedChange[], selection: Sel
 /** Describe a change briefly. */
 export function changeInWords(change: RequestedChange, selection: Selection): string {
   const { kind, layer, head, query, key } = change;
-  const here = change.stack === baseName(selection.stack);
+  const sameStack = change.stack === baseName(selection.stack);
   const name = (texts: readonly string[], token: number | null): string =>
-    here ? `${quoted(texts[token ?? -1] ?? "")} (${token})` : String(token);
-  const of = here ? "" : ` of ${change.stack}`;
+    sameStack ? `${quoted(texts[token ?? -1] ?? "")} (${token})` : String(token);
+  const of = sameStack ? "" : ` of ${change.stack}`;
   const where =
     layer === null
       ? `all layers${head === null ? "" : `, head ${head}`}`

@@ -44,11 +44,11 @@ const RUNS: readonly (readonly [ShownRun, string])[] = [
 /** Render the choice of the run whose weights are shown. */
 function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   const { changedRun } = context.record;
-  const wanted = context.state.run.value;
-  const waits = wanted !== changedRun.shown.value && changedRun.problem.value === null;
+  const requested = context.state.run.value;
+  const waits = requested !== changedRun.shown.value && changedRun.problem.value === null;
   const selection = context.record.selection.value;
   const why =
-    selection && wanted !== "before" ? whyUnchanged(context.state.changes.value, selection) : "";
+    selection && requested !== "before" ? whyUnchanged(context.state.changes.value, selection) : "";
   return (
     <div class="av-row av-options">
       <fieldset class="av-row av-shown-run" aria-label="The picture shows">
@@ -58,7 +58,7 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
             key={run}
             type="button"
             class="av-step"
-            aria-pressed={run === wanted}
+            aria-pressed={run === requested}
             onClick={() => assign(context.state, { run })}
           >
             {words}
@@ -82,19 +82,19 @@ function Tried({ context }: { context: ViewContext<RecordState> }) {
     <details class="av-what-if" open>
       <summary>Answers of the model with changed attention</summary>
       <ul aria-label="Tried changes">
-        {outcomes.map((each) => {
-          const chosen = same(each.changes, changes);
+        {outcomes.map((item) => {
+          const chosen = same(item.changes, changes);
           return (
-            <li key={JSON.stringify(each.changes)}>
+            <li key={JSON.stringify(item.changes)}>
               <button
                 type="button"
                 class="av-chip"
                 aria-pressed={chosen}
-                onClick={() => assign(state, { changes: chosen ? [] : each.changes })}
+                onClick={() => assign(state, { changes: chosen ? [] : item.changes })}
               >
-                {each.described.join(" ")}
+                {item.described.join(" ")}
               </button>{" "}
-              <span class={chosen ? "av-what-if-answer" : ""}>{each.sentence}</span>
+              <span class={chosen ? "av-what-if-answer" : ""}>{item.sentence}</span>
             </li>
           );
         })}
@@ -108,7 +108,7 @@ function Tried({ context }: { context: ViewContext<RecordState> }) {
 function Live(props: { context: ViewContext<RecordState>; selection: Selection }) {
   const { context, selection } = props;
   const { state } = context;
-  const { known, wanted, retry } = context.record.changedRun;
+  const { latest, panelOpen, retry } = context.record.changedRun;
   const changes = state.changes.value;
   const box = useRef<HTMLDetailsElement>(null);
   const opened = useSignal(changes.length > 0);
@@ -122,14 +122,14 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
     if (box.current) box.current.open = open;
   });
   useEffect(() => {
-    wanted.value = open;
+    panelOpen.value = open;
     return () => {
-      wanted.value = false;
+      panelOpen.value = false;
     };
   }, [open]);
 
   const measured = measuredOf(state.answer.value);
-  const last = known.value;
+  const last = latest.value;
   const fits = last && same(last.changes, changes) && same(last.measured, measured);
   const now = fits ? last : null;
   // Without the unchanged run, no change can be tried.
@@ -193,13 +193,13 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   const own = isFunction(answer)
     ? `value of ${answer.function}`
     : (measuredOf(answer) ?? [])
-        .map((each) => (typeof each === "number" ? `token ${each}` : quoted(each)))
+        .map((part) => (typeof part === "number" ? `token ${part}` : quoted(part)))
         .join(" minus ");
-  const choose = (wanted: string): void => {
+  const choose = (choice: string): void => {
     problem.value = "";
-    typing.value = wanted === "type";
-    if (wanted === "") assign(state, { answer: null });
-    else if (candidates.has(Number(wanted))) assign(state, { answer: Number(wanted) });
+    typing.value = choice === "type";
+    if (choice === "") assign(state, { answer: null });
+    else if (candidates.has(Number(choice))) assign(state, { answer: Number(choice) });
   };
   const measure = async (): Promise<void> => {
     problem.value = (await context.record.changedRun.measure(field.current?.value ?? "")) ?? "";
@@ -258,10 +258,10 @@ function Chips({
   };
   return (
     <ul class="av-what-if-chips" aria-label="Changes" ref={list}>
-      {changes.map((each, i) => {
-        const words = changeInWords(each, selection);
+      {changes.map((change, i) => {
+        const words = changeInWords(change, selection);
         return (
-          <li key={JSON.stringify(each)}>
+          <li key={JSON.stringify(change)}>
             <button
               type="button"
               class="av-chip"
@@ -286,10 +286,10 @@ const REACHES: Record<Reach, string> = {
 
 /** Render buttons for the possible changes at the pins and the chosen head. */
 function Offers({ state, selection }: { state: Signals<RecordState>; selection: Selection }) {
-  const wanted = useSignal<Reach>("head");
+  const reachChoice = useSignal<Reach>("head");
   const before = useSignal(true);
   const { edge, reaches, head, token } = offeredAt(selection);
-  const reach = reaches.includes(wanted.value) ? wanted.value : (reaches[0] as Reach);
+  const reach = reaches.includes(reachChoice.value) ? reachChoice.value : (reaches[0] as Reach);
   const add = (change: RequestedChange): void =>
     assign(state, {
       changes: withChange(state.changes.peek(), change),
@@ -319,9 +319,9 @@ function Offers({ state, selection }: { state: Signals<RecordState>; selection: 
           <Choice
             label="Where"
             value={reach}
-            options={reaches.map((each) => [each, REACHES[each]] as const)}
+            options={reaches.map((option) => [option, REACHES[option]] as const)}
             onChange={(value) => {
-              wanted.value = value;
+              reachChoice.value = value;
             }}
           />
         </span>

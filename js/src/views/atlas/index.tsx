@@ -119,7 +119,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape of all controls inside. */}
       <div
         class={`av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
-        style={{ "--av-found": context.palette.value.found }}
+        style={{ "--av-found": context.palette.value.searchMatch }}
         onKeyDown={(event) => {
           if (event.key !== "Escape" || state.text.peek() === null) return;
           assign(state, { text: null, edge: null });

@@ -185,7 +185,7 @@ export function profileMarks(profile: Profile, { palette, color, brush }: Profil
     const left = x[first.i] as number;
     const right = (x[last.i] as number) + bar;
     const place = { x: left, y: PROFILE.top - 4, width: right - left, height: tall + 4 };
-    marks.push({ kind: "rect", ...place, fill: palette.found, opacity: 0.7 });
+    marks.push({ kind: "rect", ...place, fill: palette.searchMatch, opacity: 0.7 });
     marks.push({ kind: "rect", ...place, stroke: palette.ink, strokeWidth: 1 });
   }
   for (const share of [0, 0.5, 1]) {

@@ -166,7 +166,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       </div>
       <ScenePlot
         scene={scene}
-        place={place}
+        drawnId={place}
         onDrawn={() => {}}
         kind="bars"
         label={`Mean weight of ${headTitle(head)} by offset of the key from the query. Arrows move, Shift-arrows or Enter filter the edges, Escape clears.`}

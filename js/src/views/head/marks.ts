@@ -186,7 +186,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
     const lit = isPinned || isFocus || isEnd || isMatch;
     const box = labelBox(layout, column, label.width, middle);
-    if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });
+    if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.searchMatch, radius: 4 });
     if ((isPinned || isFocus) && !label.height) {
       marks.push({
         kind: "rect",

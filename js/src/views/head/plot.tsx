@@ -268,7 +268,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   return (
     <ScenePlot
       scene={store.scene}
-      place={drawnId}
+      drawnId={drawnId}
       onDrawn={context.setDrawn}
       kind="attention lines"
       label={store.caption.value?.sentence ?? "Loading"}

@@ -183,7 +183,7 @@ export function NeuronPlot({ context, store }: PlotProps) {
   return (
     <ScenePlot
       scene={store.scene}
-      place={drawnId}
+      drawnId={drawnId}
       onDrawn={context.setDrawn}
       kind="query and keys, dimension by dimension"
       label={store.captionInput.value ? sentenceOf(store.captionInput.value) : "Loading"}

@@ -68,7 +68,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
       hold(palette.neutral, behind, `neutral on ${name}`);
     }
     // Text on search matches has the ink colour.
-    hold(palette.ink, palette.found, "ink on found");
+    hold(palette.ink, palette.searchMatch, "ink on found");
     for (let place = 0; place < MAX_COLOURS; place++) {
       for (const [name, behind] of Object.entries(own)) {
         hold(headTextColor(palette, place, MAX_COLOURS), behind, `head ${place} on ${name}`);

@@ -107,7 +107,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     <div class="av-aggregate" style={{ width: `${width}px`, maxWidth: "100%" }}>
       <ScenePlot
         scene={scene}
-        place={place}
+        drawnId={place}
         onDrawn={(drawn) => {
           // The component still receives changes while it is being removed.
           const { enlarged, content: shown } = context.state;

@@ -235,7 +235,7 @@ export function EmbeddingPlot(props: PlotProps) {
     <div class="av-embedding-plot" data-tool={plot.tool.value}>
       <ScenePlot
         scene={plot.scene}
-        place={place}
+        drawnId={place}
         onDrawn={(drawn) => {
           // The component still receives changes while it is being removed.
           if (state.enlarged.peek() && state.content.peek() === "plot") context.setDrawn(drawn);

@@ -172,7 +172,7 @@ export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
   return (
     <ScenePlot
       scene={scene}
-      place={place}
+      drawnId={place}
       onDrawn={() => {}}
       kind="image with weights over it"
       label={patch ? `Patch ${patch.row},${patch.column}` : "Image of the chosen patch"}
