@@ -63,7 +63,7 @@ _IMAGE_BYTES = 3_000_000
 _HEADS_TRIED = 4
 # Smallest share of the data that remains after deflate, an estimate before anything is computed.
 # Vectors without any order are not compressed at all.
-_DEFLATED_LEAST = 0.6
+_MIN_DEFLATED_SHARE = 0.6
 # Estimated size of the trust figures, the means by position and the extent of a plot.
 _BYTES_OF_A_HEAD = 1_200
 
@@ -125,7 +125,7 @@ def embedding_page_steps(
         if bare > max_bytes:
             raise ValueError(code_too_large_message(max_bytes, bare))
         points, keys = _expected(corpus, top_keys)
-        if bare + _DEFLATED_LEAST * (points + keys) > max_bytes:
+        if bare + _MIN_DEFLATED_SHARE * (points + keys) > max_bytes:
             size = bare + MAX_PICTURE_BYTES + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     placing = _placing(state)

@@ -40,7 +40,7 @@ _PACKAGES: dict[Method, tuple[str, ...]] = {
     "umap": ("umap", "sklearn"),
 }
 # Fewer points have no neighbourhoods to preserve.
-_FEWEST = 5
+_MIN_POINTS = 5
 # Defaults of openTSNE: iterations with an attraction 12 times as strong, then normal iterations.
 _EXAGGERATION = 12
 _EARLY, _LATE = 250, 500
@@ -176,9 +176,9 @@ def project(
     run = _Run(_NAMES[settings.method], frame, space.caveat)
     if settings.method == "pca":
         return run.end(space.principal(settings.dimensions))
-    if len(space.rows) < _FEWEST:
+    if len(space.rows) < _MIN_POINTS:
         run.instead(
-            _NAMES["pca"], f"fewer than {_FEWEST} points have no neighbourhoods for {run.name}"
+            _NAMES["pca"], f"fewer than {_MIN_POINTS} points have no neighbourhoods for {run.name}"
         )
         return run.end(space.principal(settings.dimensions))
     lay_out = _tsne if settings.method == "tsne" else _umap

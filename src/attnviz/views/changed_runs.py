@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["ChangedRuns", "Measured", "ShownStacks", "change_of", "check_count"]
 
 # Maximum number of changes in one run, and of cached effects, which a page contains.
-_MOST_CHANGES = 32
-_MOST_OUTCOMES = 50
+_MAX_CHANGES = 32
+_MAX_OUTCOMES = 50
 # Maximum number of cached runs with weights.
-_MOST_RUNS = 2
+_MAX_RUNS = 2
 # Maximum number of changes that a name lists one by one.
-_NAMED = 2
+_MAX_NAMED_CHANGES = 2
 # Maximum length of a name, in characters.
-_LONGEST_NAME = 160
+_MAX_NAME_LENGTH = 160
 
 
 #: Tokens or classes (at most two, none for the default of `attnviz.intervene`), or a function.
@@ -152,12 +152,12 @@ class ChangedRuns:
             key = _key(changes)
             self._outcomes.pop(key, None)
             self._outcomes[key] = _Known(changes, found.described, found.sentence, found.effect)
-            _shorten(self._outcomes, _MOST_OUTCOMES)
+            _shorten(self._outcomes, _MAX_OUTCOMES)
             if found.record is not None:
                 kept = self._runs.pop(key, None)
                 shown = kept.shown if kept else self._shown(key, found)
                 self._runs[key] = _Run(measured, found.record, shown)
-                _shorten(self._runs, _MOST_RUNS)
+                _shorten(self._runs, _MAX_RUNS)
         return found
 
     def run(
@@ -224,7 +224,7 @@ class ChangedRuns:
         found = EdgeHeader(model="ready", share=share, share_problem=why, cuts=cuts, noise=noise)
         self._edges.pop(asked, None)
         self._edges[asked] = found
-        _shorten(self._edges, _MOST_OUTCOMES)
+        _shorten(self._edges, _MAX_OUTCOMES)
         return found
 
     def _cuts_of(self, asked: EdgeRequest) -> tuple[list[Cut], str]:
@@ -306,8 +306,8 @@ class ChangedRuns:
         if key in self._names:
             return self._names[key]
         words = "; ".join(f"{each[0].lower()}{each[1:].rstrip('.')}" for each in described)
-        if len(described) > _NAMED or len(words) > _LONGEST_NAME:
-            words = f"{len(described)} changes" if len(described) > 1 else words[:_LONGEST_NAME]
+        if len(described) > _MAX_NAMED_CHANGES or len(words) > _MAX_NAME_LENGTH:
+            words = f"{len(described)} changes" if len(described) > 1 else words[:_MAX_NAME_LENGTH]
         if words in self._names.values():
             number = 2
             while f"{words} ({number})" in self._names.values():
@@ -319,8 +319,8 @@ class ChangedRuns:
 
 def check_count(count: int) -> None:
     """Raise ValueError for more changes than one run can have."""
-    if count > _MOST_CHANGES:
-        raise ValueError(f"changes has {count} entries. Pass at most {_MOST_CHANGES}.")
+    if count > _MAX_CHANGES:
+        raise ValueError(f"changes has {count} entries. Pass at most {_MAX_CHANGES}.")
 
 
 def _key(changes: Iterable[RequestedChange]) -> str:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["CompareView"]
 
 # Above this many tokens, lines overlap too much to draw all. The head view has the same limit.
-_TOKENS_WITH_ALL_LINES = 32
-_MODELS_NAMED = 3
+_MAX_TOKENS_WITH_ALL_LINES = 32
+_MAX_NAMED_MODELS = 3
 # Significant digits of a distance in a page. A view shows two.
 _DIGITS = 6
 
@@ -199,7 +199,7 @@ class CompareView(TokenWindows, RecordView):
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
             "heads": [0] if found is None else [found[1]],
-            "top_k": None if longest <= _TOKENS_WITH_ALL_LINES else 3,
+            "top_k": None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3,
         }
 
     def _clip_heads(self) -> None:
@@ -250,9 +250,9 @@ def _model_of(comparison: Comparison) -> str:
         for member, name in zip(comparison.members, comparison.names, strict=True)
     ]
     models = [each for each in dict.fromkeys(bare) if each]
-    rest = len(models) - _MODELS_NAMED
+    rest = len(models) - _MAX_NAMED_MODELS
     more = f" and {rest} more" if rest > 0 else ""
-    return ", ".join(models[:_MODELS_NAMED]) + more
+    return ", ".join(models[:_MAX_NAMED_MODELS]) + more
 
 
 def _check_comparison(comparison: object) -> None:

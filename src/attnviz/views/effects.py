@@ -18,7 +18,7 @@ from attnviz.views.position import PositionedView, same_tokens
 __all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
 
 # A note must fit below a picture.
-_LONGEST_NOTE = 1000
+_MAX_NOTE_LENGTH = 1000
 
 # Scores by name, then by stack: one number per key, None if there is none.
 _ScoresByName = dict[str, dict[str, list[float | None]]]
@@ -74,10 +74,10 @@ class Notes(traitlets.Dict):
                     f"{self.name}[{short_repr(name)}]={short_repr(note)}: names and notes must be "
                     "strings"
                 )
-            if len(note) > _LONGEST_NOTE:
+            if len(note) > _MAX_NOTE_LENGTH:
                 raise traitlets.TraitError(
                     f"{self.name}[{name!r}] has {len(note):,} characters. Pass at most "
-                    f"{_LONGEST_NOTE:,}."
+                    f"{_MAX_NOTE_LENGTH:,}."
                 )
         return dict(value)
 

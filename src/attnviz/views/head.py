@@ -19,9 +19,9 @@ from attnviz.views.what_if import WhatIf
 __all__ = ["HeadView"]
 
 # Up to this many heads are easy to distinguish. Above, the mean is the better first picture.
-_HEADS_AT_ONCE = 4
+_MAX_DEFAULT_HEADS = 4
 # Above this many tokens, lines overlap too much to draw all.
-_TOKENS_WITH_ALL_LINES = 32
+_MAX_TOKENS_WITH_ALL_LINES = 32
 
 
 class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
@@ -93,8 +93,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
-            "heads": heads if len(heads) <= _HEADS_AT_ONCE else [],
-            "top_k": None if longest <= _TOKENS_WITH_ALL_LINES else 3,
+            "heads": heads if len(heads) <= _MAX_DEFAULT_HEADS else [],
+            "top_k": None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3,
         }
 
     @traitlets.validate("threshold")

@@ -21,7 +21,7 @@ _HINT = (
     "head, such as {(1, 0): 'induction'}"
 )
 # Maximum length of the name of a role, in characters.
-_LONGEST_NAME = 80
+_MAX_NAME_LENGTH = 80
 
 
 class NamedHeads(TypedDict):
@@ -137,10 +137,10 @@ def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Name
             raise traitlets.TraitError(
                 f"roles: {short_repr(place)} must be (layer, head), such as (1, 0)"
             )
-        if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
+        if not isinstance(name, str) or not name.strip() or len(name) > _MAX_NAME_LENGTH:
             raise traitlets.TraitError(
                 f"roles[{short_repr(place)}]={short_repr(name)} must be a name of at most "
-                f"{_LONGEST_NAME} characters"
+                f"{_MAX_NAME_LENGTH} characters"
             )
         layer = resolve_negative(operator.index(place[0]), stack.layers)
         head = operator.index(place[1])

@@ -24,7 +24,7 @@ __all__ = ["LiveGeneration"]
 _running: weakref.WeakSet[LiveGeneration] = weakref.WeakSet()
 # Maximum seconds for a step at shutdown, and maximum length of an error message.
 _LAST_STEP = 10.0
-_MOST_LETTERS = 2000
+_MAX_ERROR_LENGTH = 2000
 
 
 @atexit.register
@@ -123,7 +123,7 @@ class LiveGeneration:
         predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
         state: dict[str, Any] = {"came": max(map(len, predictions)), "most": self._most}
         if self._error is not None:
-            problem = f"{type(self._error).__name__}: {self._error}"[:_MOST_LETTERS]
+            problem = f"{type(self._error).__name__}: {self._error}"[:_MAX_ERROR_LENGTH]
             return {**state, "problem": problem}
         return None if self._ended or self._stopped.is_set() else state
 

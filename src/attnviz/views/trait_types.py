@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # A lasso selection may contain all points of a corpus.
-_MOST_POINTS = 100_000_000
+_MAX_POINTS = 100_000_000
 
 
 def _plain(number: Any) -> Any:
@@ -123,7 +123,7 @@ class Numbers(traitlets.List):  # type: ignore[type-arg]
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert to a list."""
-        return super().validate(obj, _entries(self.name, value, _MOST_POINTS))
+        return super().validate(obj, _entries(self.name, value, _MAX_POINTS))
 
 
 class Place(Index):

@@ -27,7 +27,7 @@ from attnviz.utils.progress import Progress, Steps, run_steps
 from attnviz.utils.threads import torch_threads
 
 __all__ = [
-    "MOST_SHOWN",
+    "MAX_SMALL_PLOT_POINTS",
     "TOP_CODE",
     "EmbeddingAnswers",
     "HeadPlot",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 #: Maximum number of points of a head's small plot.
-MOST_SHOWN = 10_000
+MAX_SMALL_PLOT_POINTS = 10_000
 #: The highest code of a coordinate or a norm.
 TOP_CODE = 65_535
 
@@ -53,7 +53,7 @@ _OVERVIEW_BYTES = 64_000_000
 _PLACED_AT_ONCE = 1 << 23
 _TRUST_DIGITS = 4
 # Queries and pairs to measure the trust of a head on: about 0.3 s on one core.
-_MOST_QUERIES, _FEWEST_QUERIES, _MOST_PAIRS = 512, 64, 10_000_000
+_MAX_QUERIES, _MIN_QUERIES, _MAX_PAIRS = 512, 64, 10_000_000
 # Heads that are measured together, in parallel if there are several cores.
 _MEASURED_AT_ONCE = 4
 
@@ -280,7 +280,7 @@ class EmbeddingAnswers:
                 "layer once."
             )
         count = len(self.corpus.points(stack))
-        stride = max(1, -(-count // MOST_SHOWN))
+        stride = max(1, -(-count // MAX_SMALL_PLOT_POINTS))
         num_heads = sum(own.num_heads(layer) for layer in numbers)
         size = 2 * -(-count // stride) * num_heads
         if size > _OVERVIEW_BYTES:
@@ -470,7 +470,7 @@ class EmbeddingAnswers:
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
         # Queries have many keys in long texts, so that fewer queries are enough.
         num_keys = self.corpus.points(stack).num_keys
-        max_queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_PAIRS // num_keys))
+        max_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, _MAX_PAIRS // num_keys))
         measured = measure_trust(
             self.corpus, stack, layer, placed, coordinates, max_queries=max_queries
         )

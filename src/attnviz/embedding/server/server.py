@@ -43,10 +43,10 @@ from attnviz.server.protocol import (
 from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
 from attnviz.utils.progress import Steps
 
-__all__ = ["CORPUS_REQUESTS", "MOST_BINS", "CorpusServer"]
+__all__ = ["CORPUS_REQUESTS", "MAX_BINS", "CorpusServer"]
 
 #: Maximum number of rows and columns of a mean by position.
-MOST_BINS = 256
+MAX_BINS = 256
 # Plots that are sent in parts. A reader loads one or two at a time.
 _PARTS_CACHED = 16_000_000
 
@@ -270,9 +270,9 @@ class AggregateRequest:
 
     def answer(self, server: CorpusServer) -> Reply:
         """Compute the means over as many texts as a short reply allows."""
-        if not 1 <= self.size <= MOST_BINS:
+        if not 1 <= self.size <= MAX_BINS:
             given = reprlib.repr(self.size)
-            raise ValueError(f"size={given} must be between 1 and {MOST_BINS}")
+            raise ValueError(f"size={given} must be between 1 and {MAX_BINS}")
         layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
         means = aggregate(server.corpus, self.stack, layer, head, self.size)
         return Reply(means.header(), means.weights.astype("<f4").tobytes())

@@ -13,7 +13,7 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.rows import sample_queries
 
 __all__ = [
-    "MOST_LINES",
+    "MAX_LINES",
     "Aggregate",
     "AggregateHeader",
     "LinesHeader",
@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 #: Maximum number of lines of a point.
-MOST_LINES = 64
+MAX_LINES = 64
 # Maximum number of weights for one answer: about 0.1 s on one core.
-_MOST_WEIGHTS = 1 << 22
+_MAX_WEIGHTS = 1 << 22
 # Minimum number of queries of a longer text. Fewer would say little about positions.
-_FEWEST_QUERIES = 16
+_MIN_QUERIES = 16
 
 Floats = NDArray[np.float32]
 
@@ -122,17 +122,17 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
     of_texts = corpus.points(stack).texts
     stacks = [corpus.records[text].stack(stack) for text in of_texts]
     pairs = np.array([len(each.query_tokens) * len(each.key_tokens) for each in stacks])
-    most = max(1, int(len(stacks) * min(1.0, _MOST_WEIGHTS / max(1, pairs.sum()))))
+    most = max(1, int(len(stacks) * min(1.0, _MAX_WEIGHTS / max(1, pairs.sum()))))
     chosen = [stacks[place] for place in sample_queries(len(stacks), most)]
     query_edges = _edges(max(len(each.query_tokens) for each in chosen), size)
     key_edges = _edges(max(len(each.key_tokens) for each in chosen), size)
     sums = np.zeros((len(query_edges) - 1, len(key_edges) - 1))
     counts = np.zeros_like(sums)
     looked_at = 0
-    room = _MOST_WEIGHTS // len(chosen)
+    room = _MAX_WEIGHTS // len(chosen)
     for each in chosen:
         num_keys = len(each.key_tokens)
-        rows = sample_queries(len(each.query_tokens), max(_FEWEST_QUERIES, room // num_keys))
+        rows = sample_queries(len(each.query_tokens), max(_MIN_QUERIES, room // num_keys))
         looked_at += len(rows)
         weights, allowed = _weights_of(each.attention(layer), head, rows)
         _check(weights, layer, head)
@@ -175,7 +175,7 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
         text, position = int(points.key_text[key]), int(points.key_position[key])
         own_points = points.queries_of(text)
         own = corpus.records[text].stack(stack)
-        most = max(_FEWEST_QUERIES, _MOST_WEIGHTS // len(own.key_tokens))
+        most = max(_MIN_QUERIES, _MAX_WEIGHTS // len(own.key_tokens))
         count = own_points.stop - own_points.start
         numbers = own_points.start + sample_queries(count, most) if count else np.arange(0)
         rows = points.query_position[numbers].astype(np.int64)
@@ -189,7 +189,7 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
         column = slice(position, position + 1)
         let_through = own.allowed(layer=layer, head=head, columns=column)[:, 0]
         let_through = let_through[points.query_position[own_points]]
-    strongest = np.argsort(-found, kind="stable")[:MOST_LINES]
+    strongest = np.argsort(-found, kind="stable")[:MAX_LINES]
     strongest = strongest[found[strongest] > 0]
     shown = found[strongest]
     return {
@@ -217,7 +217,7 @@ def top_keys(
         if own.stop == own.start or not len(columns):
             continue
         attention = corpus.records[text].stack(stack).attention(layer)
-        step = max(1, _MOST_WEIGHTS // attention.num_keys)
+        step = max(1, _MAX_WEIGHTS // attention.num_keys)
         for start in range(own.start, own.stop, step):
             some = slice(start, min(own.stop, start + step))
             rows = points.query_position[some].astype(np.int64)
