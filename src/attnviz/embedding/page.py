@@ -201,10 +201,10 @@ def _embedded_layer(
     headers, planes = [], []
     for head, plot in zip(heads, plots, strict=True):
         low, size, codes = coded(plot.coordinates)
-        told = plot.header()
+        header = plot.header()
         headers.append(
             {"head": head, "low": low, "size": size}
-            | {key: told[key] for key in ("explained", "factor", "problem")}
+            | {key: header[key] for key in ("explained", "factor", "problem")}
         )
         planes.append(codes.T)
     together = np.stack(planes, axis=1)
@@ -250,7 +250,7 @@ def _embedded_aggregate(
 ) -> Steps[dict[str, Any]]:
     header: AggregateHeader | None = None
     maxima: list[float] = []
-    found: list[Codes | None] = []
+    codes_of_heads: list[Codes | None] = []
     for done, head in enumerate(heads):
         yield Progress("mean weights", done, len(heads), "head")
         try:
@@ -259,14 +259,14 @@ def _embedded_aggregate(
         except ValueError:
             # The weights are not finite. The plot of the head states this problem.
             maxima.append(0.0)
-            found.append(None)
+            codes_of_heads.append(None)
             continue
         header = means.header()
         maximum = max(0.0, float(means.weights.max()))
         shares = np.sqrt(np.clip(means.weights, 0.0, None) / (maximum or 1.0))
         codes = np.where(means.weights < 0, 0, 1 + np.rint(254 * shares)).astype(np.uint8)
         maxima.append(maximum)
-        found.append(codes)
+        codes_of_heads.append(codes)
     if header is None:
         header = {
             "rows": 1,
@@ -279,22 +279,22 @@ def _embedded_aggregate(
             "of_queries": 0,
         }
     blank = np.zeros((header["rows"], header["columns"]), np.uint8)
-    data = b"".join((blank if codes is None else codes).tobytes() for codes in found)
+    data = b"".join((blank if codes is None else codes).tobytes() for codes in codes_of_heads)
     return {**header, "maximum": maxima, "data": packed(data)}
 
 
 def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Steps[Codes]:
     """Compute planes of weights and of low and high bytes of keys, (3, heads, keys, queries)."""
     planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
-    for place, head in enumerate(heads):
-        yield Progress("strongest keys", place, len(heads), "head")
+    for index, head in enumerate(heads):
+        yield Progress("strongest keys", index, len(heads), "head")
         try:
             with torch_threads(1):
                 weights, keys = top_keys(corpus, name, layer, head, count)
         except ValueError:
             continue
-        planes[0, place] = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
-        planes[1, place], planes[2, place] = keys & 255, keys >> 8
+        planes[0, index] = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
+        planes[1, index], planes[2, index] = keys & 255, keys >> 8
     return planes
 
 
@@ -302,7 +302,7 @@ def _keys_add(corpus: Corpus) -> Steps[dict[str, int]]:
     """Estimate the bytes that keys would add to a page, from a few heads."""
     heads = _heads(corpus)
     # Heads from the whole model. The step avoids the same head of each layer.
-    tried = [heads[place] for place in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
+    tried = [heads[index] for index in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
     tried = tried[:_HEADS_TRIED]
     taken = 0
     for done, (name, layer, head) in enumerate(tried):
@@ -328,7 +328,7 @@ def _embedded_projections(
     method, dimensions = state["method"], state["dimensions"]
     if (method, dimensions) == ("pca", 2):
         return []
-    heads = [each for each in _heads(answers.corpus) if each[0] == state["stack"]]
+    heads = [entry for entry in _heads(answers.corpus) if entry[0] == state["stack"]]
     own = [head for _, layer, head in heads if layer == state["layer"]]
     enlarged = state["heads"][0] if state["heads"] else own[0]
     settings = {name: state[name] for name in ("perplexity", "neighbors", "seed")}
@@ -361,10 +361,10 @@ def _as_far_as_it_is(
     if asked.method == "pca" or wait:
         plot, work = answers.plot(asked, wait=wait)
         return plot, plot.header() | {"work": None if work is None else work.header()}
-    known = answers.under_way(asked)
-    if known is None:
+    current = answers.under_way(asked)
+    if current is None:
         return None, {}
-    plot, work = known
+    plot, work = current
     header = work.header()
     if work.state == "running":
         # A page cannot continue a projection.
@@ -392,15 +392,15 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:
     """Draw the points of all heads as a picture, for browsers that may not run the page's code."""
-    layers = next(each for each in stacks if each["stack"] == name)["layers"]
+    layers = next(entry for entry in stacks if entry["stack"] == name)["layers"]
     planes: _Planes = {}
     for layer in layers:
         # The high bytes are enough. Axes: coordinate, head, point.
         codes = np.frombuffer(zlib.decompress(base64.b64decode(layer["points"])), np.uint8)
         together = codes[: len(codes) // 2].reshape(2, len(layer["heads"]), -1)
-        for place, each in enumerate(layer["heads"]):
-            plane = None if each["problem"] else together[:, place]
-            planes[layer["layer"], each["head"]] = plane
+        for index, header in enumerate(layer["heads"]):
+            plane = None if header["problem"] else together[:, index]
+            planes[layer["layer"], header["head"]] = plane
     return _planes_figure(corpus, name, planes)
 
 
@@ -423,11 +423,11 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
 
     def drawn(plane: NDArray[np.uint8], side: int) -> Cells:
         across, up = plane.astype(np.intp) * side // 256
-        places = (side - 1 - up) * side + across
+        cell_indices = (side - 1 - up) * side + across
         first = points.num_queries
-        sides = [np.bincount(each, minlength=side**2) for each in np.split(places, [first])]
+        sides = [np.bincount(part, minlength=side**2) for part in np.split(cell_indices, [first])]
         # Three levels of density, relative to the densest cell.
-        many = np.maximum(*sides) / (max(1, *(int(each.max()) for each in sides)))
+        many = np.maximum(*sides) / (max(1, *(int(counts.max()) for counts in sides)))
         levels = np.ceil(3 * many).astype(np.uint8)
         shown = np.where((levels > 0) & (sides[1] > sides[0]), levels + 3, levels)
         return shown.reshape(side, side).astype(np.uint8)
@@ -471,9 +471,9 @@ def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
 def _embedded(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """Return the sizes of the embedded points and of the embedded keys in bytes."""
     layers = [layer for stack in stacks for layer in stack["layers"]]
-    points = sum(len(each["points"]) + len(each["norms"]["data"]) for each in layers)
+    points = sum(len(entry["points"]) + len(entry["norms"]["data"]) for entry in layers)
     points += sum(len(stack["corpus"]) for stack in stacks)
-    return points, sum(len(each["keys"] or "") for each in layers)
+    return points, sum(len(layer["keys"] or "") for layer in layers)
 
 
 def _too_large(

@@ -287,7 +287,7 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
             coordinates[head], explained[head] = torch.nan, torch.nan
         elif total[head] > 0:
             unit = _largest(placed, head)
-            plotted = [each @ directions[head].float() for each in _centred(placed, head)]
+            plotted = [vectors @ directions[head].float() for vectors in _centred(placed, head)]
             coordinates[head, :, :shown] = torch.cat(plotted).mul_(unit)
     return Plots(coordinates, explained.numpy())
 
@@ -295,7 +295,7 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
 def _largest(placed: Placed, head: int) -> float:
     """Return the largest absolute entry of a head's points, or 1 if all entries are 0."""
     both = placed.queries[head], placed.keys[head]
-    return max(float(torch.stack(torch.aminmax(each)).abs().max()) for each in both) or 1.0
+    return max(float(torch.stack(torch.aminmax(points)).abs().max()) for points in both) or 1.0
 
 
 def _centred(placed: Placed, head: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -345,8 +345,8 @@ def _factors_by_norms(vectors: LayerVectors) -> _Numbers:
     1 if a median is 0, NaN if a median is not finite.
     """
     medians = [
-        np.median(torch.linalg.vector_norm(each, dim=2).double().numpy(), axis=1)
-        for each in (vectors.queries, vectors.keys)
+        np.median(torch.linalg.vector_norm(points, dim=2).double().numpy(), axis=1)
+        for points in (vectors.queries, vectors.keys)
     ]
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.sqrt(medians[0] / medians[1])

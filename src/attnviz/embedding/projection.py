@@ -96,10 +96,10 @@ class ProjectionSettings:
             ("dimensions", (2, 3)),
             ("metric", get_args(Metric)),
         ):
-            given = getattr(self, name)
-            if isinstance(given, bool) or given not in choices:
+            value = getattr(self, name)
+            if isinstance(value, bool) or value not in choices:
                 expected = ", ".join(map(repr, choices))
-                raise ValueError(f"{name} must be one of {expected}; got {given!r}")
+                raise ValueError(f"{name} must be one of {expected}; got {value!r}")
         for name, least, most in (
             ("dimensions", 2, 3),
             ("perplexity", 2, None),
@@ -295,21 +295,21 @@ class Space:
 def as_points(points: Any) -> NDArray[np.float32]:
     """Convert points, (points, dimensions), to float32. Raise an error for other values."""
     try:
-        given = np.asarray(points)
+        array = np.asarray(points)
     except ValueError:
         raise ValueError("points must have rows of the same length, one per point") from None
-    if given.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu":
         raise TypeError(
             f"points must be an array of numbers, (points, dimensions); got "
-            f"{type(points).__name__} of {given.dtype}"
+            f"{type(points).__name__} of {array.dtype}"
         )
-    if given.ndim != 2 or 0 in given.shape:
+    if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
             f"points must have the shape (points, dimensions) with at least one of each; got "
-            f"{given.shape}"
+            f"{array.shape}"
         )
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(given, dtype=np.float32)
+        return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
@@ -459,9 +459,9 @@ class _Epochs:
 
 def _threads() -> int:
     """Return OMP_NUM_THREADS if it is set, or the number of cores of this process."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdigit() and int(wanted):
-        return int(wanted)
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isdigit() and int(setting):
+        return int(setting)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

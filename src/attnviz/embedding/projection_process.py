@@ -104,8 +104,8 @@ class Job:
                 # The process ended before it had read the points. Its exit code has the reason.
                 with suppress(OSError):
                     process.stdin.close()
-            while (found := _read(process.stdout)) is not None:
-                header, coordinates = found
+            while (message := _read(process.stdout)) is not None:
+                header, coordinates = message
                 problem = header.pop("problem", None)
                 if problem is None:
                     self.frame = Frame(coordinates, **header)

@@ -199,9 +199,9 @@ def _corpus_of(
     )
 
 
-def _refuse(given: Mapping[str, Any], why: str) -> None:
-    if given:
-        raise TypeError(f"{why}. Omit {', '.join(given)}.")
+def _refuse(arguments: Mapping[str, Any], why: str) -> None:
+    if arguments:
+        raise TypeError(f"{why}. Omit {', '.join(arguments)}.")
 
 
 def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:
@@ -225,15 +225,15 @@ def _check_position(
 ) -> None:
     """Raise an error for a stack, layer or heads that the model does not have."""
     view = _without_browser(with_layers(corpus, include_layers))
-    given = {"stack": view.corpus.stack_names[0]} | dict(traits)
-    given.setdefault("heads", [])
+    values = {"stack": view.corpus.stack_names[0]} | dict(traits)
+    values.setdefault("heads", [])
     # Tokens belong to a text, which may be another one, so they are not checked.
     for name in ("stack", "layer", "heads"):
-        if name == "layer" and name not in given:
-            given[name] = view.corpus.stack(given["stack"]).layers[0]
+        if name == "layer" and name not in values:
+            values[name] = view.corpus.stack(values["stack"]).layers[0]
         trait: Any = EmbeddingView.class_traits()[name]
         # Set without observers, which would send messages to a browser.
-        view._trait_values[name] = trait._validate(view, given[name])
+        view._trait_values[name] = trait._validate(view, values[name])
 
 
 def _without_browser(corpus: Any) -> EmbeddingView:

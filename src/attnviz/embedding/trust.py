@@ -157,20 +157,20 @@ def measure_trust(
         )
         why_empty = problems(placed)
     sums = np.zeros((_FIGURES, 2, len(placed.heads)))
-    for each in map_threads(lambda number: _sums(spaces, blocks[number]), len(blocks)):
-        sums += each
-    found: list[HeadTrust | None] = []
+    for block_sums in map_threads(lambda number: _sums(spaces, blocks[number]), len(blocks)):
+        sums += block_sums
+    results: list[HeadTrust | None] = []
     for head, why in enumerate(why_empty):
         if why is not None or not bool(torch.isfinite(plots[head]).all()):
-            found.append(None)
+            results.append(None)
             continue
         before, placed_in, plot, recall, baseline = (
             total / says if says else None for total, says in sums[:, :, head].tolist()
         )
-        found.append(
+        results.append(
             HeadTrust(before, placed_in, plot, recall, baseline, count, points.num_queries)
         )
-    return found
+    return results
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +289,7 @@ def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
     size = spaces.size_of_products(block.rows).flatten()[:, None]
     same_position = spaces.same_position.repeat_interleave(len(block.rows))[:, None]
     recall, baseline, enough = _recall(products, distances[-1], allowed, size, same_position)
-    found = [
+    figures = [
         *_correlations(products, distances, allowed, size),
         (recall, enough),
         (baseline, enough),
@@ -300,7 +300,7 @@ def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
             .unflatten(1, (-1, len(block.rows)))
             .sum(dim=2)
             .numpy()
-            for values, says in found
+            for values, says in figures
         ]
     )
 
@@ -322,7 +322,7 @@ def _recall(
     near = (-nearest).masked_fill_(~allowed, -torch.inf)
     same = _TOLERANCE * size
     # One more than needed, to detect a tie with the last one.
-    strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
+    strong, close = (matrix.topk(NEIGHBOURS + 1, dim=1) for matrix in (products, near))
     chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
     overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
     most = torch.full_like(overlap, NEIGHBOURS)

@@ -509,10 +509,10 @@ class EmbeddingView(HeadRoles):
     @traitlets.validate("color")
     def _validate_color(self, proposal: Mapping[str, Any]) -> str:
         color: str = proposal["value"]
-        known = [*COLORINGS, *self._corpus.column_names]
-        if color not in known:
+        valid = [*COLORINGS, *self._corpus.column_names]
+        if color not in valid:
             raise traitlets.TraitError(
-                f"color={color!r} must be one of {', '.join(map(repr, known))}. Pass your own "
+                f"color={color!r} must be one of {', '.join(map(repr, valid))}. Pass your own "
                 "columns with columns=."
             )
         return color

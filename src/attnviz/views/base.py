@@ -44,7 +44,7 @@ _OF_BERTVIZ = {
     "sentence_a": "pass the text, or (sentence_a, sentence_b), after the model",
     "sentence_b": "pass (sentence_a, sentence_b) after the model",
     **dict.fromkeys(
-        (f"{each}_{what}" for each in ("encoder", "decoder") for what in ("attention", "tokens")),
+        (f"{stack}_{kind}" for stack in ("encoder", "decoder") for kind in ("attention", "tokens")),
         "pass AttentionRecord.from_weights(encoder_attentions=..., encoder_tokens=..., "
         "decoder_attentions=..., cross_attentions=..., decoder_tokens=...)",
     ),
@@ -211,12 +211,12 @@ class View(anywidget.AnyWidget):
         """
         from attnviz.pages.iframe import check_height, iframe
 
-        wanted = check_height(height)
-        if wanted == "auto" and page.get("controls") in (None, True, "auto"):
-            given = page.get("controls")
-            page["controls"] = "full" if given is not None else self._controls_in_a_frame()
+        frame_height = check_height(height)
+        if frame_height == "auto" and page.get("controls") in (None, True, "auto"):
+            controls = page.get("controls")
+            page["controls"] = "full" if controls is not None else self._controls_in_a_frame()
         make: Callable[..., str] = self.to_html
-        return iframe(make(**page), wanted, self._estimated_height())
+        return iframe(make(**page), frame_height, self._estimated_height())
 
     def snapshot(self) -> None:
         """Display static outputs that need no kernel: a picture, and the page in a frame."""

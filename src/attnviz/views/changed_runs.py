@@ -112,11 +112,11 @@ class ChangedRuns:
     ) -> Steps[OutcomeHeader]:
         """Compute the effect of `changes`, made together, on the measured answer."""
         measured = self.measured if measured is None else measured
-        found = yield from self._answered(changes, measured)
-        effect = found.effect
+        outcome = yield from self._answered(changes, measured)
+        effect = outcome.effect
         return {
-            "sentence": found.sentence,
-            "described": list(found.described),
+            "sentence": outcome.sentence,
+            "described": list(outcome.described),
             "effect": str(effect),
             "measure": effect.measure,
             "before": effect.before,
@@ -146,19 +146,21 @@ class ChangedRuns:
     def _answered(self, changes: tuple[RequestedChange, ...], measured: Measured) -> Steps[Outcome]:
         interventions = self._made()
         check_count(len(changes))
-        made = [change_of(each) for each in changes]
-        found: Outcome = yield from interventions.outcome(made, measured or None)
+        made = [change_of(change) for change in changes]
+        outcome: Outcome = yield from interventions.outcome(made, measured or None)
         if changes:
             key = _key(changes)
             self._outcomes.pop(key, None)
-            self._outcomes[key] = _Known(changes, found.described, found.sentence, found.effect)
+            self._outcomes[key] = _Known(
+                changes, outcome.described, outcome.sentence, outcome.effect
+            )
             _shorten(self._outcomes, _MAX_OUTCOMES)
-            if found.record is not None:
-                kept = self._runs.pop(key, None)
-                shown = kept.shown if kept else self._shown(key, found)
-                self._runs[key] = _Run(measured, found.record, shown)
+            if outcome.record is not None:
+                cached = self._runs.pop(key, None)
+                shown = cached.shown if cached else self._shown(key, outcome)
+                self._runs[key] = _Run(measured, outcome.record, shown)
                 _shorten(self._runs, _MAX_RUNS)
-        return found
+        return outcome
 
     def run(
         self, changes: tuple[RequestedChange, ...], measured: Measured | None = None
@@ -169,8 +171,8 @@ class ChangedRuns:
         weights do not fit into memory.
         """
         key = _key(changes)
-        kept = self._runs.get(key)
-        if kept is None or measured not in (None, kept.measured):
+        cached = self._runs.get(key)
+        if cached is None or measured not in (None, cached.measured):
             yield from self._answered(changes, self.measured if measured is None else measured)
         if key not in self._runs:
             raise MemoryError(
@@ -208,7 +210,7 @@ class ChangedRuns:
                         return stack
         return None
 
-    def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
+    def edge(self, pair: EdgeRequest) -> Steps[EdgeHeader]:
         """Return the norm share of a query-key pair and the effects of cutting it."""
         interventions = self._made()
         if not interventions.ready:
@@ -216,25 +218,25 @@ class ChangedRuns:
         share, why = None, ""
         try:
             share = yield from interventions.norm_share(
-                asked.stack, asked.layer, asked.head, asked.query, asked.key
+                pair.stack, pair.layer, pair.head, pair.query, pair.key
             )
         except LookupError as error:
             why = str(error.args[0])
-        cuts, noise = self._cuts_of(asked)
-        found = EdgeHeader(model="ready", share=share, share_problem=why, cuts=cuts, noise=noise)
-        self._edges.pop(asked, None)
-        self._edges[asked] = found
+        cuts, noise = self._cuts_of(pair)
+        header = EdgeHeader(model="ready", share=share, share_problem=why, cuts=cuts, noise=noise)
+        self._edges.pop(pair, None)
+        self._edges[pair] = header
         _shorten(self._edges, _MAX_OUTCOMES)
-        return found
+        return header
 
-    def _cuts_of(self, asked: EdgeRequest) -> tuple[list[Cut], str]:
+    def _cuts_of(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
         """Return the cached effects of cutting a pair, and the largest noise, in words."""
         cuts: list[Cut] = []
         noise = 0.0
-        for known in self._outcomes.values():
-            if len(known.changes) != 1 or not _cuts(known.changes[0], asked):
+        for cached in self._outcomes.values():
+            if len(cached.changes) != 1 or not _cuts(cached.changes[0], pair):
                 continue
-            [change], effect = known.changes, known.effect
+            [change], effect = cached.changes, cached.effect
             when = "before" if change.renormalize else "after"
             where = "" if change.head is not None else f" in all heads of layer {change.layer}"
             where = " in all layers" if change.layer is None else where
@@ -251,11 +253,11 @@ class ChangedRuns:
         if self._outcomes:
             made["outcomes"] = [
                 {
-                    "changes": [asdict(each) for each in known.changes],
-                    "described": list(known.described),
-                    "sentence": known.sentence,
+                    "changes": [asdict(change) for change in cached.changes],
+                    "described": list(cached.described),
+                    "sentence": cached.sentence,
                 }
-                for known in self._outcomes.values()
+                for cached in self._outcomes.values()
             ]
         if self._edges:
             edges = []
@@ -265,16 +267,16 @@ class ChangedRuns:
             made["known_edges"] = edges
         return made
 
-    def _shown(self, key: str, found: Outcome) -> ShownStacks:
+    def _shown(self, key: str, outcome: Outcome) -> ShownStacks:
         """Return the stacks of a changed run and the differences, under unique names."""
-        if found.record is None:
+        if outcome.record is None:
             raise TypeError("a run without a record has no stacks")
-        words = self._named(key, found.described)
+        words = self._named(key, outcome.described)
         shown = ShownStacks({}, {})
         for name, before in self._record.stacks.items():
-            if name not in found.record.stacks:
+            if name not in outcome.record.stacks:
                 continue
-            changed = found.record.stack(name)
+            changed = outcome.record.stack(name)
             layers = {
                 number: changed.attention(number)
                 for number in before.layers
@@ -305,7 +307,9 @@ class ChangedRuns:
         """Return a unique name for changes, made from their descriptions."""
         if key in self._names:
             return self._names[key]
-        words = "; ".join(f"{each[0].lower()}{each[1:].rstrip('.')}" for each in described)
+        words = "; ".join(
+            f"{description[0].lower()}{description[1:].rstrip('.')}" for description in described
+        )
         if len(described) > _MAX_NAMED_CHANGES or len(words) > _MAX_NAME_LENGTH:
             words = f"{len(described)} changes" if len(described) > 1 else words[:_MAX_NAME_LENGTH]
         if words in self._names.values():
@@ -324,7 +328,7 @@ def check_count(count: int) -> None:
 
 
 def _key(changes: Iterable[RequestedChange]) -> str:
-    return json.dumps([asdict(each) for each in changes])
+    return json.dumps([asdict(change) for change in changes])
 
 
 def _shorten(kept: dict[Any, Any], most: int) -> None:
@@ -333,33 +337,34 @@ def _shorten(kept: dict[Any, Any], most: int) -> None:
         kept.pop(next(iter(kept)))
 
 
-def _cuts(change: RequestedChange, asked: EdgeRequest) -> bool:
+def _cuts(change: RequestedChange, pair: EdgeRequest) -> bool:
     """Whether a change cuts a query-key pair in its head, alone or with other heads."""
     return (
         change.kind == "knockout"
-        and (change.stack, change.query, change.key) == (asked.stack, asked.query, asked.key)
-        and change.layer in (None, asked.layer)
-        and change.head in (None, asked.head)
+        and (change.stack, change.query, change.key) == (pair.stack, pair.query, pair.key)
+        and change.layer in (None, pair.layer)
+        and change.head in (None, pair.head)
     )
 
 
 def _likely(candidates: Iterable[Candidate]) -> list[AnswerToken]:
     return [
-        AnswerToken(text=each.text, id=each.id, probability=each.probability) for each in candidates
+        AnswerToken(text=candidate.text, id=candidate.id, probability=candidate.probability)
+        for candidate in candidates
     ]
 
 
-def change_of(wanted: RequestedChange) -> Change:
+def change_of(request: RequestedChange) -> Change:
     """Convert a change that the reader requests to one of `attnviz.interventions`."""
     from attnviz.interventions.changes import Ablate, HideTokens, Knockout
 
-    layer, head, stack = wanted.layer, wanted.head, wanted.stack
-    if wanted.kind == "ablate":
+    layer, head, stack = request.layer, request.head, request.stack
+    if request.kind == "ablate":
         return Ablate(layer, head, stack=stack)
-    if wanted.key is None:
-        raise ValueError(f"a change of the kind {wanted.kind!r} needs 'key'")
-    if wanted.kind == "hide":
-        return HideTokens(wanted.key, layer, head, stack)
-    if wanted.query is None:
+    if request.key is None:
+        raise ValueError(f"a change of the kind {request.kind!r} needs 'key'")
+    if request.kind == "hide":
+        return HideTokens(request.key, layer, head, stack)
+    if request.query is None:
         raise ValueError("a change of the kind 'knockout' needs 'query'")
-    return Knockout(wanted.query, wanted.key, layer, head, wanted.renormalize, stack)
+    return Knockout(request.query, request.key, layer, head, request.renormalize, stack)

@@ -142,25 +142,25 @@ class CompareView(TokenWindows, RecordView):
             "attnviz.show_compare_view(a, b)."
         )
 
-    def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the head whose distance most exceeds its rounding error.
 
         Return None if the caller chose a layer or a head.
         """
-        named = {name for name, value in given.items() if value is not None}
+        named = {name for name, value in values.items() if value is not None}
         if named & {"layer", "heads"}:
             return None
-        name = given.get("stack")
+        name = values.get("stack")
         stack = self._stack_named(self._record.stack().name if name is None else name)
-        found = self._farthest(stack, stack.layers, _first_member(given))
-        if found is None:
+        farthest = self._farthest(stack, stack.layers, _first_member(values))
+        if farthest is None:
             return None
-        layer, head, distance, rounding = found
+        layer, head, distance, rounding = farthest
         return {
             "stack": stack.name,
             "layer": layer,
             "head": head,
-            "member": _first_member(given),
+            "member": _first_member(values),
             "distance": distance,
             "rounding": rounding,
         }
@@ -188,17 +188,17 @@ class CompareView(TokenWindows, RecordView):
                     best = (beyond, (layer, head, distance, floor))
         return None if best is None else best[1]
 
-    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
-        self._shown_member = _first_member(given)
-        return super()._first_state(given, stack)
+    def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        self._shown_member = _first_member(values)
+        return super()._first_state(values, stack)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the head of the layer that differs most, and all lines up to 32 tokens."""
-        there = layer in stack.layers
-        found = self._farthest(stack, [layer], self._shown_member) if there else None
+        has_layer = layer in stack.layers
+        farthest = self._farthest(stack, [layer], self._shown_member) if has_layer else None
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
-            "heads": [0] if found is None else [found[1]],
+            "heads": [0] if farthest is None else [farthest[1]],
             "top_k": None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3,
         }
 
@@ -230,16 +230,16 @@ class CompareView(TokenWindows, RecordView):
         member: int = proposal["value"]
         first, *others = self._described["names"]
         if not 0 < member <= len(others):
-            there = ", ".join(f"{at} ({name})" for at, name in enumerate(others, 1))
+            choices = ", ".join(f"{at} ({name})" for at, name in enumerate(others, 1))
             raise traitlets.TraitError(
-                f"member={member!r} must be one of {there}, which are compared with {first}"
+                f"member={member!r} must be one of {choices}, which are compared with {first}"
             )
         return member
 
 
-def _first_member(given: Mapping[str, Any]) -> int:
+def _first_member(values: Mapping[str, Any]) -> int:
     """Return the member that the caller chose, or 0 for a value that the trait rejects."""
-    member = given.get("member", 1)
+    member = values.get("member", 1)
     return int(member) if isinstance(member, Integral) else 0
 
 
@@ -249,7 +249,7 @@ def _model_of(comparison: Comparison) -> str:
         member.model.removesuffix(name).removesuffix(f" ({name})")
         for member, name in zip(comparison.members, comparison.names, strict=True)
     ]
-    models = [each for each in dict.fromkeys(bare) if each]
+    models = [model for model in dict.fromkeys(bare) if model]
     rest = len(models) - _MAX_NAMED_MODELS
     more = f" and {rest} more" if rest > 0 else ""
     return ", ".join(models[:_MAX_NAMED_MODELS]) + more
@@ -271,7 +271,7 @@ def _rounded(described: Mapping[str, Any]) -> dict[str, Any]:
 
     def few(scores: list[list[float | None]] | None) -> list[list[float | None]] | None:
         return scores and [
-            [None if each is None else float(f"{each:.{_DIGITS}g}") for each in row]
+            [None if score is None else float(f"{score:.{_DIGITS}g}") for score in row]
             for row in scores
         ]
 
@@ -287,10 +287,10 @@ def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
     pairs = [comparison.pair(member) for member in range(1, len(comparison.names))]
     sides = [dict(zip(("queries", "keys"), pair.alignment(stack), strict=True)) for pair in pairs]
     return [
-        {side: np.flatnonzero(found.only_b).tolist() for side, found in sides[0].items()},
+        {side: np.flatnonzero(alignment.only_b).tolist() for side, alignment in sides[0].items()},
         *(
-            {side: np.flatnonzero(found.only_a).tolist() for side, found in each.items()}
-            for each in sides
+            {side: np.flatnonzero(tokens.only_a).tolist() for side, tokens in alignments.items()}
+            for alignments in sides
         ),
     ]
 
@@ -308,7 +308,7 @@ def _of_layers(
         kept = [layers.index(layer) for layer in shown.stack(member).layers]
 
         def only(values: list[Any], kept: list[int] = kept) -> list[Any]:
-            return [each if each is None else [each[at] for at in kept] for each in values]
+            return [scores if scores is None else [scores[at] for at in kept] for scores in values]
 
         stacks[name] = {
             **about,

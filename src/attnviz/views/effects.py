@@ -52,8 +52,8 @@ def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[s
     """Return the notes of the values that have one, by name."""
     notes: dict[str, str] = {}
     for name, value in by_name.items():
-        for each in value.values() if isinstance(value, Mapping) else [value]:
-            note = note_of(each, of)
+        for scores in value.values() if isinstance(value, Mapping) else [value]:
+            note = note_of(scores, of)
             if note is not None:
                 notes.setdefault(str(name), note)
     return notes
@@ -115,15 +115,15 @@ class TokenScores(PositionedView):
     # Notes of the scores that were set last.
     _notes_of_token_scores: Mapping[str, str] = {}
 
-    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
-        if "token_scores" in given:
-            scores = _checked(given["token_scores"], stack, self.record.stacks)
-            notes = _notes(given["token_scores"])
-            own = given.get("token_score_notes", {})
-            given = given | {"token_scores": scores}
+    def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        if "token_scores" in values:
+            scores = _checked(values["token_scores"], stack, self.record.stacks)
+            notes = _notes(values["token_scores"])
+            own = values.get("token_score_notes", {})
+            values = values | {"token_scores": scores}
             if notes and isinstance(own, Mapping):
-                given["token_score_notes"] = notes | dict(own)
-        return super()._first_state(given, stack)
+                values["token_score_notes"] = notes | dict(own)
+        return super()._first_state(values, stack)
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         super()._fit_to_record(before)
@@ -146,43 +146,43 @@ class TokenScores(PositionedView):
     def _validate_token_score(self, proposal: Mapping[str, Any]) -> str | None:
         name: str | None = proposal["value"]
         if name is not None and name not in self.token_scores:
-            known = ", ".join(map(repr, self.token_scores)) or "none"
+            valid = ", ".join(map(repr, self.token_scores)) or "none"
             raise traitlets.TraitError(
-                f"token_score={short_repr(name)} must be one of the names of token_scores: {known}"
+                f"token_score={short_repr(name)} must be one of the names of token_scores: {valid}"
             )
         return name
 
 
-def _by_name(given: Any) -> Mapping[Any, Any]:
-    if isinstance(given, Mapping):
-        return given
-    return {"score" if note_of(given, "token") is None else "effect": given}
+def _by_name(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, Mapping):
+        return value
+    return {"score" if note_of(value, "token") is None else "effect": value}
 
 
-def _notes(given: Any) -> dict[str, str]:
-    return notes_of(_by_name(given), "token")
+def _notes(value: Any) -> dict[str, str]:
+    return notes_of(_by_name(value), "token")
 
 
 def _checked(
-    given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+    scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
     """Convert scores to lists for JSON. An array without a stack belongs to `stack`."""
-    if isinstance(given, str):
+    if isinstance(scores, str):
         raise traitlets.TraitError(
-            f"token_scores={short_repr(given)} is a string. Pass one number per key."
+            f"token_scores={short_repr(scores)} is a string. Pass one number per key."
         )
     checked: _ScoresByName = {}
-    for name, value in _by_name(given).items():
+    for name, value in _by_name(scores).items():
         if not isinstance(name, str):
             raise traitlets.TraitError(f"token_scores: {name!r} cannot be a name of scores")
         by_stack = value if isinstance(value, Mapping) else {stack.name: value}
-        there = [each for each in by_stack if each in stacks]
-        if by_stack and not there:
+        names = [stack_name for stack_name in by_stack if stack_name in stacks]
+        if by_stack and not names:
             raise traitlets.TraitError(
                 f"token_scores[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record "
                 f"has {', '.join(map(repr, stacks))}"
             )
-        checked[name] = {each: _numbers(name, by_stack[each], stacks[each]) for each in there}
+        checked[name] = {key: _numbers(name, by_stack[key], stacks[key]) for key in names}
     return checked
 
 
@@ -192,7 +192,7 @@ def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]
         numbers = np.asarray(values)
         if numbers.dtype.kind == "O":
             # A view's state has None for missing numbers.
-            numbers = np.array([np.nan if each is None else each for each in values])
+            numbers = np.array([np.nan if entry is None else entry for entry in values])
         # numpy would convert strings such as "1.5".
         plain = numbers.dtype.kind in "biuf"
     except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
@@ -201,11 +201,11 @@ def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]
         raise traitlets.TraitError(
             f"token_scores[{name!r}] must be numbers, (tokens,). Got {short_repr(values)}"
         )
-    wanted = len(stack.key_tokens)
-    if numbers.shape != (wanted,):
+    num_keys = len(stack.key_tokens)
+    if numbers.shape != (num_keys,):
         raise traitlets.TraitError(
             f"token_scores[{name!r}] has the shape {numbers.shape}, but stack {stack.name!r} has "
-            f"{wanted:,} keys. Pass one number per key, (tokens,)."
+            f"{num_keys:,} keys. Pass one number per key, (tokens,)."
         )
     floats = map(float, numbers.tolist())
-    return [each if math.isfinite(each) else None for each in floats]
+    return [number if math.isfinite(number) else None for number in floats]

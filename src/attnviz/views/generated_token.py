@@ -100,23 +100,23 @@ def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> C
     If the pinned query and the prediction were both set and disagree, the query counts. The
     function is idempotent.
     """
-    each = None
+    prediction = None
     if now.prediction is not None and 0 <= now.prediction < len(predictions):
-        each = predictions[now.prediction]
-    as_query = now.as_query and not (each is not None and each.row is None)
+        prediction = predictions[now.prediction]
+    as_query = now.as_query and not (prediction is not None and prediction.row is None)
     if now.token == before.token:
-        if each is not None and (now.prediction, now.as_query) != (
+        if prediction is not None and (now.prediction, now.as_query) != (
             before.prediction,
             before.as_query,
         ):
-            return Cursor(_query_of(each, as_query=as_query), now.prediction, as_query)
+            return Cursor(_query_of(prediction, as_query=as_query), now.prediction, as_query)
         if now.prediction is None and before.prediction is not None:
             return replace(now, token=None)
-    if each is not None and _query_of(each, as_query=as_query) == now.token:
+    if prediction is not None and _query_of(prediction, as_query=as_query) == now.token:
         return replace(now, as_query=as_query)
     rows = [other.row if now.as_query else other.query for other in predictions]
-    found = rows.index(now.token) if now.token is not None and now.token in rows else None
-    return replace(now, prediction=found)
+    index = rows.index(now.token) if now.token is not None and now.token in rows else None
+    return replace(now, prediction=index)
 
 
 def _query_of(prediction: Prediction, *, as_query: bool) -> int:

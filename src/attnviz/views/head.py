@@ -109,7 +109,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     def _validate_leave_out(self, proposal: Mapping[str, Any]) -> list[str | int]:
         leave_out = list(dict.fromkeys(proposal["value"]))
         count = len(self._stack_named(self.stack).key_tokens)
-        if any(isinstance(each, int) and each >= count for each in leave_out):
+        if any(isinstance(key, int) and key >= count for key in leave_out):
             raise traitlets.TraitError(
                 f"leave_out={short_repr(leave_out)}: stack {self.stack!r} has keys 0 to {count - 1}"
             )
@@ -124,7 +124,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     def _keys_left_out(self) -> list[str | int]:
         """Return the entries of `leave_out` that the stack has."""
         count = len(self._stack_named(self.stack).key_tokens)
-        return [each for each in self.leave_out if not isinstance(each, int) or each < count]
+        return [key for key in self.leave_out if not isinstance(key, int) or key < count]
 
     def _fitting(self, name: str) -> Any:
         return self._keys_left_out() if name == "leave_out" else super()._fitting(name)

@@ -44,8 +44,8 @@ class _HeadErrors(traitlets.Dict):
         checked = _checked_scores(value, stack, obj.record.stacks, "score_errors")
         _check_stacks("score_errors", checked, obj.record.stacks)
         for name, by_stack in checked.items():
-            numbers = [each for rows in by_stack.values() for row in rows for each in row]
-            if any(each is not None and each < 0 for each in numbers):
+            numbers = [entry for rows in by_stack.values() for row in rows for entry in row]
+            if any(number is not None and number < 0 for number in numbers):
                 raise traitlets.TraitError(
                     f"score_errors[{name!r}] has negative numbers. Standard errors must be at "
                     "least 0."
@@ -91,34 +91,34 @@ class HeadOrder(HeadRoles):
     _notes_of_scores: Mapping[str, str] = {}
     _errors_of_scores: Mapping[str, dict[str, list[list[float | None]]]] = {}
 
-    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
-        if "scores" in given:
-            scores = _checked_scores(given["scores"], stack, self.record.stacks)
-            given = {"order": next(iter(scores), "number")} | given
-            notes = _notes(given["scores"])
-            if notes and isinstance(given.get("score_notes", {}), Mapping):
-                given["score_notes"] = notes | dict(given.get("score_notes", {}))
-            errors = _errors(given["scores"], stack, self.record.stacks)
-            if errors and isinstance(given.get("score_errors", {}), Mapping):
-                given["score_errors"] = errors | dict(given.get("score_errors", {}))
-            given["scores"] = scores
-        return super()._first_state(given, stack)
+    def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        if "scores" in values:
+            scores = _checked_scores(values["scores"], stack, self.record.stacks)
+            values = {"order": next(iter(scores), "number")} | values
+            notes = _notes(values["scores"])
+            if notes and isinstance(values.get("score_notes", {}), Mapping):
+                values["score_notes"] = notes | dict(values.get("score_notes", {}))
+            errors = _errors(values["scores"], stack, self.record.stacks)
+            if errors and isinstance(values.get("score_errors", {}), Mapping):
+                values["score_errors"] = errors | dict(values.get("score_errors", {}))
+            values["scores"] = scores
+        return super()._first_state(values, stack)
 
     @traitlets.validate("order")
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:
         from attnviz.analysis import PATTERNS, patterns_of
 
         order: str = proposal["value"]
-        known = ["number", "pinned", *self.scores, *PATTERNS]
+        valid = ["number", "pinned", *self.scores, *PATTERNS]
         if order == "role" and order not in self.scores:
             if not self.roles:
                 raise traitlets.TraitError(
                     'order="role" needs roles=, such as attnviz.head_statistics(model, texts)'
                 )
             return order
-        if order not in known:
+        if order not in valid:
             raise traitlets.TraitError(
-                f"order={order[:100]!r} must be one of {', '.join(map(repr, known))}"
+                f"order={order[:100]!r} must be one of {', '.join(map(repr, valid))}"
             )
         possible = {name for stack in self.record.stacks.values() for name in patterns_of(stack)}
         if order in PATTERNS and order not in possible | set(self.scores):
@@ -150,27 +150,29 @@ class HeadOrder(HeadRoles):
         self.score_notes = kept | {
             name: note for name, note in self._notes_of_scores.items() if name not in kept
         }
-        errors = {name: each for name, each in self.score_errors.items() if name not in replaced}
+        errors = {name: rows for name, rows in self.score_errors.items() if name not in replaced}
         self.score_errors = {**self._errors_of_scores, **errors}
 
 
-def _notes(given: Any) -> dict[str, str]:
+def _notes(scores: Any) -> dict[str, str]:
     """Return descriptions of the effects among scores, by name."""
-    by_name = given if isinstance(given, Mapping) else {"score": given}
+    by_name = scores if isinstance(scores, Mapping) else {"score": scores}
     return notes_of(by_name, "head")
 
 
 def _errors(
-    given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+    scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
     """Return the standard errors of the effects among scores, by name and stack."""
-    by_name = given if isinstance(given, Mapping) else {"score": given}
+    by_name = scores if isinstance(scores, Mapping) else {"score": scores}
     errors: _ScoresByName = {}
     for name, value in by_name.items():
-        found = None if note_of(value, "head") is None else getattr(value, "standard_errors", None)
-        if found is not None:
+        standard_errors = (
+            None if note_of(value, "head") is None else getattr(value, "standard_errors", None)
+        )
+        if standard_errors is not None:
             own = _own_stack(str(name), value, stack, stacks)
-            rows = _of_layers(value, own, found)
+            rows = _of_layers(value, own, standard_errors)
             errors[str(name)] = {own.name: _rows(str(name), rows, "score_errors")}
     return errors
 
@@ -179,18 +181,18 @@ def _check_stacks(trait: str, checked: _ScoresByName, stacks: Mapping[str, Atten
     """Raise TraitError if the record has none of the stacks, or if a shape does not fit."""
     for name, by_stack in checked.items():
         # The scores may include stacks that this view leaves out.
-        there = [each for each in by_stack if each in stacks]
-        if by_stack and not there:
+        names = [key for key in by_stack if key in stacks]
+        if by_stack and not names:
             raise traitlets.TraitError(
                 f"{trait}[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record has "
                 f"{', '.join(map(repr, stacks))}"
             )
-        for each in there:
-            _check_shape(name, by_stack[each], stacks[each], trait)
+        for stack_name in names:
+            _check_shape(name, by_stack[stack_name], stacks[stack_name], trait)
 
 
 def _checked_scores(
-    given: Any,
+    scores: Any,
     stack: AttentionStack,
     stacks: Mapping[str, AttentionStack],
     trait: str = "scores",
@@ -200,18 +202,20 @@ def _checked_scores(
     An array belongs to `stack` unless it is of effects, which name their stack. `trait` is the name
     of the argument in messages.
     """
-    if isinstance(given, str):
-        instead = f", or order={short_repr(given)} for a pattern" if trait == "scores" else ""
+    if isinstance(scores, str):
+        instead = f", or order={short_repr(scores)} for a pattern" if trait == "scores" else ""
         raise traitlets.TraitError(
-            f"{trait}={short_repr(given)} is a string. Pass numbers{instead}."
+            f"{trait}={short_repr(scores)} is a string. Pass numbers{instead}."
         )
-    by_name = given if isinstance(given, Mapping) else {"score": given}
+    by_name = scores if isinstance(scores, Mapping) else {"score": scores}
     checked: _ScoresByName = {}
     for name, value in by_name.items():
         if not isinstance(name, str) or name in ("number", "pinned"):
             raise traitlets.TraitError(f"{trait}: {name!r} cannot be a name of scores")
         if isinstance(value, Mapping):
-            checked[name] = {str(each): _rows(name, rows, trait) for each, rows in value.items()}
+            checked[name] = {
+                str(stack_name): _rows(name, rows, trait) for stack_name, rows in value.items()
+            }
         else:
             own = _own_stack(name, value, stack, stacks)
             rows = _rows(name, _of_layers(value, own, value), trait)
@@ -259,10 +263,11 @@ def _rows(name: str, value: Any, trait: str) -> list[list[float | None]]:
 def _check_shape(
     name: str, rows: list[list[float | None]], stack: AttentionStack, trait: str
 ) -> None:
-    wanted = list(stack.heads_per_layer)
-    if [len(row) for row in rows] != wanted:
+    num_heads = list(stack.heads_per_layer)
+    if [len(row) for row in rows] != num_heads:
         got = ", ".join(str(len(row)) for row in rows[:8])
         raise traitlets.TraitError(
             f"{trait}[{name!r}] has {len(rows)} layers of {got or 'no'} heads, but stack "
-            f"{stack.name!r} has {len(wanted)} layers of {', '.join(map(str, wanted[:8]))} heads"
+            f"{stack.name!r} has {len(num_heads)} layers of "
+            f"{', '.join(map(str, num_heads[:8]))} heads"
         )

@@ -68,50 +68,50 @@ class HeadRoles(PositionedView):
 
 
 def checked_roles(
-    given: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
+    roles: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> dict[str, NamedHeads]:
     """Convert roles to `NamedHeads` by stack. Roles without a stack name belong to `stack`."""
-    if given is None:
+    if roles is None:
         return {}
-    names = getattr(given, "stack_names", None)
-    if names is not None and callable(getattr(given, "stack", None)):
-        by_stack = {name: given.stack(name).roles() for name in names if name in stacks}
+    names = getattr(roles, "stack_names", None)
+    if names is not None and callable(getattr(roles, "stack", None)):
+        by_stack = {name: roles.stack(name).roles() for name in names if name in stacks}
         if not by_stack:
             raise traitlets.TraitError(
                 f"roles are for {', '.join(map(repr, names))}, but this record has "
                 f"{', '.join(map(repr, stacks))}"
             )
-    elif _are_roles(given):
-        by_stack = {stack.name: given}
-    elif not isinstance(given, Mapping):
-        raise traitlets.TraitError(f"roles={short_repr(given)}: {_HINT}")
-    elif all(isinstance(key, str) for key in given):
+    elif _are_roles(roles):
+        by_stack = {stack.name: roles}
+    elif not isinstance(roles, Mapping):
+        raise traitlets.TraitError(f"roles={short_repr(roles)}: {_HINT}")
+    elif all(isinstance(key, str) for key in roles):
         # The roles may include stacks that this view leaves out.
-        by_stack = {name: of for name, of in given.items() if name in stacks}
-        if given and not by_stack:
+        by_stack = {name: of for name, of in roles.items() if name in stacks}
+        if roles and not by_stack:
             raise traitlets.TraitError(
-                f"roles are for {', '.join(map(short_repr, given))}, but this record has "
+                f"roles are for {', '.join(map(short_repr, roles))}, but this record has "
                 f"{', '.join(map(repr, stacks))}"
             )
     else:
-        by_stack = {stack.name: given}
+        by_stack = {stack.name: roles}
     return {name: _of_stack(of, stacks[name]) for name, of in by_stack.items()}
 
 
-def _are_roles(given: Any) -> bool:
+def _are_roles(value: Any) -> bool:
     return all(
-        hasattr(given, name) for name in ("layers", "heads_per_layer", "names", "of", "label")
+        hasattr(value, name) for name in ("layers", "heads_per_layer", "names", "of", "label")
     )
 
 
-def _of_stack(given: Any, stack: AttentionStack) -> NamedHeads:
-    if _are_roles(given):
-        return _rows(stack, _of_roles(given), list(given.asked))
-    if isinstance(given, Mapping) and set(given) == {"names", "labels", "ranks"}:
-        return _as_sent(given, stack)
-    if isinstance(given, Mapping):
-        return _rows(stack, _of_names(given, stack), list(dict.fromkeys(given.values())))
-    raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {short_repr(given)}")
+def _of_stack(roles: Any, stack: AttentionStack) -> NamedHeads:
+    if _are_roles(roles):
+        return _rows(stack, _of_roles(roles), list(roles.asked))
+    if isinstance(roles, Mapping) and set(roles) == {"names", "labels", "ranks"}:
+        return _as_sent(roles, stack)
+    if isinstance(roles, Mapping):
+        return _rows(stack, _of_names(roles, stack), list(dict.fromkeys(roles.values())))
+    raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {short_repr(roles)}")
 
 
 # Layer, head, name of the role, label, and score of the role.
@@ -121,32 +121,32 @@ _Named = tuple[int, int, str, str, float]
 def _of_roles(roles: Any) -> Iterator[_Named]:
     for layer, num_heads in zip(roles.layers, roles.heads_per_layer, strict=True):
         for head in range(num_heads):
-            found = roles.of(layer, head)
-            if found:
-                role = found[0]
+            head_roles = roles.of(layer, head)
+            if head_roles:
+                role = head_roles[0]
                 yield layer, head, role.name, roles.label(layer, head), role.score
 
 
 def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Named]:
-    for place, name in names.items():
+    for key, name in names.items():
         if (
-            not isinstance(place, tuple)
-            or len(place) != 2
-            or any(isinstance(each, bool) or not isinstance(each, Integral) for each in place)
+            not isinstance(key, tuple)
+            or len(key) != 2
+            or any(isinstance(number, bool) or not isinstance(number, Integral) for number in key)
         ):
             raise traitlets.TraitError(
-                f"roles: {short_repr(place)} must be (layer, head), such as (1, 0)"
+                f"roles: {short_repr(key)} must be (layer, head), such as (1, 0)"
             )
         if not isinstance(name, str) or not name.strip() or len(name) > _MAX_NAME_LENGTH:
             raise traitlets.TraitError(
-                f"roles[{short_repr(place)}]={short_repr(name)} must be a name of at most "
+                f"roles[{short_repr(key)}]={short_repr(name)} must be a name of at most "
                 f"{_MAX_NAME_LENGTH} characters"
             )
-        layer = resolve_negative(operator.index(place[0]), stack.layers)
-        head = operator.index(place[1])
+        layer = resolve_negative(operator.index(key[0]), stack.layers)
+        head = operator.index(key[1])
         if layer not in stack.layers or not 0 <= head < stack.num_heads(layer):
             raise traitlets.TraitError(
-                f"roles[{short_repr(place)}]: stack {stack.name!r} has no such head"
+                f"roles[{short_repr(key)}]: stack {stack.name!r} has no such head"
             )
         yield layer, head, name, name, 0.0
 
@@ -157,10 +157,10 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
     labels: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     ranks: list[list[float | None]] = [[None] * count for count in stack.heads_per_layer]
     # A view may leave out layers.
-    there = [each for each in named if each[0] in stack.layers]
-    counts = Counter(name for _, _, name, _, _ in there)
+    offered = [entry for entry in named if entry[0] in stack.layers]
+    counts = Counter(name for _, _, name, _, _ in offered)
     rare_first = sorted(counts, key=lambda name: (counts[name], kinds.index(name)))
-    for layer, head, name, label, score in there:
+    for layer, head, name, label, score in offered:
         at = stack.layers.index(layer)
         if head >= len(names[at]):
             raise traitlets.TraitError(
@@ -172,20 +172,20 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
     return {"names": names, "labels": labels, "ranks": ranks}
 
 
-def _as_sent(given: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
+def _as_sent(roles: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
     """Check and copy roles that come from a browser or another view."""
-    wanted = list(stack.heads_per_layer)
+    num_heads = list(stack.heads_per_layer)
     for kind, allowed in (("names", str), ("labels", str), ("ranks", (int, float))):
-        rows = given[kind]
+        rows = roles[kind]
         fits = (
             isinstance(rows, Sequence)
-            and [len(row) if isinstance(row, Sequence) else -1 for row in rows] == wanted
+            and [len(row) if isinstance(row, Sequence) else -1 for row in rows] == num_heads
         )
         if not fits or any(
-            each is not None and not isinstance(each, allowed) for row in rows for each in row
+            entry is not None and not isinstance(entry, allowed) for row in rows for entry in row
         ):
             raise traitlets.TraitError(
-                f"roles of {stack.name!r}: {kind} must have {len(wanted)} layers of "
-                f"{', '.join(map(str, wanted[:8]))} heads"
+                f"roles of {stack.name!r}: {kind} must have {len(num_heads)} layers of "
+                f"{', '.join(map(str, num_heads[:8]))} heads"
             )
-    return {name: [list(row) for row in given[name]] for name in ("names", "labels", "ranks")}  # type: ignore[return-value]
+    return {name: [list(row) for row in roles[name]] for name in ("names", "labels", "ranks")}  # type: ignore[return-value]

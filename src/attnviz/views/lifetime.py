@@ -30,8 +30,8 @@ def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any, **options: Any) -> Any:
-        found = reference()
-        return None if found is None else found(*arguments, **options)
+        bound_method = reference()
+        return None if bound_method is None else bound_method(*arguments, **options)
 
     return call
 

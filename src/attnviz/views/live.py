@@ -31,10 +31,10 @@ _MAX_ERROR_LENGTH = 2000
 def _end_all() -> None:
     """Stop all generations at shutdown. torch aborts if a thread is in the middle of a step."""
     left = list(_running)
-    for each in left:
-        each.stop()
-    for each in left:
-        each.join(_LAST_STEP)
+    for generation in left:
+        generation.stop()
+    for generation in left:
+        generation.join(_LAST_STEP)
 
 
 class LiveGeneration:

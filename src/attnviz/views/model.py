@@ -106,59 +106,61 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     pooled = Choice(["mean", "max"], "mean").tag(sync=True)
 
 
-def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:
-    if isinstance(given, Mapping):
+def _checked(include_heads: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:
+    if isinstance(include_heads, Mapping):
         # JSON converts keys to strings, so the layers from the browser are strings.
-        known = sorted({layer for stack in record.stacks.values() for layer in stack.layers})
+        all_layers = sorted({layer for stack in record.stacks.values() for layer in stack.layers})
         by_layer = {
-            resolve_negative(_number(layer, given), known): _heads(heads, given)
-            for layer, heads in given.items()
+            resolve_negative(_number(layer, include_heads), all_layers): _heads(
+                heads, include_heads
+            )
+            for layer, heads in include_heads.items()
         }
         if not by_layer:
-            raise traitlets.TraitError(_EMPTY.format(short_repr(given)))
+            raise traitlets.TraitError(_EMPTY.format(short_repr(include_heads)))
         for layer, heads in by_layer.items():
             stacks = [stack for stack in record.stacks.values() if layer in stack.layers]
             if not stacks:
                 raise traitlets.TraitError(
-                    f"include_heads={short_repr(given)}: there is no layer {layer}: "
+                    f"include_heads={short_repr(include_heads)}: there is no layer {layer}: "
                     f"{_layers(record)}"
                 )
             layers = [(stack, layer) for stack in stacks]
-            by_layer[layer] = _check_heads(heads, layers, f"layer {layer}", given)
+            by_layer[layer] = _check_heads(heads, layers, f"layer {layer}", include_heads)
         return {str(layer): by_layer[layer] for layer in sorted(by_layer)}
-    heads = _heads(given, given)
+    heads = _heads(include_heads, include_heads)
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    return _check_heads(heads, layers, "no layer", given)
+    return _check_heads(heads, layers, "no layer", include_heads)
 
 
 _EMPTY = "include_heads={} contains no head. Omit it to offer all heads."
 
 
-def _heads(heads: Any, given: Any) -> list[int]:
+def _heads(heads: Any, include_heads: Any) -> list[int]:
     heads = as_list(heads)
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise traitlets.TraitError(
             "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}. "
-            f"Got {short_repr(given)}"
+            f"Got {short_repr(include_heads)}"
         )
-    checked = sorted({_number(head, given) for head in islice(iter(heads), MAX_NUMBERS)})
+    checked = sorted({_number(head, include_heads) for head in islice(iter(heads), MAX_NUMBERS)})
     if not checked:
-        raise traitlets.TraitError(_EMPTY.format(short_repr(given)))
+        raise traitlets.TraitError(_EMPTY.format(short_repr(include_heads)))
     return checked
 
 
-def _number(value: Any, given: Any) -> int:
+def _number(value: Any, include_heads: Any) -> int:
     try:
         return int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         raise traitlets.TraitError(
-            f"include_heads={short_repr(given)}: {value!r} is not the number of a layer or of a "
-            "head"
+            f"include_heads={short_repr(include_heads)}: {value!r} is not the number "
+            "of a layer or head"
         ) from None
 
 
 def _check_heads(
-    heads: list[int], layers: list[tuple[AttentionStack, int]], where: str, given: Any
+    heads: list[int], layers: list[tuple[AttentionStack, int]], where: str, include_heads: Any
 ) -> list[int]:
     """Resolve negative heads if all layers have the same number of heads. Check the range."""
     counts = {stack.attention(layer).num_heads for stack, layer in layers}
@@ -168,11 +170,14 @@ def _check_heads(
     wrong = [head for head in heads if not 0 <= head < count]
     if not wrong:
         return heads
-    there = f"heads 0 to {count - 1}"
+    available = f"heads 0 to {count - 1}"
     raise traitlets.TraitError(
-        f"include_heads={short_repr(given)}: {where} has head {wrong[0]}; there are {there}"
-        if where == "no layer"
-        else f"include_heads={short_repr(given)}: {where} has {there}, not head {wrong[0]}"
+        f"include_heads={short_repr(include_heads)}: "
+        + (
+            f"{where} has head {wrong[0]}; there are {available}"
+            if where == "no layer"
+            else f"{where} has {available}, not head {wrong[0]}"
+        )
     )
 
 

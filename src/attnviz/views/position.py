@@ -39,7 +39,7 @@ def is_looked_up(name: str, value: Any) -> bool:
             return value not in _KINDS_OF_KEYS
         return name in ("token", "key") or (name == "heads" and value == "all")
     if isinstance(value, list | tuple | range | np.ndarray):
-        return any(is_looked_up(name, each) for each in value)
+        return any(is_looked_up(name, entry) for entry in value)
     return isinstance(value, Integral) and value < 0
 
 
@@ -98,8 +98,8 @@ class HeadsView(View):
                 f"layer={short_repr(layer)}: expected an int, the number of a layer"
             ) from None
         # The order matters: heads are resolved in a layer, tokens in a stack.
-        place = {"stack": traits["stack"], "layer": traits["layer"]}
-        super().__init__(**place | self._first_state(traits, stack))
+        position = {"stack": traits["stack"], "layer": traits["layer"]}
+        super().__init__(**position | self._first_state(traits, stack))
         # Default heads follow the stack. Chosen heads stay, or are dropped with a warning.
         if "heads" not in traits:
             self._default_heads = list(self.heads)
@@ -113,9 +113,9 @@ class HeadsView(View):
         del layer, stack
         return {}
 
-    def _first_state(self, given: dict[str, Any], stack: Any) -> dict[str, Any]:
+    def _first_state(self, values: dict[str, Any], stack: Any) -> dict[str, Any]:
         """Return the initial values of traits: those that were passed, and defaults."""
-        return self._default_traits(stack, given["layer"]) | given
+        return self._default_traits(stack, values["layer"]) | values
 
     def number_of_place(self, name: str, value: Any) -> Any:
         """Resolve the value of a trait to a number. Return invalid values unchanged."""
@@ -239,19 +239,19 @@ class PositionedView(HeadsView):
         if not is_looked_up(name, values):
             return list(values)
         tokens = self._stack_named(self.stack).key_tokens
-        found: list[Any] = []
+        keys: list[Any] = []
         for value in values:
             if isinstance(value, str) and value not in _KINDS_OF_KEYS:
-                places = tokens.positions(value)
+                positions = tokens.positions(value)
                 try:
-                    found += places or [tokens.position(value, name)]
+                    keys += positions or [tokens.position(value, name)]
                 except ValueError as error:
                     raise traitlets.TraitError(
                         f'{error}. Pass "special" or "first" for special tokens or the first token'
                     ) from None
             else:
-                found.append(resolve_negative(value, range(len(tokens))))
-        return found
+                keys.append(resolve_negative(value, range(len(tokens))))
+        return keys
 
     @traitlets.validate("token", "key")
     def _validate_token(self, proposal: Mapping[str, Any]) -> int | None:

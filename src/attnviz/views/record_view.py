@@ -105,23 +105,23 @@ class RecordView(PositionedView):
             super().__init__(**(traits | at))
             self.set_trait("opening", opening)
 
-    def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the head with the most distinct pattern, or None if a position was passed."""
-        named = {name for name, value in given.items() if value is not None}
+        named = {name for name, value in values.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
             return None
-        name = given.get("stack")
+        name = values.get("stack")
         stack = self._stack_named(self._record.stack().name if name is None else name)
         if sum(stack.heads_per_layer) < 2:
             return None
         from attnviz.analysis import distinct_head
 
         try:
-            found = distinct_head(stack)
+            distinct = distinct_head(stack)
         except (OSError, RuntimeError, ValueError):
             # The view shows the problem with the weights when it requests them.
             return None
-        return None if found is None else {"stack": stack.name, **asdict(found)}
+        return None if distinct is None else {"stack": stack.name, **asdict(distinct)}
 
     def _clip_heads(self) -> None:
         opened = self.opening

@@ -176,10 +176,12 @@ def _show_function(
     """Make the function that shows a view, with the signature and the help that users see."""
     signature = inspect.signature(ShowFunction.__call__)
     parameters = [
-        each for each in signature.parameters.values() if each.name not in ("self", "traits")
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "traits")
     ]
     of_views = {"model", "inputs", "include_layers"}
-    of_records = {each.name for each in parameters} - of_views
+    of_records = {option.name for option in parameters} - of_views
 
     def function(
         model: Any = None,
@@ -207,7 +209,11 @@ def _show_function(
             record = record_of(model, inputs, **options)
         if runs_again:
             again = ("tokenizer", "processor", "target", "truncation")
-            source = {each: options[each] for each in again if options.get(each) is not None}
+            source = {
+                argument: options[argument]
+                for argument in again
+                if options.get(argument) is not None
+            }
             traits |= {"model": model, "inputs": inputs, **source}
         made = view(record, include_layers=include_layers, **traits)
         if generation is not None:
@@ -226,7 +232,8 @@ def _show_function(
     )
     # IPython's help and completion read this signature. None stands for the view's own default.
     parameters += [
-        inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=None) for each in described
+        inspect.Parameter(trait, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for trait in described
     ]
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
     function.__signature__ = changed  # type: ignore[attr-defined]
@@ -320,8 +327,8 @@ def show_compare_view(
     if words:
         rest["words"] = words
     if isinstance(a, Comparison):
-        given = {"b": b, "c": c}
-        unused = [name for name, value in given.items() if value is not None] + [*rest]
+        members = {"b": b, "c": c}
+        unused = [name for name, value in members.items() if value is not None] + [*rest]
         _leave_out(dict.fromkeys(unused), "a is a Comparison, which contains the records")
         return show(CompareView(a, include_layers=include_layers, **traits))
     return show(CompareView(compare(a, b, c, **rest), include_layers=include_layers, **traits))
@@ -361,8 +368,8 @@ def show(view: _View) -> _View:
 
 def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> LiveGeneration | None:
     """Start the generation that a view shows. Return None if no kernel runs an event loop."""
-    given = given_options(options)
-    if "generate" not in given:
+    arguments = given_options(options)
+    if "generate" not in arguments:
         raise ValueError(
             "live=True needs generate=, which is missing. Pass a number of tokens, for example "
             "generate=40."
@@ -370,9 +377,9 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
     if not _runs_again(model):
         raise TypeError("live=True needs a model, but model is a result of one. Pass the model.")
     for name in ("words", "spool", "target", "tokens", "sentence_b_start"):
-        if name in given and given[name] is not False:
+        if name in arguments and arguments[name] is not False:
             raise ValueError(f"live=True cannot be combined with {name}=. Omit one of them.")
-    given.pop("words", None)
+    arguments.pop("words", None)
     if inputs is None:
         raise TypeError("inputs is missing. Pass the prompt that the model continues.")
     if ipython_cell() is None:
@@ -383,7 +390,7 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
         return None
     from attnviz.extraction.live import extract_live
 
-    return LiveGeneration(partial(extract_live, model, inputs, **given), loop)
+    return LiveGeneration(partial(extract_live, model, inputs, **arguments), loop)
 
 
 def record_of(
@@ -475,13 +482,13 @@ def _refuse_output(output: Mapping[Any, Any]) -> None:
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that differ from the defaults of `attnviz.extract`."""
-    given = {}
+    changed = {}
     for name, value in options.items():
         # The device None means the device where queries and keys were computed.
         default = value == "cpu" if name == "device" else value is None
         if not default and not (name == "truncation" and value is False):
-            given[name] = value
-    return given
+            changed[name] = value
+    return changed
 
 
 def _record_of_weights(
@@ -493,7 +500,9 @@ def _record_of_weights(
             "outputs.attentions: the last of a model's outputs may be its cross-attentions, which "
             f"are empty if it has none. If it is outputs.attentions, {NO_WEIGHTS_HINT}"
         )
-    if isinstance(weights, list | tuple) and all(each is None for each in weights):
+    if isinstance(weights, list | tuple) and all(
+        layer_weights is None for layer_weights in weights
+    ):
         raise TypeError(f"model is {weights!r}, which contains no weights: {NO_WEIGHTS_HINT}")
     title = for_models.pop("name", "")
     _leave_out(for_models, "model is weights, which are drawn as they are")

@@ -51,7 +51,7 @@ def _entries(name: str | None, value: Any, most: int = MAX_NUMBERS) -> Any:
     counted = value[: most + 1] if isinstance(value, range) else value
     if len(counted) > most:
         raise traitlets.TraitError(f"{name}={short_repr(value)} has more than {most:,} entries")
-    return [_plain(each) for each in (value.tolist() if arrays else value)]
+    return [_plain(entry) for entry in (value.tolist() if arrays else value)]
 
 
 class Index(traitlets.Int):  # type: ignore[type-arg]
@@ -92,15 +92,15 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
     FORMS = ("auto", "full", "compact", "none")
 
     @classmethod
-    def read(cls, given: Any) -> str:
+    def read(cls, value: Any) -> str:
         """Convert True and False to a string. Raise ValueError for invalid values."""
-        if isinstance(given, (bool, np.bool_)):
-            return "auto" if given else "none"
-        if isinstance(given, str) and given in cls.FORMS:
-            return given
+        if isinstance(value, (bool, np.bool_)):
+            return "auto" if value else "none"
+        if isinstance(value, str) and value in cls.FORMS:
+            return value
         forms = ", ".join(f'"{form}"' for form in cls.FORMS)
         raise ValueError(
-            f'controls={short_repr(given)} must be one of {forms}, or True for "auto" or False for '
+            f'controls={short_repr(value)} must be one of {forms}, or True for "auto" or False for '
             '"none"'
         )
 

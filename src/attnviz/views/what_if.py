@@ -87,8 +87,8 @@ class WhatIf(RecordView):
     ) -> None:
         options = {"tokenizer": tokenizer, "processor": processor, "truncation": truncation}
         if model is None:
-            given = {"inputs": inputs, "target": target, **options}
-            unused = [name for name, value in given.items() if value not in (None, False)]
+            arguments = {"inputs": inputs, "target": target, **options}
+            unused = [name for name, value in arguments.items() if value not in (None, False)]
             if unused:
                 raise TypeError(f"{unused[0]}= needs model=, which is missing")
         elif inputs is None:
@@ -125,8 +125,8 @@ class WhatIf(RecordView):
         >>> view.changes = [{"kind": "ablate", "layer": 1, "head": 0}]    # doctest: +SKIP
         >>> print(view.changed_record.effect)                             # doctest: +SKIP
         """
-        wanted = _wanted(self.changes)
-        return run_steps(self._runs.run(wanted, self._measured)).record if wanted else None
+        requests = _requests(self.changes)
+        return run_steps(self._runs.run(requests, self._measured)).record if requests else None
 
     @property
     def _runs(self) -> ChangedRuns:
@@ -136,10 +136,10 @@ class WhatIf(RecordView):
             )
         return self._changed_runs
 
-    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
-        if given.get("changes") and self._source is not None:
-            given = {"run": "after"} | given
-        return super()._first_state(given, stack)
+    def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        if values.get("changes") and self._source is not None:
+            values = {"run": "after"} | values
+        return super()._first_state(values, stack)
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         self._changed_runs = None
@@ -162,9 +162,9 @@ class WhatIf(RecordView):
         if name != "changes":
             return super()._fitting(name)
         fitting = []
-        for each in self.changes:
+        for change in self.changes:
             with suppress(traitlets.TraitError):
-                fitting.append(self._checked_change(0, each))
+                fitting.append(self._checked_change(0, change))
         return fitting
 
     def _server(self) -> RecordServer:
@@ -175,19 +175,19 @@ class WhatIf(RecordView):
     def _paged(self, state: Mapping[str, Any]) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
         """Add the cached results, and the weights of the changed run if they are shown."""
         record, made = yield from super()._paged(state)
-        wanted = _wanted(state.get("changes", ()))
-        if not wanted or state.get("run", "before") == "before" or not self.runs_model:
+        requests = _requests(state.get("changes", ()))
+        if not requests or state.get("run", "before") == "before" or not self.runs_model:
             return record, {**made, **self._runs.page_state()}
-        shown = (yield from self._runs.run(wanted)).shown
+        shown = (yield from self._runs.run(requests)).shown
         stacks = dict(record.stacks)
-        for each in (*shown.after.values(), *shown.difference.values()):
-            stacks[each.name] = each
+        for stack in (*shown.after.values(), *shown.difference.values()):
+            stacks[stack.name] = stack
         both = derive_record(record, stacks)
         names = {
             name: {"after": after.name, "difference": shown.difference[name].name}
             for name, after in shown.after.items()
         }
-        run = {"changes": [asdict(each) for each in wanted], "stacks": names}
+        run = {"changes": [asdict(request) for request in requests], "stacks": names}
         return both, {**made, **self._runs.page_state(), "changed_run": run}
 
     @traitlets.validate("run")
@@ -226,43 +226,43 @@ class WhatIf(RecordView):
     def _show_the_changed_run(self, change: Mapping[str, Any]) -> None:
         if not self._made or not self.runs_model or self.run != "before":
             return
-        if any(each not in change["old"] for each in change["new"]):
+        if any(entry not in change["old"] for entry in change["new"]):
             self.run = "after"
 
     @traitlets.validate("changes")
     def _validate_changes(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:
-        given = proposal["value"]
+        changes = proposal["value"]
         try:
-            check_count(len(given))
+            check_count(len(changes))
         except ValueError as error:
             raise traitlets.TraitError(str(error)) from None
-        return [self._checked_change(place, each) for place, each in enumerate(given)]
+        return [self._checked_change(index, change) for index, change in enumerate(changes)]
 
-    def _checked_change(self, place: int, given: Any) -> dict[str, Any]:
-        name = f"changes[{place}]"
-        if not isinstance(given, Mapping):
+    def _checked_change(self, index: int, value: Any) -> dict[str, Any]:
+        name = f"changes[{index}]"
+        if not isinstance(value, Mapping):
             raise traitlets.TraitError(
-                f"{name}={short_repr(given)} must be a dict such as "
+                f"{name}={short_repr(value)} must be a dict such as "
                 '{"kind": "knockout", "layer": 1, "head": 0, "query": 5, "key": 2}'
             )
-        unknown = sorted(set(map(str, given)) - set(RequestedChange.__dataclass_fields__))
+        unknown = sorted(set(map(str, value)) - set(RequestedChange.__dataclass_fields__))
         if unknown:
             raise traitlets.TraitError(
                 f"{name} has no {unknown[0]!r}; it takes "
                 f"{', '.join(RequestedChange.__dataclass_fields__)}"
             )
         try:
-            wanted = parse_dataclass(RequestedChange, {"stack": self.stack, **given}, f"{name}.")
-            change = change_of(wanted)
+            request = parse_dataclass(RequestedChange, {"stack": self.stack, **value}, f"{name}.")
+            change = change_of(request)
             from attnviz.interventions.changes import check_change
 
-            check_change(change, self._stack_named(wanted.stack))
+            check_change(change, self._stack_named(request.stack))
         except (TypeError, ValueError, IndexError, KeyError) as error:
             words = str(error.args[0]) if error.args else type(error).__name__
             raise traitlets.TraitError(
                 words if words.startswith(name) else f"{name}: {words}"
             ) from None
-        return asdict(wanted)
+        return asdict(request)
 
 
 def how_to_have_a_model(view: str) -> str:
@@ -271,9 +271,9 @@ def how_to_have_a_model(view: str) -> str:
     return f"Make the view with {show}(model, text), without generate= and words=True."
 
 
-def without_model(given: str, view: str) -> str:
+def without_model(argument: str, view: str) -> str:
     """Return the error message for an argument that only a view with a model has."""
-    return f"{given}: this view has no model that could run again. {how_to_have_a_model(view)}"
+    return f"{argument}: this view has no model that could run again. {how_to_have_a_model(view)}"
 
 
 def _measured(answer: Any) -> Measured:
@@ -294,9 +294,9 @@ def _has_weights(record: Any) -> bool:
     """Whether a record has attention weights, and not differences or attributions."""
     # `RecordView` raises an error for everything that is not a record.
     stacks = getattr(record, "stacks", {}).values()
-    return all(each.measure == "weight" and not each.signed for each in stacks)
+    return all(stack.measure == "weight" and not stack.signed for stack in stacks)
 
 
-def _wanted(changes: Iterable[Mapping[str, Any]]) -> tuple[RequestedChange, ...]:
+def _requests(changes: Iterable[Mapping[str, Any]]) -> tuple[RequestedChange, ...]:
     """Convert changes from the form of the trait to requests."""
-    return tuple(parse_dataclass(RequestedChange, each) for each in changes)
+    return tuple(parse_dataclass(RequestedChange, change) for change in changes)

@@ -190,7 +190,7 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         "vocabulary": vocabulary.entries,
         "frequency": vocabulary.frequency,
         "punctuation": [
-            place for place, entry in enumerate(vocabulary.entries) if is_punctuation(entry)
+            index for index, entry in enumerate(vocabulary.entries) if is_punctuation(entry)
         ],
         "special": sorted(vocabulary.special),
         "queries": _points_of(points.query_text, points.query_position, sides, 0, vocabulary),
@@ -212,20 +212,20 @@ class _Vocabulary:
         self.entries: list[str] = []
         self.frequency: list[int] = []
         self.special: set[int] = set()
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def count(self, tokens: _Side) -> None:
         for text, special in zip(tokens.shown, tokens.tokens.special, strict=True):
-            place = self._places.setdefault(text, len(self.entries))
-            if place == len(self.entries):
+            index = self._indices.setdefault(text, len(self.entries))
+            if index == len(self.entries):
                 self.entries.append(text)
                 self.frequency.append(0)
-            self.frequency[place] += 1
+            self.frequency[index] += 1
             if special:
-                self.special.add(place)
+                self.special.add(index)
 
-    def place(self, text: str) -> int:
-        return self._places[text]
+    def index(self, text: str) -> int:
+        return self._indices[text]
 
 
 class _Side:
@@ -236,9 +236,9 @@ class _Side:
         self.shown = list(tokens.text)
         for grid in tokens.grids:
             image = f" of image {grid.image}" if num_images > 1 else ""
-            for place in range(grid.start, grid.stop):
-                row, column = grid.cell(place)
-                self.shown[place] = f"patch {row},{column}{image}"
+            for index in range(grid.start, grid.stop):
+                row, column = grid.cell(index)
+                self.shown[index] = f"patch {row},{column}{image}"
 
 
 _Sides = Sequence[tuple[_Side, _Side]]
@@ -246,8 +246,8 @@ _Sides = Sequence[tuple[_Side, _Side]]
 
 def _sides(corpus: Corpus, stack: str, index: int) -> tuple[_Side, _Side]:
     record = corpus.records[index]
-    found, images = record.stack(stack), len(record.images)
-    return _Side(found.query_tokens, images), _Side(found.key_tokens, images)
+    attention_stack, images = record.stack(stack), len(record.images)
+    return _Side(attention_stack.query_tokens, images), _Side(attention_stack.key_tokens, images)
 
 
 def _points_of(
@@ -259,7 +259,7 @@ def _points_of(
 ) -> dict[str, list[int]]:
     text_list, position_list = texts.tolist(), positions.tolist()
     tokens = [
-        vocabulary.place(sides[text][side].shown[position])
+        vocabulary.index(sides[text][side].shown[position])
         for text, position in zip(text_list, position_list, strict=True)
     ]
     return {"text": text_list, "position": position_list, "token": tokens}
@@ -278,8 +278,8 @@ def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int
     """Convert values to JSON numbers, with None for unknown values."""
     array = np.asarray(values, dtype=np.float64)
     if categories is None:
-        return [float(each) if np.isfinite(each) else None for each in array]
-    return [int(each) if np.isfinite(each) and each >= 0 else None for each in array]
+        return [float(value) if np.isfinite(value) else None for value in array]
+    return [int(number) if np.isfinite(number) and number >= 0 else None for number in array]
 
 
 def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
@@ -288,17 +288,17 @@ def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
     for layer in corpus.stack(stack).layers:
         for caveat in caveats_of(corpus.attention(stack, layer, 0)):
             layers.setdefault(caveat, []).append(layer)
-    return [{"layers": numbers} | asdict(each) for each, numbers in layers.items()]
+    return [{"layers": numbers} | asdict(caveat) for caveat, numbers in layers.items()]
 
 
 def _grids(sides: _Sides, chosen: set[int], *, same: bool) -> list[dict[str, Any]]:
-    found = []
+    grids = []
     for text in sorted(chosen):
         queries, keys = sides[text]
         by_side = [("both", queries)] if same else [("queries", queries), ("keys", keys)]
-        found += [
+        grids += [
             {"text": text, "side": side} | asdict(grid)
             for side, one in by_side
             for grid in one.tokens.grids
         ]
-    return found
+    return grids

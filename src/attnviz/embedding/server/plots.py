@@ -76,7 +76,7 @@ class PlotOptions:
 
     def of(self, head: int) -> HeadPlot:
         """Return the options for the plot of one head."""
-        named = {each.name: getattr(self, each.name) for each in fields(PlotOptions)}
+        named = {field.name: getattr(self, field.name) for field in fields(PlotOptions)}
         return HeadPlot(**named, head=head)
 
 
@@ -319,7 +319,9 @@ class EmbeddingAnswers:
         asked = replace(asked, layer=layer)
         plot_of = {head: asked.of(head) for head in heads}
         figures = {
-            head: self._trust[each.key] for head, each in plot_of.items() if each.key in self._trust
+            head: self._trust[options.key]
+            for head, options in plot_of.items()
+            if options.key in self._trust
         }
         missing = [head for head in heads if head not in figures]
         shown: dict[int, Plot] = {}
@@ -330,18 +332,20 @@ class EmbeddingAnswers:
             shown, final = dict(zip(missing, plots, strict=True)), set(missing)
         else:
             for head in missing:
-                known = self.under_way(plot_of[head])
-                if known is not None:
-                    shown[head] = known[0]
-                    final |= {head} if known[1].state == "done" else set()
+                current = self.under_way(plot_of[head])
+                if current is not None:
+                    shown[head] = current[0]
+                    final |= {head} if current[1].state == "done" else set()
         for start in range(0, len(shown), _MEASURED_AT_ONCE):
-            some = list(shown)[start : start + _MEASURED_AT_ONCE]
-            measured = self._measure(stack, layer, some, [shown[head] for head in some], asked.way)
-            for head, each in zip(some, measured, strict=True):
-                figures[head] = each
+            chunk = list(shown)[start : start + _MEASURED_AT_ONCE]
+            measured = self._measure(
+                stack, layer, chunk, [shown[head] for head in chunk], asked.way
+            )
+            for head, result in zip(chunk, measured, strict=True):
+                figures[head] = result
                 if head in final:
-                    self._trust[plot_of[head].key] = each
-            yield Progress("correlations", start + len(some), len(shown), "head")
+                    self._trust[plot_of[head].key] = result
+            yield Progress("correlations", start + len(chunk), len(shown), "head")
         return [figures.get(head) for head in heads]
 
     def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
@@ -361,21 +365,21 @@ class EmbeddingAnswers:
     ) -> Steps[list[Plot]]:
         """Return the principal components of some heads, from the cache if possible."""
         keys = [(stack, layer, head, placing, "pca", dimensions) for head in heads]
-        known = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
-        missing = [head for head, key in zip(heads, keys, strict=True) if key not in known]
+        cached = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
+        missing = [head for head, key in zip(heads, keys, strict=True) if key not in cached]
         attention = self.corpus.attention(stack, layer, self.corpus.points(stack).texts[0])
         together = max(
             1, _PLACED_AT_ONCE // (len(self.corpus.points(stack)) * attention.queries.shape[2])
         )
         for start in range(0, len(missing), together):
-            some = missing[start : start + together]
-            made = self._components(stack, layer, some, placing, dimensions)
-            for head, plot in zip(some, made, strict=True):
+            chunk = missing[start : start + together]
+            made = self._components(stack, layer, chunk, placing, dimensions)
+            for head, plot in zip(chunk, made, strict=True):
                 key = (stack, layer, head, placing, "pca", dimensions)
-                known[key] = plot
+                cached[key] = plot
                 self._plots[key] = plot
-            yield Progress("plots", start + len(some), len(missing), "head")
-        return [known[key] for key in keys]
+            yield Progress("plots", start + len(chunk), len(missing), "head")
+        return [cached[key] for key in keys]
 
     def plot(
         self, asked: HeadPlot, *, restart: bool = False, wait: bool = False
@@ -443,7 +447,7 @@ class EmbeddingAnswers:
         with torch_threads(1):
             placed = place(self.corpus, stack, layer, placing, heads)
             made = principal_components(placed, dimensions)
-            found = problems(placed)
+            reasons = problems(placed)
         return [
             Plot(
                 made.coordinates[index].numpy(),
@@ -452,7 +456,7 @@ class EmbeddingAnswers:
                 problem,
             )
             for index, (shares, factor, problem) in enumerate(
-                zip(made.explained, placed.factors, found, strict=True)
+                zip(made.explained, placed.factors, reasons, strict=True)
             )
         ]
 
@@ -474,7 +478,7 @@ class EmbeddingAnswers:
         measured = measure_trust(
             self.corpus, stack, layer, placed, coordinates, max_queries=max_queries
         )
-        return [_trust_header(head, each) for head, each in zip(heads, measured, strict=True)]
+        return [_trust_header(head, trust) for head, trust in zip(heads, measured, strict=True)]
 
 
 def _trust_header(head: int, measured: HeadTrust | None) -> dict[str, Any] | None:

@@ -95,7 +95,7 @@ class ProjectionJobs:
         """
         with self._lock:
             now = self._asked(key, points, settings, restart=restart)
-        return _told(now)
+        return _status(now)
 
     def wait(
         self,
@@ -135,7 +135,7 @@ class ProjectionJobs:
         finally:
             with self._lock:
                 self._awaited[key] -= 1
-        coordinates, work = _told(job)
+        coordinates, work = _status(job)
         if work.state == "cancelled":
             raise RuntimeError(
                 f"method={settings.method!r} was cancelled. Request it again to restart it."
@@ -147,7 +147,7 @@ class ProjectionJobs:
     def under_way(self, key: Hashable) -> tuple[NDArray[np.float32] | None, Work] | None:
         """Return the progress of the last requested or awaited projection, without starting one."""
         with self._lock:
-            return _told(self._jobs[key]) if key in self._jobs else None
+            return _status(self._jobs[key]) if key in self._jobs else None
 
     def cancel(self, key: Hashable) -> None:
         """Stop a projection. Other projections continue."""
@@ -169,7 +169,9 @@ class ProjectionJobs:
         restart: bool,
     ) -> Job | Work:
         """Return the running job for `key`, or start one. The caller holds the lock."""
-        for other in [each for each in self._jobs if each != key and not self._awaited[each]]:
+        for other in [
+            job_key for job_key in self._jobs if job_key != key and not self._awaited[job_key]
+        ]:
             self._end(other)
             del self._jobs[other]
         if restart and key in self._jobs and self._jobs[key].state in {"cancelled", "failed"}:
@@ -198,7 +200,7 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
         return Work("failed", 0, 0, str(error))
 
 
-def _told(now: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
+def _status(now: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
     if isinstance(now, Work):
         return None, now
     # Read the state first: a frame that is newer than the state is harmless, an older one is not.

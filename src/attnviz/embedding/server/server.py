@@ -271,8 +271,8 @@ class AggregateRequest:
     def answer(self, server: CorpusServer) -> Reply:
         """Compute the means over as many texts as a short reply allows."""
         if not 1 <= self.size <= MAX_BINS:
-            given = reprlib.repr(self.size)
-            raise ValueError(f"size={given} must be between 1 and {MAX_BINS}")
+            value = reprlib.repr(self.size)
+            raise ValueError(f"size={value} must be between 1 and {MAX_BINS}")
         layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
         means = aggregate(server.corpus, self.stack, layer, head, self.size)
         return Reply(means.header(), means.weights.astype("<f4").tobytes())

@@ -121,20 +121,24 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
         raise ValueError(f"size={size} must be at least 1")
     of_texts = corpus.points(stack).texts
     stacks = [corpus.records[text].stack(stack) for text in of_texts]
-    pairs = np.array([len(each.query_tokens) * len(each.key_tokens) for each in stacks])
-    most = max(1, int(len(stacks) * min(1.0, _MAX_WEIGHTS / max(1, pairs.sum()))))
-    chosen = [stacks[place] for place in sample_queries(len(stacks), most)]
-    query_edges = _edges(max(len(each.query_tokens) for each in chosen), size)
-    key_edges = _edges(max(len(each.key_tokens) for each in chosen), size)
+    pairs = np.array(
+        [len(text_stack.query_tokens) * len(text_stack.key_tokens) for text_stack in stacks]
+    )
+    max_texts = max(1, int(len(stacks) * min(1.0, _MAX_WEIGHTS / max(1, pairs.sum()))))
+    chosen = [stacks[index] for index in sample_queries(len(stacks), max_texts)]
+    query_edges = _edges(max(len(text_stack.query_tokens) for text_stack in chosen), size)
+    key_edges = _edges(max(len(text_stack.key_tokens) for text_stack in chosen), size)
     sums = np.zeros((len(query_edges) - 1, len(key_edges) - 1))
     counts = np.zeros_like(sums)
-    looked_at = 0
-    room = _MAX_WEIGHTS // len(chosen)
-    for each in chosen:
-        num_keys = len(each.key_tokens)
-        rows = sample_queries(len(each.query_tokens), max(_MIN_QUERIES, room // num_keys))
-        looked_at += len(rows)
-        weights, allowed = _weights_of(each.attention(layer), head, rows)
+    num_sampled = 0
+    max_weights = _MAX_WEIGHTS // len(chosen)
+    for text_stack in chosen:
+        num_keys = len(text_stack.key_tokens)
+        rows = sample_queries(
+            len(text_stack.query_tokens), max(_MIN_QUERIES, max_weights // num_keys)
+        )
+        num_sampled += len(rows)
+        weights, allowed = _weights_of(text_stack.attention(layer), head, rows)
         _check(weights, layer, head)
         starts = key_edges[:-1][key_edges[:-1] < num_keys]
         bins = np.searchsorted(query_edges, rows, side="right") - 1
@@ -144,8 +148,10 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
             counts[:, within], bins, np.add.reduceat(allowed, starts, axis=1, dtype=np.float64)
         )
     means = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0).astype(np.float32)
-    in_all = sum(len(each.query_tokens) for each in chosen)
-    return Aggregate(means, query_edges, key_edges, len(chosen), len(stacks), looked_at, in_all)
+    num_queries = sum(len(text_stack.query_tokens) for text_stack in chosen)
+    return Aggregate(
+        means, query_edges, key_edges, len(chosen), len(stacks), num_sampled, num_queries
+    )
 
 
 def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> LinesHeader:
@@ -167,36 +173,36 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
         _check(weights, layer, head)
         total = float(weights.sum(dtype=np.float64))
         numbers = points.num_queries + np.arange(own_points.start, own_points.stop)
-        found = weights[points.key_position[own_points]]
-        let_through = own.allowed(layer=layer, head=head, rows=row)[0]
-        let_through = let_through[points.key_position[own_points]]
+        point_weights = weights[points.key_position[own_points]]
+        allowed = own.allowed(layer=layer, head=head, rows=row)[0]
+        allowed = allowed[points.key_position[own_points]]
     else:
         key = point - points.num_queries
         text, position = int(points.key_text[key]), int(points.key_position[key])
         own_points = points.queries_of(text)
         own = corpus.records[text].stack(stack)
-        most = max(_MIN_QUERIES, _MAX_WEIGHTS // len(own.key_tokens))
+        max_queries = max(_MIN_QUERIES, _MAX_WEIGHTS // len(own.key_tokens))
         count = own_points.stop - own_points.start
-        numbers = own_points.start + sample_queries(count, most) if count else np.arange(0)
+        numbers = own_points.start + sample_queries(count, max_queries) if count else np.arange(0)
         rows = points.query_position[numbers].astype(np.int64)
-        found = (
+        point_weights = (
             own.attention(layer).weights_of_rows(head, rows)[0][:, position]
             if len(rows)
             else np.zeros(0, np.float32)
         )
-        _check(found, layer, head)
-        total = float(found.sum(dtype=np.float64))
+        _check(point_weights, layer, head)
+        total = float(point_weights.sum(dtype=np.float64))
         column = slice(position, position + 1)
-        let_through = own.allowed(layer=layer, head=head, columns=column)[:, 0]
-        let_through = let_through[points.query_position[own_points]]
-    strongest = np.argsort(-found, kind="stable")[:MAX_LINES]
-    strongest = strongest[found[strongest] > 0]
-    shown = found[strongest]
+        allowed = own.allowed(layer=layer, head=head, columns=column)[:, 0]
+        allowed = allowed[points.query_position[own_points]]
+    strongest = np.argsort(-point_weights, kind="stable")[:MAX_LINES]
+    strongest = strongest[point_weights[strongest] > 0]
+    shown = point_weights[strongest]
     return {
         "points": numbers[strongest].tolist(),
-        "weights": [float(each) for each in shown],
+        "weights": [float(weight) for weight in shown],
         "covered": float(shown.sum(dtype=np.float64)) / total if total > 0 else 0.0,
-        "num_total": int(let_through.sum()),
+        "num_total": int(allowed.sum()),
     }
 
 
@@ -219,13 +225,13 @@ def top_keys(
         attention = corpus.records[text].stack(stack).attention(layer)
         step = max(1, _MAX_WEIGHTS // attention.num_keys)
         for start in range(own.start, own.stop, step):
-            some = slice(start, min(own.stop, start + step))
-            rows = points.query_position[some].astype(np.int64)
-            found = _weights_of(attention, head, rows)[0][:, columns]
-            _check(found, layer, head)
-            order = _strongest(found, count)
-            weights[: order.shape[1], some] = np.take_along_axis(found, order, axis=1).T
-            keys[: order.shape[1], some] = order.T
+            chunk = slice(start, min(own.stop, start + step))
+            rows = points.query_position[chunk].astype(np.int64)
+            text_weights = _weights_of(attention, head, rows)[0][:, columns]
+            _check(text_weights, layer, head)
+            order = _strongest(text_weights, count)
+            weights[: order.shape[1], chunk] = np.take_along_axis(text_weights, order, axis=1).T
+            keys[: order.shape[1], chunk] = order.T
     keys[weights == 0] = 0
     return weights, keys
 
@@ -243,11 +249,11 @@ def _weights_of(
 def _strongest(weights: Floats, count: int) -> NDArray[np.int64]:
     """Return the indices of each row's largest entries, the largest first."""
     count = min(count, weights.shape[1])
-    some: NDArray[np.int64] = np.argpartition(-weights, count - 1, axis=1)[:, :count]
+    candidates: NDArray[np.int64] = np.argpartition(-weights, count - 1, axis=1)[:, :count]
     # Equal weights are ordered by index, as in `lines`.
-    some.sort(axis=1)
-    order = np.argsort(-np.take_along_axis(weights, some, axis=1), axis=1, kind="stable")
-    strongest: NDArray[np.int64] = np.take_along_axis(some, order, axis=1)
+    candidates.sort(axis=1)
+    order = np.argsort(-np.take_along_axis(weights, candidates, axis=1), axis=1, kind="stable")
+    strongest: NDArray[np.int64] = np.take_along_axis(candidates, order, axis=1)
     return strongest
 
 
