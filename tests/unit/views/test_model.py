@@ -60,7 +60,7 @@ def test_heads_to_offer_are_kept_fit_for_json(given: Any, kept: Any) -> None:
         (1.5, r"must be heads such as \[0, 1\], or heads by layer such as {3: \[0, 1\]}. Got 1.5"),
         ("01", "Got '01'"),
         ({0: 1.5}, r"Got {0: 1.5}"),
-        ([0.5], "0.5 is not the number of a layer or of a head"),
+        ([0.5], "0.5 is not the number of a layer or head"),
         ({"first": [0]}, "'first' is not the number"),
         ([None], "None is not the number"),
     ],
