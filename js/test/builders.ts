@@ -7,8 +7,8 @@ import type { EmbeddedWeights } from "../src/client/page/rows";
 import type { Description, StackDescription, TokenList } from "../src/client/protocol";
 import type { Transport } from "../src/client/transport";
 
-export function tokensOf(text: string[], more: Partial<TokenList> = {}): TokenList {
-  return { text, special: [], sequence: text.map(() => 0), ...more };
+export function tokensOf(text: string[], overrides: Partial<TokenList> = {}): TokenList {
+  return { text, special: [], sequence: text.map(() => 0), ...overrides };
 }
 
 export function stackOf(fields: Partial<StackDescription> = {}): StackDescription {
@@ -41,13 +41,16 @@ export function pageOf(fields: Partial<PageData> = {}): PageData {
 }
 
 /** Return a transport that is always ready and answers with the function `ask`. */
-export function transportOf(ask: Transport["request"], more: Partial<Transport> = {}): Transport {
+export function transportOf(
+  request: Transport["request"],
+  overrides: Partial<Transport> = {},
+): Transport {
   return {
     live: true,
     retry: () => undefined,
     watch: (listen) => listen("ready"),
-    request: ask,
-    ...more,
+    request,
+    ...overrides,
   };
 }
 
@@ -55,17 +58,17 @@ export function transportOf(ask: Transport["request"], more: Partial<Transport> 
 export function pieceOf(
   shape: [number, number, number],
   codes: ArrayLike<number>,
-  more: Partial<EmbeddedWeights> = {},
+  overrides: Partial<EmbeddedWeights> = {},
 ): EmbeddedWeights {
   const data = deflateSync(Uint8Array.from(codes)).toString("base64");
   const header = { encoding: "uint8-sqrt" as const, maximum: 1, error: 0.00392 };
-  return { stack: "self", layer: 0, shape, ...header, data, ...more };
+  return { stack: "self", layer: 0, shape, ...header, data, ...overrides };
 }
 
 /** Return weights of 1 from every query of head h to key (first + h) modulo the number of keys. */
 export function sticky(
   shape: [number, number, number],
-  more: Partial<EmbeddedWeights> = {},
+  overrides: Partial<EmbeddedWeights> = {},
   first = 0,
 ): EmbeddedWeights {
   const [heads, queries, keys] = shape;
@@ -73,7 +76,7 @@ export function sticky(
   for (let head = 0; head < heads; head++)
     for (let query = 0; query < queries; query++)
       codes[(head * queries + query) * keys + ((first + head) % keys)] = 255;
-  return pieceOf(shape, codes, more);
+  return pieceOf(shape, codes, overrides);
 }
 
 /** Wait until a condition holds, with a long timeout for busy machines. */

@@ -91,7 +91,7 @@ interface WidgetDescription {
 /** Remove the description from the widget's state, so that it is neither stored twice nor saved. */
 function takeDescription(model: MessageModel): WidgetDescription | null {
   const description = (model.get?.(DESCRIPTION) ?? null) as WidgetDescription | null;
-  // Set two values, because a model also keeps its previous one.
+  // Two values, because the model also keeps the previous one and would still hold the description.
   if (description) for (const empty of ["", null]) model.set?.(DESCRIPTION, empty);
   return description;
 }

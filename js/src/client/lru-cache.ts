@@ -2,7 +2,7 @@
 export class LruCache<V> {
   readonly #limit: number;
   // In order of last use: the first entry is dropped first.
-  readonly #kept = new Map<string, { value: V; bytes: number }>();
+  readonly #entries = new Map<string, { value: V; bytes: number }>();
   readonly #dropped: (key: string) => void;
   #bytes = 0;
 
@@ -16,27 +16,27 @@ export class LruCache<V> {
   }
 
   get(key: string): V | undefined {
-    const entry = this.#kept.get(key);
+    const entry = this.#entries.get(key);
     if (!entry) return undefined;
-    this.#kept.delete(key);
-    this.#kept.set(key, entry);
+    this.#entries.delete(key);
+    this.#entries.set(key, entry);
     return entry.value;
   }
 
   set(key: string, value: V, bytes: number): void {
     this.delete(key);
-    this.#kept.set(key, { value, bytes });
+    this.#entries.set(key, { value, bytes });
     this.#bytes += bytes;
-    for (const oldest of this.#kept.keys()) {
+    for (const oldest of this.#entries.keys()) {
       if (this.#bytes <= this.#limit || oldest === key) break;
       this.delete(oldest);
     }
   }
 
   delete(key: string): void {
-    const entry = this.#kept.get(key);
+    const entry = this.#entries.get(key);
     if (!entry) return;
-    this.#kept.delete(key);
+    this.#entries.delete(key);
     this.#bytes -= entry.bytes;
     this.#dropped(key);
   }

@@ -311,9 +311,9 @@ export function dotPaths(mark: DotsMark): string {
 function dotPath(x: number, y: number, shape: number, radius: number): string {
   if (radius === 0) return `M${formatNumber(x)} ${formatNumber(y)}h0`;
   const half = formatNumber(radius * HALF_SIDE);
-  const whole = formatNumber(2 * radius * HALF_SIDE);
+  const side = formatNumber(2 * radius * HALF_SIDE);
   if (shape === 1)
-    return `M${formatNumber(x)} ${formatNumber(y)}m-${half} -${half}h${whole}v${whole}h-${whole}z`;
+    return `M${formatNumber(x)} ${formatNumber(y)}m-${half} -${half}h${side}v${side}h-${side}z`;
   const [r, d] = [formatNumber(radius), formatNumber(2 * radius)];
   return `M${formatNumber(x - radius)} ${formatNumber(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }

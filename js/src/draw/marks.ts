@@ -180,18 +180,18 @@ export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): 
   return `${text.bold ? "600 " : ""}${text.size}px ${FONTS[text.font]}`;
 }
 
-/** Return how far a curve has advanced at parameter t, as a share of the distance between columns. */
+/** Return the share of the distance between the columns that a curve has crossed at parameter t. */
 function crossingAt(t: number): number {
   // Both control points are halfway between the columns.
   return 1.5 * t * (1 - t) + t * t * t;
 }
 
-/** Return how far a curve has moved along its columns at parameter t, as a share of the whole. */
+/** Return the share of its total shift along the columns that a curve has made at parameter t. */
 function shiftAt(t: number): number {
   return t * t * (3 - 2 * t);
 }
 
-/** Return how far a curve has moved along its columns where it has advanced by `crossing`. */
+/** Return the value of `shiftAt` at the parameter t where `crossingAt` is `crossing`. */
 export function shiftAfter(crossing: number): number {
   let low = 0;
   let high = 1;

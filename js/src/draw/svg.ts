@@ -99,7 +99,7 @@ function imageElement(mark: ImageMark): string | null {
 /** Overlap of adjacent cells in pixels. Without it programs show seams between cells. */
 const OVERLAP = 0.4;
 
-/** Blend an image with its one background colour, so that its cells are opaque or empty. */
+/** Blend translucent cells with the colour below the image. Each cell is then opaque or empty. */
 function blendWithGround(mark: ImageMark): ImageMark {
   if (!mark.ground) return mark;
   const value = Number.parseInt(mark.ground.slice(1), 16);

@@ -74,15 +74,15 @@ describe("attention of a page", () => {
     const source = sourceOf(layer, arrays);
     const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
     const heads = Array.from({ length: count }, (_, head) => head);
-    const at = { stack: "self", layer: 3, heads };
-    const block = await source.block({ ...at, rows: [0, queries], columns: [1, keys] });
+    const layerHeads = { stack: "self", layer: 3, heads };
+    const block = await source.block({ ...layerHeads, rows: [0, queries], columns: [1, keys] });
     for (const { head, token, weights } of rows) {
       weights.slice(1).forEach((weight, i) => {
         const computed = block.matrices[head]?.[token * (keys - 1) + i];
         expect(computed, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
       });
     }
-    const tile = await source.tile({ ...at, level: 8, row: 0, column: 0, pooled: "mean" });
+    const tile = await source.tile({ ...layerHeads, level: 8, row: 0, column: 0, pooled: "mean" });
     const sum = rows.flatMap(({ weights }) => weights).reduce((total, weight) => total + weight, 0);
     expect(tile.matrices[0]?.[0]).toBeCloseTo(sum / (count * queries * keys), 6);
   });

@@ -15,8 +15,8 @@ function pageData(): PageData {
     for (let row = 0; row < 3; row++)
       for (let column = 0; column < 2; column++)
         codes[(head * 3 + row) * 2 + column] = 100 * head + 10 * row + column;
-  const piece = pieceOf([2, 3, 2], codes, { stack: "cross", layer: 4 });
-  return pageOf({ blocks: [piece], maps: [piece] });
+  const block = pieceOf([2, 3, 2], codes, { stack: "cross", layer: 4 });
+  return pageOf({ blocks: [block], maps: [block] });
 }
 
 const value = (code: number): number => (code / 255) ** 2;
@@ -24,27 +24,27 @@ const value = (code: number): number => (code / 255) ** 2;
 describe("the transport of a page", () => {
   it("returns heads, rows and columns of an embedded layer", async () => {
     const source = new Source(new PageTransport(pageData()));
-    const piece = await source.block({
+    const block = await source.block({
       stack: "cross",
       layer: 4,
       heads: [1, 0],
       rows: [1, 3],
       columns: [1, 2],
     });
-    expect([piece.rows, piece.columns]).toEqual([2, 1]);
+    expect([block.rows, block.columns]).toEqual([2, 1]);
     [111, 121].forEach((code, i) => {
-      expect(piece.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
+      expect(block.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
     });
     [11, 21].forEach((code, i) => {
-      expect(piece.matrices[1]?.[i]).toBeCloseTo(value(code), 6);
+      expect(block.matrices[1]?.[i]).toBeCloseTo(value(code), 6);
     });
   });
 
   it("returns embedded maps of the requested heads", async () => {
     const source = new Source(new PageTransport(pageData()));
-    const piece = await source.maps({ stack: "cross", layer: 4, size: 2, heads: [1] });
-    expect(piece.matrices).toHaveLength(1);
-    expect(piece.matrices[0]?.[5]).toBeCloseTo(value(121), 6);
+    const block = await source.maps({ stack: "cross", layer: 4, size: 2, heads: [1] });
+    expect(block.matrices).toHaveLength(1);
+    expect(block.matrices[0]?.[5]).toBeCloseTo(value(121), 6);
   });
 
   it("pools a part of a map, or a finer map, from the embedded weights", async () => {
@@ -85,8 +85,8 @@ describe("the transport of a page", () => {
   it("returns the error of the embedded weights", async () => {
     const source = new Source(new PageTransport(pageData()));
     const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };
-    const piece = await source.block({ ...request } as BlockRequest);
-    expect(piece.error).toBe(0.00392);
+    const block = await source.block({ ...request } as BlockRequest);
+    expect(block.error).toBe(0.00392);
   });
 
   it("names a missing layer and an unknown format", async () => {
@@ -128,11 +128,11 @@ describe("large requests", () => {
   it.each([
     ["a kernel", true, 4],
     ["a page, without a limit on replies", false, 2],
-  ])("are joined from %s, and cached", async (_name, live, requests) => {
-    let asked = 0;
+  ])("are joined from %s, and cached", async (_name, live, expectedRequests) => {
+    let numRequests = 0;
     const sent: Float32Array[] = [];
-    const ask: Transport["request"] = async (_name, args) => {
-      asked++;
+    const answer: Transport["request"] = async (_name, args) => {
+      numRequests++;
       const { heads, rows, columns } = args as BlockRequest;
       const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
       const count = (shape[0] as number) * (shape[1] as number) * (shape[2] as number);
@@ -145,37 +145,37 @@ describe("large requests", () => {
       sent.push(data);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     };
-    const transport = transportOf(ask, { live });
+    const transport = transportOf(answer, { live });
     const source = new Source(transport);
-    const big: BlockRequest = {
+    const largeRequest: BlockRequest = {
       ...request,
       heads: [0, 1],
       rows: [0, 600],
       columns: [0, 600],
     };
-    const piece = await source.block(big);
-    expect(asked).toBe(requests);
-    expect(piece.matrices).toHaveLength(2);
+    const block = await source.block(largeRequest);
+    expect(numRequests).toBe(expectedRequests);
+    expect(block.matrices).toHaveLength(2);
     // Complete matrices are not copied.
-    piece.matrices.forEach((matrix, i) => {
+    block.matrices.forEach((matrix, i) => {
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
     });
-    expect(piece.matrices[1]?.[599 * 600]).toBe(599);
-    expect(piece.matrices[0]?.[416 * 600 + 5]).toBe(416);
-    await source.block({ ...big, heads: [1] });
-    expect(asked).toBe(requests);
+    expect(block.matrices[1]?.[599 * 600]).toBe(599);
+    expect(block.matrices[0]?.[416 * 600 + 5]).toBe(416);
+    await source.block({ ...largeRequest, heads: [1] });
+    expect(numRequests).toBe(expectedRequests);
   });
 
   it("have different answers if any field differs", async () => {
-    let asked = 0;
+    let numRequests = 0;
     const transport = transportOf(async (_name, args) => {
-      asked++;
+      numRequests++;
       const { heads, rows, columns } = args as BlockRequest;
       const shape = rows
         ? [heads.length, rows[1] - rows[0], columns[1] - columns[0]]
         : [heads.length, 2, 2];
       const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0 };
-      return { header, data: new Uint8Array(shape.reduce((a, b) => a * b, 1)).fill(asked) };
+      return { header, data: new Uint8Array(shape.reduce((a, b) => a * b, 1)).fill(numRequests) };
     });
     const source = new Source(transport);
     const block = { ...request, heads: [1], rows: [0, 2], columns: [0, 2] } satisfies BlockRequest;
@@ -200,57 +200,59 @@ describe("large requests", () => {
       for (const changed of tiles) {
         firsts.add((await source.tile({ ...tile, ...changed })).matrices[0]?.[0]);
       }
-      expect([asked, firsts.size]).toEqual([14, 14]);
+      expect([numRequests, firsts.size]).toEqual([14, 14]);
     }
   });
 
   it("are answered from cached blocks with more rows", async () => {
-    const asked: unknown[] = [];
+    const requests: unknown[] = [];
     const transport = transportOf(async (_name, args) => {
       const { rows, heads } = args as BlockRequest;
-      asked.push([heads, rows]);
+      requests.push([heads, rows]);
       const shape = [heads.length, rows[1] - rows[0], 2];
       const data = new Float32Array(shape.reduce((a, b) => a * b, 1)).map((_, i) => i);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     });
     const source = new Source(transport);
-    const of = (heads: number[], rows: [number, number]) =>
+    const blockOf = (heads: number[], rows: [number, number]) =>
       source.block({ ...request, heads, rows, columns: [0, 2] });
-    await of([0, 1], [2, 6]);
-    expect([...((await of([1], [3, 5])).matrices[0] as Float32Array)]).toEqual([10, 11, 12, 13]);
-    expect(asked).toHaveLength(1);
+    await blockOf([0, 1], [2, 6]);
+    expect([...((await blockOf([1], [3, 5])).matrices[0] as Float32Array)]).toEqual([
+      10, 11, 12, 13,
+    ]);
+    expect(requests).toHaveLength(1);
     // Rows before and after the cached ones, and of another head, are requested.
-    await of([0], [1, 3]);
-    await of([0], [5, 7]);
-    await of([2], [3, 5]);
-    expect(asked).toHaveLength(4);
+    await blockOf([0], [1, 3]);
+    await blockOf([0], [5, 7]);
+    await blockOf([2], [3, 5]);
+    expect(requests).toHaveLength(4);
   });
 
   it("are answered from a block in use, although others were dropped", async () => {
-    const asked: unknown[] = [];
+    const requests: unknown[] = [];
     const transport = transportOf(async (_name, args) => {
       const { rows } = args as BlockRequest;
-      asked.push(rows);
+      requests.push(rows);
       const shape = [1, rows[1] - rows[0], 2];
       const data = new Float32Array((shape[1] as number) * 2);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     });
     // Ten rows of two columns have 80 bytes, so only one more row of 8 bytes fits.
     const source = new Source(transport, 90);
-    const of = (rows: [number, number]) =>
+    const blockOf = (rows: [number, number]) =>
       source.block({ ...request, heads: [0], rows, columns: [0, 2] });
-    await of([0, 10]);
+    await blockOf([0, 10]);
     for (let row = 20; row < 40; row++) {
-      await of([row, row + 1]);
-      await of([3, 5]);
+      await blockOf([row, row + 1]);
+      await blockOf([3, 5]);
     }
-    expect(asked).toHaveLength(1 + 20);
+    expect(requests).toHaveLength(1 + 20);
   });
 
   describe("during a request for the same weights", () => {
     /** Return a transport whose requests wait until the test answers them. */
-    function waiting() {
-      const asked: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
+    function pausedSource() {
+      const requests: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
       const transport = transportOf(
         (_name, args, signal) =>
           new Promise((resolve, reject) => {
@@ -258,48 +260,48 @@ describe("large requests", () => {
             const header = { shape: [heads.length, 1, 1], encoding: "float32" };
             const data = Float32Array.from(heads);
             const answer = () => resolve({ header: { ...header, maximum: 9, error: 0 }, data });
-            asked.push({ heads, answer, fail: reject });
+            requests.push({ heads, answer, fail: reject });
             signal?.addEventListener("abort", () => reject(signal.reason));
           }),
       );
       const source = new Source(transport);
-      const of = (heads: number[], signal?: AbortSignal) =>
+      const blockOf = (heads: number[], signal?: AbortSignal) =>
         source.block({ ...request, heads, rows: [0, 1], columns: [0, 1] }, signal);
-      return { asked, of };
+      return { requests, blockOf };
     }
     const heads = ({ matrices }: { matrices: Float32Array[] }) => matrices.map(([head]) => head);
 
     it("are sent once, with a second request only for other heads", async () => {
-      const { asked, of } = waiting();
-      const [first, second, same] = [of([0, 1]), of([2, 1]), of([0, 1])];
-      expect(asked.map((one) => one.heads)).toEqual([[0, 1], [2]]);
-      for (const one of asked) one.answer();
+      const { requests, blockOf } = pausedSource();
+      const [first, second, same] = [blockOf([0, 1]), blockOf([2, 1]), blockOf([0, 1])];
+      expect(requests.map((sent) => sent.heads)).toEqual([[0, 1], [2]]);
+      for (const sent of requests) sent.answer();
       expect(heads(await first)).toEqual([0, 1]);
       expect(heads(await second)).toEqual([2, 1]);
       expect(heads(await same)).toEqual([0, 1]);
-      expect(asked).toHaveLength(2);
+      expect(requests).toHaveLength(2);
     });
 
     it("are sent again, once, when the first caller cancels", async () => {
-      const { asked, of } = waiting();
+      const { requests, blockOf } = pausedSource();
       const controller = new AbortController();
-      const [first, second, third] = [of([0], controller.signal), of([0]), of([0])];
+      const [first, second, third] = [blockOf([0], controller.signal), blockOf([0]), blockOf([0])];
       controller.abort();
       await expect(first).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
-      await expect.poll(() => asked).toHaveLength(2);
-      asked[1]?.answer();
+      await expect.poll(() => requests).toHaveLength(2);
+      requests[1]?.answer();
       expect(heads(await second)).toEqual([0]);
       expect(heads(await third)).toEqual([0]);
-      expect(asked).toHaveLength(2);
+      expect(requests).toHaveLength(2);
     });
   });
 
   it("are dropped from a full cache, the oldest first", async () => {
-    const asked: number[] = [];
+    const layers: number[] = [];
     const transport = transportOf(
       async (_name, args) => {
         const { layer } = args as BlockRequest;
-        asked.push(layer);
+        layers.push(layer);
         const header = { shape: [1, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
         return { header, data: new Uint8Array(4) };
       },
@@ -307,71 +309,76 @@ describe("large requests", () => {
     );
     // A cached matrix of 2 x 2 has 16 bytes, so two fit.
     const source = new Source(transport, 40);
-    const ask = (layer: number): Promise<unknown> =>
+    const requestLayer = (layer: number): Promise<unknown> =>
       source.block({ ...request, layer, heads: [0], rows: [0, 2], columns: [0, 2] });
-    for (const layer of [1, 2, 1, 3, 1, 2]) await ask(layer);
-    expect(asked).toEqual([1, 2, 3, 2]);
+    for (const layer of [1, 2, 1, 3, 1, 2]) await requestLayer(layer);
+    expect(layers).toEqual([1, 2, 3, 2]);
   });
 });
 
 describe("a question during the same question", () => {
   /** Return requests that wait until the test answers them, and a function that sends one. */
-  function waiting() {
-    const asked: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
+  function pausedSource() {
+    const requests: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
     const transport = transportOf(
       (_name, _args, signal) =>
         new Promise((resolve, reject) => {
           const answer = (scores: number[][]) => resolve({ header: { scores }, data: null });
-          asked.push({ answer, fail: reject });
+          requests.push({ answer, fail: reject });
           signal?.addEventListener("abort", () => reject(signal.reason));
         }),
     );
     const source = new Source(transport);
-    const of = (pattern: string, signal?: AbortSignal) => source.scores("self", pattern, signal);
-    return { asked, of };
+    const scoresOf = (pattern: string, signal?: AbortSignal) =>
+      source.scores("self", pattern, signal);
+    return { requests, scoresOf };
   }
 
   it("is sent once", async () => {
-    const { asked, of } = waiting();
-    const [first, same, other] = [of("induction"), of("induction"), of("first token")];
-    expect(asked).toHaveLength(2);
-    asked[0]?.answer([[0.5]]);
-    asked[1]?.answer([[0.25]]);
+    const { requests, scoresOf } = pausedSource();
+    const [first, same, other] = [
+      scoresOf("induction"),
+      scoresOf("induction"),
+      scoresOf("first token"),
+    ];
+    expect(requests).toHaveLength(2);
+    requests[0]?.answer([[0.5]]);
+    requests[1]?.answer([[0.25]]);
     expect(await Promise.all([first, same, other])).toEqual([[[0.5]], [[0.5]], [[0.25]]]);
-    expect(await of("induction")).toEqual([[0.5]]);
-    expect(asked).toHaveLength(2);
+    expect(await scoresOf("induction")).toEqual([[0.5]]);
+    expect(requests).toHaveLength(2);
   });
 
   it("is sent again, once, when the first caller cancels", async () => {
-    const { asked, of } = waiting();
+    const { requests, scoresOf } = pausedSource();
     const controller = new AbortController();
-    const [first, second, third] = [of("a", controller.signal), of("a"), of("a")];
+    const [first, second, third] = [scoresOf("a", controller.signal), scoresOf("a"), scoresOf("a")];
     controller.abort();
     await expect(first).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
-    await expect.poll(() => asked).toHaveLength(2);
-    asked[1]?.answer([[1]]);
+    await expect.poll(() => requests).toHaveLength(2);
+    requests[1]?.answer([[1]]);
     expect(await Promise.all([second, third])).toEqual([[[1]], [[1]]]);
-    expect(asked).toHaveLength(2);
+    expect(requests).toHaveLength(2);
   });
 
   it("has no answer for a caller who cancelled", async () => {
-    const { asked, of } = waiting();
+    const { requests, scoresOf } = pausedSource();
     const controller = new AbortController();
-    const [first, second] = [of("a"), of("a", controller.signal)];
+    const [first, second] = [scoresOf("a"), scoresOf("a", controller.signal)];
     controller.abort();
-    asked[0]?.answer([[1]]);
+    requests[0]?.answer([[1]]);
     expect(await first).toEqual([[1]]);
     await expect(second).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
   });
 
   it("fails for both callers, and is sent again for the next", async () => {
-    const { asked, of } = waiting();
-    const both = [of("a"), of("a")];
-    asked[0]?.fail(new Error("no such pattern"));
-    for (const one of both) await expect(one).rejects.toThrow("no such pattern");
-    const next = of("a");
-    expect(asked).toHaveLength(2);
-    asked[1]?.answer([[1]]);
+    const { requests, scoresOf } = pausedSource();
+    const both = [scoresOf("a"), scoresOf("a")];
+    requests[0]?.fail(new Error("no such pattern"));
+    for (const answer of both) await expect(answer).rejects.toThrow("no such pattern");
+    const next = scoresOf("a");
+    expect(requests).toHaveLength(2);
+    requests[1]?.answer([[1]]);
     expect(await next).toEqual([[1]]);
   });
 });
@@ -381,10 +388,10 @@ describe("the description of a long text", () => {
     const description = { model: "日本", notes: ['"', "\ud800"], stacks: [] } satisfies Description;
     const bytes = deflateSync(JSON.stringify(description));
     const cuts = [0, 5, 11, bytes.length];
-    const asked: object[] = [];
+    const requests: object[] = [];
     const transport = transportOf(
       async (name, args) => {
-        asked.push([name, args]);
+        requests.push([name, args]);
         const { part = 0 } = args as { part?: number };
         // Like a message's buffer, the data is a part of a larger buffer.
         const data = new DataView(
@@ -396,7 +403,7 @@ describe("the description of a long text", () => {
       { live: false },
     );
     expect(await new Source(transport).describe()).toEqual(description);
-    expect(asked).toEqual([
+    expect(requests).toEqual([
       ["describe", {}],
       ["describe", { part: 1 }],
       ["describe", { part: 2 }],

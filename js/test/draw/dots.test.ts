@@ -15,7 +15,7 @@ import {
 import { type DotsMark, type Mark, translate } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
 
-function dots(more: Partial<DotsMark> = {}): DotsMark {
+function dots(overrides: Partial<DotsMark> = {}): DotsMark {
   return {
     kind: "dots",
     painter: DOTS_PAINTER,
@@ -28,18 +28,18 @@ function dots(more: Partial<DotsMark> = {}): DotsMark {
     radius: 4,
     opacity: 1,
     area: { x: 0, y: 0, width: 20, height: 20 },
-    ...more,
+    ...overrides,
   };
 }
 
 /** Return red, green, blue and opacity of a pixel. */
-function at(mark: DotsMark, x: number, y: number, scale = 1): number[] {
+function pixelAt(mark: DotsMark, x: number, y: number, scale = 1): number[] {
   const { pixels, columns } = dotPixels(mark, scale);
   return [...pixels.subarray((y * columns + x) * 4, (y * columns + x) * 4 + 4)];
 }
 
 /** Return the painted area in pixels: the sum of all opacities. */
-function inked(mark: DotsMark, scale = 1): number {
+function paintedArea(mark: DotsMark, scale = 1): number {
   const { pixels } = dotPixels(mark, scale);
   let sum = 0;
   for (let i = 3; i < pixels.length; i += 4) sum += (pixels[i] as number) / 255;
@@ -48,9 +48,9 @@ function inked(mark: DotsMark, scale = 1): number {
 
 describe("dots as pixels", () => {
   it("have their colour in the middle and nothing outside", () => {
-    expect(at(dots(), 10, 10)).toEqual([0x20, 0x40, 0x60, 255]);
-    expect(at(dots(), 16, 10)).toEqual([0, 0, 0, 0]);
-    expect(at(dots({ color: Uint8Array.of(1) }), 10, 10)).toEqual([255, 128, 0, 255]);
+    expect(pixelAt(dots(), 10, 10)).toEqual([0x20, 0x40, 0x60, 255]);
+    expect(pixelAt(dots(), 16, 10)).toEqual([0, 0, 0, 0]);
+    expect(pixelAt(dots({ color: Uint8Array.of(1) }), 10, 10)).toEqual([255, 128, 0, 255]);
   });
 
   it("cover the same area as a disc or a square, at any radius and position", () => {
@@ -65,7 +65,7 @@ describe("dots as pixels", () => {
           });
           const area = Math.PI * radius ** 2;
           // The tolerance covers soft edges, where coverage is rounded to steps.
-          expect(Math.abs(inked(mark) - area)).toBeLessThan(0.12 * area + 0.15);
+          expect(Math.abs(paintedArea(mark) - area)).toBeLessThan(0.12 * area + 0.15);
         }
       }
     }
@@ -73,14 +73,14 @@ describe("dots as pixels", () => {
 
   it("have more pixels on a screen with more pixels", () => {
     const area = Math.PI * 16;
-    expect(inked(dots(), 3) / 9).toBeCloseTo(area, 0);
+    expect(paintedArea(dots(), 3) / 9).toBeCloseTo(area, 0);
   });
 
   it("paint the corners of squares but not of discs", () => {
     const square = dots({ shape: Uint8Array.of(1) });
     // The centre of the pixel is 4.9 pixels from the centre of the dot. Half a side is 3.5.
-    expect(at(square, 6, 6)[3]).toBeGreaterThan(40);
-    expect(at(dots(), 6, 6)[3]).toBe(0);
+    expect(pixelAt(square, 6, 6)[3]).toBeGreaterThan(40);
+    expect(pixelAt(dots(), 6, 6)[3]).toBe(0);
   });
 
   it("are blended with dots below by their opacity", () => {
@@ -92,7 +92,7 @@ describe("dots as pixels", () => {
       shape: Uint8Array.of(0, 0),
       opacity: 0.5,
     });
-    const [red, green, blue, alpha] = at(mark, 10, 10) as [number, number, number, number];
+    const [red, green, blue, alpha] = pixelAt(mark, 10, 10) as [number, number, number, number];
     expect(Math.abs(alpha - 255 * 0.75)).toBeLessThan(2);
     // (0.5 above + 0.25 below) / 0.75
     const mixed = (above: number, below: number): number => (0.5 * above + 0.25 * below) / 0.75;
@@ -122,19 +122,21 @@ describe("dots as pixels", () => {
       shape: Uint8Array.of(0, 1, 0),
     });
     const quarter = (Math.PI * 16) / 4;
-    expect(Math.abs(inked(mark) - quarter)).toBeLessThan(2);
+    expect(Math.abs(paintedArea(mark) - quarter)).toBeLessThan(2);
   });
 
   it("have an outline and an empty middle with `ring`", () => {
     const ring = dots({ radius: 6, ring: 2 });
-    expect(at(ring, 10, 10)[3]).toBe(0);
-    expect(at(ring, 15, 10)[3]).toBeGreaterThan(200);
-    expect(Math.abs(inked(ring) - 2 * Math.PI * 6 * 2)).toBeLessThan(6);
+    expect(pixelAt(ring, 10, 10)[3]).toBe(0);
+    expect(pixelAt(ring, 15, 10)[3]).toBeGreaterThan(200);
+    expect(Math.abs(paintedArea(ring) - 2 * Math.PI * 6 * 2)).toBeLessThan(6);
   });
 
   it("are smaller and fainter at a larger distance", () => {
-    const [far, near] = [0, 255].map((depth) => inked(dots({ near: Uint8Array.of(depth) })));
-    expect(far).toBeLessThan((near as number) / 4);
+    const [distant, near] = [0, 255].map((depth) =>
+      paintedArea(dots({ near: Uint8Array.of(depth) })),
+    );
+    expect(distant).toBeLessThan((near as number) / 4);
     expect(atDepth(4, 1, 0).opacity).toBeLessThan(atDepth(4, 1, 1).opacity);
   });
 
@@ -151,7 +153,7 @@ describe("dots as pixels", () => {
         shape: Uint8Array.of(0, 0),
         near: Uint8Array.from(order),
       });
-      const [red] = at(mark, 10, 10) as [number];
+      const [red] = pixelAt(mark, 10, 10) as [number];
       expect(red).toBeGreaterThan(220);
     }
   });

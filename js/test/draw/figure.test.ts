@@ -5,7 +5,7 @@ import { type Mark, type Scene, scaled, type TextMark } from "../../src/draw/mar
 import { toSvg } from "../../src/draw/svg";
 import { PALETTES } from "../../src/ui/colors/palette";
 
-const ASKED: FigureRequest = { caption: true, legend: true };
+const REQUEST: FigureRequest = { caption: true, legend: true };
 const CAPTIONS = {
   title: "model",
   subtitle: "self-attention",
@@ -43,7 +43,7 @@ describe("a figure with a set width", () => {
       size: 13.5,
       font: "token",
     };
-    const scene = composeFigure(partsOf(200, [label]), { ...ASKED, width: 320, fontSize: 12 });
+    const scene = composeFigure(partsOf(200, [label]), { ...REQUEST, width: 320, fontSize: 12 });
     expect(scene.width).toBeCloseTo(320);
     const sizes = texts(scene).map(({ text, size }) => [text, size]);
     expect(sizes).toContainEqual(["token", 12]);
@@ -52,32 +52,32 @@ describe("a figure with a set width", () => {
   });
 
   it("rejects a wider picture, and names a sufficient width", () => {
-    const asked = { ...ASKED, width: 320, fontSize: 10 };
-    expect(() => composeFigure(partsOf(400), asked)).toThrow(/Pass width="(\d+)mm" or more/);
+    const request = { ...REQUEST, width: 320, fontSize: 10 };
+    expect(() => composeFigure(partsOf(400), request)).toThrow(/Pass width="(\d+)mm" or more/);
     try {
-      composeFigure(partsOf(400), asked);
+      composeFigure(partsOf(400), request);
     } catch (error) {
       const millimetres = Number(/width="(\d+)mm"/.exec(String(error))?.[1]);
-      const enough = { ...asked, width: (millimetres / 25.4) * 96 };
-      expect(composeFigure(partsOf(400), enough).width).toBeCloseTo(enough.width);
+      const sufficient = { ...request, width: (millimetres / 25.4) * 96 };
+      expect(composeFigure(partsOf(400), sufficient).width).toBeCloseTo(sufficient.width);
     }
   });
 
   it("omits parts on request, and describes them in its file", () => {
-    const asked = { ...ASKED, width: 320, caption: false, legend: false, title: "" };
-    const scene = composeFigure(partsOf(200), asked);
+    const request = { ...REQUEST, width: 320, caption: false, legend: false, title: "" };
+    const scene = composeFigure(partsOf(200), request);
     expect(texts(scene)).toHaveLength(0);
     const svg = toSvg(scene, "title");
     expect(svg).toContain("<desc>self-attention. What is seen. What is left out.</desc>");
     expect(svg).not.toContain("linearGradient");
-    expect(composeFigure(partsOf(200), ASKED).description).toBeUndefined();
+    expect(composeFigure(partsOf(200), REQUEST).description).toBeUndefined();
   });
 });
 
 describe("a figure as on the screen", () => {
   it("has no blank sides, and unchanged distances between marks", () => {
     const parts = partsOf(1000);
-    const at = (x: number): Mark => ({
+    const rectAt = (x: number): Mark => ({
       kind: "rect",
       x,
       y: 0,
@@ -87,7 +87,7 @@ describe("a figure as on the screen", () => {
     });
     const scene = composeFigure({
       ...parts,
-      picture: { ...parts.picture, front: [at(300), at(700)] },
+      picture: { ...parts.picture, front: [rectAt(300), rectAt(700)] },
     });
     const [first, second] = scene.front.filter((mark) => mark.kind === "rect" && mark.height === 9);
     if (first?.kind !== "rect" || second?.kind !== "rect") throw new Error("no marks");
@@ -151,7 +151,7 @@ describe("the options of a script", () => {
 
   it("are undefined if a person opened the page", () => {
     expect(figureRequest()).toBeUndefined();
-    Reflect.set(globalThis, "attnvizFigure", { ...ASKED, width: 5 });
-    expect(figureRequest()).toEqual({ ...ASKED, width: 5 });
+    Reflect.set(globalThis, "attnvizFigure", { ...REQUEST, width: 5 });
+    expect(figureRequest()).toEqual({ ...REQUEST, width: 5 });
   });
 });

@@ -23,7 +23,7 @@ function parse(svg: string): Document {
   return parsed;
 }
 
-function curves(more: Partial<CurvesMark> = {}): CurvesMark {
+function curves(overrides: Partial<CurvesMark> = {}): CurvesMark {
   return {
     kind: "curves",
     columns: "vertical",
@@ -36,7 +36,7 @@ function curves(more: Partial<CurvesMark> = {}): CurvesMark {
     opacity: Float32Array.of(0.75, 0.25),
     width: Float32Array.of(2, 1),
     meaning: (i) => ({ line: i }),
-    ...more,
+    ...overrides,
   };
 }
 

@@ -45,7 +45,7 @@ export interface PageData {
   images?: (ImageHeader & { data: string })[];
 }
 
-/** Maximum number of weights of a layer that are pooled here to maps finer than the embedded ones. */
+/** Layers with more weights than this use the embedded maps, even if finer maps are requested. */
 const MAX_POOLED_WEIGHTS = 4_000_000;
 
 /** Functions that answer requests, by the request's name. */

@@ -51,7 +51,7 @@ export interface EmbeddedLayer {
   num_keys: number;
   head_dim: number;
   encoding: VectorEncoding;
-  /** Arrays of shape (heads, queries, head_dim) and (key heads, keys, head_dim). */
+  /** Indices of arrays of shape (heads, queries, head_dim) and (key heads, keys, head_dim). */
   queries: number;
   keys: number;
   scale: number;
@@ -243,9 +243,9 @@ export class PageVectors {
     ]);
     return (head, token) => {
       const keyHead = Math.floor(head / (layer.num_heads / layer.num_key_heads));
-      const from = (head * numQueries + token) * dim;
+      const start = (head * numQueries + token) * dim;
       return {
-        query: queries.subarray(from, from + dim),
+        query: queries.subarray(start, start + dim),
         keys: keys.subarray(keyHead * numKeys * dim, (keyHead + 1) * numKeys * dim),
         numKeys,
         scale: layer.scale,

@@ -25,7 +25,7 @@ export interface Vectors {
   weightInRange: number;
 }
 
-/** Numbers of a key in a reply, in addition to its vector: bias, allowed, logit and weight. */
+/** Number of values per key in a reply, apart from its vector: bias, allowed, logit and weight. */
 const NUMBERS_PER_KEY = 4;
 
 /** Split a request by keys, so that each reply has at most `largest` bytes. */
@@ -80,13 +80,13 @@ export function readVectors(reply: Reply, keys: Range): Vectors {
 }
 
 function concatenate(parts: Float32Array[]): Float32Array {
-  const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+  const joined = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
   let offset = 0;
   for (const part of parts) {
-    all.set(part, offset);
+    joined.set(part, offset);
     offset += part.length;
   }
-  return all;
+  return joined;
 }
 
 /** Join the replies for adjacent ranges of keys. */

@@ -11,20 +11,22 @@ const CODES = [
 // (code / 255) squared.
 const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 204: 0.64, 255: 1 };
 
-const piece = (bytes: Uint8Array, more: Partial<EmbeddedWeights> = {}): EmbeddedWeights =>
-  pieceOf([2, 3, 3], bytes, { layer: 3, reach: 0, ...more });
+const embeddedOf = (bytes: Uint8Array, overrides: Partial<EmbeddedWeights> = {}): EmbeddedWeights =>
+  pieceOf([2, 3, 3], bytes, { layer: 3, reach: 0, ...overrides });
 
 describe("complete rows of a page", () => {
   it("end at the last stored key, and are added to the line", async () => {
-    const rows = await completeRows(piece(Uint8Array.from(CODES.flat())));
-    let at = 0;
+    const rows = await completeRows(embeddedOf(Uint8Array.from(CODES.flat())));
+    let start = 0;
     for (let row = 0; row < 3; row++) {
       for (let left = 0; left < 3; left++) {
         for (const [head, codes] of CODES.entries()) {
           const line = new Float32Array(3 - left).fill(2);
           rows.add([head], row, left, line);
-          const whole = [0, 1, 2].map((key) => (key <= row ? WEIGHTS[codes[at + key] ?? 0] : 0));
-          whole.slice(left).forEach((weight, x) => {
+          const expected = [0, 1, 2].map((key) =>
+            key <= row ? WEIGHTS[codes[start + key] ?? 0] : 0,
+          );
+          expected.slice(left).forEach((weight, x) => {
             expect(line[x], `head ${head}, row ${row}, key ${left + x}`).toBeCloseTo(
               2 + (weight ?? 0),
               6,
@@ -32,7 +34,7 @@ describe("complete rows of a page", () => {
           });
         }
       }
-      at += row + 1;
+      start += row + 1;
     }
     const both = new Float32Array(3);
     rows.add([0, 1], 2, 0, both);
@@ -46,7 +48,7 @@ describe("complete rows of a page", () => {
     const weights = Float32Array.from([1, 0.25, 0.75, 1, 0.5, 0.5]);
     const bytes = new Uint8Array(weights.buffer);
     const rows = await completeRows(
-      piece(bytes, { shape: [2, 2, 2], encoding: "float32", error: 0 }),
+      embeddedOf(bytes, { shape: [2, 2, 2], encoding: "float32", error: 0 }),
     );
     const line = new Float32Array(2);
     rows.add([1], 0, 0, line);
@@ -56,7 +58,7 @@ describe("complete rows of a page", () => {
 
   it.each([11, 13])("are rejected with %i bytes instead of 12", async (length) => {
     const bytes = new Uint8Array(length);
-    await expect(completeRows(piece(bytes))).rejects.toThrow(
+    await expect(completeRows(embeddedOf(bytes))).rejects.toThrow(
       `Layer 3 has ${length} bytes, but its shape 2 x 3 x 3 needs 12`,
     );
   });

@@ -118,15 +118,15 @@ describe("signed numbers of a page", () => {
         ...{ combine, leave_out: [], pair: "all" as const },
       };
       const results = readStrongest(await transport().request("strongest", request));
-      const [one, other] = HEADS as [number[][], number[][]];
-      const together = one.map((row, r) =>
+      const [first, second] = HEADS as [number[][], number[][]];
+      const combined = first.map((row, r) =>
         row.map((a, key) => {
-          const b = other[r]?.[key] ?? 0;
+          const b = second[r]?.[key] ?? 0;
           if (combine === "mean") return (a + b) / 2;
           return Math.abs(b) > Math.abs(a) ? b : a;
         }),
       );
-      const matrices = combine === "separate" ? [one, other] : [together];
+      const matrices = combine === "separate" ? [first, second] : [combined];
       expect(results.length).toBe(matrices.length);
       matrices.forEach((matrix, m) => {
         const { keys, weights, sums } = results[m] as (typeof results)[0];

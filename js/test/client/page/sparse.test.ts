@@ -29,8 +29,11 @@ function blockOf({ header, data }: Pick<Case, "header" | "data">): EmbeddedKeys 
   return { stack: "self", layer: 3, error: 0.01, ...header, data: deflated };
 }
 
-function sourceOf(one: Pick<Case, "header" | "data">, more: Partial<PageData> = {}): Source {
-  const block = blockOf(one);
+function sourceOf(
+  fixtureCase: Pick<Case, "header" | "data">,
+  more: Partial<PageData> = {},
+): Source {
+  const block = blockOf(fixtureCase);
   const page = pageOf({
     description: described(STACK),
     blocks: [block],
@@ -52,15 +55,15 @@ function denseOf({ header, cells }: Case): number[][][] {
   return dense;
 }
 
-const at = { stack: "self", layer: 3 };
-const NAMED_CASES = cases.map((one) => [one.name, one] as const);
+const LAYER = { stack: "self", layer: 3 };
+const NAMED_CASES = cases.map((fixtureCase) => [fixtureCase.name, fixtureCase] as const);
 
 describe("the strongest keys of a page", () => {
   it.each(NAMED_CASES)(
     "%s: the same if written to zeros as if added to them",
     async (_name, { header, data }) => {
       const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
-      const rows = await sparseRows({ ...at, ...header, error: 0, data: deflated });
+      const rows = await sparseRows({ ...LAYER, ...header, error: 0, data: deflated });
       const [heads, numRows, columns] = header.shape;
       // Positive `left` reads only the end of a row.
       for (const left of [0, 1, Math.floor(columns / 2)]) {
@@ -76,32 +79,32 @@ describe("the strongest keys of a page", () => {
     },
   );
 
-  it.each(NAMED_CASES)("%s: every weight", async (_name, one) => {
-    const [count, rows, columns] = one.header.shape;
+  it.each(NAMED_CASES)("%s: every weight", async (_name, fixtureCase) => {
+    const [count, rows, columns] = fixtureCase.header.shape;
     const heads = Array.from({ length: count }, (_, head) => head);
-    const whole = { ...at, heads, rows: [0, rows], columns: [0, columns] } as const;
-    const piece = await sourceOf(one).block({
-      ...{ ...at, heads },
+    const whole = { ...LAYER, heads, rows: [0, rows], columns: [0, columns] } as const;
+    const block = await sourceOf(fixtureCase).block({
+      ...{ ...LAYER, heads },
       rows: [...whole.rows],
       columns: [...whole.columns],
     });
-    expect(piece.error).toBe(0.01);
-    denseOf(one).forEach((head, headIndex) => {
-      const matrix = piece.matrices[headIndex] as Float32Array;
+    expect(block.error).toBe(0.01);
+    denseOf(fixtureCase).forEach((head, headIndex) => {
+      const matrix = block.matrices[headIndex] as Float32Array;
       head.flat().forEach((weight, i) => {
-        if (Math.abs((matrix[i] as number) - weight) > 1e-6 * one.header.maximum) {
+        if (Math.abs((matrix[i] as number) - weight) > 1e-6 * fixtureCase.header.maximum) {
           expect(`${headIndex} ${i} ${matrix[i]}`).toBe(`${headIndex} ${i} ${weight}`);
         }
       });
     });
   });
 
-  it.each(NAMED_CASES)("%s: pooled over all heads", async (_name, one) => {
-    const dense = denseOf(one);
-    const [count] = one.header.shape;
+  it.each(NAMED_CASES)("%s: pooled over all heads", async (_name, fixtureCase) => {
+    const dense = denseOf(fixtureCase);
+    const [count] = fixtureCase.header.shape;
     const heads = Array.from({ length: count }, (_, head) => head);
-    const source = sourceOf(one);
-    const request = { ...at, heads, level: 16, row: 0, column: 0 };
+    const source = sourceOf(fixtureCase);
+    const request = { ...LAYER, heads, level: 16, row: 0, column: 0 };
     const mean = await source.tile({ ...request, pooled: "mean" });
     const most = await source.tile({ ...request, pooled: "max" });
     const means = (dense[0] as number[][]).flatMap((line, row) =>
@@ -145,12 +148,12 @@ describe("the strongest keys of a page", () => {
       runs: [1, 1, 1, 1, 0, 0],
     };
     const data = Buffer.from([0, 1, 3, 255]).toString("base64");
-    const piece = await sourceOf({ header, data }).block({
-      ...{ ...at, heads: [0] },
+    const block = await sourceOf({ header, data }).block({
+      ...{ ...LAYER, heads: [0] },
       rows: [0, 1],
       columns: [0, 4],
     });
-    expect([...(piece.matrices[0] as Float32Array)]).toEqual([0, 0, 0, 0]);
+    expect([...(block.matrices[0] as Float32Array)]).toEqual([0, 0, 0, 0]);
   });
 
   it("reject bytes that do not fit the rows", async () => {
@@ -159,7 +162,7 @@ describe("the strongest keys of a page", () => {
       i === 0 ? length - 1 : i === 1 ? length + 1 : length,
     );
     const source = sourceOf({ header: { ...header, runs }, data });
-    const request = { ...at, heads: [0] };
+    const request = { ...LAYER, heads: [0] };
     await expect(source.block({ ...request, rows: [0, 1], columns: [0, 1] })).rejects.toThrow(
       /do not match the number of rows/,
     );

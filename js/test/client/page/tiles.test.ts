@@ -24,8 +24,8 @@ function sourceOf(codes: number[][][]): Source {
     codes[0]?.length ?? 0,
     codes[0]?.[0]?.length ?? 0,
   ];
-  const piece = pieceOf(shape, codes.flat(2));
-  const data = pageOf({ blocks: [piece], maps: [piece] });
+  const block = pieceOf(shape, codes.flat(2));
+  const data = pageOf({ blocks: [block], maps: [block] });
   return new Source(new PageTransport(data));
 }
 
@@ -34,13 +34,13 @@ describe("tiles that a page pools", () => {
     "%s",
     async (_name, { record, request, cells }) => {
       const source = sourceOf(FIXTURE.codes[record] as number[][][]);
-      const piece = await source.tile({
+      const block = await source.tile({
         ...request,
         stack: "self",
         layer: 0,
       });
-      expect([piece.rows, piece.columns]).toEqual([cells.length, cells[0]?.length]);
-      const values = Array.from(piece.matrices[0] as Float32Array);
+      expect([block.rows, block.columns]).toEqual([cells.length, cells[0]?.length]);
+      const values = Array.from(block.matrices[0] as Float32Array);
       cells.flat().forEach((cell, i) => {
         expect(values[i]).toBeCloseTo(cell, 6);
       });
@@ -50,13 +50,13 @@ describe("tiles that a page pools", () => {
   it("have the error of the embedded weights", async () => {
     const source = sourceOf(FIXTURE.codes.small as number[][][]);
     const request = { heads: [0], level: 1, row: 0, column: 0, pooled: "mean" } as const;
-    const piece = await source.tile({
+    const block = await source.tile({
       ...request,
       heads: [0],
       stack: "self",
       layer: 0,
     });
-    expect(piece.error).toBe(0.00392);
+    expect(block.error).toBe(0.00392);
   });
 });
 
