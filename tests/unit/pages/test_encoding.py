@@ -1,4 +1,4 @@
-"""In which form a page contains its weights, how large it is, and whether it says so truly."""
+"""Encodings of weights on a page: the chosen form, the size, and the reported error."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ MB = 1_000_000
 
 
 def sharp(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
-    """Weights with a sink and a neighbourhood, as language models have them."""
+    """Return weights with a sink and a neighbourhood, as in language models."""
     generator = torch.Generator().manual_seed(0)
     position = torch.arange(tokens)
     ahead = (position - position[:, None]).float()
-    given = []
+    weights = []
     for _ in range(layers):
         logits = 2 * torch.randn((heads, tokens, tokens), generator=generator) - ahead.abs() / 8
         logits[..., 0] += 4
-        given.append(torch.softmax(logits.masked_fill(ahead > 0, -torch.inf), dim=-1))
-    return av.AttentionRecord.from_weights(given, words(tokens))
+        weights.append(torch.softmax(logits.masked_fill(ahead > 0, -torch.inf), dim=-1))
+    return av.AttentionRecord.from_weights(weights, words(tokens))
 
 
 def of_vectors(layers: int, heads: int, tokens: int, head_dim: int) -> av.AttentionRecord:
@@ -48,19 +48,19 @@ def of_vectors(layers: int, heads: int, tokens: int, head_dim: int) -> av.Attent
 
 
 @pytest.mark.parametrize(
-    ("tokens", "most"),
+    ("tokens", "max_mb"),
     [(64, 6.0), (256, 6.0), (1024, 10.0), (4096, 40.0), (131_072, 40.0)],
 )
-def test_the_limit_grows_with_the_text(tokens: int, most: float) -> None:
+def test_the_limit_grows_with_the_text(tokens: int, max_mb: float) -> None:
     record = alike(12, 12, tokens, causal=True)
     causal = limits.default_limit(record, record.stacks.values())
     ahead = limits.default_limit(alike(12, 12, tokens, causal=False), ())
-    assert 6 * MB <= causal <= most * MB
-    assert causal <= ahead <= 2 * most * MB
+    assert 6 * MB <= causal <= max_mb * MB
+    assert causal <= ahead <= 2 * max_mb * MB
 
 
-def test_a_long_text_is_carried_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two of twelve layers, and so a sixth of the room that all have.
+def test_a_long_text_is_embedded_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two of twelve layers get a sixth of the bytes of all layers.
     monkeypatch.setattr(limits, "FULL_BYTES", 300_000)
     record = long_record(1024, layers=2, heads=12, key_heads=12)
     page = HeadView(record).to_html()
@@ -71,7 +71,7 @@ def test_a_long_text_is_carried_within_its_limit(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("make", [captured_record, encoder_decoder_record, given_record])
 @pytest.mark.parametrize("form", ["all", "strongest"])
-def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_errors_are_true(make: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = make()
     monkeypatch.setattr(choice, "_can_compute", lambda _: False)
     if form == "strongest":
@@ -81,31 +81,31 @@ def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatc
     error = embedded = total = 0.0
     for block in data["blocks"]:
         weights = record.stacks[block["stack"]].weights(layer=block["layer"]).astype(np.float64)
-        found = shown(block)
-        off = float(np.abs(found - weights).max())
-        assert off <= block["error"] * (1 + 1e-4) + 1e-7
-        error = max(error, off)
+        decoded = shown(block)
+        difference = float(np.abs(decoded - weights).max())
+        assert difference <= block["error"] * (1 + 1e-4) + 1e-7
+        error = max(error, difference)
         total += weights.sum()
         if form == "strongest":
             rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
             row = np.repeat(np.arange(len(rows.counts)), rows.counts)
-            own = weights.reshape(-1, weights.shape[-1])[row, rows.keys].sum()
-            assert block["covered"] == pytest.approx(own / weights.sum(), abs=1e-6)
-            embedded += own
-    said = data["embedded"]
+            stored = weights.reshape(-1, weights.shape[-1])[row, rows.keys].sum()
+            assert block["covered"] == pytest.approx(stored / weights.sum(), abs=1e-6)
+            embedded += stored
+    report = data["embedded"]
     if form == "strongest":
-        assert said["error"] == pytest.approx(error, rel=1e-3, abs=1e-7)
-        assert said["covered"] == pytest.approx(embedded / total, abs=1e-6)
-        assert said["covered"] >= 0.95
+        assert report["error"] == pytest.approx(error, rel=1e-3, abs=1e-7)
+        assert report["covered"] == pytest.approx(embedded / total, abs=1e-6)
+        assert report["covered"] >= 0.95
     else:
-        assert (said["covered"], said["error"] >= error) == (1.0, True)
+        assert (report["covered"], report["error"] >= error) == (1.0, True)
 
 
 def test_the_fewest_keys_that_cover_enough() -> None:
     view = HeadView(sharp(4, 6, 256))
     everything = view.to_html()
     assert data_of(everything)["embedded"]["form"] == "all"
-    # Room for all of it is more than is needed for the most of it.
+    # All weights would fit, but the page stores only the keys that cover enough.
     room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
     embedded = data_of(page)["embedded"]
@@ -113,7 +113,7 @@ def test_the_fewest_keys_that_cover_enough() -> None:
     assert len(page.encode()) < 0.7 * len(everything.encode())
 
 
-def test_as_much_as_fits_where_that_is_less() -> None:
+def test_a_small_page_stores_as_many_keys_as_fit() -> None:
     view = HeadView(sharp(4, 6, 256))
     shares = []
     for room in (0.21, 0.26):
@@ -124,21 +124,21 @@ def test_as_much_as_fits_where_that_is_less() -> None:
         shares.append(embedded["covered"])
         for block in data_of(page)["blocks"]:
             rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
-            # Two of every query, however weak they are.
+            # At least two keys of every query, even if their weights are small.
             assert (rows.counts >= np.minimum(2, np.arange(256) + 1)[np.arange(1536) % 256]).all()
     assert 0.5 < shares[0] < shares[1] < 0.95
 
 
-def test_queries_and_keys_where_they_are_smaller() -> None:
+def test_queries_and_keys_are_stored_if_they_are_smaller() -> None:
     record = of_vectors(2, 6, 512, 2)
     data = data_of(HeadView(record).to_html(max_mb=0.3))
     assert data["embedded"]["form"] == "vectors"
     assert data["blocks"] == []
     assert data["embedded"]["covered"] == 1.0
-    # All vectors take less than 4 MB, and are embedded as they are.
+    # All vectors take less than 4 MB and are embedded without rounding.
     assert data["embedded"]["error"] == 0.0
     assert [len(data["vectors"]["layers"]), len(data["maps"])] == [2, 2]
-    # With many dimensions they are not.
+    # With many dimensions the vectors are larger than the weights.
     data = data_of(HeadView(of_vectors(2, 6, 512, 64)).to_html(max_mb=0.5))
     assert data["embedded"]["form"] == "strongest"
 
@@ -185,7 +185,7 @@ def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_mb": True}, TypeError, "max_mb must be a number"),
     ],
 )
-def test_options_that_make_no_sense(
+def test_invalid_options_are_refused(
     options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     view = HeadView(given_record())
@@ -198,7 +198,7 @@ def test_options_that_make_no_sense(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_minutes_of_computing_are_refused_at_once() -> None:
+def test_pages_that_take_minutes_are_refused_at_once() -> None:
     view = HeadView(alike(12, 12, 16_384, causal=True))
     message = (
         r"a page of 38,654,705,664 weights .* include_layers=\[...\], up to 1 of 12, or use a sh"

@@ -56,7 +56,7 @@ def evenly() -> av.AttentionRecord:
     return record_of(torch.ones(1, 2, 1500, 1500))
 
 
-def test_the_true_size_decides() -> None:
+def test_the_actual_size_decides() -> None:
     record = heads_of_all_sharpness()
     page = HeadView(record).to_html(max_mb=400)
     size = len(page.encode())
@@ -69,26 +69,26 @@ def test_the_true_size_decides() -> None:
 
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
     """What fits into some bytes, and how many keys were held at most to find it."""
-    sweep, most = Sweep(collect), 0
+    sweep, max_keys = Sweep(collect), 0
     for stack in record.stacks.values():
         for layer in stack.layers:
             sweep.begin(stack, layer)
             for part in encoding.head_tiles(stack, layer):
                 for weights in encoding.tile_of_heads(stack, layer, part):
                     sweep.add(weights, part.tile.columns.start)
-                    most = max(most, sweep._num_keys)
-    return sweep.cut(0.95, room), most
+                    max_keys = max(max_keys, sweep._num_keys)
+    return sweep.cut(0.95, room), max_keys
 
 
 @pytest.mark.parametrize("make", [noise, causal, heads_of_all_sharpness, windows])
 @pytest.mark.parametrize("room", [150_000, 400_000])
-def test_a_sweep_holds_few_keys_and_loses_none_that_fits(
+def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
     make: Callable[[], av.AttentionRecord], room: int
 ) -> None:
     record = make()
-    bounded, most = swept(record, room, room)
+    bounded, max_keys = swept(record, room, room)
     everything, _ = swept(record, room, 1e12)
-    assert most <= 1.5 * room / 0.8
+    assert max_keys <= 1.5 * room / 0.8
     # Both fill the room, each by tries of its own.
     assert bounded.covered == pytest.approx(everything.covered, abs=0.005)
     assert bounded.error == pytest.approx(everything.error, rel=0.05)
@@ -97,20 +97,20 @@ def test_a_sweep_holds_few_keys_and_loses_none_that_fits(
         weights = record.stacks[block["stack"]].weights(layer=block["layer"])
         rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
         row = np.repeat(np.arange(len(rows.counts)), rows.counts)
-        own = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
-        own[row, rows.keys] = True
+        stored = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
+        stored[row, rows.keys] = True
         # Beside the two strongest of each row, all that is stronger than what was left out.
-        flat = weights.reshape(own.shape)
+        flat = weights.reshape(stored.shape)
         second = np.sort(flat, axis=1)[:, -2]
-        weakest = min(flat[own & (flat < second[:, None])], default=np.inf)
-        assert flat[~own].max() <= weakest * (1 + 1e-6)
+        weakest = min(flat[stored & (flat < second[:, None])], default=np.inf)
+        assert flat[~stored].max() <= weakest * (1 + 1e-6)
 
 
 def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
-    cut, most = swept(evenly(), 100_000, 50_000)
+    cut, max_keys = swept(evenly(), 100_000, 50_000)
     # None is stronger than another: of all rows there are two keys, or all.
     assert cut.covered == pytest.approx(2 / 1500, rel=1e-6)
-    assert most <= 1.5 * 50_000 / 0.8
+    assert max_keys <= 1.5 * 50_000 / 0.8
 
 
 def swept_pages(tokens: int = 1100) -> av.AttentionRecord:
@@ -157,7 +157,7 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_an_interrupted_page_begins_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_page_starts_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     monkeypatch.setattr(encoding, "_TILE", 1 << 14)
     computed = Counted(monkeypatch)
@@ -199,12 +199,12 @@ def test_rounding_is_measured_on_some_queries_of_a_long_text(
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
     data = data_of(NeuronView(record).to_html())["vectors"]
-    looked_at = sorted(set(rows))
-    assert len(looked_at) == 64
-    assert max(np.diff(looked_at)) < 2 * 500 / 64 + 1
+    measured_queries = sorted(set(rows))
+    assert len(measured_queries) == 64
+    assert max(np.diff(measured_queries)) < 2 * 500 / 64 + 1
     for number, layer in enumerate(data["layers"]):
         assert layer["measured"] == 64
-        assert_errors(record, number, layer, looked_at)
+        assert_errors(record, number, layer, measured_queries)
     # On all of them where they are few, and then no more is said.
     monkeypatch.undo()
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
@@ -220,14 +220,14 @@ def assert_errors(
     attention = record.stacks["self"].attention(number)
     assert isinstance(attention, QueryKeyAttention)
     sides: list[NDArray[np.floating[Any]]] = [attention.queries.numpy(), attention.keys.numpy()]
-    found = []
-    for q, k in (sides, [each.astype(np.float16) for each in sides]):
+    results = []
+    for q, k in (sides, [side.astype(np.float16) for side in sides]):
         logits = np.einsum("hqd,kd->hqk", q.astype(np.float64), k[0].astype(np.float64)) / 4
         logits = np.where(np.tril(np.ones((500, 500), bool)), logits, -np.inf)[:, list(queries)]
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        found.append((logits, powers / powers.sum(axis=-1, keepdims=True)))
-    allowed = np.isfinite(found[0][0])
-    logit_error = np.abs(found[0][0][allowed] - found[1][0][allowed]).max()
+        results.append((logits, powers / powers.sum(axis=-1, keepdims=True)))
+    allowed = np.isfinite(results[0][0])
+    logit_error = np.abs(results[0][0][allowed] - results[1][0][allowed]).max()
     assert logit_error > 1e-4
     assert layer["logit_error"] == pytest.approx(logit_error, rel=1e-2)
-    assert layer["error"] == pytest.approx(np.abs(found[0][1] - found[1][1]).max(), rel=1e-2)
+    assert layer["error"] == pytest.approx(np.abs(results[0][1] - results[1][1]).max(), rel=1e-2)

@@ -23,9 +23,9 @@ from unit.records import captured_record, words
 
 
 def refused(view: RecordView, **options: Any) -> str:
-    with pytest.raises(ValueError, match=r"max_mb|precision|a page") as said:
+    with pytest.raises(ValueError, match=r"max_mb|precision|a page") as raised:
         view.to_html(**options)
-    return str(said.value)
+    return str(raised.value)
 
 
 def noise(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
@@ -47,51 +47,53 @@ def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("view", [HeadView, MatrixView, NeuronView])
 @pytest.mark.parametrize("max_mb", [1e-9, 0.001, 0.04])
 @pytest.mark.usefixtures("_no_computing")
-def test_no_record_fits_where_the_code_does_not(
+def test_a_limit_below_the_size_of_the_code_is_refused(
     view: Callable[[av.AttentionRecord], RecordView], max_mb: float
 ) -> None:
-    said = refused(view(captured_record()), max_mb=max_mb)
-    assert re.search(r"is too small for any page: the code of the view takes 0\.[01]\d+ MB", said)
+    message = refused(view(captured_record()), max_mb=max_mb)
+    assert re.search(
+        r"is too small for any page: the code of the view takes 0\.[01]\d+ MB", message
+    )
     # Nothing that would not help.
-    assert said.endswith("Pass a larger max_mb.")
+    assert message.endswith("Pass a larger max_mb.")
 
 
 @pytest.mark.parametrize("max_mb", [0.16, 0.18])
-def test_what_strongest_keys_need_is_what_they_need(max_mb: float) -> None:
+def test_the_size_that_the_error_suggests_is_enough(max_mb: float) -> None:
     view = HeadView(noise(4, 6, 256))
-    said = refused(view, max_mb=max_mb)
+    message = refused(view, max_mb=max_mb)
     needed = re.search(
-        rf"at most {max_mb} MB .* and ([\d.]+) MB with .* keys\. Pass max_mb=\1, or ", said
+        rf"at most {max_mb} MB .* and ([\d.]+) MB with .* keys\. Pass max_mb=\1, or ", message
     )
     assert needed is not None
     size = float(needed[1])
     assert size > max_mb
-    assert "include_layers" in said
-    made = len(view.to_html(max_mb=size).encode())
+    assert "include_layers" in message
+    page_bytes = len(view.to_html(max_mb=size).encode())
     # Four digits are what is added.
-    assert size * 1e6 - 100 < made <= size * 1e6
-    assert len(view.to_html(max_mb=made / 1e6).encode()) == made
-    refused(view, max_mb=(made - 1) / 1e6)
+    assert size * 1e6 - 100 < page_bytes <= size * 1e6
+    assert len(view.to_html(max_mb=page_bytes / 1e6).encode()) == page_bytes
+    refused(view, max_mb=(page_bytes - 1) / 1e6)
 
 
-def test_a_page_that_has_no_room_for_its_tokens() -> None:
+def test_a_limit_below_the_size_of_the_tokens_is_refused() -> None:
     view = HeadView(noise(1, 2, 256))
     bare = re.search(r"takes ([\d.]+) MB", refused(view, max_mb=0.001))
     assert bare is not None
-    said = refused(view, max_mb=float(bare[1]) + 0.001)
-    assert re.search(r"It takes [\d.]+ MB without weights\. Pass a larger max_mb, or use", said)
+    message = refused(view, max_mb=float(bare[1]) + 0.001)
+    assert re.search(r"It takes [\d.]+ MB without weights\. Pass a larger max_mb, or use", message)
     # There is but one layer.
-    assert "include_layers" not in said
+    assert "include_layers" not in message
 
 
-def test_ways_to_exact_pages_exist() -> None:
-    said = refused(HeadView(alike(1, 1, 131_072)), precision="exact")
-    assert said.endswith("(at most 200,000,000). Use a shorter text.")
-    said = refused(HeadView(alike(1, 1, 40_000)), precision="exact")
-    assert said.endswith('or store only the strongest keys with precision="auto".')
-    assert "include_layers" not in said
-    said = refused(HeadView(alike(12, 1, 8192)), precision="exact")
-    assert "include_layers=[...], up to 2 of 12, or use a shorter text, or store" in said
+def test_the_error_of_exact_pages_suggests_alternatives() -> None:
+    message = refused(HeadView(alike(1, 1, 131_072)), precision="exact")
+    assert message.endswith("(at most 200,000,000). Use a shorter text.")
+    message = refused(HeadView(alike(1, 1, 40_000)), precision="exact")
+    assert message.endswith('or store only the strongest keys with precision="auto".')
+    assert "include_layers" not in message
+    message = refused(HeadView(alike(12, 1, 8192)), precision="exact")
+    assert "include_layers=[...], up to 2 of 12, or use a shorter text, or store" in message
 
 
 def test_layers_of_all_stacks_count_together() -> None:
@@ -104,27 +106,28 @@ def test_layers_of_all_stacks_count_together() -> None:
     many = {
         name: AttentionStack(name, dict.fromkeys(range(12), layers[0]), tokens) for name in stacks
     }
-    said = refused(HeadView(av.AttentionRecord(many)))
-    assert "include_layers=[...], up to 9 of 12" in said
+    message = refused(HeadView(av.AttentionRecord(many)))
+    assert "include_layers=[...], up to 9 of 12" in message
 
 
 @pytest.mark.usefixtures("_no_computing")
 def test_queries_and_keys_that_do_not_fit_are_refused_before_computing() -> None:
     view = NeuronView(long_record(8192, layers=2, heads=2, key_heads=2, head_dim=32))
-    said = refused(view, max_mb=1)
-    assert "the queries and keys of all layers. They take more than the 0.9" in said
+    message = refused(view, max_mb=1)
+    assert "the queries and keys of all layers. They take more than the 0.9" in message
     assert (
-        "that max_mb=1 leaves beside the code of the view. Pass a larger max_mb, or choose" in said
+        "that max_mb=1 leaves beside the code of the view. Pass a larger max_mb, or choose"
+        in message
     )
 
 
-def test_a_neuron_page_that_is_a_little_too_large() -> None:
+def test_a_neuron_page_slightly_above_its_limit_is_refused() -> None:
     view = NeuronView(captured_record())
     size = len(view.to_html().encode())
-    said = refused(view, max_mb=(size - 10) / 1e6)
-    found = re.search(
-        r"the page has ([\d.]+) MB, more than max_mb=([\d.]+)\. Pass a larger max_mb, or", said
+    message = refused(view, max_mb=(size - 10) / 1e6)
+    sizes = re.search(
+        r"the page has ([\d.]+) MB, more than max_mb=([\d.]+)\. Pass a larger max_mb, or", message
     )
-    assert found is not None
-    assert float(found[1]) > float(found[2])
-    assert len(view.to_html(max_mb=float(found[1])).encode()) == size
+    assert sizes is not None
+    assert float(sizes[1]) > float(sizes[2])
+    assert len(view.to_html(max_mb=float(sizes[1])).encode()) == size

@@ -23,7 +23,7 @@ def view() -> av.HeadView:
 
 
 @pytest.mark.parametrize(
-    ("given", "inches"),
+    ("value", "inches"),
     [
         ("84mm", 84 / 25.4),
         (" 3.3 in", 3.3),
@@ -36,8 +36,8 @@ def view() -> av.HeadView:
         (np.float32(480), 5),
     ],
 )
-def test_widths_have_units_and_bare_numbers_are_css_pixels(given: Any, inches: float) -> None:
-    width = parse_figure_options({"width": given}).width
+def test_widths_have_units_and_bare_numbers_are_css_pixels(value: Any, inches: float) -> None:
+    width = parse_figure_options({"width": value}).width
     assert width is not None
     # CSS has 96 pixels to the inch.
     assert math.isclose(width, 96 * inches, rel_tol=1e-6)
@@ -50,7 +50,7 @@ def test_sizes_of_text_are_points() -> None:
     assert parse_figure_options({"font_size": "12px"}).font_size == pytest.approx(12)
 
 
-def test_nothing_given_is_as_on_the_screen() -> None:
+def test_the_defaults_are_those_of_the_screen() -> None:
     assert parse_figure_options({}).request() == {"caption": True, "legend": True}
     none: dict[str, Any] = dict.fromkeys(
         ["width", "font_size", "font", "dpi", "title", "theme", "background", "colors"]
@@ -58,12 +58,12 @@ def test_nothing_given_is_as_on_the_screen() -> None:
     assert parse_figure_options(none) == parse_figure_options({})
 
 
-def test_dots_per_inch_stand_in_for_the_scale() -> None:
+def test_dots_per_inch_set_the_scale() -> None:
     assert parse_figure_options({"dpi": 300, "scale": 7}).scale == pytest.approx(300 / 96)
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("options", "error", "words"),
     [
         ({"width": "wide"}, ValueError, "84mm"),
         ({"width": "84"}, ValueError, "84mm"),
@@ -111,21 +111,21 @@ def test_dots_per_inch_stand_in_for_the_scale() -> None:
         ({"widht": "84mm"}, TypeError, "'widht'. Its arguments are width"),
     ],
 )
-def test_refusals_name_the_argument_and_what_would_work(
-    given: dict[str, Any], error: type[Exception], words: str
+def test_errors_name_the_argument_and_a_valid_value(
+    options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    with pytest.raises(error) as refused:
-        parse_figure_options(given)
-    assert words in str(refused.value)
-    assert next(iter(given)) in str(refused.value)
+    with pytest.raises(error) as raised:
+        parse_figure_options(options)
+    assert words in str(raised.value)
+    assert next(iter(options)) in str(raised.value)
 
 
-def test_a_dark_theme_takes_what_a_light_one_does_not() -> None:
+def test_some_options_need_the_dark_theme() -> None:
     assert parse_figure_options({"background": "#000000"}, "dark").background == "#000000"
     assert parse_figure_options({"colors": ["#ffff00"], "theme": "dark"}).colors == ("#ffff00",)
 
 
-def test_a_page_takes_no_options_of_pictures(tmp_path: Path) -> None:
+def test_a_page_refuses_options_of_pictures(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"width= is for pictures.*\.pdf"):
         view().save(tmp_path / "x.html", width="84mm")
     with pytest.raises(TypeError, match="widht"):
@@ -133,21 +133,21 @@ def test_a_page_takes_no_options_of_pictures(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_browser_is_told_before_the_page_is_made(
+def test_a_missing_browser_is_reported_before_the_page_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
-    made = view()
-    monkeypatch.setattr(type(made), "_page", lambda *_: pytest.fail("the page was made"))
+    head_view = view()
+    monkeypatch.setattr(type(head_view), "_page", lambda *_: pytest.fail("the page was made"))
     for ending in ("pdf", "svg", "png"):
         with pytest.raises(RuntimeError, match="apt-get install chromium"):
-            made.save(tmp_path / f"x.{ending}")
+            head_view.save(tmp_path / f"x.{ending}")
     with pytest.raises(RuntimeError, match="ATTNVIZ_BROWSER"):
-        made.to_svg()
+        head_view.to_svg()
 
 
 @pytest.mark.parametrize("dpi", [72, 96, 300, 1200])
-def test_a_png_says_how_dense_it_is(dpi: int) -> None:
+def test_a_png_contains_its_density(dpi: int) -> None:
     plain = io.BytesIO()
     Image.new("RGB", (3, 2), "red").save(plain, "PNG")
     png = image._set_density(plain.getvalue(), dpi)

@@ -115,7 +115,7 @@ def test_the_page_has_its_own_tags_and_no_others(make: Any) -> None:
     assert kinds == [None, "application/json", "text/plain", None]
 
 
-def test_hostile_text_comes_through_as_it_is() -> None:
+def test_hostile_text_is_unchanged() -> None:
     record = hostile_record()
     page = Page(HeadView(record).to_html())
     assert page.data["description"] == describe(record)
@@ -131,13 +131,13 @@ def test_tokens_from_outside_are_visible_and_inert() -> None:
     text.encode()
     page = Page(text)
     assert [tag for tag, _ in page.tags if tag != "template"] == TAGS
-    shown = page.data["description"]["stacks"][0]["query_tokens"]["text"]
-    assert shown[0] == "</script><script>alert(1)</script>"
-    assert shown[HOSTILE.index("\x00")] == "‹U+0000›"
-    assert not {"\u202e", "\x00"} & set("".join(shown))
+    texts = page.data["description"]["stacks"][0]["query_tokens"]["text"]
+    assert texts[0] == "</script><script>alert(1)</script>"
+    assert texts[HOSTILE.index("\x00")] == "‹U+0000›"
+    assert not {"\u202e", "\x00"} & set("".join(texts))
 
 
-def test_three_scripts_alone_may_run_and_nothing_may_be_fetched() -> None:
+def test_only_three_scripts_may_run_and_nothing_may_be_fetched() -> None:
     page = Page(HeadView(given_record()).to_html())
     note, _, packed, loader = page.scripts
     hashes = [
@@ -146,7 +146,7 @@ def test_three_scripts_alone_may_run_and_nothing_may_be_fetched() -> None:
     ]
     assert page.policy == {
         "default-src": "'none'",
-        "script-src": " ".join(f"'sha256-{each}'" for each in hashes),
+        "script-src": " ".join(f"'sha256-{digest}'" for digest in hashes),
         "style-src": "'unsafe-inline'",
         "img-src": "data:",
         "base-uri": "'none'",
@@ -168,7 +168,7 @@ def test_the_page_names_no_address() -> None:
     assert "sourceMappingURL" not in text
 
 
-def test_what_is_allowed_by_its_hash_is_ascii() -> None:
+def test_scripts_with_a_hash_are_ascii() -> None:
     folder = Path(attnviz.pages.html.__file__).parent
     scripts = [folder / "note.js", folder / "loader.js", *folder.parent.glob("static/*-page.js")]
     assert len(scripts) >= 10
@@ -188,19 +188,19 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text))
 
 
-def embedded(piece: dict[str, Any]) -> np.ndarray[Any, Any]:
+def embedded(block: dict[str, Any]) -> np.ndarray[Any, Any]:
     """The weights of a piece, whichever keys its rows are embedded for."""
-    heads, rows, columns = piece["shape"]
-    data = unpacked(piece["data"])
-    held = np.tri(rows, columns, piece.get("reach", columns), dtype=np.bool_)
+    heads, rows, columns = block["shape"]
+    data = unpacked(block["data"])
+    stored = np.tri(rows, columns, block.get("reach", columns), dtype=np.bool_)
     codes = np.zeros((heads, rows, columns), np.uint8)
-    codes[:, held] = np.frombuffer(data, np.uint8).reshape(heads, -1)
+    codes[:, stored] = np.frombuffer(data, np.uint8).reshape(heads, -1)
     return decode(
         Encoded(
             (heads, rows, columns),
-            piece["encoding"],
-            piece["maximum"],
-            piece["error"],
+            block["encoding"],
+            block["maximum"],
+            block["error"],
             codes.tobytes(),
         )
     )
@@ -214,15 +214,17 @@ def test_the_page_contains_every_layer(make: Any) -> None:
     assert (data["format"], data["view"]) == (2, "head")
     assert data["state"] == view.state
     assert data["description"] == describe(record)
-    places = [(name, layer) for name, stack in record.stacks.items() for layer in stack.layers]
-    assert [(piece["stack"], piece["layer"]) for piece in data["blocks"]] == places
+    layers_of_stacks = [
+        (name, layer) for name, stack in record.stacks.items() for layer in stack.layers
+    ]
+    assert [(block["stack"], block["layer"]) for block in data["blocks"]] == layers_of_stacks
     # So few weights are pooled to maps where the page is opened.
     assert data["maps"] == []
     assert data["embedded"]["form"] == "all"
-    for piece in data["blocks"]:
-        weights = record.stacks[piece["stack"]].weights(layer=piece["layer"])
-        assert_allclose(embedded(piece), weights, atol=piece["error"] * (1 + 1e-5))
-        assert piece["error"] == pytest.approx(0.0039, abs=1e-4)
+    for block in data["blocks"]:
+        weights = record.stacks[block["stack"]].weights(layer=block["layer"])
+        assert_allclose(embedded(block), weights, atol=block["error"] * (1 + 1e-5))
+        assert block["error"] == pytest.approx(0.0039, abs=1e-4)
 
 
 def test_the_page_contains_images() -> None:

@@ -22,53 +22,53 @@ def weights(layers: int = LAYERS, heads: int = 3, tokens: int = TOKENS) -> torch
 
 
 @pytest.fixture(scope="module")
-def given() -> torch.Tensor:
+def layer_weights() -> torch.Tensor:
     return weights()
 
 
 @pytest.fixture(scope="module")
-def record(given: torch.Tensor) -> av.AttentionRecord:
-    return av.AttentionRecord.from_weights(given, words(TOKENS))
+def record(layer_weights: torch.Tensor) -> av.AttentionRecord:
+    return av.AttentionRecord.from_weights(layer_weights, words(TOKENS))
 
 
-def stand_before_the_code(page: str, entries: list[dict[str, Any]]) -> list[bool]:
+def are_before_the_code(page: str, entries: list[dict[str, Any]]) -> list[bool]:
     """For each layer or map, whether its text stands before the code that opens the page."""
     code = page.index('"use strict";\n  const page = globalThis.attnvizPage')
-    return [page.index(f'<template id="{each["data"][1:]}">') < code for each in entries]
+    return [page.index(f'<template id="{entry["data"][1:]}">') < code for entry in entries]
 
 
 @pytest.mark.parametrize("layer", [0, 3])
-def test_the_layer_that_is_shown_stands_before_the_code(
-    record: av.AttentionRecord, layer: int
-) -> None:
+def test_the_shown_layer_comes_before_the_code(record: av.AttentionRecord, layer: int) -> None:
     page = av.HeadView(record, layer=layer).to_html()
     blocks = bare_data_of(page)["blocks"]
-    assert stand_before_the_code(page, blocks) == [block["layer"] == layer for block in blocks]
+    assert are_before_the_code(page, blocks) == [block["layer"] == layer for block in blocks]
     assert len(re.findall("<template ", page)) == LAYERS
 
 
-def test_all_that_a_comparison_shows_stands_before_the_code(
-    record: av.AttentionRecord, given: torch.Tensor
+def test_layers_that_a_comparison_shows_come_before_the_code(
+    record: av.AttentionRecord, layer_weights: torch.Tensor
 ) -> None:
-    other = av.AttentionRecord.from_weights(given.flip(1), words(TOKENS))
+    other = av.AttentionRecord.from_weights(layer_weights.flip(1), words(TOKENS))
     page = av.CompareView(av.compare(record, other), layer=2).to_html()
     blocks = bare_data_of(page)["blocks"]
     assert len({block["stack"] for block in blocks}) > 1
-    assert stand_before_the_code(page, blocks) == [block["layer"] == 2 for block in blocks]
+    assert are_before_the_code(page, blocks) == [block["layer"] == 2 for block in blocks]
 
 
-def test_small_maps_stand_before_the_code(
-    given: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+def test_small_maps_come_before_the_code(
+    layer_weights: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attnviz.pages.encoding, "_POOLED_WEIGHTS", 0)
-    page = av.ModelView(av.AttentionRecord.from_weights(given, words(TOKENS))).to_html()
+    page = av.ModelView(av.AttentionRecord.from_weights(layer_weights, words(TOKENS))).to_html()
     maps = bare_data_of(page)["maps"]
-    assert stand_before_the_code(page, maps) == [True] * LAYERS
+    assert are_before_the_code(page, maps) == [True] * LAYERS
 
 
-def test_equal_records_make_equal_pages(given: torch.Tensor) -> None:
+def test_equal_records_make_equal_pages(layer_weights: torch.Tensor) -> None:
     pages = {
-        av.HeadView(av.AttentionRecord.from_weights(given, words(TOKENS)), layer=2).to_html()
+        av.HeadView(
+            av.AttentionRecord.from_weights(layer_weights, words(TOKENS)), layer=2
+        ).to_html()
         for _ in range(2)
     }
     assert len(pages) == 1

@@ -26,7 +26,7 @@ def test_nothing_is_lost(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [WEIGHTS, CODE])
-def test_the_better_strategy_is_taken(data: bytes) -> None:
+def test_the_better_strategy_is_used(data: bytes) -> None:
     sizes = []
     for strategy in (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY):
         packer = zlib.compressobj(6, strategy=strategy)
@@ -35,7 +35,7 @@ def test_the_better_strategy_is_taken(data: bytes) -> None:
     assert len(base64.b64decode(packed(data))) == min(sizes)
 
 
-def test_what_a_long_text_has_in_its_middle_tells_which_is_better() -> None:
+def test_the_middle_of_a_long_text_decides_the_strategy() -> None:
     long = WEIGHTS[:80_000] + CODE + WEIGHTS[:80_000]
     whole = zlib.compressobj(6, strategy=zlib.Z_DEFAULT_STRATEGY)
     assert base64.b64decode(packed(long)) == whole.compress(long) + whole.flush()

@@ -24,10 +24,10 @@ def steps(
     generator = torch.Generator().manual_seed(0)
     first, last = 1.5 * torch.randn((2, 2, layers, heads, tokens, 8), generator=generator)
     records = []
-    for way in torch.linspace(0, 0.6, count):
-        queries, keys = (1 - way) * first + way * last
-        made = av.AttentionRecord.from_qk(list(queries), list(keys), words(tokens), causal=causal)
-        records.append(made)
+    for fraction in torch.linspace(0, 0.6, count):
+        queries, keys = (1 - fraction) * first + fraction * last
+        record = av.AttentionRecord.from_qk(list(queries), list(keys), words(tokens), causal=causal)
+        records.append(record)
     return records
 
 
@@ -58,13 +58,13 @@ def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bo
         assert codes.tobytes() == whole.data, f"{block['stack']}, layer {block['layer']}"
 
 
-def test_a_page_of_a_comparison_has_no_scores_that_it_does_not_show() -> None:
+def test_a_page_of_a_comparison_omits_scores_that_it_does_not_show() -> None:
     _, data = page_of(steps(3, 1, 2, 6))
     assert data["scores"] == []
     assert all(stack["patterns"] == [] for stack in data["description"]["stacks"])
 
 
-def test_a_short_text_has_no_maps_that_are_its_weights_again(
+def test_a_short_text_has_no_maps_beside_its_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)

@@ -48,7 +48,7 @@ def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -
     assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
 
 
-def test_every_query_of_an_answer_is_in_the_picture_beside_a_long_text() -> None:
+def test_the_picture_shows_every_query_of_an_answer_to_a_long_text() -> None:
     # 48 keys are 8 pixels wide, and 24 queries 4 high. The fourth query looks elsewhere.
     weights = np.zeros((1, 24, 48), np.float32)
     weights[:, :, 0] = 1
@@ -60,7 +60,7 @@ def test_every_query_of_an_answer_is_in_the_picture_beside_a_long_text() -> None
     )
     inside = draw_heads_picture(record.stack(), cell=8)[5:-5, 5:-5]
     assert inside.shape == (4, 8, 3)
-    dark = np.array([[tuple(each) == DARKEST for each in row] for row in inside])
+    dark = np.array([[tuple(cell) == DARKEST for cell in row] for row in inside])
     assert np.argwhere(dark).tolist() == [[0, 0], [0, 7], [1, 0], [2, 0], [3, 0]]
 
 
@@ -80,8 +80,8 @@ def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
     # Two maps of 2 x 2 with a line around each.
     assert pixels.shape == (4, 7, 3)
     first, second = pixels[1:3, 1:3], pixels[1:3, 4:6]
-    assert [tuple(each) for each in first[0]] == [DARKEST, WHITE]
-    assert [tuple(each) for each in second[1]] == [DARKEST, WHITE]
+    assert [tuple(cell) for cell in first[0]] == [DARKEST, WHITE]
+    assert [tuple(cell) for cell in second[1]] == [DARKEST, WHITE]
     light, dark = (int(first[1, key].sum()) for key in (0, 1))
     assert sum(DARKEST) < dark < light < sum(WHITE)
     assert "Weights of layer 0 from top to bottom and heads 0, 1 from left to right" in still
@@ -93,7 +93,7 @@ def test_signed_numbers_of_a_page_have_two_colours() -> None:
     values = [[[[0.5, 0.0], [-0.5, 0.25]]]]
     signed = av.AttentionRecord.from_weights(values, ["a", "b"], signed=True)
     still = get_still(av.MatrixView(signed).to_html())
-    cells = [[tuple(each) for each in row] for row in pixels_of(still)[1:3, 1:3]]
+    cells = [[tuple(cell) for cell in row] for row in pixels_of(still)[1:3, 1:3]]
     assert cells[0] == [BLUE, WHITE]
     assert cells[1][0] == ORANGE
     assert cells[1][1][2] > cells[1][1][0], "0.25 is a light blue"
@@ -101,8 +101,10 @@ def test_signed_numbers_of_a_page_have_two_colours() -> None:
 
 
 def test_layers_with_fewer_heads_leave_room() -> None:
-    some = torch.softmax(torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0)), -1)
-    layers = {0: StoredWeights(some), 4: StoredWeights(some[:1])}
+    weights_of_layer = torch.softmax(
+        torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0)), -1
+    )
+    layers = {0: StoredWeights(weights_of_layer), 4: StoredWeights(weights_of_layer[:1])}
     uneven = av.AttentionRecord(
         {"self": av.AttentionStack("self", layers, Tokens.of(list("abcde")))}
     )
@@ -121,7 +123,7 @@ def test_a_picture_of_noise_is_small(layers: int, tokens: int) -> None:
     assert len(run_steps(draw_heads(noise, "head", {}))) <= MAX_PICTURE_BYTES
 
 
-def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
     long = long_record(3_000, layers=2, heads=3, key_heads=3)
     rows: list[int] = []
     compute = QueryKeyAttention.weights_of_rows
@@ -147,14 +149,14 @@ def test_a_long_text_costs_16_queries_of_each_head(monkeypatch: pytest.MonkeyPat
 
 def views() -> dict[str, View]:
     made_record = av.AttentionRecord.from_weights(weights(2, 3, 8), texts(8), model='<b>&"m')
-    other = av.AttentionRecord.from_weights(weights(2, 3, 8).flip(0), texts(8))
+    other_record = av.AttentionRecord.from_weights(weights(2, 3, 8).flip(0), texts(8))
     return {
         "head": av.HeadView(made_record),
         "matrix": av.MatrixView(made_record),
         "model": av.ModelView(made_record),
         "neuron": av.NeuronView(long_record(8, layers=2, heads=3, key_heads=3)),
         "dashboard": av.Dashboard(made_record),
-        "compare": av.CompareView(av.compare(made_record, other)),
+        "compare": av.CompareView(av.compare(made_record, other_record)),
         "embedding": av.EmbeddingView(made(100, 2, 3)),
         "atlas": av.AtlasView(made_statistics()),
     }
@@ -177,7 +179,7 @@ def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
         line = tuple(pixels[0, 0])
         is_line = (pixels == line).all(axis=2)
         assert (is_line.all(axis=1).sum(), is_line.all(axis=0).sum()) == (3, 4)
-        assert len({tuple(each) for each in pixels.reshape(-1, 3)}) > 3
+        assert len({tuple(cell) for cell in pixels.reshape(-1, 3)}) > 3
         assert alt.startswith(
             {"compare": "Differences of", "embedding": "Queries (brown)"}.get(name, "Weights of")
         )

@@ -22,7 +22,7 @@ from attnviz.utils.progress import run_steps, run_with_bar
 from rounding import UNIT
 
 # An error is a weight less what a byte stands for: numbers up to 1 and three operations in float32.
-OFF = 4 * UNIT
+TOLERANCE = 4 * UNIT
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "renormalized.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
@@ -51,16 +51,16 @@ def test_weights_are_those_of_the_formula(case: dict[str, Any]) -> None:
 
 
 @each_case
-def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, Any]) -> None:
+def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(case: dict[str, Any]) -> None:
     # Single precision knows what a sink of logit 12 leaves of 1 to three digits at most.
     stack = record_of(case).stack()
     rows = slice(0, len(stack.query_tokens))
     for head in (0, 1):
-        found = run_steps(
+        strongest = run_steps(
             find_strongest_keys(stack, layer=0, heads=[head], rows=rows, k=99, leave_out=["first"])
         )
         expected = np.sort(np.array(case["renormalized"])[head])[:, :0:-1]
-        quotients = found.weights[0, :, : expected.shape[1]] / found.sums[0, :, :1]
+        quotients = strongest.weights[0, :, : expected.shape[1]] / strongest.sums[0, :, :1]
         assert_allclose(quotients, expected, rtol=1e-5)
 
 
@@ -70,19 +70,19 @@ def test_a_page_of_all_weights_is_that_of_the_fixture(case: dict[str, Any]) -> N
     [block] = run_with_bar(steps, "page").blocks
     expected = case["blocks"]["all"]
     assert bytes_of(block) == bytes_of(expected)
-    assert block["error"] == pytest.approx(expected["error"], abs=OFF)
+    assert block["error"] == pytest.approx(expected["error"], abs=TOLERANCE)
     assert {**block, "data": 0, "error": 0} == {**expected, "data": 0, "error": 0}
 
 
 @each_case
 def test_a_page_of_strongest_keys_is_that_of_the_fixture(case: dict[str, Any]) -> None:
     weights = weights_of(case)
-    kept = concatenate_rows([strongest_rows(head, case["threshold"]) for head in weights])
-    rows, error = sparse_rows(kept, weights.shape, 1.0)
+    stored = concatenate_rows([strongest_rows(head, case["threshold"]) for head in weights])
+    rows, error = sparse_rows(stored, weights.shape, 1.0)
     header, data = encode_sparse(rows)
     expected = case["blocks"]["strongest"]
     assert data == bytes_of(expected)
-    assert error == pytest.approx(expected["error"], abs=OFF)
+    assert error == pytest.approx(expected["error"], abs=TOLERANCE)
     max_rest = header.pop("max_rest")
     assert max_rest == pytest.approx(expected["max_rest"], rel=1e-5)
     assert header.items() <= expected.items()
@@ -99,7 +99,9 @@ def test_errors_of_queries_and_keys_are_those_of_the_fixture(
         assert layer[name] == pytest.approx(expected[name], rel=1e-2)
 
 
-def test_a_sinks_weight_is_off_by_all_that_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_sink_is_the_sum_of_the_other_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
     # All keys are alike, and each is rounded by as much the same way.
     queries, keys = np.full((1, 1, 1), 1.0005, np.float32), np.full((1, 40, 1), 3.0009, np.float32)

@@ -25,7 +25,7 @@ from unit.records import given_record
 
 SVG = "{http://www.w3.org/2000/svg}"
 # The limit of one view; a notebook may have a hundred.
-MOST_BYTES = 50_000
+MAX_BYTES = 50_000
 
 
 def svg_of(still: str) -> ET.Element:
@@ -61,15 +61,15 @@ def test_cells_are_the_weights_and_labels_the_tokens() -> None:
     maps = [levels_of(image) for image in svg.iter(f"{SVG}image")][:2]
     weights = np.stack([weights_of(stack, 1, head) for head in (2, 0)])
     assert np.array_equal(maps, to_color_levels(weights, float(weights.max()), signed=False))
-    texts = [each.text for each in svg.iter(f"{SVG}text")]
+    texts = [element.text for element in svg.iter(f"{SVG}text")]
     # Columns of both maps, and rows once.
     assert [texts.count(f"t{n}") for n in range(5)] == [3] * 5
     assert {"head 2", "head 0"} <= set(texts)
-    bold = [each.text for each in svg.iter(f"{SVG}text") if "font-weight" in each.attrib]
+    bold = [element.text for element in svg.iter(f"{SVG}text") if "font-weight" in element.attrib]
     assert bold == ["head 2", "head 0", "t3"]
 
 
-def test_it_says_what_it_shows() -> None:
+def test_a_picture_has_a_description() -> None:
     record = random_record(5)
     view = av.HeadView(record, layer=1, heads=[2], token=3)
     says = view._still()
@@ -98,18 +98,18 @@ def test_any_token_is_a_text() -> None:
     tokens = ["<script>", "a&b", "\x00\x1b", "\ud800", "字" * 40]
     weights = np.full((1, 1, 5, 5), 0.2, np.float32)
     svg = svg_of(draw_heads_still(av.AttentionRecord.from_weights(weights, tokens).stack(), 0, [0]))
-    texts = {each.text for each in svg.iter(f"{SVG}text")}
+    texts = {element.text for element in svg.iter(f"{SVG}text")}
     assert {"<script>", "a&b", "字" * 13 + "…"} <= texts
 
 
 @pytest.mark.parametrize("view", [av.HeadView, av.MatrixView, av.ModelView, av.Dashboard])
 @pytest.mark.parametrize("tokens", [1, 40, 41, 300])
-def test_it_is_small(view: Any, tokens: int) -> None:
-    shown = view(random_record(tokens, layers=12, heads=12))
-    still = shown._still()
+def test_a_picture_is_small(view: Any, tokens: int) -> None:
+    view_of_record = view(random_record(tokens, layers=12, heads=12))
+    still = view_of_record._still()
     assert "<img" in still
-    assert len(still.encode()) < MOST_BYTES
-    shown.close()
+    assert len(still.encode()) < MAX_BYTES
+    view_of_record.close()
 
 
 @pytest.mark.parametrize("heads", [1, 4])
@@ -120,18 +120,18 @@ def test_long_texts_read_few_weights(monkeypatch: pytest.MonkeyPatch, heads: int
     rows_of_each_head = attention.rows_of_each_head
 
     def counted(self: Any, *given: Any) -> Any:
-        found = rows_of_each_head(self, *given)
-        read.append(found[0].size)
-        return found
+        weights = rows_of_each_head(self, *given)
+        read.append(weights[0].size)
+        return weights
 
     monkeypatch.setattr(attention, "rows_of_each_head", counted)
     for view in (av.HeadView, av.Dashboard, av.ModelView):
         read.clear()
-        shown = view(record, layer=0, heads=range(heads))
-        still = shown._still()
+        view_of_heads = view(record, layer=0, heads=range(heads))
+        still = view_of_heads._still()
         assert 0 < sum(read) <= MAX_WEIGHTS
         assert "of the 300,000 queries" in still
-        shown.close()
+        view_of_heads.close()
 
 
 def test_a_view_of_no_heads_shows_those_of_its_layer() -> None:
@@ -169,22 +169,22 @@ def test_a_notebook_stores_what_the_option_says(option: str, texts: list[str]) -
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
     outputs = notebook.cells[0]["outputs"]
     # Once, though the view is the cell's result as well.
-    widget, *saved = [each["data"] for each in outputs if "data" in each]
+    widget, *saved = [element["data"] for element in outputs if "data" in element]
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert len(saved) == len(texts)
     for data, text in zip(saved, texts, strict=True):
         assert set(data) == {"text/html", "text/plain"}
         assert text in data["text/html"]
     if saved:
-        assert len(saved[0]["text/html"].encode()) < MOST_BYTES
-    (passes,) = [each["text"] for each in outputs if each["output_type"] == "stream"]
+        assert len(saved[0]["text/html"].encode()) < MAX_BYTES
+    (passes,) = [element["text"] for element in outputs if element["output_type"] == "stream"]
     assert passes == "1\n"
 
 
 def test_a_picture_that_fails_leaves_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Any] = []
+    displayed: list[Any] = []
     monkeypatch.setattr("attnviz.views.base.has_kernel", lambda: True)
-    monkeypatch.setattr("IPython.display.display", lambda *data, **_: shown.append(data))
+    monkeypatch.setattr("IPython.display.display", lambda *data, **_: displayed.append(data))
     view = av.HeadView(given_record(), layer=0)
 
     def broken(self: AttentionStack, layer: int) -> Any:
@@ -192,11 +192,11 @@ def test_a_picture_that_fails_leaves_the_view(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(AttentionStack, "attention", broken)
     view._ipython_display_()
-    assert len(shown) == 1
+    assert len(displayed) == 1
     view.close()
 
 
-def test_options_refuse_what_they_do_not_know() -> None:
+def test_unknown_options_are_refused() -> None:
     options = Options()
     assert options.snapshot == "picture"
     for value in ("page", False, "picture"):

@@ -43,7 +43,7 @@ def sides(tokens: int, heads: int = 2, layers: int = 2) -> list[av.AttentionReco
 def difference(tokens: int, *, with_sides: bool = False, **options: Any) -> av.AttentionRecord:
     a, b = (record.stack() for record in sides(tokens, **options))
     layers = {n: DifferenceAttention(a.attention(n), b.attention(n)) for n in a.layers}
-    made = AttentionStack("self: b − a", layers, a.query_tokens, signed=True, measure="difference")
+    stack = AttentionStack("self: b − a", layers, a.query_tokens, signed=True, measure="difference")
     stacks = (
         {
             "self: a": AttentionStack(
@@ -53,7 +53,7 @@ def difference(tokens: int, *, with_sides: bool = False, **options: Any) -> av.A
         if with_sides
         else {}
     )
-    return av.AttentionRecord(stacks | {made.name: made})
+    return av.AttentionRecord(stacks | {stack.name: stack})
 
 
 def embedded(record: av.AttentionRecord, **options: Any) -> EmbeddedWeights:
@@ -67,73 +67,75 @@ def read(block: dict[str, Any]) -> Numbers:
     return shown(block)
 
 
-def test_all_numbers_in_a_signed_byte_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_number_is_stored_in_a_signed_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
     record = difference(40)
-    found = embedded(record)
+    encoded = embedded(record)
     stack = record.stack()
-    assert (found.form, found.covered) == ("all", 1.0)
-    for block, small, layer in zip(found.blocks, found.maps, stack.layers, strict=True):
-        wanted = stack.weights(layer=layer)
-        assert wanted.min() < -0.1
+    assert (encoded.form, encoded.covered) == ("all", 1.0)
+    for block, small, layer in zip(encoded.blocks, encoded.maps, stack.layers, strict=True):
+        expected = stack.weights(layer=layer)
+        assert expected.min() < -0.1
         assert block["reach"] == 0
         assert block["encoding"] == "int8-sqrt"
-        assert np.abs(read(block) - wanted).max() <= block["error"] <= found.error
-        assert found.error == pytest.approx(0.00786 * stack.maximum, rel=1e-3)
+        assert np.abs(read(block) - expected).max() <= block["error"] <= encoded.error
+        assert encoded.error == pytest.approx(0.00786 * stack.maximum, rel=1e-3)
         # Small maps show the number of the largest size of their cells.
         header = {name: small[name] for name in ("shape", "encoding", "maximum", "error")}
         cells = decode(Encoded(**header, data=zlib.decompress(base64.b64decode(small["data"]))))
         starts = np.arange(32) * 40 // 32
         for head, row, column in [(0, 0, 0), (1, 31, 0), (1, 20, 17), (0, 31, 31)]:
-            ends = [np.append(starts, 40)[place + 1] for place in (row, column)]
-            of_cell = wanted[head, starts[row] : ends[0], starts[column] : ends[1]]
-            largest = of_cell.flat[np.abs(of_cell).argmax()]
+            ends = [np.append(starts, 40)[index + 1] for index in (row, column)]
+            values = expected[head, starts[row] : ends[0], starts[column] : ends[1]]
+            largest = values.flat[np.abs(values).argmax()]
             assert cells[head, row, column] == pytest.approx(largest, abs=small["error"])
 
 
-def test_the_largest_sizes_where_not_all_fit_and_the_error_says_what_is_missing() -> None:
+def test_a_small_page_stores_the_largest_numbers_and_reports_the_error() -> None:
     record = difference(300, heads=4, layers=1)
     stack = record.stack()
-    wanted = stack.weights(layer=0)
-    found = embedded(record, max_bytes=60_000)
-    (block,) = found.blocks
-    assert (found.form, block["signed"], found.size <= 60_000) == ("strongest", True, True)
+    expected = stack.weights(layer=0)
+    encoded = embedded(record, max_bytes=60_000)
+    (block,) = encoded.blocks
+    assert (encoded.form, block["signed"], encoded.size <= 60_000) == ("strongest", True, True)
     numbers = read(block)
     missing = numbers == 0
-    assert np.abs(numbers - wanted).max() == pytest.approx(found.error, rel=1e-3)
-    assert found.error >= np.abs(wanted[missing]).max()
+    assert np.abs(numbers - expected).max() == pytest.approx(encoded.error, rel=1e-3)
+    assert encoded.error >= np.abs(expected[missing]).max()
     # Numbers of both signs, none of them with another.
     assert (numbers < 0).any()
     assert (numbers > 0).any()
-    assert (numbers * wanted >= 0).all()
+    assert (numbers * expected >= 0).all()
     # A number that rounds to nothing is embedded, too.
-    share = np.abs(wanted[~missing]).sum() / np.abs(wanted).sum()
-    assert found.covered == pytest.approx(share, abs=0.002)
-    assert 0.3 < found.covered < 0.97
+    share = np.abs(expected[~missing]).sum() / np.abs(expected).sum()
+    assert encoded.covered == pytest.approx(share, abs=0.002)
+    assert 0.3 < encoded.covered < 0.97
     # As much as the page has room for covers the share that is aimed at.
     assert embedded(record, max_bytes=250_000).covered >= encoding.COVERED
 
 
 def test_a_record_of_weights_and_of_differences_has_numbers_and_no_vectors() -> None:
     record = difference(300, heads=4, layers=1, with_sides=True)
-    found = embedded(record, max_bytes=150_000)
-    assert found.form == "strongest"
-    weights, changes = found.blocks
+    encoded = embedded(record, max_bytes=150_000)
+    assert encoded.form == "strongest"
+    weights, changes = encoded.blocks
     assert "signed" not in weights
     assert changes["signed"]
-    assert np.abs(read(changes) - record.stack("self: b − a").weights(layer=0)).max() <= found.error
+    assert (
+        np.abs(read(changes) - record.stack("self: b − a").weights(layer=0)).max() <= encoded.error
+    )
     # What is left of a row of weights is spread, and that of a difference is not.
     assert read(weights).sum(axis=2) == pytest.approx(1.0, abs=0.02)
     with pytest.raises(ValueError, match=r'precision="exact".* too large .*max_mb=0.05'):
         embedded(record, precision="exact", max_bytes=50_000)
-    every = embedded(record, precision="exact")
-    assert (every.form, [block["encoding"] for block in every.blocks]) == (
+    exact = embedded(record, precision="exact")
+    assert (exact.form, [block["encoding"] for block in exact.blocks]) == (
         "all",
         ["uint8-sqrt", "int8-sqrt"],
     )
 
 
-def test_a_page_has_nothing_of_signed_numbers_that_is_of_weights_alone() -> None:
+def test_a_page_of_signed_numbers_omits_data_of_weights() -> None:
     predictions = (Prediction(1, Candidate("c", 3, 0.5), (Candidate("c", 3, 0.5),), 2),)
     tokens = Tokens(
         text=("a", "b", "c"), special=(False,) * 3, sequence=(0,) * 3, predictions=predictions

@@ -32,13 +32,13 @@ CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["c
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 
 
-def same(one: SparseRows, other: SparseRows) -> None:
-    for name in one.__dataclass_fields__:
-        assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+def same(actual: SparseRows, expected: SparseRows) -> None:
+    for name in actual.__dataclass_fields__:
+        assert_array_equal(getattr(actual, name), getattr(expected, name), err_msg=name)
 
 
 @each_case
-def test_reads_what_the_fixture_says(case: dict[str, Any]) -> None:
+def test_the_fixture_is_decoded(case: dict[str, Any]) -> None:
     rows = decode_sparse(case["header"], base64.b64decode(case["data"]))
     expected = np.zeros(case["header"]["shape"])
     for head, row, column, weight in case["cells"]:
@@ -47,7 +47,7 @@ def test_reads_what_the_fixture_says(case: dict[str, Any]) -> None:
 
 
 @each_case
-def test_writes_what_the_fixture_says(case: dict[str, Any]) -> None:
+def test_the_fixture_is_encoded(case: dict[str, Any]) -> None:
     header, data = encode_sparse(decode_sparse(case["header"], base64.b64decode(case["data"])))
     assert (header, data) == (case["header"], base64.b64decode(case["data"]))
     assert json.loads(json.dumps(header)) == case["header"]
@@ -56,7 +56,7 @@ def test_writes_what_the_fixture_says(case: dict[str, Any]) -> None:
 @st.composite
 def attention(draw: st.DrawFn) -> NDArray[np.float32]:
     """Weights of a layer: rows that sum to one, or to nothing; causal, banded or whole."""
-    heads, rows, columns = (draw(st.integers(1, most)) for most in (3, 7, 150))
+    heads, rows, columns = (draw(st.integers(1, limit)) for limit in (3, 7, 150))
     generator = np.random.default_rng(draw(st.integers(0, 10_000)))
     weights = generator.random((heads, rows, columns)) ** draw(st.integers(1, 30))
     weights[generator.random(weights.shape) < draw(st.floats(0, 1))] = 0
@@ -69,24 +69,24 @@ def attention(draw: st.DrawFn) -> NDArray[np.float32]:
 
 @settings(max_examples=150, deadline=None)
 @given(attention(), st.floats(0, 0.5), st.floats(0.001, 1000))
-def test_what_is_carried_is_what_is_said(
+def test_stored_rows_have_the_reported_error(
     weights: NDArray[np.float32], threshold: float, maximum: float
 ) -> None:
     scaled = weights * np.float32(maximum)
-    kept = concatenate_rows([strongest_rows(head, threshold * maximum) for head in scaled])
-    rows, error = sparse_rows(kept, scaled.shape, maximum)
+    stored = concatenate_rows([strongest_rows(head, threshold * maximum) for head in scaled])
+    rows, error = sparse_rows(stored, scaled.shape, maximum)
     back = decode_sparse(*encode_sparse(rows))
     same(rows, back)
     dense = back.dense()
     # The error is that of what a reader puts together, and it is reached.
     assert np.abs(dense - scaled).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
     # Rows sum up to what they did, but for the last byte of the rest.
-    off = np.abs(dense.sum(axis=2) - scaled.sum(axis=2, dtype=np.float64))
-    assert off.max() <= 0.0125 * maximum
+    error_of_sum = np.abs(dense.sum(axis=2) - scaled.sum(axis=2, dtype=np.float64))
+    assert error_of_sum.max() <= 0.0125 * maximum
     # Nothing where there can be nothing: before the first key with weight and after the last.
-    some = scaled > 0
-    before = np.maximum.accumulate(some, axis=2)
-    after = np.maximum.accumulate(some[:, :, ::-1], axis=2)[:, :, ::-1]
+    nonzero = scaled > 0
+    before = np.maximum.accumulate(nonzero, axis=2)
+    after = np.maximum.accumulate(nonzero[:, :, ::-1], axis=2)[:, :, ::-1]
     assert (dense[~(before & after)] == 0).all()
 
 
@@ -97,70 +97,68 @@ def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spr
 ) -> None:
     signs = np.random.default_rng(len(sizes)).choice([-1, 1], sizes.shape)
     numbers = (sizes * signs * np.float32(maximum)).astype(np.float32)
-    kept = concatenate_rows(
+    stored = concatenate_rows(
         [strongest_rows(head, threshold * maximum, signed=True) for head in numbers]
     )
     # As of the sizes, with the signs.
     plain = concatenate_rows(
         [strongest_rows(np.abs(head), threshold * maximum) for head in numbers]
     )
-    assert_array_equal(kept.keys, plain.keys)
-    assert_array_equal(np.abs(kept.weights), plain.weights)
-    assert_array_equal(kept.sums, plain.sums)
-    rows, error = sparse_rows(kept, numbers.shape, maximum, signed=True)
+    assert_array_equal(stored.keys, plain.keys)
+    assert_array_equal(np.abs(stored.weights), plain.weights)
+    assert_array_equal(stored.sums, plain.sums)
+    rows, error = sparse_rows(stored, numbers.shape, maximum, signed=True)
     back = decode_sparse(*encode_sparse(rows))
     same(rows, back)
     dense = back.dense()
-    row = np.repeat(np.arange(numbers.shape[0] * numbers.shape[1]), kept.counts)
+    row = np.repeat(np.arange(numbers.shape[0] * numbers.shape[1]), stored.counts)
     embedded = np.zeros((numbers.shape[0] * numbers.shape[1], numbers.shape[2]), np.bool_)
-    embedded[row, kept.keys] = True
+    embedded[row, stored.keys] = True
     embedded = embedded.reshape(numbers.shape)
-    assert_array_equal(numbers[embedded], kept.weights)
+    assert_array_equal(numbers[embedded], stored.weights)
     # All others are 0, and the error says how far they were from it at most.
     assert not dense[~embedded].any()
     assert np.abs(dense - numbers).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
     assert error >= np.abs(numbers[~embedded]).max(initial=0)
     assert (dense * numbers >= 0).all()
     # Later, with another threshold, the same.
-    raised = kept.raise_threshold(2 * threshold * maximum)
-    once = concatenate_rows(
+    raised = stored.raise_threshold(2 * threshold * maximum)
+    direct = concatenate_rows(
         [strongest_rows(h, 2 * threshold * maximum, signed=True) for h in numbers]
     )
-    for name in once.__dataclass_fields__:
-        assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)
+    for name in direct.__dataclass_fields__:
+        assert_array_equal(getattr(raised, name), getattr(direct, name), err_msg=name)
 
 
 @settings(max_examples=100, deadline=None)
 @given(attention(), st.floats(0, 0.5))
-def test_the_strongest_are_kept_and_no_others(
-    weights: NDArray[np.float32], threshold: float
-) -> None:
+def test_only_the_strongest_keys_are_stored(weights: NDArray[np.float32], threshold: float) -> None:
     for head in weights:
-        kept = strongest_rows(head, threshold)
-        starts = np.cumsum(kept.counts) - kept.counts
+        stored = strongest_rows(head, threshold)
+        starts = np.cumsum(stored.counts) - stored.counts
         for row, line in enumerate(head):
-            keys = kept.keys[starts[row] : starts[row] + kept.counts[row]]
+            keys = stored.keys[starts[row] : starts[row] + stored.counts[row]]
             # By a plain sort; of equal weights the first keys.
             order = sorted(range(len(line)), key=lambda key: (-line[key], key))
-            wanted = {key for key in order if line[key] >= threshold and line[key] > 0}
-            wanted |= {key for key in order[:MIN_KEYS] if line[key] > 0}
-            assert keys.tolist() == sorted(wanted)
-            assert kept.sums[row] == pytest.approx(float(line.sum(dtype=np.float64)))
+            expected = {key for key in order if line[key] >= threshold and line[key] > 0}
+            expected |= {key for key in order[:MIN_KEYS] if line[key] > 0}
+            assert keys.tolist() == sorted(expected)
+            assert stored.sums[row] == pytest.approx(float(line.sum(dtype=np.float64)))
 
 
 @settings(max_examples=60, deadline=None)
 @given(attention(), st.floats(0, 0.3), st.floats(0, 1))
-def test_a_threshold_raised_later_is_as_one_from_the_start(
+def test_raising_the_threshold_later_gives_the_same(
     weights: NDArray[np.float32], threshold: float, part: float
 ) -> None:
     lower = concatenate_rows([strongest_rows(head, threshold * part) for head in weights])
-    once = concatenate_rows([strongest_rows(head, threshold) for head in weights])
+    direct = concatenate_rows([strongest_rows(head, threshold) for head in weights])
     raised = lower.raise_threshold(threshold)
-    for name in once.__dataclass_fields__:
-        assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)
+    for name in direct.__dataclass_fields__:
+        assert_array_equal(getattr(raised, name), getattr(direct, name), err_msg=name)
 
 
-def test_weights_that_are_to_be_read_only_are_taken_without_a_warning() -> None:
+def test_read_only_weights_cause_no_warning() -> None:
     weights = np.array([[0.1, 0.5, 0.0, 0.4]], np.float32)
     weights.flags.writeable = False
     before = torch.is_warn_always_enabled()

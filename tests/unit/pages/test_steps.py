@@ -54,9 +54,9 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
 class Packer:
     """One of zlib's that counts what it is given."""
 
-    def __init__(self, made: Any, counted: Counted) -> None:
-        self.made, self.counted = made, counted
-        self.flush = made.flush
+    def __init__(self, compressor: Any, counted: Counted) -> None:
+        self.made, self.counted = compressor, counted
+        self.flush = compressor.flush
 
     def compress(self, data: bytes) -> Any:
         self.counted.bytes += len(data)
@@ -68,7 +68,7 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.logits = self.bytes = 0
-        compute, made = QueryKeyAttention.shared_logits, zlib.compressobj
+        compute, compressor = QueryKeyAttention.shared_logits, zlib.compressobj
 
         def counted(attention: QueryKeyAttention, *place: Any) -> torch.Tensor:
             found = compute(attention, *place)
@@ -76,7 +76,9 @@ class Counted:
             return found
 
         monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
-        monkeypatch.setattr(zlib, "compressobj", lambda *options: Packer(made(*options), self))
+        monkeypatch.setattr(
+            zlib, "compressobj", lambda *options: Packer(compressor(*options), self)
+        )
 
 
 def record() -> av.AttentionRecord:
@@ -84,8 +86,8 @@ def record() -> av.AttentionRecord:
 
 
 def steps_of(view: RecordView, max_mb: float | None = None) -> Steps[str]:
-    made, embeds = view.served_record, view.embeds
-    return html.page_steps(made, view.name, view.state, embeds=embeds, max_mb=max_mb)
+    served_record, embeds = view.served_record, view.embeds
+    return html.page_steps(served_record, view.name, view.state, embeds=embeds, max_mb=max_mb)
 
 
 def ended(steps: Steps[str]) -> Iterator[tuple[str, str]]:
@@ -110,9 +112,9 @@ def test_no_step_computes_much(
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
     view = make(record())
     # Also deflates the view's code, once for all pages.
-    least = len(html.document(view.record.model, view.name, view.state, {})) / 1e6
+    min_mb = len(html.document(view.record.model, view.name, view.state, {})) / 1e6
     counted = Counted(monkeypatch)
-    steps = steps_of(view, None if max_mb is None else least + max_mb)
+    steps = steps_of(view, None if max_mb is None else min_mb + max_mb)
     total = 0
     logits: dict[str, int] = {}
     deflated: dict[str, int] = {}
@@ -124,25 +126,25 @@ def test_no_step_computes_much(
     # All together is many times what any step may compute. A weight takes two logits where what
     # its row is divided by is summed up by itself, and rounding is measured on twice as many.
     assert total > 40 * MOMENT
-    assert {doing: each for doing, each in logits.items() if each > 10 * MOMENT} == {}
-    assert {doing: each for doing, each in deflated.items() if each > 4 * MOMENT} == {}
+    assert {doing: count for doing, count in logits.items() if count > 10 * MOMENT} == {}
+    assert {doing: count for doing, count in deflated.items() if count > 4 * MOMENT} == {}
 
 
 @pytest.mark.usefixtures("moments")
-def test_two_pages_of_a_record_at_once_are_as_each_by_itself(
+def test_two_pages_at_once_equal_separate_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     alone = [HeadView(record(), heads=[head]).to_html() for head in (0, 1)]
     both = record()
     pages = [ended(steps_of(HeadView(both, heads=[head]))) for head in (0, 1)]
-    made = ["", ""]
+    results = ["", ""]
     # The second begins later, and each has a turn of its own length.
     for turn in range(2000):
         for number, page in enumerate(pages):
             for _ in range(1 + 2 * number if turn >= 7 * number else 0):
-                made[number] = next(page, ("", ""))[1] or made[number]
-    assert made == alone
+                results[number] = next(page, ("", ""))[1] or results[number]
+    assert results == alone
 
 
 class Sent:
@@ -177,35 +179,35 @@ def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("moments", "one_step", "one_thread")
-def test_a_page_that_is_given_up_computes_no_more_and_holds_nothing(
+def test_a_cancelled_page_computes_nothing_and_keeps_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     counted = Counted(monkeypatch)
-    shown = record()
-    view = HeadView(shown)
-    server = RecordServer(shown, page=view._page_of)
+    shown_record = record()
+    view = HeadView(shown_record)
+    server = RecordServer(shown_record, page=view._page_of)
     kernel = Sent(server)
     for number in range(200):
         header = kernel.ask(str(number))
         if header["pending"]["doing"] == "strongest keys" and header["pending"]["progress"] > 0.5:
             break
     assert header["pending"]["progress"] > 0.5
-    before, said = counted.logits, len(kernel.messages)
+    before, num_messages = counted.logits, len(kernel.messages)
     kernel.cancel(str(number))
     assert len(server.pending_replies) == 0
-    assert "pages" not in shown.computed
-    assert (counted.logits, len(kernel.messages)) == (before, said)
+    assert "pages" not in shown_record.computed
+    assert (counted.logits, len(kernel.messages)) == (before, num_messages)
     # It is made again from its beginning, and a cell is answered meanwhile.
     assert kernel.ask("again")["pending"]["progress"] <= 0.5
-    assert shown.stack().weights(layer=1, head=2).shape == (TOKENS, TOKENS)
+    assert shown_record.stack().weights(layer=1, head=2).shape == (TOKENS, TOKENS)
 
 
 @pytest.mark.usefixtures("one_step")
-def test_a_page_that_is_given_up_on_its_way_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_cancelled_during_transfer_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100_000)
-    shown = record()
-    server = RecordServer(shown, page=HeadView(shown)._page_of)
+    shown_record = record()
+    server = RecordServer(shown_record, page=HeadView(shown_record)._page_of)
     kernel = Sent(server)
     number = 0
     while "pending" in kernel.ask(str(number)):
