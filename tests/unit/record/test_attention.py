@@ -1,6 +1,6 @@
-"""The formula against torch's own attention, numbers worked by hand and float64.
+"""Attention compared with torch's own, with numbers worked out by hand, and with float64.
 
-`given/test_queries_keys.py` compares masks, biases and scales with a softmax by hand.
+`from_arrays/test_queries_keys.py` compares masks, biases and scales with a softmax by hand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def whole(attention: QueryKeyAttention) -> NDArray[np.float32]:
 
 
 def torchs_own(queries: torch.Tensor, keys: torch.Tensor, **options: Any) -> NDArray[np.float32]:
-    """torch's attention; with the unit matrix for values its output is its weights."""
+    """Return torch's weights, which are its output if the values are the unit matrix."""
     values = torch.eye(keys.shape[1]).expand(len(keys), -1, -1)
     output = scaled_dot_product_attention(queries[None], keys[None], values[None], **options)
     weights: NDArray[np.float32] = output[0].numpy()
@@ -112,7 +112,7 @@ BLOCKS = [
 
 
 def in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
-    """Logits from numpy's product, entry by entry as the formula has it."""
+    """Compute the logits with numpy in float64."""
     keys = attention.keys[attention.key_head(head)].double().numpy()
     found: NDArray[np.float64] = attention.queries[head].double().numpy() @ keys.T
     found *= attention.scale
@@ -185,7 +185,7 @@ def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPat
         seen.clear()
         QueryKeyAttention(**options, mask=mask).log_normalizer(0, slice(0, 256))
         assert sum(seen) <= share * 256 * 256
-        # Nothing larger than a block is ever held.
+        # No block is larger than the limit.
         assert max(seen) <= 64
 
 
@@ -252,11 +252,11 @@ def test_rows_of_several_heads_are_those_of_each(heads: tuple[int, ...], rows: l
         weights, allowed = attention.rows_of_each_head(heads, np.array(rows))
         assert weights.shape == (len(heads), len(rows), 6)
         for number, head in enumerate(heads):
-            # All rows, of which these are taken by numpy.
+            # All rows, from which numpy selects these.
             whole = attention.weights(head, slice(0, 6), slice(0, 6))
             assert_allclose(weights[number], whole[rows], atol=1e-6)
             mask = attention.allowed(head, slice(0, 6), slice(0, 6))
             assert (np.broadcast_to(allowed, weights.shape)[number] == mask[rows]).all()
-    # What a caller was given is not changed through what it reads.
+    # The returned array is read-only, so a caller cannot change the record.
     with pytest.raises(ValueError, match="read-only"):
         weighted.rows_of_each_head(heads, np.array(rows))[0][:] = 0

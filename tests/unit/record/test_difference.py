@@ -1,4 +1,4 @@
-"""Differences of two attentions, held against b - a of torch's own softmax."""
+"""Differences of two attentions, compared with b - a of torch's softmax."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def side(seed: int, mask: Mask | None = None, sinks: torch.Tensor | None = None)
 
 
 def by_torch(attention: LayerAttention, flags: Flags) -> NDArray[np.float64]:
-    """The softmax of all heads in float64, with zeros where a query may attend to nothing."""
+    """Return the float64 softmax of all heads, with zeros in rows without an allowed key."""
     vectors = attention.vectors
     assert vectors is not None
     keys = vectors.keys.double().repeat_interleave(2, dim=0)

@@ -1,4 +1,4 @@
-"""Tokens among others that see nothing and are not seen: against plain indexing."""
+"""Masks with inserted tokens, which see nothing and are not seen, compared with plain indexing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def inserted(mask: Mask | None) -> InsertedMask:
 
 
 def whole(mask: Mask | None, head: int) -> torch.Tensor:
-    """All flags, written into a matrix of zeros."""
+    """Return the complete mask, written into a matrix of zeros."""
     flags = torch.zeros(NUM_QUERIES, NUM_KEYS, dtype=torch.bool)
     base = torch.ones(QUERIES, KEYS, dtype=torch.bool)
     if mask is not None:
@@ -115,7 +115,7 @@ def test_blocks_of_a_bias(bias: Bias, block: Any) -> None:
 
 
 def test_runs_without_a_gap_are_known_to_be_seen() -> None:
-    """Of a causal text with one token more, only keys near the diagonal are looked at."""
+    """For a causal text with one more token, only keys near the diagonal need their flags."""
     units = torch.cat([torch.arange(100), torch.arange(101, 1000)])
     mask = InsertedMask(BandMask(None, 0), units, units, 1000, 1000)
     assert mask.causal
@@ -128,7 +128,7 @@ def test_runs_without_a_gap_are_known_to_be_seen() -> None:
 
 
 def layer(mask: Mask | None, bias: Bias | None = None, **options: Any) -> QueryKeyAttention:
-    """Queries and keys among zeros."""
+    """Return queries and keys with inserted zeros."""
     queries, keys = vectors(HEADS, QUERIES, 8, seed=5), vectors(HEADS, KEYS, 8, seed=6)
     among = torch.zeros(HEADS, NUM_QUERIES, 8), torch.zeros(HEADS, NUM_KEYS, 8)
     among[0][:, QUERY_UNITS], among[1][:, KEY_UNITS] = queries, keys

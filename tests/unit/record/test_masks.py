@@ -1,4 +1,4 @@
-"""Masks and biases in their smallest form still say exactly what was given."""
+"""The compact forms of masks and biases equal the originals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sizes = st.integers(1, 19)
 
 
 def flags_of(mask: Mask | None, heads: int, queries: int, keys: int) -> torch.Tensor:
-    """The whole mask again, (heads, queries, keys)."""
+    """Return the complete mask (heads, queries, keys)."""
     if mask is None:
         return torch.ones(heads, queries, keys, dtype=torch.bool)
     rows, columns = slice(0, queries), slice(0, keys)
@@ -35,7 +35,7 @@ def flags_of(mask: Mask | None, heads: int, queries: int, keys: int) -> torch.Te
 
 
 def values_of(bias: Bias | None, heads: int, queries: int, keys: int) -> torch.Tensor:
-    """The whole bias again, (heads, queries, keys)."""
+    """Return the complete bias (heads, queries, keys)."""
     if bias is None:
         return torch.zeros(heads, queries, keys)
     rows, columns = slice(0, queries), slice(0, keys)
@@ -44,7 +44,7 @@ def values_of(bias: Bias | None, heads: int, queries: int, keys: int) -> torch.T
 
 
 def band_by_loop(queries: int, keys: int, before: int | None, after: int | None) -> torch.Tensor:
-    """Which keys a query sees, where the last query stands at the last key."""
+    """Return the keys that each query sees if the last query is at the position of the last key."""
     flags = torch.zeros(1, queries, keys, dtype=torch.bool)
     for query in range(queries):
         place = query + keys - queries
@@ -83,7 +83,7 @@ def test_every_band_is_found(
 
 
 def test_a_causal_mask_over_a_longer_cache_is_a_band() -> None:
-    # 4 queries at the places 0 to 3 of a cache of 9: what is not filled yet may not be seen.
+    # 4 queries at positions 0 to 3 of a cache of 9. The empty part of the cache is masked.
     flags = torch.ones(1, 4, 9).tril().bool()
     mask = compact_mask(flags)
     assert isinstance(mask, BandMask)
@@ -94,14 +94,14 @@ def test_padding_takes_one_bit_an_entry() -> None:
     flags = torch.ones(2, 10, 21, dtype=torch.bool)
     flags[:, :, 17:] = False
     mask = compact_mask(flags)
-    # The heads agree, so one of them is kept.
+    # The heads have equal masks, so one is stored.
     assert isinstance(mask, PackedMask)
     assert mask.bits.shape == (1, 10, 3)
     assert torch.equal(flags_of(mask, 2, 10, 21), flags)
 
 
 def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In a block of rows that is neither the first nor the last.
+    # The entry is in a block of rows that is neither the first nor the last.
     monkeypatch.setattr(attnviz.record.masks, "_ROWS_PER_BLOCK", 4)
     for query, key in [(5, 2), (5, 9), (11, 0), (0, 11)]:
         flags = torch.ones(1, 12, 12).tril().bool()

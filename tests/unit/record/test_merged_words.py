@@ -1,4 +1,4 @@
-"""Attention from word to word, against sums and means by hand and by a matrix product."""
+"""Attention between words, compared with sums and means by hand and with a matrix product."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from attnviz.server import tiles as tiles_module
 from attnviz.server.server import RecordServer
 from unit.records import encoder_decoder_record, shares, vectors
 
-# The tokens are: the | un do ing | of | it all. Every sum can be done in the head.
+# The words are: the | un do ing | of | it all. All sums are easy to do by hand.
 TEXT = ["the", " un", "do", "ing", " of", " it", "all"]
 STARTS = [0, 1, 4, 5]
 WEIGHTS = np.array(
@@ -54,7 +54,7 @@ def by_hand() -> AttentionRecord:
 def product(
     weights: NDArray[Any], query_starts: list[int], key_starts: list[int]
 ) -> NDArray[np.float64]:
-    """The same by matrices: M_q A M_k^T, with means for queries and ones for keys."""
+    """Return M_q A M_k^T, where M_q averages queries and M_k sums keys."""
 
     def belongs(starts: list[int], size: int) -> NDArray[np.float64]:
         word = np.searchsorted(starts, np.arange(size), side="right") - 1
@@ -94,7 +94,7 @@ def test_everything_a_record_gives_works_on_words() -> None:
     assert_allclose(merged.only([0]).to_numpy()[0][0], BY_HAND, atol=1e-7)
     assert_allclose(record.only([0]).merge_words().to_numpy()[0][0], BY_HAND, atol=1e-7)
     assert repr(merged) == "<AttentionRecord of m: <self: layers 0, 1 head each, 4 tokens>>"
-    # The record that was given is as it was.
+    # The original record is unchanged.
     assert_allclose(record.to_numpy()[0][0], WEIGHTS, atol=1e-7)
     assert record.notes == ()
 
@@ -172,7 +172,7 @@ def test_any_words_keep_rows_and_the_mass_of_every_word(
     )
     shape = (len(query_starts), len(key_starts))
     with pytest.MonkeyPatch.context() as patch:
-        # However small the pieces: also within a word.
+        # Blocks may be small enough to end within a word.
         patch.setattr(softmax, "_TILE_ENTRIES", entries)
         found = np.stack(
             [merged.weights(h, slice(0, shape[0]), slice(0, shape[1])) for h in (0, 1)]
@@ -224,7 +224,7 @@ def test_causal_tokens_make_causal_words() -> None:
 
 def test_causal_is_not_said_where_words_do_not_meet() -> None:
     base = causal_stack().attention(3)
-    # The query's words are cut elsewhere than the key's: word 1 of the queries sees word 2.
+    # The words of queries and keys are divided differently: word 1 of the queries sees word 2.
     apart = MergedWeights(base, np.array([0, 1, 6]), np.array([0, 2, 4]))
     assert apart.weights(0, slice(1, 2), slice(2, 3)).item() > 0
     assert not apart.causal

@@ -1,4 +1,4 @@
-"""The record: what it answers, and what it says when it cannot."""
+"""The record: weights, vectors, tables, copies and errors."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_the_stack_of_a_record() -> None:
 
 def test_the_tokens_of_a_record_with_one_list() -> None:
     assert list(given_record().tokens) == words(5)
-    # Two lists that say the same are one.
+    # Two equal lists of tokens count as one.
     weights = [shares(1, 2, 2)]
     record = AttentionRecord.from_weights(weights, ["a", "b"], key_tokens=["a", "b"])
     assert list(record.tokens) == ["a", "b"]
@@ -159,7 +159,7 @@ def test_only_some_layers() -> None:
     assert part.stacks["self"].attention(5) is record.stacks["self"].attention(5)
     assert part.stacks["self"].key_tokens is part.stacks["self"].query_tokens
     assert (part.model, part.notes) == (record.model, record.notes)
-    # A stack that has none of them is left out.
+    # A stack without any of these layers is left out.
     assert list(record.only([7]).stacks) == ["self"]
     assert record.only(iter([7])).stacks["self"].layers == (7,)
 
@@ -185,13 +185,13 @@ def test_one_head_as_a_table() -> None:
     assert list(table.index) == ["d0", "d1", "d2", "d3"]
     assert list(table.columns) == [f"e{position}" for position in range(6)]
     assert (table.index.name, table.columns.name) == ("query", "key")
-    # Tokens that occur twice are two rows.
+    # Tokens that occur twice have two rows.
     twice = AttentionRecord.from_weights([shares(1, 2, 2)], ["the", "the"])
     assert twice.to_pandas(layer=0, head=0).shape == (2, 2)
 
 
 def test_without_pandas_the_table_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As Python marks a module that cannot be imported.
+    # Python marks a module that cannot be imported with None.
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
         given_record().to_pandas(layer=0, head=0)
@@ -215,7 +215,7 @@ def test_records_can_be_copied_and_pickled(
     for each in (record, load(record.save(tmp_path / "x.safetensors"))):
         again = copied(each)
         assert_same(each, again)
-        # One text stays one text, and is no other that reads the same.
+        # Queries and keys that share their tokens still share them, and others still differ.
         for name, stack in record.stacks.items():
             one_text = stack.key_tokens is stack.query_tokens
             assert (again.stacks[name].key_tokens is again.stacks[name].query_tokens) == one_text

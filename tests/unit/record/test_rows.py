@@ -1,4 +1,4 @@
-"""Some rows of a layer: which queries stand for a long text, and what is read of them."""
+"""Selected rows of a layer: queries that represent a long text, and their weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_one_query_is_taken_from_each_part(num_queries: int, most: int) -> None:
 @pytest.mark.parametrize("period", [16, 24, 64, 256, 512])
 def test_queries_taken_keep_no_step_with_what_repeats(period: int) -> None:
     places = sample_queries(32_768) % period
-    # Evenly spaced ones would all stand at the same place of their row of patches.
+    # Evenly spaced queries would all have the same column in their row of patches.
     quarters = np.bincount(places * 4 // period, minlength=4)
     assert quarters.min() >= 8, quarters
 

@@ -1,4 +1,4 @@
-"""Exact zeros of sparse attention: counted as the formula of sparsemax has them."""
+"""Exact zeros of sparse attention, counted as in the formula of sparsemax."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Weights = NDArray[np.float64]
 
 
 def sparsemax(logits: Weights) -> Weights:
-    """Martins and Astudillo 2016, algorithm 1."""
+    """Compute sparsemax with algorithm 1 of Martins and Astudillo (2016)."""
     out = np.zeros_like(logits)
     for row in np.ndindex(logits.shape[:-1]):
         z = np.sort(logits[row])[::-1]
@@ -61,7 +61,7 @@ def test_zeros_of_sparse_attention_are_counted(
 ) -> None:
     weights = sparsemax(logits(heads, queries, keys, seed=seed))
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-9)
-    # Float32 keeps every weight of the formula that is not 0.
+    # float32 keeps every weight of the formula that is not 0.
     (counts,) = counts_of(weights)
     off = keys - queries
     ahead = ~np.tri(queries, keys, off, dtype=bool)
@@ -72,14 +72,14 @@ def test_zeros_of_sparse_attention_are_counted(
     if heads > 1 and not same:
         assert counts == tuple(ZeroCount(each, pairs) for each in zeros)
     else:
-        # Heads that agree, or a single one, may be masked instead: never more zeros than there are.
+        # Equal heads, or a single head, may be masked. The count never exceeds the actual zeros.
         assert all(count.zeros in (0, each) for count, each in zip(counts, zeros, strict=True))
 
 
 def test_a_single_sparse_head_is_counted() -> None:
     weights = np.array([[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]])
     assert counts_of(weights) == [(ZeroCount(4, 9),)]
-    # One key a query is no mask, though it lies in a band and in both heads alike.
+    # One key per query is not a mask, although it fits a band and both heads agree.
     assert counts_of(np.eye(3)[None]) == [(ZeroCount(3, 6),)]
     assert counts_of(np.stack([np.eye(3)[::-1]] * 2)) == [(ZeroCount(6, 9), ZeroCount(6, 9))]
 
@@ -108,7 +108,7 @@ def test_causality_is_a_matter_of_the_whole_stack() -> None:
 
 
 def masked(allowed: NDArray[np.bool_], heads: int = 3) -> Weights:
-    """A softmax under a mask that all heads share."""
+    """Return a softmax under a mask that all heads share."""
     size = allowed.shape[0]
     powers = np.exp(logits(heads, size, size)) * allowed
     sums = powers.sum(-1, keepdims=True)

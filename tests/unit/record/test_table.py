@@ -1,4 +1,4 @@
-"""The tidy table of a record, and where a produced token came from: against plain loops."""
+"""The table of a record, and the sources of a produced token, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_signed_numbers_are_chosen_by_size_and_keep_their_signs() -> None:
             expected |= {(head, query, key): (row[key], pytest.approx(kept)) for key in taken}
         assert found == expected
         assert min(numbers.flat) in frame["difference"].tolist()
-    # A name that another column has would lose that column.
+    # A measure named like another column would hide that column.
     assert list(signed("head").to_pandas().columns) == COLUMNS
 
 
@@ -122,7 +122,7 @@ def test_strong_weights_alone(make: Any, top_k: int | None, min_weight: float | 
 def test_parts_of_it() -> None:
     record = encoder_decoder_record()
     assert set(record.to_pandas(stack="cross")["stack"]) == {"cross"}
-    # A layer is the first stack's, as for one head.
+    # A layer means that of the first stack, as for a single head.
     assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
     assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
     assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
@@ -196,7 +196,7 @@ def test_weights_that_are_nan() -> None:
 
 
 def answered(record: AttentionRecord) -> AttentionRecord:
-    """The same, its last token but one the first that was produced."""
+    """Return the record with its last two tokens as produced tokens."""
     [stack] = record.stacks.values()
     texts = stack.query_tokens.text
     last = len(texts) - 1
@@ -230,7 +230,7 @@ def test_sources_of_a_token(window: int | None) -> None:
     np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=off)
     seen = flat.max(axis=0) > 0
     np.testing.assert_array_equal(sources.strongest_heads[seen], flat.argmax(axis=0)[seen])
-    # Query 10 may attend to itself and what came before, in a window to three.
+    # Query 10 may attend to itself and earlier tokens, or with a window to three tokens.
     first = 0 if window is None else 8
     expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
     np.testing.assert_allclose(sources.baseline, expected)

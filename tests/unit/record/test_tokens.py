@@ -1,4 +1,4 @@
-"""What a reader sees of a token."""
+"""Texts of tokens as a reader sees them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ZERO_WIDTH_JOINER = "\u200d"
         ("", "∅"),
         ("e\u0301", "e\u0301"),
         ("\ufffd", "\ufffd"),
-        # Joiners hold a glyph together; where there is nothing to join they would be invisible.
+        # Joiners combine two glyphs. Without neighbours they would be invisible.
         ("👩‍🚀", "👩‍🚀"),
         ("می‌خواهم", "می‌خواهم"),
         (ZERO_WIDTH_JOINER, "‹U+200D›"),
@@ -48,7 +48,7 @@ def test_no_character_without_a_glyph_stays(category: str) -> None:
     characters = [
         chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == category
     ]
-    # All of most categories, some two thousand of the private and the unassigned.
+    # All characters of most categories, and about two thousand of the private and unassigned ones.
     for character in characters[:: max(1, len(characters) // 2000)]:
         shown = make_visible(character)
         assert character not in shown
@@ -65,7 +65,7 @@ def test_characters_with_a_glyph_stay_as_they_are(character: str) -> None:
 @settings(max_examples=300)
 @given(st.text(st.characters()))
 def test_what_is_visible_stays_so(text: str) -> None:
-    # A saved record's text is made visible again when it is loaded.
+    # Loading a saved record makes its texts visible again.
     assert make_visible(make_visible(text)) == make_visible(text)
 
 
@@ -126,7 +126,7 @@ def test_positions_by_text() -> None:
     pieces = Tokens.of(["[CLS]", "the", "animal", "it", "##it", "##s", "the", "[SEP]"])
     assert pieces.positions("it") == pieces.positions(" it") == (3,)
     assert pieces.positions("##it") == (4,)
-    # Only the inside of a word has it.
+    # Only a continuation of a word has this text.
     assert pieces.positions("s") == (5,)
     assert pieces.positions("the") == (1, 6)
     assert pieces.positions("[CLS]") == (0,)

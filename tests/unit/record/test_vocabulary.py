@@ -1,4 +1,4 @@
-"""Display tokens: what a reader sees for each id."""
+"""Display texts of vocabulary entries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def byte_level() -> Any:
         pre_tokenizers.ByteLevel(add_prefix_space=False),
         decoders.ByteLevel(),
     )
-    # GPT-2's own way: one token is the end, the beginning and the unknown word.
+    # As in GPT-2: one token is the end, the beginning and the unknown word.
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>", unk_token="<|end|>"
     )
@@ -65,7 +65,7 @@ def metaspace() -> Any:
     backend = train(
         models.Unigram(), trainer, pre_tokenizers.Metaspace(), decoders.Metaspace(), ending
     )
-    # Trained pieces with a byte for every character that none of them holds (Llama, Gemma).
+    # Trained pieces with a byte entry for every character that is in none of them (Llama, Gemma).
     vocabulary = sorted(backend.get_vocab(), key=backend.get_vocab().__getitem__)
     vocabulary[3:3] = [f"<0x{byte:02X}>" for byte in range(256)]
     backend.model = models.Unigram(
@@ -80,7 +80,7 @@ def metaspace() -> Any:
 
 @pytest.fixture(scope="module")
 def checkpoint(checkpoint_folder: Any) -> Any:
-    """The WordPiece tokenizer of a trained BERT."""
+    """Return the WordPiece tokenizer of a trained BERT."""
     return transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
 
 
@@ -106,7 +106,7 @@ def test_a_character_of_several_tokens_is_shown_in_each(byte_level: Any, glyph: 
 
 
 def test_a_character_whose_first_byte_shares_a_token_with_text() -> None:
-    # 0xC3 0xA9 is é: " caf" ends with its first byte, the next token begins with its second.
+    # 0xC3 0xA9 is é: " caf" ends with its first byte, and the next token begins with its second.
     assert display_texts(["ĠcafÃ", "©s"], alphabet="bytes") == ["·café 1/2", "é 2/2 s"]
     assert display_texts(["ĠðŁ", "ĺĢ"], alphabet="bytes") == ["·😀 1/2", "😀 2/2"]
 
@@ -127,7 +127,7 @@ def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> Non
 def test_added_tokens_are_written_as_they_are(byte_level: Any) -> None:
     tokens = shown(byte_level, "the<turn>two words")
     assert list(tokens)[-2:] == ["<turn>", "two·words"]
-    # Added, yet text: only tokens that were added as special are special.
+    # Only tokens that were added as special are special.
     assert not any(tokens.special)
 
 
@@ -193,7 +193,7 @@ def test_an_encoding_of_another_length_is_refused(checkpoint: Any) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_text_survives_any_split_into_bytes(text: str) -> None:
-    """One token a byte: glyphs, each written once, are the text again."""
+    """Split a text into one token per byte and compare the parts of each glyph."""
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     data = text.encode()
     found = display_texts([letter_of[byte] for byte in data], alphabet="bytes")
@@ -231,6 +231,6 @@ def test_weights_from_elsewhere_come_with_entries_of_a_vocabulary(
 ) -> None:
     weights = torch.eye(len(given))[None, None, None]
     assert AttentionRecord.from_weights(weights, given).tokens.text == shown
-    # Who wants to see the entries says so.
+    # Tokens.of keeps the raw entries.
     as_given = AttentionRecord.from_weights(weights, Tokens.of(given)).tokens
     assert as_given.text == tuple(make_visible(entry) for entry in given)

@@ -1,4 +1,4 @@
-"""Attention within windows: one over all tokens, as each window's own softmax gives it."""
+"""Attention within windows as one attention of all tokens, compared with a softmax per window."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def windows(*, with_bias: bool = False, causal: bool = False) -> list[QueryKeyAt
 
 
 def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
-    """Each window's softmax on the diagonal, nothing elsewhere."""
+    """Return a block-diagonal matrix of each window's softmax."""
     blocks = []
     for part in parts:
         logits = part.queries[head].double() @ part.keys[head].double().T * 0.5

@@ -1,4 +1,4 @@
-"""Words: which tokens are one, and what is shown for them."""
+"""Words: the tokens of each word, and the text that is shown for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnviz.record.words import find_word_starts, find_words, merge_tokens
 
 
 def parted(tokens: Tokens) -> list[list[str]]:
-    """Texts of the tokens of each word."""
+    """Return the texts of the tokens of each word."""
     starts = find_word_starts(tokens)
     stops = [*starts[1:], len(tokens)]
     return [list(tokens.text[a:b]) for a, b in zip(starts, stops, strict=True)]
@@ -29,17 +29,17 @@ def shown(entries: list[str], alphabet: Any) -> Tokens:
 @pytest.mark.parametrize(
     ("entries", "alphabet", "expected"),
     [
-        # GPT-2: the space before a word, line breaks apart, a space by itself with what follows.
+        # GPT-2: the space before a word, separate line breaks, a single space with what follows.
         (["un", "do", "Ġit", "Ċ", "Now", "Ġ", "5"], "bytes", "undo ·it ⏎ Now ·5"),
         # sentencepiece.
         (["▁The", "▁un", "do", "ing", "."], "metaspace", "·The ·undoing."),
         # CLIP: the space after a word.
         (["un", "do</w>", "it</w>"], "bytes", "undo· it·"),
-        # BERT: only the inside of a word is marked.
+        # BERT: only continuations of a word are marked.
         (["token", "##iz", "##ation", "works", "."], "plain", "tokenization works ."),
-        # Where spaces are written, ## is a heading.
+        # If spaces are marked, ## is a heading.
         (["##", "Ġtitle", "##x"], "bytes", "## ·title##x"),
-        # A character that is divided is whole again in its word.
+        # A character of several tokens is complete in its word.
         (["Ġca", "f", "Ã", "©", "s", "Ġ1"], "bytes", "·cafés ·1"),
         (["Ġ", "ð", "Ł", "Ĳ", "¶", "3"], "bytes", "·🐶3"),
     ],
@@ -70,14 +70,14 @@ def test_words_that_are_given_go_before_the_text() -> None:
 
 
 def test_the_same_number_in_both_texts_of_a_pair_is_two_words() -> None:
-    # As word_ids() of a fast tokenizer gives them: from 0 again in the second text.
+    # word_ids() of a fast tokenizer starts at 0 again in the second text.
     given_ids = [None, 0, 0, None, 0, 1, None]
     sequence = [None, 0, 0, None, 1, 1, None]
     tokens = Tokens.of(
         list("<ab>cd>"), special=[n is None for n in sequence], sequence=sequence, words=given_ids
     )
     assert tokens.words == (None, 0, 0, None, 1, 2, None)
-    # Without anything between them as well.
+    # Also without a token between the texts.
     assert number_words([0, 0], [False, False], [0, 1]) == (0, 1)
 
 
@@ -105,7 +105,7 @@ def test_where_nothing_tells_words_apart_it_says_what_would() -> None:
 
 
 def test_a_special_token_never_becomes_a_part_of_a_word() -> None:
-    # The separator has the number and the text of the words around it, as some tokenizers say.
+    # Some tokenizers give a separator the number and the text of the words around it.
     tokens = Tokens(
         text=("[CLS]", "un", "##do", "[SEP]", "##ing"),
         special=(True, False, False, True, False),
@@ -116,7 +116,7 @@ def test_a_special_token_never_becomes_a_part_of_a_word() -> None:
     merged = merge_tokens(tokens, find_word_starts(tokens))
     assert merged.text == ("[CLS]", "undo", "[SEP]", "##ing")
     assert merged.special == (True, False, True, False)
-    # Without spaces or ##, a single token between special ones is known to be a word.
+    # Without spaces or ##, a single token between special ones is a word.
     between = (["[CLS]", "a", "[SEP]"], [True, False, True], [0, 0, 0])
     assert find_words(*between) == (None, 0, None)
 
@@ -153,5 +153,5 @@ def test_any_tokens_make_words_that_hold_all_of_them(given_tokens: list[Any]) ->
     assert sum(merged.special) == sum(special)
     assert find_word_starts(merged) == tuple(range(len(merged)))
     if not any(token.startswith("##") for token in text):
-        # Nothing that is shown is lost.
+        # Merging keeps all text.
         assert "".join(merged.text) == "".join(tokens.text)

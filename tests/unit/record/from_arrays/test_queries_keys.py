@@ -1,4 +1,7 @@
-"""Queries and keys from anywhere: the weights of a softmax by hand, and every fault by its name."""
+"""Records from queries and keys:
+
+the weights of a softmax by hand, and errors that name the fault.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def by_hand(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> NDArray[np.float64]:
-    """A softmax in float64, head by head, with numpy alone."""
+    """Compute a softmax in float64 for each head, with numpy alone."""
     q, k = (each.double().numpy() for each in (queries, keys))
     k = np.repeat(k, len(q) // len(k), axis=0)
     logits = np.einsum("hid,hjd->hij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -145,7 +148,7 @@ def test_without_tokens_places_are_shown() -> None:
     cross = made(fewer, K, None, stack="cross").stack()
     assert (cross.name, list(cross.query_tokens)) == ("cross", ["[0]", "[1]"])
     assert list(cross.key_tokens) == ["[0]", "[1]", "[2]", "[3]", "[4]"]
-    # The queries of causal attention are the last of the keys, and are called so.
+    # Causal queries are the last of the keys, and are numbered so.
     assert list(made(fewer, K, None, causal=True).stack().query_tokens) == ["[3]", "[4]"]
     assert made(tokens=None, sentence_b_start=2).tokens.sequence == (0, 0, 1, 1, 1)
 
@@ -202,13 +205,13 @@ def test_masks_are_kept_in_their_smallest_form() -> None:
     other = made(mask=flags.flip(0), bias=vectors(4, 1, 5))
     assert isinstance(kept(other).mask, PackedMask)
     assert isinstance(kept(other).bias, DenseBias)
-    # One mask and one bias for all layers are kept, and saved, once.
+    # A mask or bias of all layers is stored and saved once.
     assert kept(other, 0).mask is kept(other, 2).mask
     assert kept(other, 0).bias is kept(other, 2).bias
 
 
 class LargestTensor(TorchDispatchMode):
-    """Notes the most entries that any operation gave."""
+    """Counter of the most entries that any operation returned."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -237,9 +240,9 @@ def test_131072_tokens_make_nothing_with_an_entry_for_every_pair() -> None:
         }
     _, most_of_python = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # Nothing is larger than the vectors themselves.
+    # No tensor is larger than the vectors themselves.
     assert largest.entries <= heads * length * dims
-    # Nor do numpy and Python hold more than a dozen rows of float32.
+    # numpy and Python allocate less than a dozen rows of float32.
     assert most_of_python < 12 * 4 * length
     assert len(description["stacks"][0]["query_tokens"]["text"]) == length
     positions = np.arange(length)
@@ -251,7 +254,7 @@ def test_131072_tokens_make_nothing_with_an_entry_for_every_pair() -> None:
 
 
 def with_value(value: float) -> list[torch.Tensor]:
-    """Three layers of queries; in layer 1, head 2, query 3, dimension 4 stands the value."""
+    """Return three layers of queries with `value` in layer 1, head 2, query 3, dimension 4."""
     layers = [q.clone() for q in Q]
     layers[1][2, 3, 4] = value
     return layers

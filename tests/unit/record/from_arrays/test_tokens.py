@@ -1,4 +1,4 @@
-"""Linformer's keys (Wang et al. 2020): named by the tokens that they are made of."""
+"""Keys of a Linformer (Wang et al. 2020), named by the tokens that they combine."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ TEXT = ["the", " cat", " sat", " on", " the", " mat", "."]
 
 
 def linformer(queries: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
-    """Softmax(Q (E K)^T / sqrt(d)), equation 7 of the paper, of keys that are projected already."""
+    """Return softmax(Q (E K)^T / sqrt(d)), equation 7 of the paper, for projected keys."""
     scores = queries.double() @ projected.double().transpose(-1, -2)
     return torch.softmax(scores / queries.shape[-1] ** 0.5, dim=-1)
 
 
 def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> torch.Tensor:
-    """Keys (heads, n, d) through a convolution over the tokens, all dimensions alike."""
+    """Return keys (heads, n, d) after a convolution over the tokens, the same in all dimensions."""
     layer = nn.Conv1d(1, 1, kernel, stride=stride, padding=padding, bias=False)
     heads, tokens, dims = keys.shape
     columns = keys.permute(0, 2, 1).reshape(heads * dims, 1, tokens)
     with torch.no_grad():
-        # No weight of 0 hides that a token is read.
+        # With no weight of 0, every token that the convolution reads changes the key.
         layer.weight.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(1))
         out: torch.Tensor = layer(columns)
     return out.reshape(heads, dims, -1).permute(0, 2, 1)
 
 
 def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> list[list[int]]:
-    """For each key of a convolution, the tokens that change it when they change."""
+    """Return for each key of a convolution the tokens that change it."""
     tokens = torch.eye(count)[:, :, None]
-    # One token after another is 1 and all others 0: keys that are not 0 read it.
+    # In row n only token n is 1. Keys that are not 0 read this token.
     read = convolved(tokens, kernel, stride, padding)[:, :, 0] != 0
     return [torch.nonzero(read[:, key]).flatten().tolist() for key in range(read.shape[1])]
 
@@ -79,7 +79,7 @@ def test_a_convolution_names_groups_of_tokens() -> None:
 def test_groups_are_the_tokens_that_change_a_key(
     kernel: int, stride: int, padding: int, count: int
 ) -> None:
-    # As torch has it: padding is at most half of the kernel.
+    # In torch the padding is at most half of the kernel.
     assume(2 * padding <= kernel <= count + 2 * padding)
     wanted = tokens_that_matter(kernel, stride, padding, count)
     assume(all(wanted))

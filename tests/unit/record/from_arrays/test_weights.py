@@ -1,4 +1,4 @@
-"""Weights from anywhere: every shape that is taken, and every fault by its name and place."""
+"""Records from weights: every accepted shape, and errors that name the fault and its position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def taken(attentions: Any, **options: Any) -> AttentionRecord:
         pytest.param([list(a) for a in LAYERS], id="lists of arrays"),
         pytest.param([a.astype(np.float64) for a in LAYERS], id="float64"),
         pytest.param([a.astype(">f4") for a in LAYERS], id="big endian"),
-        # They may not be written. A warning is an error in these tests.
+        # These arrays are read-only. A warning would be an error in these tests.
         pytest.param([np.broadcast_to(a, a.shape) for a in LAYERS], id="read-only"),
         pytest.param([a[:, ::-1, ::-1].copy()[:, ::-1, ::-1] for a in LAYERS], id="reversed view"),
         pytest.param([np.asfortranarray(a) for a in LAYERS], id="columns first"),
@@ -84,7 +84,7 @@ def test_weights_of_any_sum_are_taken_on_request() -> None:
     stack = record.stacks["self"]
     assert not stack.normalized
     assert stack.maximum == pytest.approx(3 * LAYERS[0].max())
-    # A query may attend to nothing.
+    # A query may have no weight at all.
     assert taken([LAYERS[0] * 0], normalized=False).stacks["self"].maximum == 0
     assert taken([LAYERS[0] * 0]).stacks["self"].normalized
 
@@ -112,7 +112,7 @@ def test_a_pair_of_texts_is_told_apart() -> None:
 
 
 def with_value(value: float) -> list[Any]:
-    """Three layers; in layer 1, head 1, query 2, key 3 stands the value."""
+    """Return three layers with `value` in layer 1, head 1, query 2, key 3."""
     layers = [layer.copy() for layer in LAYERS]
     layers[1][1, 2, 3] = value
     return layers
@@ -148,7 +148,7 @@ WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
             r"\[layer\[i : i \+ 1\] for layer in attentions\]",
         ),
         (np.zeros((1,) * 6), r"attentions is one array of shape \(1, 1, 1, 1, 1, 1\)"),
-        # A slip of a hundredth is more than rounding.
+        # A deviation of a hundredth is more than rounding.
         ([LAYERS[0] * np.float32(0.99)], r"sum to 0\.99, not to 1"),
         (
             [LAYERS[0], np.zeros((0, 4, 4))],
@@ -174,7 +174,7 @@ WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
             r"queries 4, keys 4\. If each layer has one, pass \[layer\[None\] for layer in "
             r"attentions\]\. If they are the heads of one layer, pass \[numpy.stack",
         ),
-        # model.generate(...).attentions: a tuple of layers for every step.
+        # The `attentions` of model.generate(...) are a tuple of layers for every step.
         (
             [tuple(a[None] for a in LAYERS)] * 2,
             r"attentions\[0\] has shape \(3, 1, 2, 4, 4\); .*Five axes are those of several "
@@ -209,12 +209,12 @@ def test_numbers_of_both_signs_and_any_size_are_taken_where_they_are_said_to_be_
     assert (stack.signed, stack.normalized, stack.measure) == (True, False, "difference")
     for layer in (0, 1):
         assert_array_equal(stack.weights(layer=layer), numbers[layer])
-    # The largest size, of which sign it may be.
+    # The largest absolute value, of either sign.
     for sign in (1, -1):
         assert taken(sign * numbers, signed=True).stack().maximum == np.abs(numbers).max()
     assert taken(-np.abs(numbers), signed=True).stack().maximum == np.abs(numbers).max()
     nothing = taken(np.zeros((1, 1, 4, 4)), signed=True).stack().maximum
-    # Not minus zero, which would be written as such.
+    # Minus zero would be printed with its sign.
     assert (nothing, math.copysign(1, nothing)) == (0.0, 1.0)
     assert repr(stack) == "<self: layers 0, 1, 2 heads each, 4 tokens, difference>"
     part = stack.only(1)
@@ -339,7 +339,7 @@ def test_numbers_that_are_refused_where_any_sum_is_taken(
             {"attentions": LAYERS, "tokens": TOKENS, "cross_attentions": LAYERS},
             "attentions= is for one kind of attention",
         ),
-        # Nothing that was given is passed over in silence.
+        # Every argument is used or refused.
         ({"attentions": LAYERS, "tokens": TOKENS, "encoder_tokens": TOKENS}, "encoder_tokens"),
         (
             {

@@ -1,4 +1,4 @@
-"""Records on disk: the same when they come back, or a plain word on what is wrong."""
+"""Records on disk: loading returns the same record or a clear error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from unit.records import (
 
 
 def merged_record() -> AttentionRecord:
-    """Tokens merged into words, of other tokens as keys too."""
+    """Return a record with tokens merged into words, also for keys that are other tokens."""
     attentions: Any = {
         "decoder_attentions": [shares(2, 3, 3)],
         "cross_attentions": [shares(2, 3, 5)],
@@ -72,7 +72,7 @@ def test_records_come_back_the_same(make: Callable[[], AttentionRecord], tmp_pat
     assert path == tmp_path / "x.safetensors"
     assert_same(record, load(path))
     assert_same(record, load(str(path)))
-    # And once more, from what was loaded.
+    # Save and load the loaded record again.
     assert_same(record, load(load(path).save(tmp_path / "y.safetensors")))
 
 
@@ -88,7 +88,7 @@ def test_the_dtype_is_kept(tmp_path: Path) -> None:
 
 @st.composite
 def records(draw: st.DrawFn) -> AttentionRecord:
-    """Records of any shape, with masks and biases of any kind."""
+    """Return records of any shape, with masks and biases of any kind."""
     queries, keys = draw(st.integers(1, 6)), draw(st.integers(1, 6))
     seed = draw(st.integers(0, 99))
     layers: dict[int, Any] = {}
@@ -158,7 +158,7 @@ def test_layers_of_one_tensor_are_written_apart(tmp_path: Path) -> None:
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header as somebody would who knows how files are written."""
+    """Change the header with correct checksums."""
     header, arrays = read_arrays(path)
     change(header)
     write_arrays(path, header, arrays)
@@ -230,7 +230,7 @@ HEADER_FAULTS: Faults = {
 
 
 def layer_of(header: dict[str, Any]) -> dict[str, Any]:
-    """The only layer of the last stack."""
+    """Return the only layer of the last stack."""
     layer: dict[str, Any] = header["stacks"][-1]["layers"][0]
     return layer
 
@@ -255,7 +255,7 @@ MERGED_FAULTS: Faults = {
 
 
 def signed_record(*, merged: bool = False) -> AttentionRecord:
-    """A stack of given numbers, and one of differences beside one of its sides."""
+    """Return a stack of stored numbers, and a stack of differences with one of its sides."""
     numbers = np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32)
     tokens = Tokens.of(words(6))
     sides = [
@@ -321,10 +321,10 @@ def test_signed_numbers_and_differences_come_back_the_same(merged: bool, tmp_pat
     if merged:
         assert isinstance(difference, MergedWeights)
         difference = difference.base
-    # It is computed when asked for, as before.
+    # The difference is computed on request, as before.
     assert isinstance(difference, DifferenceAttention)
     if not merged:
-        # What two stacks share is written once, and is one object again.
+        # A layer that two stacks share is saved once, and is one object after loading.
         assert difference.a is again.stacks["self: a"].attention(3)
         whole = slice(0, 6), slice(0, 6)
         before = record.stacks["self: b − a"].attention(3)
@@ -377,7 +377,8 @@ def test_numbers_of_large_files_are_summed_when_asked_to(
         load(path)
         with pytest.raises(ValueError, match="is damaged: its content does not match its checksum"):
             load(path, verify=True)
-    # Tokens, names and shapes are always held against theirs; the numbers' own is not looked at.
+    # Tokens, names and shapes are always compared with their checksum, except for the checksum of
+    # the numbers.
     stated = data.index(b'"crc32":"') + 9
     for place in sorted({*range(8, start, 13)} - {*range(stated, stated + 8)}):
         damaged = bytearray(data)
@@ -396,7 +397,7 @@ def test_a_file_without_a_checksum_is_refused(
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         arrays = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    # The library's own writer, with everything else as it was.
+    # Written by the library itself, with all other metadata unchanged.
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
     del metadata[missing]
@@ -406,7 +407,7 @@ def test_a_file_without_a_checksum_is_refused(
 
 
 def large(tokens: int = 65_536) -> AttentionRecord:
-    """A record of 201 MB, the four query heads of which are the model's own and no block."""
+    """Return a record of 201 MB. Its four query heads are views of the model's tensor."""
     whole = vectors(tokens, 6, 64)
     by_head = whole.transpose(0, 1)
     layers = {number: QueryKeyAttention(by_head[:4], by_head[4:], 0.1) for number in (0, 1)}
@@ -414,7 +415,7 @@ def large(tokens: int = 65_536) -> AttentionRecord:
 
 
 def in_memory(path: Path) -> int:
-    """Bytes of a mapped file, or of all files of a folder, that are in this process's memory."""
+    """Return the resident bytes of a mapped file, or of all files of a folder."""
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -451,7 +452,7 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
     count = LiveTensors()
     with count:
         record.save(tmp_path / "x.safetensors")
-    # Of vectors that lie between those of other heads one head is copied at a time.
+    # If the vectors of a head are interleaved with other heads, one head is copied at a time.
     assert count.peak <= 2 * 65_536 * 64 * 4
     again, count = load(tmp_path / "x.safetensors"), LiveTensors()
     tracemalloc.start()
@@ -459,7 +460,7 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
         again.save(tmp_path / "y.safetensors")
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # What lies in one piece is not copied at all; some copies are made of the header's text.
+    # Contiguous tensors are not copied. The text of the header is copied a few times.
     assert count.peak == 0
     assert held < 20e6
     assert (tmp_path / "x.safetensors").read_bytes() == (tmp_path / "y.safetensors").read_bytes()
@@ -520,7 +521,7 @@ def test_what_no_file_can_be_called_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A record in the working directory is not what an empty name means.
+    # An empty name does not mean a record in the working directory.
     spool = Spool(tmp_path)
     spool.begin()
     spool.finish(given_record())
@@ -560,7 +561,7 @@ for source in itertools.cycle(sys.argv[2:]):
 def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As with a large file, of which the numbers are not summed.
+    # As with a large file, whose numbers are not compared with a checksum.
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 0)
     path, sources = tmp_path / "x.safetensors", []
     for number in range(3):
@@ -576,7 +577,7 @@ def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
             found: list[tuple[str, set[float]]] = []
-            # As many as it takes until each of the three was read.
+            # Read until each of the three records was loaded.
             models: set[str] = set()
             while len(found) < 300 or (len(models) < 3 and len(found) < 9999):
                 again = load(path)

@@ -1,4 +1,4 @@
-"""Folders that become records: whole, or told from one, whatever happens while they are written."""
+"""Folders that become records: complete or recognizably incomplete, whatever interrupts writing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FAULT = OSError(errno.ENOSPC, "No space left on device")
 
 @contextmanager
 def taken(folders: SpoolFolders, count: int) -> Iterator[list[Spool]]:
-    """Places that are discarded when the block ends, where they are not finished."""
+    """Yield spools that are discarded at the end of the block unless they are finished."""
     with Cleanup() as undo:
         yield folders.take(count, undo)
 
@@ -73,7 +73,7 @@ def test_any_record_becomes_a_folder(make: Callable[[], AttentionRecord], tmp_pa
     assert_same(record, spooled(record, tmp_path / "x"))
     assert_same(record, load(tmp_path / "x"))
     assert_same(record, load(str(tmp_path / "x"), verify=True))
-    # And from there into a file.
+    # Save the loaded folder as a file.
     assert_same(record, load(load(tmp_path / "x").save(tmp_path / "x.safetensors")))
 
 
@@ -86,7 +86,7 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
         assert torch.equal(made["queries"], layer.queries)
         layers[number] = QueryKeyAttention(made["queries"], made["keys"], layer.scale)
     assert INDEX not in names_in(tmp_path / "x")
-    # A layer that was put into another order since, and one that is not kept after all.
+    # Layer 1 was reordered after it was written, and layer 5 is not part of the record.
     order = torch.arange(299, -1, -1)
     second = layers[1]
     layers[1] = QueryKeyAttention(second.queries[:, order], second.keys[:, order], second.scale)
@@ -94,11 +94,11 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
     expected = record_of(layers)
     record = spool.finish(expected)
     assert_same(expected, record)
-    # The first as it was written; the second lies in the index.
+    # Layer 0 stays as it was written, and layer 1 is stored in the index.
     assert names_in(tmp_path / "x") == ["0000-model.layers.0.safetensors", INDEX]
 
 
-# What may go wrong.
+# Faults during writing.
 
 
 def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) 
     with pytest.raises(OSError, match="No space left"):
         fail(SpoolFolders(tmp_path / "x", several=True))
     assert names_in(tmp_path) == []
-    # What was there before stays, and so does a record that is finished.
+    # Existing files and finished records stay.
     (tmp_path / "x").mkdir()
     folders = SpoolFolders(tmp_path / "x", several=True)
     with taken(folders, 1) as spools:
@@ -164,7 +164,7 @@ def test_a_part_of_a_record_is_never_taken_for_one(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "x")
     spool.begin()
     spool.write("layers.0", {"queries": layer.queries, "keys": layer.keys})
-    # As if the process were gone here: nothing is cleaned up.
+    # As if the process ended here without cleaning up.
     with pytest.raises(
         FileNotFoundError, match=r"no record at path='.*x': the folder has no index"
     ):
@@ -196,7 +196,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
             assert_same(record, spool.finish(record))
     with pytest.raises(RuntimeError), taken(folders, 1):
         raise RuntimeError
-    # What was finished stays.
+    # Finished records stay.
     assert names_in(tmp_path / "x") == ["0", "1"]
     with pytest.raises(
         FileNotFoundError, match=r"contains 2 records, in the folders 0, 1\. .*load\('.*x/0'\)"
@@ -237,12 +237,12 @@ def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
     assert names_in(tmp_path) == before
 
 
-# What may have happened to a folder since.
+# Changes of a folder after writing.
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of three layers two lie in files of their own, one in the index."""
+    """Return a folder of three layers, two in separate files and one in the index."""
     layers, spool = long_layers(), Spool(tmp_path / "x")
     spool.begin()
     for number in (0, 1):
@@ -282,7 +282,7 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
                 load(folder)
         path.write_bytes(data)
     load(folder)
-    # Of large arrays the numbers are summed when asked to.
+    # The numbers of large arrays are verified on request.
     monkeypatch.setattr("attnviz.record.storage.spool.MAX_ALWAYS_CHECKED", 1000)
     path = folder / LAYER
     damaged = bytearray(path.read_bytes())
@@ -297,7 +297,7 @@ def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
     folder: Path,
 ) -> None:
     header, arrays = read_arrays(folder / INDEX)
-    # Its arrays are mapped from the file that is replaced.
+    # Copy the arrays, which are mapped from the file that is replaced.
     arrays = {name: array.clone() for name, array in arrays.items()}
     faults: dict[str, Callable[[dict[str, Any]], Any]] = {
         "is not a file name": lambda h: h["layers"].update({f"../x/{LAYER}": {}}),
@@ -322,6 +322,6 @@ def test_an_index_names_its_folder_and_other_files_there_are_what_they_are(folde
     record = record_of(long_layers())
     assert_same(record, load(folder / INDEX))
     assert_same(record, load(record.save(folder / "0001-mine.safetensors")))
-    # A saved record of that name is one, too.
+    # A saved record may have the name of the index.
     folder.with_name("y").mkdir()
     assert_same(record, load(record.save(folder.with_name("y") / INDEX)))
