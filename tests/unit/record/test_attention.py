@@ -35,7 +35,9 @@ def whole(attention: QueryKeyAttention) -> NDArray[np.float32]:
     return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
 
 
-def torchs_own(queries: torch.Tensor, keys: torch.Tensor, **options: Any) -> NDArray[np.float32]:
+def weights_of_torch(
+    queries: torch.Tensor, keys: torch.Tensor, **options: Any
+) -> NDArray[np.float32]:
     """Return torch's weights, which are its output if the values are the unit matrix."""
     values = torch.eye(keys.shape[1]).expand(len(keys), -1, -1)
     output = scaled_dot_product_attention(queries[None], keys[None], values[None], **options)
@@ -46,14 +48,14 @@ def torchs_own(queries: torch.Tensor, keys: torch.Tensor, **options: Any) -> NDA
 @pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (6, 1), (4, 4)])
 def test_grouped_heads(heads: int, key_heads: int) -> None:
     queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)
-    own = torchs_own(queries, keys, scale=0.35, enable_gqa=True)
+    own = weights_of_torch(queries, keys, scale=0.35, enable_gqa=True)
     attention = QueryKeyAttention(queries, keys, 0.35)
     assert_allclose(whole(attention), own, atol=1e-6)
     group = heads // key_heads
     assert [attention.key_head(h) for h in range(heads)] == [h // group for h in range(heads)]
 
 
-def test_what_is_masked_cannot_spoil_a_row() -> None:
+def test_masked_nan_does_not_affect_a_row() -> None:
     keys = vectors(1, 3, 4)
     keys[0, 2] = torch.nan
     attention = QueryKeyAttention(vectors(1, 3, 4, seed=1), keys, 0.5, mask=BandMask(None, 0))
@@ -67,7 +69,7 @@ def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
     queries, keys = vectors(2, 5, 8).to(dtype), vectors(2, 5, 8, seed=1).to(dtype)
     weights = whole(QueryKeyAttention(queries, keys, 0.35))
     assert weights.dtype == np.float32
-    own = torchs_own(queries.float(), keys.float(), scale=0.35)
+    own = weights_of_torch(queries.float(), keys.float(), scale=0.35)
     assert_allclose(weights, own, atol=1e-6)
 
 
@@ -114,14 +116,14 @@ BLOCKS = [
 def in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
     """Compute the logits with numpy in float64."""
     keys = attention.keys[attention.key_head(head)].double().numpy()
-    found: NDArray[np.float64] = attention.queries[head].double().numpy() @ keys.T
-    found *= attention.scale
+    logits: NDArray[np.float64] = attention.queries[head].double().numpy() @ keys.T
+    logits *= attention.scale
     if attention.softcap is not None:
-        found = np.tanh(found / attention.softcap) * attention.softcap
+        logits = np.tanh(logits / attention.softcap) * attention.softcap
     rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
     if attention.bias is not None:
-        found = found + attention.bias.added(head, rows, columns).double().numpy()
-    return np.where(attention.allowed(head, rows, columns), found, -np.inf)
+        logits = logits + attention.bias.added(head, rows, columns).double().numpy()
+    return np.where(attention.allowed(head, rows, columns), logits, -np.inf)
 
 
 def sums_in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
@@ -149,47 +151,49 @@ def test_logits_and_their_sums_block_by_block(
         expected, sums = in_float64(attention, head), sums_in_float64(attention, head)
         weights = np.exp(expected - np.where(np.isneginf(sums), np.inf, sums)[:, None])
         for rows in (slice(0, 9), slice(2, 7), slice(8, 9), scattered):
-            at = rows if isinstance(rows, slice) else rows.numpy()
-            found = attention.log_normalizer(head, rows)
-            assert found.dtype == torch.float32
-            assert_allclose(found.numpy(), sums[at], atol=weights_error(attention))
+            indices = rows if isinstance(rows, slice) else rows.numpy()
+            log_normalizers = attention.log_normalizer(head, rows)
+            assert log_normalizers.dtype == torch.float32
+            assert_allclose(log_normalizers.numpy(), sums[indices], atol=weights_error(attention))
             for columns in (slice(0, 13), slice(5, 11), slice(12, 13)):
                 logits = attention.logits(head, rows, columns)
                 assert logits.dtype == torch.float32
-                off = logit_error(attention)
-                assert_allclose(logits.numpy(), expected[at][:, columns], atol=off)
-                part = weights_from_logits(logits, found).numpy()
-                assert_allclose(part, weights[at][:, columns], rtol=relative_error(attention))
+                tolerance = logit_error(attention)
+                assert_allclose(logits.numpy(), expected[indices][:, columns], atol=tolerance)
+                weights_of_part = weights_from_logits(logits, log_normalizers).numpy()
+                assert_allclose(
+                    weights_of_part, weights[indices][:, columns], rtol=relative_error(attention)
+                )
             outside = np.ones(13, bool)
             outside[attention.key_range(rows)] = False
-            assert not attention.allowed(head, slice(0, 9), slice(0, 13))[at][:, outside].any()
+            assert not attention.allowed(head, slice(0, 9), slice(0, 13))[indices][:, outside].any()
         for block in BLOCKS:
             found_weights = attention.weights(head, *block)
             assert_allclose(found_weights, weights[block], atol=weights_error(attention))
 
 
-def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+def test_masked_blocks_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_logits: list[int] = []
     logits = QueryKeyAttention.shared_logits
 
     def counted(self: Any, heads: Any, rows: Any, columns: Any = None) -> torch.Tensor:
-        found = logits(self, heads, rows, columns)
-        seen.append(found.numel())
-        return found
+        result = logits(self, heads, rows, columns)
+        num_logits.append(result.numel())
+        return result
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
     monkeypatch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 8)
     options: Any = {"queries": vectors(1, 256, 8), "keys": vectors(1, 256, 8), "scale": 0.3}
     for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
-        seen.clear()
+        num_logits.clear()
         QueryKeyAttention(**options, mask=mask).log_normalizer(0, slice(0, 256))
-        assert sum(seen) <= share * 256 * 256
+        assert sum(num_logits) <= share * 256 * 256
         # No block is larger than the limit.
-        assert max(seen) <= 64
+        assert max(num_logits) <= 64
 
 
-def test_rows_that_see_nothing_and_nan_have_sums_that_say_so() -> None:
+def test_log_normalizers_of_empty_rows_and_nan() -> None:
     flags = torch.ones(1, 4, 4, dtype=torch.bool)
     flags[0, 2] = False
     queries = vectors(1, 4, 8)
@@ -227,7 +231,7 @@ def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], message: st
         QueryKeyAttention(**parts | changes, scale=1.0)
 
 
-def test_given_weights_are_handed_out_as_they_are() -> None:
+def test_stored_weights_are_returned_unchanged() -> None:
     values = shares(3, 4, 6)
     attention = StoredWeights(torch.from_numpy(values))
     assert (attention.num_heads, attention.num_queries, attention.num_keys) == (3, 4, 6)
@@ -243,7 +247,9 @@ def test_given_weights_are_handed_out_as_they_are() -> None:
 
 @pytest.mark.parametrize("heads", [(0, 1, 2), (2, 0), (1,)])
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [2, 3], [0, 2, 1, 3], [5, 0], [4]])
-def test_rows_of_several_heads_are_those_of_each(heads: tuple[int, ...], rows: list[int]) -> None:
+def test_rows_of_several_heads_equal_those_of_single_heads(
+    heads: tuple[int, ...], rows: list[int]
+) -> None:
     generator = torch.Generator().manual_seed(0)
     weighted = StoredWeights(torch.rand(3, 6, 6, generator=generator))
     sides = torch.randn(2, 3, 6, 4, generator=generator)
@@ -253,8 +259,8 @@ def test_rows_of_several_heads_are_those_of_each(heads: tuple[int, ...], rows: l
         assert weights.shape == (len(heads), len(rows), 6)
         for number, head in enumerate(heads):
             # All rows, from which numpy selects these.
-            whole = attention.weights(head, slice(0, 6), slice(0, 6))
-            assert_allclose(weights[number], whole[rows], atol=1e-6)
+            all_weights = attention.weights(head, slice(0, 6), slice(0, 6))
+            assert_allclose(weights[number], all_weights[rows], atol=1e-6)
             mask = attention.allowed(head, slice(0, 6), slice(0, 6))
             assert (np.broadcast_to(allowed, weights.shape)[number] == mask[rows]).all()
     # The returned array is read-only, so a caller cannot change the record.

@@ -43,15 +43,15 @@ def by_torch(attention: LayerAttention, flags: Flags) -> NDArray[np.float64]:
     if vectors.sinks is not None:
         sinks = vectors.sinks.double()[:, None, None].expand(-1, QUERIES, 1)
         return torch.softmax(torch.cat([logits, sinks], dim=2), dim=2)[:, :, :-1].numpy()
-    found: NDArray[np.float64] = torch.nan_to_num(torch.softmax(logits, dim=2)).numpy()
-    return found
+    weights: NDArray[np.float64] = torch.nan_to_num(torch.softmax(logits, dim=2)).numpy()
+    return weights
 
 
 def packed(flags: Flags) -> PackedMask:
     return PackedMask.pack(torch.from_numpy(flags)[None])
 
 
-def open_flags(seed: int, missing: int) -> Flags:
+def random_flags(seed: int, missing: int) -> Flags:
     flags = np.random.default_rng(seed).random((QUERIES, KEYS)) < 0.7
     flags[:, 0] = True
     flags[missing] = False
@@ -59,14 +59,14 @@ def open_flags(seed: int, missing: int) -> Flags:
 
 
 @pytest.mark.parametrize("sinks", [None, torch.tensor([0.5, -1.0, 2.0, 0.0])])
-def test_b_less_a_of_any_block_and_nothing_in_rows_that_only_one_has(
+def test_differences_are_b_minus_a_and_zero_in_rows_that_one_side_lacks(
     sinks: torch.Tensor | None,
 ) -> None:
-    flags = open_flags(0, missing=2), open_flags(1, missing=5)
-    a, b = (side(number, packed(each), sinks) for number, each in enumerate(flags))
+    flags = random_flags(0, missing=2), random_flags(1, missing=5)
+    a, b = (side(number, packed(mask_flags), sinks) for number, mask_flags in enumerate(flags))
     both = np.logical_and(flags[0].any(axis=1), flags[1].any(axis=1))
     assert both.sum() == QUERIES - 2
-    wanted = (by_torch(b, flags[1]) - by_torch(a, flags[0])) * both[:, None]
+    expected = (by_torch(b, flags[1]) - by_torch(a, flags[0])) * both[:, None]
     allowed = (flags[0] | flags[1]) & both[:, None]
     difference = DifferenceAttention(a, b)
     assert (difference.num_queries, difference.num_keys) == (QUERIES, KEYS)
@@ -80,15 +80,15 @@ def test_b_less_a_of_any_block_and_nothing_in_rows_that_only_one_has(
         ]:
             block = difference.weights(head, rows, columns)
             assert block.dtype == np.float32
-            assert_allclose(block, wanted[head, rows, columns], atol=1e-6)
+            assert_allclose(block, expected[head, rows, columns], atol=1e-6)
             assert_array_equal(difference.allowed(head, rows, columns), allowed[rows, columns])
         numbers = np.array([6, 2, 0, 5])
-        found, there = difference.weights_of_rows(head, numbers)
-        assert_allclose(found, wanted[head, numbers], atol=1e-6)
-        assert_array_equal(there, allowed[numbers])
+        block_of_rows, allowed_keys = difference.weights_of_rows(head, numbers)
+        assert_allclose(block_of_rows, expected[head, numbers], atol=1e-6)
+        assert_array_equal(allowed_keys, allowed[numbers])
 
 
-def test_the_difference_of_an_attention_to_itself_is_zero_and_turns_with_its_sides() -> None:
+def test_the_difference_to_itself_is_zero_and_the_order_sets_the_sign() -> None:
     a, b = side(0, BandMask(None, 0, KEYS - QUERIES)), side(1, BandMask(3, 0, KEYS - QUERIES))
     whole = slice(0, QUERIES), slice(0, KEYS)
     for head in range(4):
@@ -101,15 +101,17 @@ def test_the_difference_of_an_attention_to_itself_is_zero_and_turns_with_its_sid
 
 
 @pytest.mark.parametrize(("before", "after"), [((None, 0, 2), (3, 0, 2)), ((None, -3), (None, 0))])
-def test_nothing_lies_outside_of_the_reach(before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+def test_differences_outside_the_key_range_are_zero(
+    before: tuple[Any, ...], after: tuple[Any, ...]
+) -> None:
     a, b = side(0, BandMask(*before)), side(1, BandMask(*after))
     difference = DifferenceAttention(a, b)
     for rows in (slice(0, QUERIES), slice(0, 1), slice(3, 5), slice(6, 7)):
         key_range = difference.key_range(rows)
-        found = difference.weights(0, rows, slice(0, KEYS))
-        assert not found[:, : key_range.start].any()
-        assert not found[:, key_range.stop :].any()
-        assert found.any() == (key_range.stop > key_range.start)
+        weights = difference.weights(0, rows, slice(0, KEYS))
+        assert not weights[:, : key_range.start].any()
+        assert not weights[:, key_range.stop :].any()
+        assert weights.any() == (key_range.stop > key_range.start)
 
 
 @pytest.mark.parametrize(
@@ -121,17 +123,17 @@ def test_nothing_lies_outside_of_the_reach(before: tuple[Any, ...], after: tuple
         BandMask(None, 0, -3),
         BandMask(2, 0),
         BandMask(1, 1, 4),
-        packed(open_flags(3, missing=4)),
+        packed(random_flags(3, missing=4)),
     ],
 )
-def test_which_queries_may_attend_at_all(mask: Mask | None) -> None:
+def test_queries_with_an_allowed_key(mask: Mask | None) -> None:
     attention = side(0, mask)
     for rows in (slice(0, QUERIES), slice(2, 5), slice(4, 4)):
         flags = attention.allowed(1, rows, slice(0, KEYS)).any(axis=1)
         assert_array_equal(attention.has_allowed_key(1, rows), flags)
 
 
-def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None:
+def test_words_cannot_be_merged_twice() -> None:
     starts = np.array([0, 2]), np.array([0, 2])
     whole = StoredWeights(torch.from_numpy(shares(1, 3, 3)))
     merged = DifferenceAttention(MergedWeights(whole, *starts), MergedWeights(whole, *starts))
@@ -145,11 +147,11 @@ def test_words_are_merged_before_units_of_two_tokenizers_and_not_after() -> None
     words = AttentionStack("self", {0: plain}, tokens, signed=True, measure="m").merge_words()
     assert (words.signed, words.normalized, words.measure) == (True, False, "m")
     assert words.query_tokens.text == ("undo", "it")
-    wanted = shares(1, 3, 3, seed=1)[0] - shares(1, 3, 3)[0]
-    assert_allclose(words.weights(layer=0, head=0)[0, 0], wanted[:2, :2].sum() / 2, atol=1e-6)
+    expected = shares(1, 3, 3, seed=1)[0] - shares(1, 3, 3)[0]
+    assert_allclose(words.weights(layer=0, head=0)[0, 0], expected[:2, :2].sum() / 2, atol=1e-6)
 
 
-def test_sides_that_do_not_fit() -> None:
+def test_sides_of_different_shapes_are_refused() -> None:
     a = side(0)
     assert isinstance(a, QueryKeyAttention)
     with pytest.raises(ValueError, match=r"a has 7 queries and 9 keys, b 7 and 8; both must"):

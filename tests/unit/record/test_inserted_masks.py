@@ -68,7 +68,7 @@ def inserted(mask: Mask | None) -> InsertedMask:
     return InsertedMask(mask, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
 
 
-def whole(mask: Mask | None, head: int) -> torch.Tensor:
+def all_flags(mask: Mask | None, head: int) -> torch.Tensor:
     """Return the complete mask, written into a matrix of zeros."""
     flags = torch.zeros(NUM_QUERIES, NUM_KEYS, dtype=torch.bool)
     base = torch.ones(QUERIES, KEYS, dtype=torch.bool)
@@ -82,39 +82,39 @@ def whole(mask: Mask | None, head: int) -> torch.Tensor:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_blocks_of_a_mask(mask: Mask | None, block: Any) -> None:
     rows, columns = block
-    among = inserted(mask)
-    assert among.fits(HEADS, NUM_QUERIES, NUM_KEYS)
-    for head in range(among.num_heads):
-        wanted = whole(mask, head)[rows]
-        assert torch.equal(among.allowed(head, rows, columns), wanted[:, columns])
-        known = among.fully_visible_keys(rows, columns)
-        assert columns.start <= known.start <= known.stop <= columns.stop
-        assert wanted[:, known].all()
-        seen = among.key_range(rows, NUM_KEYS)
-        assert not wanted[:, : seen.start].any()
-        assert not wanted[:, seen.stop :].any()
+    inserted_mask = inserted(mask)
+    assert inserted_mask.fits(HEADS, NUM_QUERIES, NUM_KEYS)
+    for head in range(inserted_mask.num_heads):
+        expected = all_flags(mask, head)[rows]
+        assert torch.equal(inserted_mask.allowed(head, rows, columns), expected[:, columns])
+        visible = inserted_mask.fully_visible_keys(rows, columns)
+        assert columns.start <= visible.start <= visible.stop <= columns.stop
+        assert expected[:, visible].all()
+        key_range = inserted_mask.key_range(rows, NUM_KEYS)
+        assert not expected[:, : key_range.start].any()
+        assert not expected[:, key_range.stop :].any()
 
 
 @pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_blocks_of_a_bias(bias: Bias, block: Any) -> None:
     rows, columns = block
-    among = InsertedBias(bias, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
-    assert among.fits(HEADS, NUM_QUERIES, NUM_KEYS)
-    for head in range(among.num_heads):
-        wanted = torch.zeros(NUM_QUERIES, NUM_KEYS)
-        wanted[QUERY_UNITS[:, None], KEY_UNITS] = bias.added(
+    inserted_bias = InsertedBias(bias, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
+    assert inserted_bias.fits(HEADS, NUM_QUERIES, NUM_KEYS)
+    for head in range(inserted_bias.num_heads):
+        expected = torch.zeros(NUM_QUERIES, NUM_KEYS)
+        expected[QUERY_UNITS[:, None], KEY_UNITS] = bias.added(
             head, slice(0, QUERIES), slice(0, KEYS)
         ).expand(QUERIES, KEYS)
-        assert torch.equal(among.added(head, rows, columns), wanted[rows][:, columns])
-    one = among.only_head(2)
+        assert torch.equal(inserted_bias.added(head, rows, columns), expected[rows][:, columns])
+    of_head_2 = inserted_bias.only_head(2)
     everything = slice(0, NUM_QUERIES), slice(0, NUM_KEYS)
-    assert torch.equal(one.added(0, *everything), among.added(2, *everything))
-    written = among.without_windows(HEADS, NUM_QUERIES, NUM_KEYS)
-    assert torch.equal(written.added(1, *everything), among.added(1, *everything))
+    assert torch.equal(of_head_2.added(0, *everything), inserted_bias.added(2, *everything))
+    dense = inserted_bias.without_windows(HEADS, NUM_QUERIES, NUM_KEYS)
+    assert torch.equal(dense.added(1, *everything), inserted_bias.added(1, *everything))
 
 
-def test_runs_without_a_gap_are_known_to_be_seen() -> None:
+def test_keys_in_runs_without_a_gap_are_fully_visible() -> None:
     """For a causal text with one more token, only keys near the diagonal need their flags."""
     units = torch.cat([torch.arange(100), torch.arange(101, 1000)])
     mask = InsertedMask(BandMask(None, 0), units, units, 1000, 1000)
@@ -130,10 +130,10 @@ def test_runs_without_a_gap_are_known_to_be_seen() -> None:
 def layer(mask: Mask | None, bias: Bias | None = None, **options: Any) -> QueryKeyAttention:
     """Return queries and keys with inserted zeros."""
     queries, keys = vectors(HEADS, QUERIES, 8, seed=5), vectors(HEADS, KEYS, 8, seed=6)
-    among = torch.zeros(HEADS, NUM_QUERIES, 8), torch.zeros(HEADS, NUM_KEYS, 8)
-    among[0][:, QUERY_UNITS], among[1][:, KEY_UNITS] = queries, keys
+    sides = torch.zeros(HEADS, NUM_QUERIES, 8), torch.zeros(HEADS, NUM_KEYS, 8)
+    sides[0][:, QUERY_UNITS], sides[1][:, KEY_UNITS] = queries, keys
     added = bias and InsertedBias(bias, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
-    return QueryKeyAttention(*among, 0.7, inserted(mask), added, **options)
+    return QueryKeyAttention(*sides, 0.7, inserted(mask), added, **options)
 
 
 def stack_of(attention: QueryKeyAttention) -> AttentionStack:
@@ -147,19 +147,19 @@ def stack_of(attention: QueryKeyAttention) -> AttentionStack:
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_saved_and_read_again(mask: Mask | None, tmp_path: Path) -> None:
     record = AttentionRecord({"self": stack_of(layer(mask, BIASES["distance"]))})
-    read = load(record.save(tmp_path / "record.safetensors"), verify=True)
+    loaded = load(record.save(tmp_path / "record.safetensors"), verify=True)
     for head in range(HEADS):
         before, after = (
-            each.stack().weights(layer=0, head=head).tobytes() for each in (record, read)
+            saved.stack().weights(layer=0, head=head).tobytes() for saved in (record, loaded)
         )
         assert before == after
-    attention = read.stack().attention(0).vectors
+    attention = loaded.stack().attention(0).vectors
     assert attention is not None
     assert attention.mask is not None
     assert attention.mask.equals(inserted(mask))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_insertions_are_refused() -> None:
     good = inserted(BandMask(None, 0))
     numbers, tensors = good.to_parts()
     assert good.equals(from_parts(numbers, tensors.__getitem__))
@@ -190,8 +190,8 @@ def test_another_order_is_a_permutation_of_rows_and_columns() -> None:
     mask = InsertedMask(BandMask(None, 0), units, units, 4, 4)
     order = torch.tensor([3, 1, 0, 2])
     everything = slice(0, 4), slice(0, 4)
-    wanted = mask.allowed(0, *everything)[order][:, order]
-    assert torch.equal(mask.permute(order).allowed(0, *everything), wanted)
+    expected = mask.allowed(0, *everything)[order][:, order]
+    assert torch.equal(mask.permute(order).allowed(0, *everything), expected)
     assert np.array_equal(
         mask.without_windows(4, 4).allowed(0, *everything), mask.allowed(0, *everything)
     )

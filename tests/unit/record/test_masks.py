@@ -47,10 +47,10 @@ def band_by_loop(queries: int, keys: int, before: int | None, after: int | None)
     """Return the keys that each query sees if the last query is at the position of the last key."""
     flags = torch.zeros(1, queries, keys, dtype=torch.bool)
     for query in range(queries):
-        place = query + keys - queries
+        position = query + keys - queries
         for key in range(keys):
-            near = before is None or place - key <= before
-            flags[0, query, key] = near and (after is None or key - place <= after)
+            near = before is None or position - key <= before
+            flags[0, query, key] = near and (after is None or key - position <= after)
     return flags
 
 
@@ -58,7 +58,7 @@ def band_by_loop(queries: int, keys: int, before: int | None, after: int | None)
 @given(
     st.integers(1, 3), sizes, sizes, st.randoms(use_true_random=False), st.sampled_from([0.1, 0.9])
 )
-def test_any_mask_comes_back_as_it_was(
+def test_compact_masks_equal_the_original(
     heads: int, queries: int, keys: int, source: Random, share: float
 ) -> None:
     flags = torch.tensor(
@@ -128,14 +128,14 @@ def test_blocks_of_masks_are_slices_of_the_whole(
     "flags",
     [torch.ones(3, 3, dtype=torch.bool), torch.ones(1, 3, 3), torch.ones(1, 1, 3, 3).bool()],
 )
-def test_what_is_no_mask_is_refused(flags: torch.Tensor) -> None:
+def test_invalid_masks_are_refused(flags: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"bool tensor \(heads or 1, queries, keys\); got"):
         compact_mask(flags)
 
 
 @settings(max_examples=100)
 @given(st.integers(1, 3), sizes, sizes, st.data())
-def test_any_bias_comes_back_as_it_was(
+def test_compact_biases_equal_the_original(
     heads: int, queries: int, keys: int, data: st.DataObject
 ) -> None:
     values = data.draw(
@@ -172,7 +172,7 @@ def test_one_entry_that_breaks_a_distance_bias_is_not_lost(monkeypatch: pytest.M
     assert torch.equal(values_of(bias, 2, 12, 12), values)
 
 
-def test_what_many_heads_or_queries_share_is_kept_once() -> None:
+def test_equal_biases_of_heads_or_queries_are_stored_once() -> None:
     row = torch.tensor([0.0, -2.0, 3.0])
     for shape in [(1, 1, 3), (4, 1, 3), (4, 5, 3)]:
         bias = compact_bias(row.expand(shape))

@@ -86,7 +86,7 @@ def test_keys_are_summed_and_queries_averaged_by_hand() -> None:
     assert_allclose(product(WEIGHTS, STARTS, STARTS), BY_HAND, atol=1e-12)
 
 
-def test_everything_a_record_gives_works_on_words() -> None:
+def test_records_of_words_have_all_methods() -> None:
     record = by_hand()
     merged = record.merge_words()
     stack = merged.stacks["self"]
@@ -99,15 +99,15 @@ def test_everything_a_record_gives_works_on_words() -> None:
     assert record.notes == ()
 
 
-def test_twice_is_the_same_as_once_and_told_once() -> None:
+def test_merging_twice_equals_merging_once() -> None:
     once = by_hand().merge_words()
     assert once.notes == (MERGED_NOTE,)
     assert once.merge_words() is once
-    told = AttentionRecord(by_hand().stacks, notes=["n", MERGED_NOTE, "o"]).merge_words()
-    assert told.notes == ("n", "o", MERGED_NOTE)
+    with_note = AttentionRecord(by_hand().stacks, notes=["n", MERGED_NOTE, "o"]).merge_words()
+    assert with_note.notes == ("n", "o", MERGED_NOTE)
 
 
-def test_every_side_is_merged_by_its_own_tokens() -> None:
+def test_queries_and_keys_are_merged_by_their_own_tokens() -> None:
     weights = shares(2, 3, 5)
     record = AttentionRecord.from_weights(
         cross_attentions=[weights],
@@ -127,7 +127,7 @@ def test_every_side_is_merged_by_its_own_tokens() -> None:
     assert len(encoder.key_tokens) == 3
 
 
-def test_where_nothing_tells_words_the_side_is_named() -> None:
+def test_tokens_without_words_are_named() -> None:
     with pytest.raises(
         ValueError, match=r"^query_tokens of stack 'encoder': the words are unknown"
     ):
@@ -135,19 +135,19 @@ def test_where_nothing_tells_words_the_side_is_named() -> None:
 
 
 def test_only_the_rows_that_are_needed_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[slice, slice]] = []
+    blocks: list[tuple[slice, slice]] = []
     base = StoredWeights(torch.from_numpy(WEIGHTS[None]))
-    own = StoredWeights.weights
+    stored_weights = StoredWeights.weights
 
     def noted(self: StoredWeights, head: int, rows: slice, columns: slice) -> Any:
-        asked.append((rows, columns))
-        return own(self, head, rows, columns)
+        blocks.append((rows, columns))
+        return stored_weights(self, head, rows, columns)
 
     monkeypatch.setattr(StoredWeights, "weights", noted)
     merged = MergedWeights(base, np.array(STARTS), np.array(STARTS))
     block = merged.weights(0, slice(1, 2), slice(1, 3))
     assert_allclose(block, BY_HAND[1:2, 1:3], atol=1e-7)
-    assert asked == [(slice(1, 4), slice(1, 5))]
+    assert blocks == [(slice(1, 4), slice(1, 5))]
     assert merged.weights(0, slice(2, 2), slice(0, 4)).shape == (0, 4)
     assert merged.weights(0, slice(0, 4), slice(4, 4)).shape == (4, 0)
 
@@ -174,21 +174,21 @@ def test_any_words_keep_rows_and_the_mass_of_every_word(
     with pytest.MonkeyPatch.context() as patch:
         # Blocks may be small enough to end within a word.
         patch.setattr(softmax, "_TILE_ENTRIES", entries)
-        found = np.stack(
+        actual = np.stack(
             [merged.weights(h, slice(0, shape[0]), slice(0, shape[1])) for h in (0, 1)]
         )
         flags = merged.allowed(1, slice(0, shape[0]), slice(0, shape[1]))
-    assert found.dtype == np.float32
-    assert_allclose(found, product(weights, query_starts, key_starts), atol=1e-6)
-    assert_allclose(found.sum(-1), 1, atol=1e-5)
+    assert actual.dtype == np.float32
+    assert_allclose(actual, product(weights, query_starts, key_starts), atol=1e-6)
+    assert_allclose(actual.sum(-1), 1, atol=1e-5)
     lengths = np.diff([*query_starts, weights.shape[1]])
-    assert (lengths @ found).sum() == pytest.approx(weights.sum(), rel=1e-5)
+    assert (lengths @ actual).sum() == pytest.approx(weights.sum(), rel=1e-5)
     assert flags.shape == shape
     assert flags.all()
 
 
 @given(cases(), st.integers(0, 99), st.integers(1, 30))
-def test_a_word_may_attend_where_a_token_of_it_may(
+def test_a_word_may_attend_if_one_of_its_tokens_may(
     case: tuple[NDArray[np.float32], list[int], list[int]], seed: int, entries: int
 ) -> None:
     weights, query_starts, key_starts = case
@@ -222,12 +222,12 @@ def test_causal_tokens_make_causal_words() -> None:
     assert_allclose(weights, expected, atol=1e-6)
 
 
-def test_causal_is_not_said_where_words_do_not_meet() -> None:
+def test_words_with_different_borders_are_not_causal() -> None:
     base = causal_stack().attention(3)
     # The words of queries and keys are divided differently: word 1 of the queries sees word 2.
-    apart = MergedWeights(base, np.array([0, 1, 6]), np.array([0, 2, 4]))
-    assert apart.weights(0, slice(1, 2), slice(2, 3)).item() > 0
-    assert not apart.causal
+    merged = MergedWeights(base, np.array([0, 1, 6]), np.array([0, 2, 4]))
+    assert merged.weights(0, slice(1, 2), slice(2, 3)).item() > 0
+    assert not merged.causal
     assert not MergedWeights(base, np.array([0, 1, 2]), np.array([0, 1])).causal
     assert not MergedWeights(
         StoredWeights(torch.from_numpy(WEIGHTS[None])), np.array(STARTS), np.array(STARTS)
@@ -237,7 +237,7 @@ def test_causal_is_not_said_where_words_do_not_meet() -> None:
 @pytest.mark.parametrize(
     "starts", [[], [1], [0, 0], [0, 3, 2], [0, 7], [[0, 1]], [0.0, 1.0], [-1, 0]]
 )
-def test_starts_that_are_none_are_refused(starts: Any) -> None:
+def test_invalid_starts_are_refused(starts: Any) -> None:
     base = StoredWeights(torch.from_numpy(WEIGHTS[None]))
     with pytest.raises(ValueError, match=r"key_starts must ascend from 0 to at most 6"):
         MergedWeights(base, np.array(STARTS), np.array(starts))
@@ -248,7 +248,7 @@ def test_starts_that_are_none_are_refused(starts: Any) -> None:
         MergedWeights(once, np.array([0]), np.array([0]))
 
 
-def test_a_divided_character_comes_back_as_it_was_shown(tmp_path: Path) -> None:
+def test_a_character_of_several_tokens_is_saved_as_shown(tmp_path: Path) -> None:
     entries = ["Ġcaf", "Ã", "©", "s", "Ġ1/2", "ð", "ŁĲ", "¶x"]
     record = AttentionRecord.from_weights([shares(1, 8, 8)], entries)
     shown = ("·caf", "é 1/2", "é 2/2", "s", "·1/2", "🐶 1/3", "🐶 2/3", "🐶 3/3 x")
@@ -258,7 +258,7 @@ def test_a_divided_character_comes_back_as_it_was_shown(tmp_path: Path) -> None:
     assert again.merge_words().tokens.text == ("·cafés", "·1/2🐶x")
 
 
-def test_more_words_than_a_tile_can_be_made_from_in_time_are_refused(
+def test_words_that_take_too_long_to_merge_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = RecordServer(AttentionRecord({"self": causal_stack(600).merge_words()}))

@@ -30,7 +30,7 @@ from unit.records import (
 )
 
 
-def test_a_stack_says_what_it_holds() -> None:
+def test_a_stack_describes_its_contents() -> None:
     record = captured_record()
     stack = record.stacks["self"]
     assert list(record.stacks) == ["self", "cross"]
@@ -49,9 +49,9 @@ def test_weights_by_head_rows_and_columns() -> None:
     assert whole.dtype == np.float32
     assert_array_equal(stack.weights(layer=0, head=2), weights[2])
     assert_array_equal(stack.weights(layer=0, rows=slice(1, 3)), weights[:, 1:3])
-    for wanted in (slice(2, 5), slice(-2, None), slice(None, 99), slice(4, 1), slice(None)):
-        columns = stack.weights(layer=0, head=1, columns=wanted)
-        assert_array_equal(columns, weights[1][:, wanted])
+    for columns_slice in (slice(2, 5), slice(-2, None), slice(None, 99), slice(4, 1), slice(None)):
+        columns = stack.weights(layer=0, head=1, columns=columns_slice)
+        assert_array_equal(columns, weights[1][:, columns_slice])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_weights_by_head_rows_and_columns() -> None:
         ({"layer": 2, "rows": slice(0, 6, 2)}, ValueError, r"rows=slice\(0, 6, 2\) has a step"),
     ],
 )
-def test_places_that_are_not_there(
+def test_unknown_layers_and_heads_are_named(
     arguments: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
@@ -81,9 +81,9 @@ def test_query_and_key_vectors() -> None:
     # Four query heads share two key heads.
     assert_array_equal(keys, vectors(2, 6, 8, seed=9)[1].numpy())
     queries[:] = 0
-    again = stack.queries(layer=2, head=3)
-    assert again is not None
-    assert again.any()
+    fresh = stack.queries(layer=2, head=3)
+    assert fresh is not None
+    assert fresh.any()
 
 
 def test_given_weights_have_no_vectors() -> None:
@@ -94,7 +94,7 @@ def test_given_weights_have_no_vectors() -> None:
         stack.queries(layer=0, head=2)
 
 
-def test_causal_where_all_masks_say_so() -> None:
+def test_a_stack_is_causal_if_all_masks_are() -> None:
     def stack(*masks: Any) -> AttentionStack:
         queries = vectors(1, 3, 4)
         layers = {
@@ -165,7 +165,7 @@ def test_only_some_layers() -> None:
 
 
 @pytest.mark.parametrize("layers", [[4], [2, 4], []])
-def test_layers_that_are_not_there(layers: list[int]) -> None:
+def test_unknown_layers_are_named(layers: list[int]) -> None:
     with pytest.raises(IndexError, match=r"layers=\[.*\]: this record has layers 0, 2, 3, 5, 7"):
         captured_record().only(layers)
 
@@ -190,7 +190,7 @@ def test_one_head_as_a_table() -> None:
     assert twice.to_pandas(layer=0, head=0).shape == (2, 2)
 
 
-def test_without_pandas_the_table_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_without_pandas_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # Python marks a module that cannot be imported with None.
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
@@ -198,8 +198,8 @@ def test_without_pandas_the_table_says_what_it_needs(monkeypatch: pytest.MonkeyP
 
 
 def pickled(record: AttentionRecord) -> AttentionRecord:
-    again: AttentionRecord = pickle.loads(pickle.dumps(record))  # noqa: S301 - of our own
-    return again
+    unpickled: AttentionRecord = pickle.loads(pickle.dumps(record))  # noqa: S301 - of our own
+    return unpickled
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
@@ -212,18 +212,20 @@ def test_records_can_be_copied_and_pickled(
     tmp_path: Path,
 ) -> None:
     record = make()
-    for each in (record, load(record.save(tmp_path / "x.safetensors"))):
-        again = copied(each)
-        assert_same(each, again)
+    for original in (record, load(record.save(tmp_path / "x.safetensors"))):
+        copy_of_record = copied(original)
+        assert_same(original, copy_of_record)
         # Queries and keys that share their tokens still share them, and others still differ.
         for name, stack in record.stacks.items():
             one_text = stack.key_tokens is stack.query_tokens
-            assert (again.stacks[name].key_tokens is again.stacks[name].query_tokens) == one_text
+            assert (
+                copy_of_record.stacks[name].key_tokens is copy_of_record.stacks[name].query_tokens
+            ) == one_text
         with pytest.raises(TypeError):
-            again.stacks["other"] = again.stack()  # type: ignore[index]
+            copy_of_record.stacks["other"] = copy_of_record.stack()  # type: ignore[index]
 
 
-def test_a_deep_copy_has_numbers_of_its_own() -> None:
+def test_a_deep_copy_copies_the_numbers() -> None:
     record = AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
     again = copy.deepcopy(record)
     before = record.stack().weights(layer=0)
@@ -234,7 +236,7 @@ def test_a_deep_copy_has_numbers_of_its_own() -> None:
     assert not again.stack().weights(layer=0).any()
 
 
-def test_records_read_well() -> None:
+def test_the_repr_of_records() -> None:
     assert repr(given_record()) == (
         "<AttentionRecord of given: <self: layers 0, 1, 2 to 3 heads each, 5 tokens>>"
     )

@@ -21,25 +21,25 @@ TOKENS = 150
 
 
 @given(st.integers(1, 5000), st.integers(1, 300))
-def test_one_query_is_taken_from_each_part(num_queries: int, most: int) -> None:
-    found = sample_queries(num_queries, most)
-    taken = min(num_queries, most)
-    assert len(found) == taken
-    edges = np.arange(taken + 1) * num_queries / taken
-    assert (found >= np.floor(edges[:-1])).all()
-    assert (found < edges[1:]).all()
-    assert len(set(found.tolist())) == taken
+def test_one_query_is_taken_from_each_part(num_queries: int, max_queries: int) -> None:
+    queries = sample_queries(num_queries, max_queries)
+    num_sampled = min(num_queries, max_queries)
+    assert len(queries) == num_sampled
+    edges = np.arange(num_sampled + 1) * num_queries / num_sampled
+    assert (queries >= np.floor(edges[:-1])).all()
+    assert (queries < edges[1:]).all()
+    assert len(set(queries.tolist())) == num_sampled
 
 
 @pytest.mark.parametrize("period", [16, 24, 64, 256, 512])
-def test_queries_taken_keep_no_step_with_what_repeats(period: int) -> None:
-    places = sample_queries(32_768) % period
+def test_sampled_queries_do_not_repeat_with_a_period(period: int) -> None:
+    columns = sample_queries(32_768) % period
     # Evenly spaced queries would all have the same column in their row of patches.
-    quarters = np.bincount(places * 4 // period, minlength=4)
+    quarters = np.bincount(columns * 4 // period, minlength=4)
     assert quarters.min() >= 8, quarters
 
 
-def test_scores_are_of_some_queries_where_maps_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_sample_queries_of_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = captured_record().stack()
     monkeypatch.setattr(rows, "_MAX_ENTRIES", 36)
     assert num_scored_queries(stack) is None
@@ -49,13 +49,13 @@ def test_scores_are_of_some_queries_where_maps_are(monkeypatch: pytest.MonkeyPat
 
 def test_rows_of_any_layer_are_slices_of_its_weights() -> None:
     stack = captured_record().stack()
-    some = np.array([4, 1, 3])
+    rows = np.array([4, 1, 3])
     for layer in stack.layers:
         for head in range(4):
-            weights, allowed = stack.attention(layer).weights_of_rows(head, some)
+            weights, allowed = stack.attention(layer).weights_of_rows(head, rows)
             whole = stack.weights(layer=layer, head=head)
-            np.testing.assert_allclose(weights, whole[some], atol=1e-6)
-            assert (allowed == stack.allowed(layer=layer, head=head)[some]).all()
+            np.testing.assert_allclose(weights, whole[rows], atol=1e-6)
+            assert (allowed == stack.allowed(layer=layer, head=head)[rows]).all()
 
 
 @pytest.mark.parametrize("base", ["vectors", "weights"])
@@ -79,13 +79,15 @@ def test_rows_of_words_of_any_number_of_tokens(base: str) -> None:
     stack = AttentionStack("self", {3: merged}, Tokens.of(words(100)))
     queries = sample_queries(100, 40)
     weights = stack.weights(layer=3).astype(np.float64)[:, queries]
-    some, columns = slice(3, 9), slice(5, 60)
-    seen = []
-    for places, group in merged.rows_of_heads(range(4), queries):
-        found, allowed = group.weights(some, columns), group.allowed(some, columns)
-        for at, place in enumerate(places):
-            np.testing.assert_allclose(found[at], weights[place, some, columns], atol=1e-6)
-            expected = stack.allowed(layer=3, head=place)[queries][some, columns]
-            assert (allowed[at] == expected).all()
-        seen += places
-    assert sorted(seen) == [0, 1, 2, 3]
+    rows, columns = slice(3, 9), slice(5, 60)
+    all_heads = []
+    for heads, group in merged.rows_of_heads(range(4), queries):
+        group_weights, allowed = group.weights(rows, columns), group.allowed(rows, columns)
+        for index, head in enumerate(heads):
+            np.testing.assert_allclose(
+                group_weights[index], weights[head, rows, columns], atol=1e-6
+            )
+            expected = stack.allowed(layer=3, head=head)[queries][rows, columns]
+            assert (allowed[index] == expected).all()
+        all_heads += heads
+    assert sorted(all_heads) == [0, 1, 2, 3]

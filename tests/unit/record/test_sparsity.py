@@ -19,15 +19,15 @@ Weights = NDArray[np.float64]
 
 def sparsemax(logits: Weights) -> Weights:
     """Compute sparsemax with algorithm 1 of Martins and Astudillo (2016)."""
-    out = np.zeros_like(logits)
+    result = np.zeros_like(logits)
     for row in np.ndindex(logits.shape[:-1]):
         z = np.sort(logits[row])[::-1]
         k = np.arange(1, len(z) + 1)
         support = 1 + k * z > np.cumsum(z)
         size = int(k[support][-1])
         tau = (np.cumsum(z)[size - 1] - 1) / size
-        out[row] = np.maximum(logits[row] - tau, 0)
-    return out
+        result[row] = np.maximum(logits[row] - tau, 0)
+    return result
 
 
 def logits(*shape: int, seed: int = 0) -> Weights:
@@ -37,8 +37,10 @@ def logits(*shape: int, seed: int = 0) -> Weights:
 def counts_of(
     *layers: NDArray[np.floating], dtype: torch.dtype = torch.float32
 ) -> list[tuple[ZeroCount, ...]]:
-    given = {i: StoredWeights(torch.from_numpy(each).to(dtype)) for i, each in enumerate(layers)}
-    return list(count_zeros(given).values())
+    layers_by_number = {
+        i: StoredWeights(torch.from_numpy(layer).to(dtype)) for i, layer in enumerate(layers)
+    }
+    return list(count_zeros(layers_by_number).values())
 
 
 def record_of(*layers: NDArray[np.floating]) -> AttentionRecord:
@@ -63,17 +65,19 @@ def test_zeros_of_sparse_attention_are_counted(
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-9)
     # float32 keeps every weight of the formula that is not 0.
     (counts,) = counts_of(weights)
-    off = keys - queries
-    ahead = ~np.tri(queries, keys, off, dtype=bool)
-    causal = off >= 0 and queries > 1 and not weights[:, ahead].any()
+    offset = keys - queries
+    ahead = ~np.tri(queries, keys, offset, dtype=bool)
+    causal = offset >= 0 and queries > 1 and not weights[:, ahead].any()
     pairs = int((~ahead).sum()) if causal else queries * keys
     zeros = [int((head == 0).sum()) - (queries * keys - pairs) for head in weights]
     same = all(np.array_equal(head != 0, weights[0] != 0) for head in weights)
     if heads > 1 and not same:
-        assert counts == tuple(ZeroCount(each, pairs) for each in zeros)
+        assert counts == tuple(ZeroCount(zero_count, pairs) for zero_count in zeros)
     else:
         # Equal heads, or a single head, may be masked. The count never exceeds the actual zeros.
-        assert all(count.zeros in (0, each) for count, each in zip(counts, zeros, strict=True))
+        assert all(
+            count.zeros in (0, zero_count) for count, zero_count in zip(counts, zeros, strict=True)
+        )
 
 
 def test_a_single_sparse_head_is_counted() -> None:
@@ -96,7 +100,7 @@ def test_keys_ahead_of_causal_attention_are_not_counted() -> None:
     assert all(count.zeros > 0 for count in counts)
 
 
-def test_causality_is_a_matter_of_the_whole_stack() -> None:
+def test_a_stack_is_causal_if_all_its_layers_are() -> None:
     lower = np.tril(logits(2, 4, 4) ** 2 + 0.1)
     lower[0, 3, 1] = 0
     lower /= lower.sum(-1, keepdims=True)
@@ -143,20 +147,20 @@ def test_a_query_without_any_weight_is_masked() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_small_weights_are_no_zeros_whatever_the_precision(dtype: torch.dtype) -> None:
+def test_small_weights_are_not_zeros_in_any_precision(dtype: torch.dtype) -> None:
     small = 1e-7 if dtype == torch.float16 else 1e-30
     weights = np.array([[[1.0, small], [0.0, 1.0]], [[1.0, 0.0], [small, 1.0]]])
     assert counts_of(weights, dtype=dtype) == [(ZeroCount(1, 4), ZeroCount(1, 4))]
 
 
-def test_the_stack_says_what_was_counted() -> None:
+def test_the_stack_returns_the_counts() -> None:
     weights = sparsemax(logits(2, 5, 5, seed=1))
     stack = record_of(weights, shares(3, 5, 5)).stack()
     for head in range(2):
-        found = stack.exact_zeros(layer=0, head=head)
-        assert found is not None
+        zero_count = stack.exact_zeros(layer=0, head=head)
+        assert zero_count is not None
         zeros = int((weights[head] == 0).sum())
-        assert (found.zeros, found.counted, found.share) == (zeros, 25, zeros / 25)
+        assert (zero_count.zeros, zero_count.counted, zero_count.share) == (zeros, 25, zeros / 25)
         assert stack.exact_zeros(layer=1, head=head) == ZeroCount(0, 25)
     assert ZeroCount(0, 0).share == 0
     with pytest.raises(IndexError, match="head=3"):
@@ -165,12 +169,12 @@ def test_the_stack_says_what_was_counted() -> None:
         stack.exact_zeros(layer=7, head=0)
 
 
-def test_a_softmax_has_none_to_count() -> None:
+def test_a_softmax_has_no_exact_zeros() -> None:
     record = captured_record()
     assert record.stacks["self"].exact_zeros(layer=2, head=0) is None
 
 
-def test_words_have_none_to_count() -> None:
+def test_words_have_no_exact_zeros() -> None:
     weights = sparsemax(logits(1, 3, 3, seed=2)).astype(np.float32)
     record = AttentionRecord.from_weights([weights], ["un", "do", "Ġit"]).merge_words()
     assert record.stack().exact_zeros(layer=0, head=0) is None

@@ -31,12 +31,12 @@ def causal(tokens: int = 12, heads: int = 3, window: int | None = None) -> Atten
 
 def cells(frame: pd.DataFrame) -> dict[tuple[Any, ...], float]:
     names = ["stack", "layer", "head", "query", "key"]
-    found = {
+    values = {
         tuple(line[:5]): float(line[5])
         for line in frame[[*names, "weight"]].itertuples(index=False)
     }
-    assert len(found) == len(frame)
-    return found
+    assert len(values) == len(frame)
+    return values
 
 
 @pytest.mark.parametrize("make", [given_record, encoder_decoder_record, captured_record, causal])
@@ -74,7 +74,7 @@ def test_signed_numbers_are_chosen_by_size_and_keep_their_signs() -> None:
     assert frame["difference"].tolist() == numbers.flatten().tolist()
     for options in ({"top_k": 2}, {"min_weight": 1.0}):
         frame = record.to_pandas(**options)
-        found = {
+        actual = {
             tuple(line[:3]): tuple(line[3:])
             for line in frame[["head", "query", "key", "difference", "kept"]].itertuples(
                 index=False
@@ -84,10 +84,12 @@ def test_signed_numbers_are_chosen_by_size_and_keep_their_signs() -> None:
         for head, query in np.ndindex(2, 5):
             row = numbers[head, query]
             order = sorted(range(5), key=lambda key: -abs(row[key]))
-            taken = order[:2] if "top_k" in options else [k for k in order if abs(row[k]) >= 1]
-            kept = sum(abs(row[taken])) / sum(abs(row))
-            expected |= {(head, query, key): (row[key], pytest.approx(kept)) for key in taken}
-        assert found == expected
+            chosen = order[:2] if "top_k" in options else [k for k in order if abs(row[k]) >= 1]
+            kept_share = sum(abs(row[chosen])) / sum(abs(row))
+            expected |= {
+                (head, query, key): (row[key], pytest.approx(kept_share)) for key in chosen
+            }
+        assert actual == expected
         assert min(numbers.flat) in frame["difference"].tolist()
     # A measure named like another column would hide that column.
     assert list(signed("head").to_pandas().columns) == COLUMNS
@@ -101,34 +103,34 @@ def test_strong_weights_alone(make: Any, top_k: int | None, min_weight: float | 
     record = make()
     frame = record.to_pandas(top_k=top_k, min_weight=min_weight)
     assert list(frame.columns) == [*COLUMNS, "kept"]
-    expected, kept = {}, {}
+    expected, kept_shares = {}, {}
     for name, stack in record.stacks.items():
         for layer in stack.layers:
             for head in range(stack.num_heads(layer)):
                 for query, row in enumerate(stack.weights(layer=layer, head=head)):
                     order = sorted(range(len(row)), key=lambda key: -row[key])[: top_k or len(row)]
-                    taken = [k for k in order if row[k] > 0 and row[k] >= (min_weight or 0)]
-                    for key in taken:
+                    chosen = [k for k in order if row[k] > 0 and row[k] >= (min_weight or 0)]
+                    for key in chosen:
                         expected[name, layer, head, query, key] = row[key]
-                        share = math.fsum(row[taken]) / math.fsum(row)
-                        kept[name, layer, head, query, key] = share
+                        share = math.fsum(row[chosen]) / math.fsum(row)
+                        kept_shares[name, layer, head, query, key] = share
     assert cells(frame) == pytest.approx(expected, abs=forwards_error(record))
-    assert cells(frame.assign(weight=frame["kept"])) == pytest.approx(kept, rel=1e-5)
+    assert cells(frame.assign(weight=frame["kept"])) == pytest.approx(kept_shares, rel=1e-5)
     if top_k:
         for _, row in frame.groupby(["stack", "layer", "head", "query"], observed=True):
             assert row["weight"].is_monotonic_decreasing
 
 
-def test_parts_of_it() -> None:
+def test_parts_of_a_table() -> None:
     record = encoder_decoder_record()
     assert set(record.to_pandas(stack="cross")["stack"]) == {"cross"}
     # A layer means that of the first stack, as for a single head.
     assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
     assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
     assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
-    one = record.to_pandas(layer=1, head=4, stack="cross", top_k=1)
-    assert len(one) == 4
-    np.testing.assert_allclose(one["weight"], shares(5, 4, 6, seed=5)[4].max(axis=1))
+    strongest = record.to_pandas(layer=1, head=4, stack="cross", top_k=1)
+    assert len(strongest) == 4
+    np.testing.assert_allclose(strongest["weight"], shares(5, 4, 6, seed=5)[4].max(axis=1))
     with pytest.raises(IndexError, match="head=3: layer 0 of stack 'cross' has heads 0 to 0"):
         record.to_pandas(head=3, stack="cross")
     with pytest.raises(KeyError, match="stack='vision'"):
@@ -144,7 +146,7 @@ def test_parts_of_it() -> None:
         ({"min_weight": "0.1"}, TypeError, "min_weight must be a number such as 0.05; got '0.1'"),
     ],
 )
-def test_what_is_refused(options: Any, error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_refused(options: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         given_record().to_pandas(**options)
 
@@ -166,18 +168,18 @@ def test_a_table_that_is_too_large_names_what_fits(monkeypatch: pytest.MonkeyPat
         record.to_pandas(min_weight=1e-6)
 
 
-def test_of_a_long_text_no_head_is_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_long_texts_read_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     from attnviz.record.stack import AttentionStack
 
     record = causal(3000, heads=1, window=50)
     largest = 0
     weights = AttentionStack.weights
 
-    def counted(stack: AttentionStack, **place: Any) -> Any:
+    def counted(stack: AttentionStack, **position: Any) -> Any:
         nonlocal largest
-        found = weights(stack, **place)
-        largest = max(largest, found.size)
-        return found
+        result = weights(stack, **position)
+        largest = max(largest, result.size)
+        return result
 
     monkeypatch.setattr(AttentionStack, "weights", counted)
     frame = record.to_pandas(top_k=3)
@@ -223,13 +225,13 @@ def test_sources_of_a_token(window: int | None) -> None:
         sources = record.sources(token)
         assert sources.query == query
     rows = np.stack([stack.weights(layer=layer)[:, 10] for layer in stack.layers])
-    off = max(weights_error(stack.attention(layer)) for layer in stack.layers)
-    np.testing.assert_allclose(sources.means, rows.mean(axis=(0, 1)), atol=off)
+    tolerance = max(weights_error(stack.attention(layer)) for layer in stack.layers)
+    np.testing.assert_allclose(sources.means, rows.mean(axis=(0, 1)), atol=tolerance)
     flat = rows.reshape(6, 12)
     assert sources.heads.tolist() == [[layer, head] for layer in (0, 1) for head in range(3)]
-    np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=off)
-    seen = flat.max(axis=0) > 0
-    np.testing.assert_array_equal(sources.strongest_heads[seen], flat.argmax(axis=0)[seen])
+    np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=tolerance)
+    visible = flat.max(axis=0) > 0
+    np.testing.assert_array_equal(sources.strongest_heads[visible], flat.argmax(axis=0)[visible])
     # Query 10 may attend to itself and earlier tokens, or with a window to three tokens.
     first = 0 if window is None else 8
     expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
@@ -239,9 +241,9 @@ def test_sources_of_a_token(window: int | None) -> None:
     assert by_key["key_token"].tolist() == [stack.key_tokens.text[key] for key in by_key["key"]]
     assert by_key["mean"].is_monotonic_decreasing
     assert by_key["mean"].sum() == pytest.approx(1, abs=1e-6)
-    said = str(sources)
-    assert f"“t0” (10) predicting “{stack.query_tokens.text[11]}”: mean weight over 6 heads" in said
-    assert all(caveat in said for caveat in CAVEATS)
+    text = str(sources)
+    assert f"“t0” (10) predicting “{stack.query_tokens.text[11]}”: mean weight over 6 heads" in text
+    assert all(caveat in text for caveat in CAVEATS)
 
 
 def test_sources_of_a_text_that_was_read() -> None:
@@ -268,6 +270,6 @@ def test_sources_of_a_text_that_was_read() -> None:
         (None, TypeError, "token=None must be a whole number"),
     ],
 )
-def test_tokens_without_sources(token: Any, error: type[Exception], message: str) -> None:
+def test_tokens_without_sources_are_named(token: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         answered(causal(12)).sources(token)

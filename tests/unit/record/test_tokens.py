@@ -39,7 +39,7 @@ ZERO_WIDTH_JOINER = "\u200d"
         ("a\u200c", "a‹U+200C›"),
     ],
 )
-def test_what_is_shown(text: str, shown: str) -> None:
+def test_invisible_characters_are_shown(text: str, shown: str) -> None:
     assert make_visible(text) == shown
 
 
@@ -64,7 +64,7 @@ def test_characters_with_a_glyph_stay_as_they_are(character: str) -> None:
 
 @settings(max_examples=300)
 @given(st.text(st.characters()))
-def test_what_is_visible_stays_so(text: str) -> None:
+def test_visible_text_is_unchanged(text: str) -> None:
     # Loading a saved record makes its texts visible again.
     assert make_visible(make_visible(text)) == make_visible(text)
 
@@ -76,7 +76,7 @@ def test_texts_are_shown_character_by_character(text: str) -> None:
     assert make_visible(text).isprintable()
 
 
-def test_tokens_read_like_a_list_of_what_is_shown() -> None:
+def test_tokens_behave_like_a_list_of_texts() -> None:
     tokens = Tokens.of(["The", " cat", "\n"])
     assert (len(tokens), list(tokens), tokens[1]) == (3, ["The", "·cat", "⏎"], "·cat")
     assert (tokens.special, tokens.sequence, tokens.ids) == ((False,) * 3, (0, 0, 0), None)
@@ -84,7 +84,7 @@ def test_tokens_read_like_a_list_of_what_is_shown() -> None:
     assert repr(Tokens.of(["a"] * 20)).endswith("a …>")
 
 
-def test_numbers_of_any_library_become_plain_ones() -> None:
+def test_numbers_of_any_library_become_int() -> None:
     columns: Any = {"special": np.array([0, 1]), "sequence": np.eye(2)[0], "ids": np.arange(2)}
     tokens = Tokens.of(["a", "b"], **columns)
     assert [type(value) for value in (*tokens.special, *tokens.sequence)] == [bool] * 2 + [int] * 2
@@ -115,7 +115,7 @@ def test_grids_and_predictions_lie_inside_the_tokens(parts: dict[str, Any]) -> N
         replace(tokens, **parts)
 
 
-def test_a_grid_and_a_probability_are_what_they_say() -> None:
+def test_grids_and_probabilities_are_checked() -> None:
     with pytest.raises(ValueError, match=r"PatchGrid.* must have"):
         PatchGrid(0, 0, 0, 3)
     with pytest.raises(ValueError, match="from 0 to 1"):
@@ -143,11 +143,11 @@ def test_positions_by_text() -> None:
 
 
 @given(st.lists(st.text(max_size=4), min_size=1, max_size=8))
-def test_every_token_is_found_by_what_is_shown_of_it(texts: list[str]) -> None:
+def test_every_token_is_found_by_its_text(texts: list[str]) -> None:
     tokens = Tokens.of(texts)
-    for place, shown in enumerate(tokens):
-        assert place in tokens.positions(shown)
-        assert tokens.position(place) == tokens.position(place - len(tokens)) == place
+    for position, shown in enumerate(tokens):
+        assert position in tokens.positions(shown)
+        assert tokens.position(position) == tokens.position(position - len(tokens)) == position
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ def test_every_token_is_found_by_what_is_shown_of_it(texts: list[str]) -> None:
         ),
     ],
 )
-def test_a_token_that_is_not_there(token: Any, kind: type[Exception], message: str) -> None:
+def test_a_missing_token_is_named(token: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         Tokens.of(["a", " cat", " and", " a"]).position(token)
 
 
-def test_a_text_that_stands_everywhere_is_not_listed_as_a_whole() -> None:
+def test_a_text_with_many_positions_lists_only_some() -> None:
     with pytest.raises(ValueError, match="5000 tokens have") as raised:
         Tokens.of(["a"] * 5000).position("a", "key")
     assert str(raised.value).startswith("key='a'")

@@ -69,7 +69,7 @@ def metaspace() -> Any:
     vocabulary = sorted(backend.get_vocab(), key=backend.get_vocab().__getitem__)
     vocabulary[3:3] = [f"<0x{byte:02X}>" for byte in range(256)]
     backend.model = models.Unigram(
-        [(token, -float(place)) for place, token in enumerate(vocabulary)],
+        [(token, -float(position)) for position, token in enumerate(vocabulary)],
         unk_id=2,
         byte_fallback=True,
     )
@@ -84,13 +84,13 @@ def checkpoint(checkpoint_folder: Any) -> Any:
     return transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
 
 
-def shown(tokenizer: Any, *texts: str) -> Tokens:
+def display(tokenizer: Any, *texts: str) -> Tokens:
     encoded = tokenizer(*texts)
     return display_tokens(encoded["input_ids"], tokenizer=tokenizer, encoding=encoded.encodings[0])
 
 
 def test_byte_level_tokens_show_leading_spaces(byte_level: Any) -> None:
-    tokens = shown(byte_level, "The cat sat on the mat.")
+    tokens = display(byte_level, "The cat sat on the mat.")
     assert "".join(tokens) == "The·cat·sat·on·the·mat."
     assert "·the" in tokens.text
     assert not any(tokens.special)
@@ -100,7 +100,7 @@ def test_byte_level_tokens_show_leading_spaces(byte_level: Any) -> None:
 @pytest.mark.parametrize("glyph", ["é", "€", "😀", "字"])
 def test_a_character_of_several_tokens_is_shown_in_each(byte_level: Any, glyph: str) -> None:
     count = len(glyph.encode())
-    tokens = shown(byte_level, f"a{glyph}b")
+    tokens = display(byte_level, f"a{glyph}b")
     parts = [f"{glyph} {number}/{count}" for number in range(1, count + 1)]
     assert list(tokens) == ["a", *parts, "b"]
 
@@ -111,7 +111,7 @@ def test_a_character_whose_first_byte_shares_a_token_with_text() -> None:
     assert display_texts(["ĠðŁ", "ĺĢ"], alphabet="bytes") == ["·😀 1/2", "😀 2/2"]
 
 
-def test_bytes_that_are_no_character_are_shown_by_number() -> None:
+def test_invalid_bytes_are_shown_by_number() -> None:
     assert display_texts(["a", "Ã", "b", "©"], alphabet="bytes") == ["a", "‹0xC3›", "b", "‹0xA9›"]
     assert display_texts(["<0xE2>", "<0x82>"], alphabet="metaspace") == ["‹0xE2›", "‹0x82›"]
 
@@ -125,33 +125,33 @@ def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> Non
 
 
 def test_added_tokens_are_written_as_they_are(byte_level: Any) -> None:
-    tokens = shown(byte_level, "the<turn>two words")
+    tokens = display(byte_level, "the<turn>two words")
     assert list(tokens)[-2:] == ["<turn>", "two·words"]
     # Only tokens that were added as special are special.
     assert not any(tokens.special)
 
 
 def test_metaspace_tokens_show_leading_spaces(metaspace: Any) -> None:
-    tokens = shown(metaspace, "the cat sat")
+    tokens = display(metaspace, "the cat sat")
     assert "".join(list(tokens)[:-1]) == "·the·cat·sat"
     assert list(tokens)[-1] == "</s>"
     assert tokens.special == (*[False] * (len(tokens) - 1), True)
     assert tokens.sequence == (*[0] * (len(tokens) - 1), None)
 
 
-def test_byte_fallback_is_put_together(metaspace: Any) -> None:
-    tokens = shown(metaspace, "cat 字")
+def test_bytes_of_a_fallback_are_joined(metaspace: Any) -> None:
+    tokens = display(metaspace, "cat 字")
     assert list(tokens)[-4:-1] == ["字 1/3", "字 2/3", "字 3/3"]
 
 
 def test_word_pieces_keep_their_marks(checkpoint: Any) -> None:
-    tokens = shown(checkpoint, "Heteroskedasticity")
+    tokens = display(checkpoint, "Heteroskedasticity")
     assert list(tokens)[:4] == ["[CLS]", "het", "##eros", "##ked"]
     assert list(tokens)[-1] == "[SEP]"
 
 
-def test_pairs_are_told_apart_without_token_types(checkpoint: Any) -> None:
-    tokens = shown(checkpoint, "The cat", "the dog")
+def test_texts_of_a_pair_are_distinguished_without_token_types(checkpoint: Any) -> None:
+    tokens = display(checkpoint, "The cat", "the dog")
     assert [
         text for text, number in zip(tokens, tokens.sequence, strict=True) if number is None
     ] == [
@@ -165,7 +165,7 @@ def test_pairs_are_told_apart_without_token_types(checkpoint: Any) -> None:
 
 
 def test_an_unknown_word_is_text_and_a_mask_is_special(checkpoint: Any) -> None:
-    tokens = shown(checkpoint, "the ☃ [MASK]")
+    tokens = display(checkpoint, "the ☃ [MASK]")
     assert list(tokens)[-3:-1] == ["[UNK]", "[MASK]"]
     assert tokens.special[-3:-1] == (False, True)
 
@@ -196,18 +196,18 @@ def test_text_survives_any_split_into_bytes(text: str) -> None:
     """Split a text into one token per byte and compare the parts of each glyph."""
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     data = text.encode()
-    found = display_texts([letter_of[byte] for byte in data], alphabet="bytes")
-    assert len(found) == len(data)
-    place = 0
+    parts_of_glyphs = display_texts([letter_of[byte] for byte in data], alphabet="bytes")
+    assert len(parts_of_glyphs) == len(data)
+    position = 0
     for glyph in text:
         width = len(glyph.encode())
-        parts = found[place : place + width]
+        parts = parts_of_glyphs[position : position + width]
         expected = make_visible(glyph)
         if width == 1:
             assert parts == [expected]
         else:
             assert parts == [f"{expected} {number}/{width}" for number in range(1, width + 1)]
-        place += width
+        position += width
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
@@ -218,7 +218,7 @@ def test_whole_tokens_are_their_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("entries", "display"),
     [
         (["The", "Ġcat", "ĊĊ", "<|endoftext|>"], ("The", "·cat", "⏎⏎", "<|endoftext|>")),
         (["▁The", "▁ca", "t", "</s>"], ("·The", "·ca", "t", "</s>")),
@@ -226,11 +226,11 @@ def test_whole_tokens_are_their_text(text: str) -> None:
         (["The", " cat", "\n"], ("The", "·cat", "⏎")),
     ],
 )
-def test_weights_from_elsewhere_come_with_entries_of_a_vocabulary(
-    given: list[str], shown: tuple[str, ...]
+def test_entries_of_a_vocabulary_are_decoded_unless_they_are_tokens(
+    entries: list[str], display: tuple[str, ...]
 ) -> None:
-    weights = torch.eye(len(given))[None, None, None]
-    assert AttentionRecord.from_weights(weights, given).tokens.text == shown
+    weights = torch.eye(len(entries))[None, None, None]
+    assert AttentionRecord.from_weights(weights, entries).tokens.text == display
     # Tokens.of keeps the raw entries.
-    as_given = AttentionRecord.from_weights(weights, Tokens.of(given)).tokens
-    assert as_given.text == tuple(make_visible(entry) for entry in given)
+    raw = AttentionRecord.from_weights(weights, Tokens.of(entries)).tokens
+    assert raw.text == tuple(make_visible(entry) for entry in entries)

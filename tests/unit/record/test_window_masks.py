@@ -58,29 +58,29 @@ def test_joined_windows(*, with_bias: bool, causal: bool) -> None:
     everything = slice(0, TOKENS), slice(0, TOKENS)
     for head in range(HEADS):
         expected = by_hand(parts, head)
-        found = attention.weights(head, *everything)
-        assert np.abs(found - expected).max() < 1e-6
+        actual = attention.weights(head, *everything)
+        assert np.abs(actual - expected).max() < 1e-6
         part = attention.weights(head, slice(3, 6), slice(2, 9))
-        assert np.allclose(part, found[3:6, 2:9], rtol=0, atol=1e-6)
+        assert np.allclose(part, actual[3:6, 2:9], rtol=0, atol=1e-6)
         assert np.array_equal(attention.allowed(head, *everything), expected > 0)
 
 
 def record() -> AttentionRecord:
     attention = joined_windows(windows(with_bias=True), "module")
     assert isinstance(attention, QueryKeyAttention)
-    tokens = Tokens.of([f"t{place}" for place in range(TOKENS)])
+    tokens = Tokens.of([f"t{position}" for position in range(TOKENS)])
     return AttentionRecord({"vision": AttentionStack("vision", {0: attention}, tokens)})
 
 
 def test_windows_are_saved_and_come_back(tmp_path: Path) -> None:
-    given = record()
-    again = load(given.save(tmp_path / "x.safetensors"))
-    attention = again.stacks["vision"].attention(0)
+    original = record()
+    reloaded = load(original.save(tmp_path / "x.safetensors"))
+    attention = reloaded.stacks["vision"].attention(0)
     assert isinstance(attention, QueryKeyAttention)
     assert isinstance(attention.mask, WindowMask)
     assert isinstance(attention.bias, WindowBias)
-    found = [each.stacks["vision"].weights(layer=0) for each in (given, again)]
-    assert np.abs(found[0] - found[1]).max() < 1e-6
+    weights = [saved.stacks["vision"].weights(layer=0) for saved in (original, reloaded)]
+    assert np.abs(weights[0] - weights[1]).max() < 1e-6
 
 
 def test_a_page_contains_windows_as_the_pairs_that_they_allow() -> None:

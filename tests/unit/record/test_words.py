@@ -14,14 +14,14 @@ from attnviz.record.vocabulary import display_texts
 from attnviz.record.words import find_word_starts, find_words, merge_tokens
 
 
-def parted(tokens: Tokens) -> list[list[str]]:
+def tokens_of_words(tokens: Tokens) -> list[list[str]]:
     """Return the texts of the tokens of each word."""
     starts = find_word_starts(tokens)
     stops = [*starts[1:], len(tokens)]
     return [list(tokens.text[a:b]) for a, b in zip(starts, stops, strict=True)]
 
 
-def shown(entries: list[str], alphabet: Any) -> Tokens:
+def display(entries: list[str], alphabet: Any) -> Tokens:
     tokens = Tokens.of(entries)
     return replace(tokens, text=tuple(display_texts(entries, alphabet=alphabet)))
 
@@ -44,8 +44,8 @@ def shown(entries: list[str], alphabet: Any) -> Tokens:
         (["Ġ", "ð", "Ł", "Ĳ", "¶", "3"], "bytes", "·🐶3"),
     ],
 )
-def test_words_that_the_text_tells(entries: list[str], alphabet: Any, expected: str) -> None:
-    tokens = shown(entries, alphabet)
+def test_words_are_found_in_the_text(entries: list[str], alphabet: Any, expected: str) -> None:
+    tokens = display(entries, alphabet)
     assert merge_tokens(tokens, find_word_starts(tokens)).text == tuple(expected.split())
 
 
@@ -55,13 +55,22 @@ def test_special_tokens_and_another_text_end_a_word() -> None:
         special=[True, False, False, True, False, True, False, False, False],
         sequence=[None, 0, 0, None, 0, None, 0, 1, 1],
     )
-    assert parted(tokens) == [["[S]"], ["un", "do"], ["[E]"], ["it"], ["[E]"], ["a"], ["b"], ["·c"]]
+    assert tokens_of_words(tokens) == [
+        ["[S]"],
+        ["un", "do"],
+        ["[E]"],
+        ["it"],
+        ["[E]"],
+        ["a"],
+        ["b"],
+        ["·c"],
+    ]
 
 
-def test_words_that_are_given_go_before_the_text() -> None:
+def test_words_that_are_passed_override_the_text() -> None:
     tokens = Tokens.of(["did", "n", "'t", " a", " b"], words=[0, 0, 1, 2, 2])
-    assert parted(tokens) == [["did", "n"], ["'t"], ["·a", "·b"]]
-    assert parted(replace(tokens, words=(None, None, 0, 0, 1))) == [
+    assert tokens_of_words(tokens) == [["did", "n"], ["'t"], ["·a", "·b"]]
+    assert tokens_of_words(replace(tokens, words=(None, None, 0, 0, 1))) == [
         ["did"],
         ["n"],
         ["'t", "·a"],
@@ -95,7 +104,7 @@ def test_a_merged_word_keeps_its_text_of_the_pair_and_loses_its_ids() -> None:
     assert merge_tokens(merged, find_word_starts(merged)) is merged
 
 
-def test_where_nothing_tells_words_apart_it_says_what_would() -> None:
+def test_the_error_of_tokens_without_words_suggests_a_remedy() -> None:
     with pytest.raises(
         ValueError, match=r"^tokens: the words are unknown, .*Tokens\.of\(text, words=\[0"
     ):
@@ -139,7 +148,7 @@ token_lists = st.lists(
 
 
 @given(token_lists)
-def test_any_tokens_make_words_that_hold_all_of_them(given_tokens: list[Any]) -> None:
+def test_words_contain_all_tokens(given_tokens: list[Any]) -> None:
     text, special, sequence = [[entry[column] for entry in given_tokens] for column in range(3)]
     tokens = Tokens.of(text, special=special, sequence=sequence)
     try:

@@ -29,7 +29,9 @@ K = [vectors(2, 5, 8, seed=layer + 10) for layer in range(3)]
 TOKENS = words(5)
 
 
-def made(queries: Any = Q, keys: Any = K, tokens: Any = TOKENS, **options: Any) -> AttentionRecord:
+def record_of(
+    queries: Any = Q, keys: Any = K, tokens: Any = TOKENS, **options: Any
+) -> AttentionRecord:
     return AttentionRecord.from_qk(queries, keys, tokens, **options)
 
 
@@ -44,7 +46,7 @@ def by_hand(
     sinks: torch.Tensor | None = None,
 ) -> NDArray[np.float64]:
     """Compute a softmax in float64 for each head, with numpy alone."""
-    q, k = (each.double().numpy() for each in (queries, keys))
+    q, k = (side.double().numpy() for side in (queries, keys))
     k = np.repeat(k, len(q) // len(k), axis=0)
     logits = np.einsum("hid,hjd->hij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if softcap is not None:
@@ -62,7 +64,7 @@ def by_hand(
     return weights[..., : k.shape[1]]
 
 
-def kept(record: AttentionRecord, layer: int = 0) -> QueryKeyAttention:
+def attention_of(record: AttentionRecord, layer: int = 0) -> QueryKeyAttention:
     attention = record.stack().attention(layer)
     assert isinstance(attention, QueryKeyAttention)
     return attention
@@ -79,8 +81,8 @@ def kept(record: AttentionRecord, layer: int = 0) -> QueryKeyAttention:
         pytest.param([q.mT.contiguous().mT for q in Q], K, id="columns first"),
     ],
 )
-def test_every_shape_and_kind_is_taken(queries: Any, keys: Any) -> None:
-    stack = made(queries, keys).stack()
+def test_every_shape_and_kind_is_accepted(queries: Any, keys: Any) -> None:
+    stack = record_of(queries, keys).stack()
     assert stack.layers == (0, 1, 2)
     assert stack.heads_per_layer == (4, 4, 4)
     for layer in range(3):
@@ -117,7 +119,9 @@ def test_weights_are_a_softmax_in_double_precision(data: st.DataObject) -> None:
     scale = data.draw(st.none() | st.floats(0.1, 2))
     softcap = data.draw(st.none() | st.floats(1, 5))
     sinks = data.draw(st.sampled_from([None, vectors(heads, seed=seed + 3)]))
-    record = made([q], [k], None, bias=bias, scale=scale, softcap=softcap, sinks=sinks, **options)
+    record = record_of(
+        [q], [k], None, bias=bias, scale=scale, softcap=softcap, sinks=sinks, **options
+    )
     expected = by_hand(
         q,
         k,
@@ -132,32 +136,32 @@ def test_weights_are_a_softmax_in_double_precision(data: st.DataObject) -> None:
 
 def test_nothing_is_copied() -> None:
     batch = torch.stack(Q)[:, None].to(torch.bfloat16)
-    record = made(list(batch), [k.numpy() for k in K])
+    record = record_of(list(batch), [k.numpy() for k in K])
     for layer in range(3):
-        assert kept(record, layer).queries.data_ptr() == batch[layer].data_ptr()
-        assert kept(record, layer).keys.data_ptr() == K[layer].data_ptr()
-    whole = made(batch, torch.stack(K))
-    assert kept(whole, 2).queries.data_ptr() == batch[2].data_ptr()
+        assert attention_of(record, layer).queries.data_ptr() == batch[layer].data_ptr()
+        assert attention_of(record, layer).keys.data_ptr() == K[layer].data_ptr()
+    whole = record_of(batch, torch.stack(K))
+    assert attention_of(whole, 2).queries.data_ptr() == batch[2].data_ptr()
 
 
-def test_without_tokens_places_are_shown() -> None:
-    same = made(tokens=None).stack()
+def test_without_tokens_positions_are_shown() -> None:
+    same = record_of(tokens=None).stack()
     assert same.key_tokens is same.query_tokens
     assert list(same.query_tokens) == ["[0]", "[1]", "[2]", "[3]", "[4]"]
     fewer = [q[:, :2] for q in Q]
-    cross = made(fewer, K, None, stack="cross").stack()
+    cross = record_of(fewer, K, None, stack="cross").stack()
     assert (cross.name, list(cross.query_tokens)) == ("cross", ["[0]", "[1]"])
     assert list(cross.key_tokens) == ["[0]", "[1]", "[2]", "[3]", "[4]"]
     # Causal queries are the last of the keys, and are numbered so.
-    assert list(made(fewer, K, None, causal=True).stack().query_tokens) == ["[3]", "[4]"]
-    assert made(tokens=None, sentence_b_start=2).tokens.sequence == (0, 0, 1, 1, 1)
+    assert list(record_of(fewer, K, None, causal=True).stack().query_tokens) == ["[3]", "[4]"]
+    assert record_of(tokens=None, sentence_b_start=2).tokens.sequence == (0, 0, 1, 1, 1)
 
 
-def test_tokens_are_read_as_those_of_weights() -> None:
-    assert list(made(tokens=["Ġthe", "Ġcat", "s", "a", "t"]).tokens)[:2] == ["·the", "·cat"]
+def test_tokens_are_read_like_those_of_weights() -> None:
+    assert list(record_of(tokens=["Ġthe", "Ġcat", "s", "a", "t"]).tokens)[:2] == ["·the", "·cat"]
     own = Tokens.of(TOKENS, special=[True] + [False] * 4)
-    assert made(tokens=own, sentence_b_start=2).tokens.sequence == (None, 0, 1, 1, 1)
-    cross = made([q[:, :3] for q in Q], K, words(3), key_tokens=TOKENS).stack()
+    assert record_of(tokens=own, sentence_b_start=2).tokens.sequence == (None, 0, 1, 1, 1)
+    cross = record_of([q[:, :3] for q in Q], K, words(3), key_tokens=TOKENS).stack()
     assert (len(cross.query_tokens), list(cross.key_tokens)) == (3, TOKENS)
 
 
@@ -165,7 +169,7 @@ def test_layers_may_have_numbers_and_settings_of_their_own() -> None:
     flags = torch.ones(5, 5, dtype=torch.bool).tril()
     bias = vectors(4, 1, 5, seed=7)
     sinks = vectors(3, 4, seed=8)
-    record = made(
+    record = record_of(
         layers=[3, 7, 11],
         scale=[0.5, 1.0, 2.0],
         window=[None, 2, None],
@@ -185,29 +189,29 @@ def test_layers_may_have_numbers_and_settings_of_their_own() -> None:
     for position, number in enumerate(stack.layers):
         expected = by_hand(Q[position], K[position], sinks=sinks[position], **settings_of[position])
         assert_allclose(stack.weights(layer=number), expected, atol=2e-6)
-    one_for_all = made(sinks=sinks[0], scale=0.5).stack()
+    one_for_all = record_of(sinks=sinks[0], scale=0.5).stack()
     assert_allclose(
         one_for_all.weights(layer=2), by_hand(Q[2], K[2], scale=0.5, sinks=sinks[0]), atol=2e-6
     )
 
 
 def test_masks_are_kept_in_their_smallest_form() -> None:
-    assert kept(made(causal=True)).mask == BandMask(None, 0)
-    assert kept(made(causal=True, window=3)).mask == BandMask(2, 0)
-    assert kept(made(window=3)).mask == BandMask(2, 2)
+    assert attention_of(record_of(causal=True)).mask == BandMask(None, 0)
+    assert attention_of(record_of(causal=True, window=3)).mask == BandMask(2, 0)
+    assert attention_of(record_of(window=3)).mask == BandMask(2, 2)
     flags = torch.ones(5, 5, dtype=torch.bool).tril()
-    assert kept(made(mask=flags)).mask == BandMask(None, 0)
+    assert attention_of(record_of(mask=flags)).mask == BandMask(None, 0)
     added = torch.zeros(1, 1, 5, 5, dtype=torch.float16).masked_fill(~flags, -65504.0)
-    assert kept(made(mask=added)).mask == BandMask(None, 0)
-    assert kept(made(mask=added)).bias is None
-    assert kept(made(mask=flags | True)).mask is None
-    assert kept(made(mask=flags.numpy())).mask == BandMask(None, 0)
-    other = made(mask=flags.flip(0), bias=vectors(4, 1, 5))
-    assert isinstance(kept(other).mask, PackedMask)
-    assert isinstance(kept(other).bias, DenseBias)
+    assert attention_of(record_of(mask=added)).mask == BandMask(None, 0)
+    assert attention_of(record_of(mask=added)).bias is None
+    assert attention_of(record_of(mask=flags | True)).mask is None
+    assert attention_of(record_of(mask=flags.numpy())).mask == BandMask(None, 0)
+    other = record_of(mask=flags.flip(0), bias=vectors(4, 1, 5))
+    assert isinstance(attention_of(other).mask, PackedMask)
+    assert isinstance(attention_of(other).bias, DenseBias)
     # A mask or bias of all layers is stored and saved once.
-    assert kept(other, 0).mask is kept(other, 2).mask
-    assert kept(other, 0).bias is kept(other, 2).bias
+    assert attention_of(other, 0).mask is attention_of(other, 2).mask
+    assert attention_of(other, 0).bias is attention_of(other, 2).bias
 
 
 class LargestTensor(TorchDispatchMode):
@@ -225,11 +229,11 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
-def test_131072_tokens_make_nothing_with_an_entry_for_every_pair() -> None:
+def test_131072_tokens_allocate_nothing_for_every_pair() -> None:
     length, heads, dims = 131_072, 2, 4
     q, k = vectors(heads, length, dims), vectors(1, length, dims, seed=1)
     with LargestTensor() as largest:
-        record = made([q, q], [k, k], None, causal=True, window=[None, 4096])
+        record = record_of([q, q], [k, k], None, causal=True, window=[None, 4096])
         description = describe(record)
         tracemalloc.start()
         last = slice(length - 1, length)
@@ -238,12 +242,12 @@ def test_131072_tokens_make_nothing_with_an_entry_for_every_pair() -> None:
             for layer in (0, 1)
             for head in range(heads)
         }
-    _, most_of_python = tracemalloc.get_traced_memory()
+    _, python_peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # No tensor is larger than the vectors themselves.
     assert largest.entries <= heads * length * dims
     # numpy and Python allocate less than a dozen rows of float32.
-    assert most_of_python < 12 * 4 * length
+    assert python_peak < 12 * 4 * length
     assert len(description["stacks"][0]["query_tokens"]["text"]) == length
     positions = np.arange(length)
     for (layer, head), row in rows.items():
@@ -335,9 +339,9 @@ def with_value(value: float) -> list[torch.Tensor]:
         ({"sinks": torch.full((4,), np.nan)}, "sinks is NaN at head 0"),
     ],
 )
-def test_numbers_and_shapes_that_are_refused(change: dict[str, Any], message: str) -> None:
+def test_invalid_numbers_and_shapes_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        made(**change)
+        record_of(**change)
 
 
 @pytest.mark.parametrize(
@@ -360,14 +364,14 @@ def test_numbers_and_shapes_that_are_refused(change: dict[str, Any], message: st
         ),
     ],
 )
-def test_what_is_no_array_is_refused(change: dict[str, Any], message: str) -> None:
+def test_other_types_than_arrays_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        made(**change)
+        record_of(**change)
 
 
 def test_the_record_has_model_notes_and_images() -> None:
     image = np.zeros((4, 6, 3), np.uint8)
-    record = made(model="mine", images=[image])
+    record = record_of(model="mine", images=[image])
     assert record.model == "mine"
     assert len(record.images) == 1
     assert record.stack().has_vectors

@@ -36,8 +36,8 @@ def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> tor
     with torch.no_grad():
         # With no weight of 0, every token that the convolution reads changes the key.
         layer.weight.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(1))
-        out: torch.Tensor = layer(columns)
-    return out.reshape(heads, dims, -1).permute(0, 2, 1)
+        convolved_columns: torch.Tensor = layer(columns)
+    return convolved_columns.reshape(heads, dims, -1).permute(0, 2, 1)
 
 
 def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> list[list[int]]:
@@ -48,11 +48,11 @@ def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> li
     return [torch.nonzero(read[:, key]).flatten().tolist() for key in range(read.shape[1])]
 
 
-def places(label: str) -> list[int]:
-    found = re.search(r"\((\d+)(?:–(\d+))?\)$", label)
-    assert found is not None, label
-    first = int(found[1])
-    return list(range(first, int(found[2] or first) + 1))
+def token_numbers(label: str) -> list[int]:
+    match = re.search(r"\((\d+)(?:–(\d+))?\)$", label)
+    assert match is not None, label
+    first = int(match[1])
+    return list(range(first, int(match[2] or first) + 1))
 
 
 def test_a_convolution_names_groups_of_tokens() -> None:
@@ -81,11 +81,11 @@ def test_groups_are_the_tokens_that_change_a_key(
 ) -> None:
     # In torch the padding is at most half of the kernel.
     assume(2 * padding <= kernel <= count + 2 * padding)
-    wanted = tokens_that_matter(kernel, stride, padding, count)
-    assume(all(wanted))
+    expected = tokens_that_matter(kernel, stride, padding, count)
+    assume(all(expected))
     tokens = Tokens.of(words(count))
-    named = ProjectedKeys(kernel, stride, padding).tokens(tokens, len(wanted))
-    assert [places(label) for label in named] == wanted
+    labels = ProjectedKeys(kernel, stride, padding).tokens(tokens, len(expected))
+    assert [token_numbers(label) for label in labels] == expected
 
 
 def test_pooling_that_rounds_up_ends_with_a_smaller_group() -> None:
@@ -113,7 +113,7 @@ def test_a_dense_projection_is_numbered_and_noted(tmp_path: Path) -> None:
     assert_allclose(vectors_too.stack().weights(layer=0), weights, atol=1e-6)
 
 
-def test_groups_belong_to_the_text_that_their_tokens_are_of() -> None:
+def test_groups_belong_to_the_text_of_their_tokens() -> None:
     tokens = Tokens.of(
         ["[CLS]", "a", "b", "c", "d", "e"],
         special=[True] + [False] * 5,
@@ -144,13 +144,13 @@ def test_queries_are_merged_into_words_and_groups_stay() -> None:
         ({"stride": 2}, r"stride= and padding= need kernel=\. Pass kernel= as well"),
     ],
 )
-def test_projections_that_are_none(options: Any, message: str) -> None:
+def test_invalid_projections_are_refused(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ProjectedKeys(**options)
 
 
 @pytest.mark.parametrize("keys", [ProjectedKeys(kernel=2), ProjectedKeys(kernel=7, stride=3)])
-def test_groups_that_are_not_as_many_as_the_keys(keys: ProjectedKeys) -> None:
+def test_the_number_of_groups_must_equal_the_number_of_keys(keys: ProjectedKeys) -> None:
     weights = [linformer(vectors(1, 7, 4), vectors(1, 6, 4))]
     with pytest.raises(
         ValueError,

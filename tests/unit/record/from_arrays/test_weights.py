@@ -19,7 +19,7 @@ LAYERS = [shares(2, 4, 4, seed=layer) for layer in range(3)]
 TOKENS = words(4)
 
 
-def taken(attentions: Any, **options: Any) -> AttentionRecord:
+def record_of(attentions: Any, **options: Any) -> AttentionRecord:
     return AttentionRecord.from_weights(attentions, TOKENS, **options)
 
 
@@ -43,8 +43,8 @@ def taken(attentions: Any, **options: Any) -> AttentionRecord:
         ),
     ],
 )
-def test_every_shape_and_kind_is_taken(attentions: Any) -> None:
-    stack = taken(attentions).stacks["self"]
+def test_every_shape_and_kind_is_accepted(attentions: Any) -> None:
+    stack = record_of(attentions).stacks["self"]
     assert stack.layers == (0, 1, 2)
     assert stack.heads_per_layer == (2, 2, 2)
     for layer, expected in enumerate(LAYERS):
@@ -52,41 +52,41 @@ def test_every_shape_and_kind_is_taken(attentions: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_kept_and_its_rounding_forgiven(dtype: torch.dtype) -> None:
+def test_half_precision_is_kept_and_its_rounding_tolerated(dtype: torch.dtype) -> None:
     weights = torch.softmax(3 * vectors(1, 2, 300, 300), -1).to(dtype)
     rounded = weights.float().numpy()
     assert np.abs(rounded.sum(-1) - 1).max() > 1e-4
-    for given in (weights, rounded):
-        record = AttentionRecord.from_weights([given], words(300))
+    for values in (weights, rounded):
+        record = AttentionRecord.from_weights([values], words(300))
         assert_array_equal(record.stack().weights(layer=0), rounded[0])
     attention = AttentionRecord.from_weights([weights], words(300)).stack().attention(0)
     assert isinstance(attention, StoredWeights)
     assert attention.values.dtype == dtype
 
 
-def test_hard_attention_in_whole_numbers_is_taken() -> None:
+def test_hard_attention_in_whole_numbers_is_accepted() -> None:
     for dtype in (np.int64, np.bool_, np.uint8):
-        record = taken([np.eye(4, dtype=dtype)[None]])
+        record = record_of([np.eye(4, dtype=dtype)[None]])
         assert_array_equal(record.stacks["self"].weights(layer=0, head=0), np.eye(4))
 
 
 def test_the_stack_and_its_layers_may_have_names_of_their_own() -> None:
-    assert list(taken(LAYERS, stack="joint").stacks) == ["joint"]
+    assert list(record_of(LAYERS, stack="joint").stacks) == ["joint"]
     for numbers in ([3, 7, 11], np.array([3, 7, 11]), range(3, 12, 4)):
-        record = taken(LAYERS, layers=numbers)
+        record = record_of(LAYERS, layers=numbers)
         assert record.stacks["self"].layers == (3, 7, 11)
         assert {type(number) for number in record.stacks["self"].layers} == {int}
         assert_array_equal(record.stacks["self"].weights(layer=7), LAYERS[1])
 
 
-def test_weights_of_any_sum_are_taken_on_request() -> None:
-    record = taken([LAYERS[0] * 3], normalized=False)
+def test_weights_of_any_sum_are_accepted_on_request() -> None:
+    record = record_of([LAYERS[0] * 3], normalized=False)
     stack = record.stacks["self"]
     assert not stack.normalized
     assert stack.maximum == pytest.approx(3 * LAYERS[0].max())
     # A query may have no weight at all.
-    assert taken([LAYERS[0] * 0], normalized=False).stacks["self"].maximum == 0
-    assert taken([LAYERS[0] * 0]).stacks["self"].normalized
+    assert record_of([LAYERS[0] * 0], normalized=False).stacks["self"].maximum == 0
+    assert record_of([LAYERS[0] * 0]).stacks["self"].normalized
 
 
 def test_an_encoder_decoder_gives_three_stacks() -> None:
@@ -104,8 +104,8 @@ def test_an_encoder_decoder_gives_three_stacks() -> None:
     assert (cross.query_tokens[0], cross.key_tokens[0]) == ("d0", "e0")
 
 
-def test_a_pair_of_texts_is_told_apart() -> None:
-    assert taken(LAYERS, sentence_b_start=3).tokens.sequence == (0, 0, 0, 1)
+def test_the_texts_of_a_pair_are_distinguished() -> None:
+    assert record_of(LAYERS, sentence_b_start=3).tokens.sequence == (0, 0, 0, 1)
     tokens = Tokens.of(["[CLS]", "a", "b", "[SEP]"], special=[True, False, False, True])
     record = AttentionRecord.from_weights(LAYERS, tokens, sentence_b_start=2)
     assert record.tokens.sequence == (None, 0, 1, None)
@@ -198,22 +198,22 @@ WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
         ),
     ],
 )
-def test_values_and_shapes_that_are_refused(attentions: Any, message: str) -> None:
+def test_invalid_values_and_shapes_are_refused(attentions: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        taken(attentions)
+        record_of(attentions)
 
 
-def test_numbers_of_both_signs_and_any_size_are_taken_where_they_are_said_to_be_signed() -> None:
+def test_signed_numbers_of_any_size_are_accepted() -> None:
     numbers = np.random.default_rng(0).normal(scale=40.0, size=(2, 2, 4, 4)).astype(np.float32)
-    stack = taken(numbers, signed=True, measure="difference").stack()
+    stack = record_of(numbers, signed=True, measure="difference").stack()
     assert (stack.signed, stack.normalized, stack.measure) == (True, False, "difference")
     for layer in (0, 1):
         assert_array_equal(stack.weights(layer=layer), numbers[layer])
     # The largest absolute value, of either sign.
     for sign in (1, -1):
-        assert taken(sign * numbers, signed=True).stack().maximum == np.abs(numbers).max()
-    assert taken(-np.abs(numbers), signed=True).stack().maximum == np.abs(numbers).max()
-    nothing = taken(np.zeros((1, 1, 4, 4)), signed=True).stack().maximum
+        assert record_of(sign * numbers, signed=True).stack().maximum == np.abs(numbers).max()
+    assert record_of(-np.abs(numbers), signed=True).stack().maximum == np.abs(numbers).max()
+    nothing = record_of(np.zeros((1, 1, 4, 4)), signed=True).stack().maximum
     # Minus zero would be printed with its sign.
     assert (nothing, math.copysign(1, nothing)) == (0.0, 1.0)
     assert repr(stack) == "<self: layers 0, 1, 2 heads each, 4 tokens, difference>"
@@ -239,9 +239,9 @@ def test_numbers_of_both_signs_and_any_size_are_taken_where_they_are_said_to_be_
         ),
     ],
 )
-def test_what_is_no_array_is_refused(attentions: Any, message: str) -> None:
+def test_other_types_than_arrays_are_refused(attentions: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        taken(attentions)
+        record_of(attentions)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_what_is_no_array_is_refused(attentions: Any, message: str) -> None:
         ),
     ],
 )
-def test_tokens_that_are_refused(tokens: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_tokens_are_refused(tokens: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         AttentionRecord.from_weights(LAYERS, tokens)
 
@@ -298,11 +298,11 @@ def test_an_array_of_strings_is_a_list_of_tokens() -> None:
         ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
     ],
 )
-def test_options_that_are_refused(
+def test_invalid_options_are_refused(
     options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        taken(LAYERS, **options)
+        record_of(LAYERS, **options)
 
 
 @pytest.mark.parametrize(
@@ -316,13 +316,13 @@ def test_options_that_are_refused(
         (-1e39, {"signed": True}, r"is larger than 3\.4e\+38, .* float32"),
     ],
 )
-def test_numbers_that_are_refused_where_any_sum_is_taken(
+def test_invalid_numbers_are_refused_with_any_sum(
     value: float, options: dict[str, Any], message: str
 ) -> None:
     layers = [layer.astype(np.float64) for layer in LAYERS]
     layers[1][1, 2, 3] = value
     with pytest.raises(ValueError, match=f"query 2, key 3 {message}"):
-        taken(layers, **options)
+        record_of(layers, **options)
 
 
 @pytest.mark.parametrize(
@@ -359,22 +359,22 @@ def test_numbers_that_are_refused_where_any_sum_is_taken(
         ({"attentions": LAYERS, "tokens": TOKENS, "stack": 3}, "stack=3 must be a name"),
     ],
 )
-def test_arguments_that_are_missing_or_do_not_go_together(
+def test_missing_and_conflicting_arguments_are_refused(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TypeError, match=message):
         AttentionRecord.from_weights(**options)
 
 
-def test_the_ways_out_of_other_axes_are_ones() -> None:
+def test_the_advice_for_other_axes_works() -> None:
     for swap in ((-2, -1), (-3, -1), (-3, -2)):
         swapped = [torch.from_numpy(layer).swapaxes(*swap) for layer in LAYERS]
-        record = taken([layer.swapaxes(*swap) for layer in swapped])
+        record = record_of([layer.swapaxes(*swap) for layer in swapped])
         assert_array_equal(record.stack().weights(layer=0), LAYERS[0])
     whole = np.stack([layer[0] for layer in LAYERS])
-    assert taken(LAYERS[0][0][None, None]).stack().heads_per_layer == (1,)
-    assert taken(whole[None]).stack().heads_per_layer == (3,)
-    assert taken(whole[:, None]).stack().heads_per_layer == (1, 1, 1)
+    assert record_of(LAYERS[0][0][None, None]).stack().heads_per_layer == (1,)
+    assert record_of(whole[None]).stack().heads_per_layer == (3,)
+    assert record_of(whole[:, None]).stack().heads_per_layer == (1, 1, 1)
     heads = [layer[0] for layer in LAYERS]
-    assert taken([layer[None] for layer in heads]).stack().num_layers == 3
-    assert taken([np.stack(heads)]).stack().heads_per_layer == (3,)
+    assert record_of([layer[None] for layer in heads]).stack().num_layers == 3
+    assert record_of([np.stack(heads)]).stack().heads_per_layer == (3,)

@@ -79,8 +79,12 @@ def test_records_come_back_the_same(make: Callable[[], AttentionRecord], tmp_pat
 def test_the_dtype_is_kept(tmp_path: Path) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
     record = load(path)
-    found = [record.stacks["self"].attention(layer) for layer in (2, 7, 11)]
-    dtypes = [found.queries.dtype for found in found if isinstance(found, QueryKeyAttention)]
+    attentions = [record.stacks["self"].attention(layer) for layer in (2, 7, 11)]
+    dtypes = [
+        attentions.queries.dtype
+        for attentions in attentions
+        if isinstance(attentions, QueryKeyAttention)
+    ]
     assert dtypes == [torch.float32, torch.bfloat16, torch.float16]
     # The file is plain safetensors.
     assert safetensors.torch.load_file(path)["self/7/queries"].dtype == torch.bfloat16
@@ -134,7 +138,7 @@ def test_a_file_cannot_hide_characters_from_the_reader(tmp_path: Path) -> None:
     assert set(load(path).tokens) == {"‹U+202E›"}
 
 
-def test_what_layers_share_is_written_once(tmp_path: Path) -> None:
+def test_arrays_that_layers_share_are_saved_once(tmp_path: Path) -> None:
     bits = torch.rand(1, 600, 600) < 0.5
     mask, queries = PackedMask.pack(bits), vectors(1, 600, 1)
     layers = {number: QueryKeyAttention(queries, queries, 1.0, mask=mask) for number in range(8)}
@@ -142,12 +146,12 @@ def test_what_layers_share_is_written_once(tmp_path: Path) -> None:
     path = AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         assert [name for name in file.keys() if "shared" in name] == ["shared/0/bits"]  # noqa: SIM118
-    again = load(path).stacks["self"]
-    found = [again.attention(number) for number in range(8)]
-    assert len({id(f.mask) for f in found if isinstance(f, QueryKeyAttention)}) == 1
+    reloaded = load(path).stacks["self"]
+    attentions = [reloaded.attention(number) for number in range(8)]
+    assert len({id(f.mask) for f in attentions if isinstance(f, QueryKeyAttention)}) == 1
 
 
-def test_layers_of_one_tensor_are_written_apart(tmp_path: Path) -> None:
+def test_layers_of_one_tensor_are_saved_separately(tmp_path: Path) -> None:
     whole = torch.from_numpy(shares(3, 2, 4, 4))
     record = AttentionRecord.from_weights(whole, words(4))
     assert_same(record, load(record.save(tmp_path / "x.safetensors")))
@@ -174,13 +178,13 @@ def test_a_file_that_was_cut_or_continued_is_refused(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_byte_that_was_flipped_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+def test_every_damaged_byte_is_noticed(tmp_path: Path) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
     data = path.read_bytes()
-    for place in [*range(64), *range(64, len(data), 131), len(data) - 1]:
+    for position in [*range(64), *range(64, len(data), 131), len(data) - 1]:
         for bit in (0, 6):
             damaged = bytearray(data)
-            damaged[place] ^= 1 << bit
+            damaged[position] ^= 1 << bit
             path.write_bytes(damaged)
             with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
                 load(path)
@@ -266,7 +270,7 @@ def signed_record(*, merged: bool = False) -> AttentionRecord:
     if merged:
         difference = MergedWeights(difference, np.array([0, 2]), np.array([0, 2]))
         tokens = Tokens.of(words(2))
-    others = QueryKeyAttention(vectors(2, 6, 8, seed=5), vectors(1, 6, 8, seed=6), 0.3)
+    other_layer = QueryKeyAttention(vectors(2, 6, 8, seed=5), vectors(1, 6, 8, seed=6), 0.3)
     stacks = [
         AttentionStack(
             "given",
@@ -275,7 +279,7 @@ def signed_record(*, merged: bool = False) -> AttentionRecord:
             signed=True,
             measure="effect",
         ),
-        AttentionStack("self: a", {3: sides[0], 5: others}, Tokens.of(words(6))),
+        AttentionStack("self: a", {3: sides[0], 5: other_layer}, Tokens.of(words(6))),
         AttentionStack("self: b − a", {3: difference}, tokens, signed=True, measure="difference"),
     ]
     return AttentionRecord({stack.name: stack for stack in stacks}, model="signed")
@@ -314,10 +318,10 @@ def test_a_file_of_another_format_is_refused(number: int | None, tmp_path: Path)
 def test_signed_numbers_and_differences_come_back_the_same(merged: bool, tmp_path: Path) -> None:
     record = signed_record(merged=merged)
     path = record.save(tmp_path / "x.safetensors")
-    again = load(path, verify=True)
-    assert_same(record, again)
-    assert_same(record, load(again.save(tmp_path / "y.safetensors")))
-    difference = again.stacks["self: b − a"].attention(3)
+    reloaded = load(path, verify=True)
+    assert_same(record, reloaded)
+    assert_same(record, load(reloaded.save(tmp_path / "y.safetensors")))
+    difference = reloaded.stacks["self: b − a"].attention(3)
     if merged:
         assert isinstance(difference, MergedWeights)
         difference = difference.base
@@ -325,7 +329,7 @@ def test_signed_numbers_and_differences_come_back_the_same(merged: bool, tmp_pat
     assert isinstance(difference, DifferenceAttention)
     if not merged:
         # A layer that two stacks share is saved once, and is one object after loading.
-        assert difference.a is again.stacks["self: a"].attention(3)
+        assert difference.a is reloaded.stacks["self: a"].attention(3)
         whole = slice(0, 6), slice(0, 6)
         before = record.stacks["self: b − a"].attention(3)
         assert np.array_equal(difference.allowed(0, *whole), before.allowed(0, *whole))
@@ -344,9 +348,9 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
     layer = DifferenceAttention(Turned(sides[0]), sides[1])
     stack = AttentionStack("self", {1: layer}, Tokens.of(words(6)), signed=True)
     path = AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
-    again = load(path).stack()
-    wanted = shares(1, 6, 6, seed=1)[0] - shares(1, 6, 6, seed=0)[0][::-1]
-    assert np.array_equal(again.weights(layer=1, head=0), wanted)
+    reloaded = load(path).stack()
+    expected = shares(1, 6, 6, seed=1)[0] - shares(1, 6, 6, seed=0)[0][::-1]
+    assert np.array_equal(reloaded.weights(layer=1, head=0), expected)
     monkeypatch.setattr(schema, "_MAX_COMPUTED", 35)
     with pytest.raises(ValueError, match=r"self/1 can only be saved as computed weights, .* again"):
         AttentionRecord({"self": stack}).save(tmp_path / "y.safetensors")
@@ -354,7 +358,7 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
 
 
 @pytest.mark.parametrize("text", ["[]", "7", "{", "", "[" * 100_000, '{"format": 3}'])
-def test_a_header_that_is_no_object_is_refused(
+def test_a_header_must_be_an_object(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.header_json", lambda _: text)
@@ -363,16 +367,16 @@ def test_a_header_that_is_no_object_is_refused(
         load(path)
 
 
-def test_numbers_of_large_files_are_summed_when_asked_to(
+def test_numbers_of_large_files_are_verified_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 100)
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
-    for place in (start, start + 999, len(data) - 1):
+    for position in (start, start + 999, len(data) - 1):
         damaged = bytearray(data)
-        damaged[place] ^= 1
+        damaged[position] ^= 1
         path.write_bytes(damaged)
         load(path)
         with pytest.raises(ValueError, match="is damaged: its content does not match its checksum"):
@@ -380,9 +384,9 @@ def test_numbers_of_large_files_are_summed_when_asked_to(
     # Tokens, names and shapes are always compared with their checksum, except for the checksum of
     # the numbers.
     stated = data.index(b'"crc32":"') + 9
-    for place in sorted({*range(8, start, 13)} - {*range(stated, stated + 8)}):
+    for position in sorted({*range(8, start, 13)} - {*range(stated, stated + 8)}):
         damaged = bytearray(data)
-        damaged[place] ^= 1
+        damaged[position] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
             load(path)
@@ -436,7 +440,7 @@ def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
         spool = Spool(path)
         spool.begin()
         spool.finish(large())
-        assert sum(each.stat().st_size for each in path.iterdir()) > 200e6
+        assert sum(file.stat().st_size for file in path.iterdir()) > 200e6
     record = load(path)
     assert in_memory(path) < 1e6
     stack = record.stack()
@@ -454,19 +458,19 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
         record.save(tmp_path / "x.safetensors")
     # If the vectors of a head are interleaved with other heads, one head is copied at a time.
     assert count.peak <= 2 * 65_536 * 64 * 4
-    again, count = load(tmp_path / "x.safetensors"), LiveTensors()
+    reloaded, count = load(tmp_path / "x.safetensors"), LiveTensors()
     tracemalloc.start()
     with count:
-        again.save(tmp_path / "y.safetensors")
-    held = tracemalloc.get_traced_memory()[1]
+        reloaded.save(tmp_path / "y.safetensors")
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # Contiguous tensors are not copied. The text of the header is copied a few times.
     assert count.peak == 0
-    assert held < 20e6
+    assert peak < 20e6
     assert (tmp_path / "x.safetensors").read_bytes() == (tmp_path / "y.safetensors").read_bytes()
 
 
-def test_what_has_no_place_in_a_file_is_named(tmp_path: Path) -> None:
+def test_values_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"x is torch\.complex64, which cannot be saved"):
         write_arrays(tmp_path / "x.st", {}, {"x": torch.zeros(2, dtype=torch.complex64)})
     with pytest.raises(ValueError, match=r"tokens and notes take 100,.* Save fewer tokens"):
@@ -476,7 +480,7 @@ def test_what_has_no_place_in_a_file_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_somebody_elses_file_is_told_apart(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file({"weight": torch.zeros(2, 2)}, path)
     with pytest.raises(ValueError, match=r"is a safetensors file without a header of attnviz"):
@@ -486,27 +490,25 @@ def test_somebody_elses_file_is_told_apart(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no file at path='.*none\.safetensors'"):
         load(tmp_path / "none.safetensors")
     with pytest.raises(FileNotFoundError, match=r"no record at path=.* the folder has no index"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "place", ["no/such/folder/x.safetensors", "file/x.safetensors", "a.folder"]
-)
-def test_places_that_cannot_be_written(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["no/such/folder/x.safetensors", "file/x.safetensors", "a.folder"])
+def test_paths_that_cannot_be_written_are_named(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "a.folder").mkdir()
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(OSError, match=f"cannot write path='.*{place}'"):
-        given_record().save(tmp_path / place)
+    with pytest.raises(OSError, match=f"cannot write path='.*{name}'"):
+        given_record().save(tmp_path / name)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
-    ("place", "error", "said"),
+    ("name", "error", "message"),
     [
         (None, TypeError, r"^path must be the path of a file.*got NoneType"),
         ("", ValueError, r"^path='' is empty\. Pass the path of a file"),
@@ -514,10 +516,10 @@ def test_places_that_cannot_be_written(place: str, tmp_path: Path) -> None:
         ("x" * 300, OSError, r"cannot (read|write) path='xxx|no file at path='xxx"),
     ],
 )
-def test_what_no_file_can_be_called_is_named(
-    place: Any,
+def test_invalid_paths_are_refused(
+    name: Any,
     error: type[Exception],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -527,10 +529,10 @@ def test_what_no_file_can_be_called_is_named(
     spool.finish(given_record())
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(error, match=said):
-        load(place)
-    with pytest.raises(error, match=said):
-        given_record().save(place)
+    with pytest.raises(error, match=message):
+        load(name)
+    with pytest.raises(error, match=message):
+        given_record().save(name)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -543,9 +545,9 @@ def test_a_name_without_a_suffix_gets_one(tmp_path: Path) -> None:
 def test_a_loaded_record_outlives_its_file(tmp_path: Path) -> None:
     record = captured_record()
     path = record.save(tmp_path / "x.safetensors")
-    again = load(path)
+    reloaded = load(path)
     path.unlink()
-    assert_same(record, again)
+    assert_same(record, reloaded)
 
 
 REPLACER = """
@@ -576,18 +578,18 @@ def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
-            found: list[tuple[str, set[float]]] = []
+            loaded: list[tuple[str, set[float]]] = []
             # Read until each of the three records was loaded.
             models: set[str] = set()
-            while len(found) < 300 or (len(models) < 3 and len(found) < 9999):
-                again = load(path)
-                models.add(again.model)
-                attention = again.stack().attention(0)
+            while len(loaded) < 300 or (len(models) < 3 and len(loaded) < 9999):
+                reloaded = load(path)
+                models.add(reloaded.model)
+                attention = reloaded.stack().attention(0)
                 assert isinstance(attention, StoredWeights)
-                found.append((again.model, set(attention.values.flatten().tolist())))
+                loaded.append((reloaded.model, set(attention.values.flatten().tolist())))
         finally:
             process.kill()
-    assert [numbers for _, numbers in found] == [{float(model)} for model, _ in found]
+    assert [numbers for _, numbers in loaded] == [{float(model)} for model, _ in loaded]
     assert len(models) == 3
 
 
@@ -605,8 +607,8 @@ def test_a_layer_of_unknown_kind_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="self/0 is a Foreign, which has no saved form"):
         AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
     assert not list(tmp_path.iterdir())
-    kept = AttentionStack("self", {0: Other(torch.ones(1, 1, 1))}, Tokens.of(["a"]))
-    AttentionRecord({"self": kept}).save(tmp_path / "x.safetensors")
+    subclassed = AttentionStack("self", {0: Other(torch.ones(1, 1, 1))}, Tokens.of(["a"]))
+    AttentionRecord({"self": subclassed}).save(tmp_path / "x.safetensors")
 
 
 def test_images_grids_and_predictions_come_back(tmp_path: Path) -> None:
@@ -623,8 +625,8 @@ def test_images_grids_and_predictions_come_back(tmp_path: Path) -> None:
     attention = StoredWeights(torch.eye(4)[None])
     stack = AttentionStack("self", {0: attention}, tokens)
     record = AttentionRecord({"self": stack}, images=[image])
-    again = load(record.save(tmp_path / "record.safetensors"))
-    assert again.tokens == tokens
-    assert len(again.images) == 1
-    assert np.array_equal(again.images[0], image)
-    assert np.array_equal(again.only([0]).images[0], image)
+    reloaded = load(record.save(tmp_path / "record.safetensors"))
+    assert reloaded.tokens == tokens
+    assert len(reloaded.images) == 1
+    assert np.array_equal(reloaded.images[0], image)
+    assert np.array_equal(reloaded.only([0]).images[0], image)

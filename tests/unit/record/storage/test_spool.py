@@ -36,7 +36,7 @@ FAULT = OSError(errno.ENOSPC, "No space left on device")
 
 
 @contextmanager
-def taken(folders: SpoolFolders, count: int) -> Iterator[list[Spool]]:
+def taken_spools(folders: SpoolFolders, count: int) -> Iterator[list[Spool]]:
     """Yield spools that are discarded at the end of the block unless they are finished."""
     with Cleanup() as undo:
         yield folders.take(count, undo)
@@ -64,7 +64,7 @@ def record_of(layers: dict[int, QueryKeyAttention]) -> AttentionRecord:
 
 
 def names_in(folder: Path) -> list[str]:
-    return sorted(each.name for each in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("make", [given_record, captured_record, encoder_decoder_record])
@@ -77,14 +77,16 @@ def test_any_record_becomes_a_folder(make: Callable[[], AttentionRecord], tmp_pa
     assert_same(record, load(load(tmp_path / "x").save(tmp_path / "x.safetensors")))
 
 
-def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
+def test_written_layers_are_not_written_again(tmp_path: Path) -> None:
     layers = long_layers()
     spool = Spool(tmp_path / "x")
     spool.begin()
     for number, layer in layers.items():
-        made = spool.write(f"model.layers.{number}", {"queries": layer.queries, "keys": layer.keys})
-        assert torch.equal(made["queries"], layer.queries)
-        layers[number] = QueryKeyAttention(made["queries"], made["keys"], layer.scale)
+        written = spool.write(
+            f"model.layers.{number}", {"queries": layer.queries, "keys": layer.keys}
+        )
+        assert torch.equal(written["queries"], layer.queries)
+        layers[number] = QueryKeyAttention(written["queries"], written["keys"], layer.scale)
     assert INDEX not in names_in(tmp_path / "x")
     # Layer 1 was reordered after it was written, and layer 5 is not part of the record.
     order = torch.arange(299, -1, -1)
@@ -103,7 +105,7 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
 
 def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) -> None:
     def fail(folders: SpoolFolders) -> None:
-        with taken(folders, 2) as spools:
+        with taken_spools(folders, 2) as spools:
             spools[1].write("layer", {"queries": vectors(2, 3, 4)})
             raise FAULT
 
@@ -113,7 +115,7 @@ def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) 
     # Existing files and finished records stay.
     (tmp_path / "x").mkdir()
     folders = SpoolFolders(tmp_path / "x", several=True)
-    with taken(folders, 1) as spools:
+    with taken_spools(folders, 1) as spools:
         spools[0].finish(record_of(long_layers()))
     with pytest.raises(OSError, match="No space left"):
         fail(folders)
@@ -139,16 +141,19 @@ def write_both(spool: Spool) -> None:
     spool.finish(record_of(long_layers()))
 
 
-@pytest.mark.parametrize("where", ["write_safetensors", "write_arrays"])
-def test_a_full_disk_is_told_with_ways_out(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("function", ["write_safetensors", "write_arrays"])
+def test_the_error_of_a_full_disk_suggests_remedies(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise FAULT
 
-    monkeypatch.setattr(f"attnviz.record.storage.spool.{where}", full)
+    monkeypatch.setattr(f"attnviz.record.storage.spool.{function}", full)
     folders = SpoolFolders(tmp_path / "x", several=False)
-    with pytest.raises(OSError, match="No space left") as raised, taken(folders, 1) as spools:
+    with (
+        pytest.raises(OSError, match="No space left") as raised,
+        taken_spools(folders, 1) as spools,
+    ):
         write_both(spools[0])
     assert raised.value.errno == errno.ENOSPC
     assert re.search(
@@ -159,7 +164,7 @@ def test_a_full_disk_is_told_with_ways_out(
     assert names_in(tmp_path) == []
 
 
-def test_a_part_of_a_record_is_never_taken_for_one(tmp_path: Path) -> None:
+def test_an_incomplete_record_is_refused(tmp_path: Path) -> None:
     layer = long_layers()[0]
     spool = Spool(tmp_path / "x")
     spool.begin()
@@ -173,17 +178,17 @@ def test_a_part_of_a_record_is_never_taken_for_one(tmp_path: Path) -> None:
         load(tmp_path / "x" / "0000-layers.0.safetensors")
 
 
-def test_two_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    first, late, later = (Spool(tmp_path / "x") for _ in range(3))
+def test_only_one_spool_writes_to_a_folder(tmp_path: Path) -> None:
+    first, second, third = (Spool(tmp_path / "x") for _ in range(3))
     first.begin()
-    late.begin()
+    second.begin()
     first.write("layer", {"queries": vectors(2, 3, 4)})
     with pytest.raises(FileExistsError, match=r"spool='.*x' cannot be written: the folder is not"):
-        later.begin()
+        third.begin()
     with pytest.raises(FileExistsError, match=r"spool='.*x' cannot be written: File exists"):
-        late.write("layer", {"queries": vectors(2, 3, 4)})
-    for other in (late, later):
-        other.discard()
+        second.write("layer", {"queries": vectors(2, 3, 4)})
+    for loser in (second, third):
+        loser.discard()
     record = record_of(long_layers())
     assert_same(record, first.finish(record))
 
@@ -191,10 +196,10 @@ def test_two_do_not_write_to_one_folder(tmp_path: Path) -> None:
 def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     folders = SpoolFolders(tmp_path / "x", several=True)
     record = record_of(long_layers())
-    with taken(folders, 2) as spools:
+    with taken_spools(folders, 2) as spools:
         for spool in spools:
             assert_same(record, spool.finish(record))
-    with pytest.raises(RuntimeError), taken(folders, 1):
+    with pytest.raises(RuntimeError), taken_spools(folders, 1):
         raise RuntimeError
     # Finished records stay.
     assert names_in(tmp_path / "x") == ["0", "1"]
@@ -208,7 +213,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize(
-    ("place", "error", "said"),
+    ("path", "error", "message"),
     [
         (True, TypeError, r"^spool must be the path of a folder.*got bool"),
         ("", ValueError, r"^spool='' is empty\. Pass the path of a folder"),
@@ -221,10 +226,10 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
-    place: Any,
+def test_invalid_paths_are_refused(  # noqa: PLR0917 - fixtures
+    path: Any,
     error: type[Exception],
-    said: str,
+    message: str,
     several: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -232,8 +237,8 @@ def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     before = names_in(tmp_path)
-    with pytest.raises(error, match=said):
-        SpoolFolders(place, several=several).check()
+    with pytest.raises(error, match=message):
+        SpoolFolders(path, several=several).check()
     assert names_in(tmp_path) == before
 
 
@@ -247,8 +252,8 @@ def folder(tmp_path: Path) -> Path:
     spool.begin()
     for number in (0, 1):
         layer = layers[number]
-        made = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
-        layers[number] = QueryKeyAttention(made["queries"], made["keys"], layer.scale)
+        written = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
+        layers[number] = QueryKeyAttention(written["queries"], written["keys"], layer.scale)
     spool.finish(record_of(layers))
     return tmp_path / "x"
 
@@ -256,14 +261,14 @@ def folder(tmp_path: Path) -> Path:
 LAYER = "0001-layers.1.safetensors"
 
 
-def test_files_that_are_gone_or_cut_are_noticed(folder: Path) -> None:
+def test_missing_and_truncated_files_are_noticed(folder: Path) -> None:
     path = folder / LAYER
     data = path.read_bytes()
     path.unlink()
     with pytest.raises(ValueError, match=rf"path='.*x' is damaged \(.*No such file.*{LAYER}"):
         load(folder)
-    for other in (data[:-1], data + b"\0", b""):
-        path.write_bytes(other)
+    for damaged in (data[:-1], data + b"\0", b""):
+        path.write_bytes(damaged)
         with pytest.raises(ValueError, match=rf"path='.*x' is damaged \(.*{LAYER}' is damaged"):
             load(folder)
     (folder / INDEX).write_bytes((folder / INDEX).read_bytes()[:-1])
@@ -274,9 +279,9 @@ def test_files_that_are_gone_or_cut_are_noticed(folder: Path) -> None:
 def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
-        for place in [*range(0, 64, 7), *range(64, len(data), 2503), len(data) - 1]:
+        for position in [*range(0, 64, 7), *range(64, len(data), 2503), len(data) - 1]:
             damaged = bytearray(data)
-            damaged[place] ^= 4
+            damaged[position] ^= 4
             path.write_bytes(damaged)
             with pytest.raises(ValueError, match=r"path='.*x"):
                 load(folder)
@@ -293,7 +298,7 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
         load(folder, verify=True)
 
 
-def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
+def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
     folder: Path,
 ) -> None:
     header, arrays = read_arrays(folder / INDEX)
@@ -308,17 +313,17 @@ def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
         "self/1/queries": lambda h: h["layers"].pop(LAYER),
         "self/9": lambda h: h["stacks"][0]["layers"][0].update(number=9),
     }
-    for said, change in faults.items():
+    for message, change in faults.items():
         changed = json.loads(json.dumps(header))
         change(changed)
         write_arrays(folder / INDEX, changed, arrays)
-        with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({said})"):
+        with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({message})"):
             load(folder)
     write_arrays(folder / INDEX, header, arrays)
     assert_same(record_of(long_layers()), load(folder))
 
 
-def test_an_index_names_its_folder_and_other_files_there_are_what_they_are(folder: Path) -> None:
+def test_the_path_of_an_index_means_its_folder(folder: Path) -> None:
     record = record_of(long_layers())
     assert_same(record, load(folder / INDEX))
     assert_same(record, load(record.save(folder / "0001-mine.safetensors")))
