@@ -1,4 +1,4 @@
-"""How much is computed for a page: nothing large in vain, and all of it under a bar."""
+"""Computations for a page: no large result is discarded, and all work has a progress bar."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from unit.records import words
 
 
 def record_of(weights: torch.Tensor) -> av.AttentionRecord:
-    """(layers, heads, tokens, tokens), not normalized."""
+    """Return a record of weights (layers, heads, tokens, tokens), after they are normalized."""
     weights = weights / weights.sum(dim=-1, keepdim=True)
     return av.AttentionRecord.from_weights(list(weights), words(weights.shape[-1]))
 
@@ -68,7 +68,7 @@ def test_the_actual_size_decides() -> None:
 
 
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
-    """What fits into some bytes, and how many keys were held at most to find it."""
+    """Return what fits into the given bytes, and the largest number of keys kept meanwhile."""
     sweep, max_keys = Sweep(collect), 0
     for stack in record.stacks.values():
         for layer in stack.layers:
@@ -89,7 +89,7 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
     bounded, max_keys = swept(record, room, room)
     everything, _ = swept(record, room, 1e12)
     assert max_keys <= 1.5 * room / 0.8
-    # Both fill the room, each by tries of its own.
+    # Each of the two sweeps fills the bytes with its own attempts.
     assert bounded.covered == pytest.approx(everything.covered, abs=0.005)
     assert bounded.error == pytest.approx(everything.error, rel=0.05)
     assert max(bounded.size, everything.size) <= room
@@ -99,7 +99,8 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
         row = np.repeat(np.arange(len(rows.counts)), rows.counts)
         stored = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
         stored[row, rows.keys] = True
-        # Beside the two strongest of each row, all that is stronger than what was left out.
+        # Beside the two strongest keys of each row, every key is stored whose weight exceeds the
+        # omitted ones.
         flat = weights.reshape(stored.shape)
         second = np.sort(flat, axis=1)[:, -2]
         weakest = min(flat[stored & (flat < second[:, None])], default=np.inf)
@@ -108,18 +109,21 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
 
 def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
     cut, max_keys = swept(evenly(), 100_000, 50_000)
-    # None is stronger than another: of all rows there are two keys, or all.
+    # No weight is larger than another, so each row has two keys or all.
     assert cut.covered == pytest.approx(2 / 1500, rel=1e-6)
     assert max_keys <= 1.5 * 50_000 / 0.8
 
 
 def swept_pages(tokens: int = 1100) -> av.AttentionRecord:
-    """Pages of it contain the strongest keys, and some of its queries estimate how many."""
+    """Return a record whose pages store only the strongest keys.
+
+    A sample estimates their number.
+    """
     return long_record(tokens, layers=2, heads=3, key_heads=3)
 
 
 class Counted:
-    """How many weights are computed."""
+    """Counter of computed weights."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights, self.fail_after = 0, math.inf
@@ -144,14 +148,14 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
     computed = Counted(monkeypatch)
     assert HeadView(record).to_html(max_mb=0.8) == once
     first = computed.weights
-    # Every pair that the mask lets through, and at most a tile's rows of others.
+    # All pairs that the mask allows, and at most a few masked pairs in each tile.
     assert 6 * 1100 * 1101 / 2 <= first < 6 * 1100 * 1100
-    # The same page, that of another view, and one that may take less.
+    # The same page, a page of another view, and a smaller page.
     assert HeadView(record).to_html(max_mb=0.8) == once
     assert data_of(MatrixView(record).to_html(max_mb=0.8))["embedded"]["form"] == "strongest"
     assert data_of(HeadView(record).to_html(max_mb=0.6)) == data_of(smaller)
     assert computed.weights == first
-    # More room needs keys that were dropped.
+    # A larger page needs keys that were dropped.
     assert HeadView(record).to_html(max_mb=1.2) == HeadView(swept_pages()).to_html(max_mb=1.2)
     assert computed.weights == 3 * first
 
@@ -205,7 +209,7 @@ def test_rounding_is_measured_on_some_queries_of_a_long_text(
     for number, layer in enumerate(data["layers"]):
         assert layer["measured"] == 64
         assert_errors(record, number, layer, measured_queries)
-    # On all of them where they are few, and then no more is said.
+    # Rounding is measured on all queries if they are few, and then the page does not report it.
     monkeypatch.undo()
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
     for number, layer in enumerate(data_of(NeuronView(record).to_html())["vectors"]["layers"]):
@@ -216,7 +220,7 @@ def test_rounding_is_measured_on_some_queries_of_a_long_text(
 def assert_errors(
     record: av.AttentionRecord, number: int, layer: dict[str, Any], queries: Any
 ) -> None:
-    """By hand, in float64."""
+    """Compare the errors with those computed by hand in float64."""
     attention = record.stacks["self"].attention(number)
     assert isinstance(attention, QueryKeyAttention)
     sides: list[NDArray[np.floating[Any]]] = [attention.queries.numpy(), attention.keys.numpy()]

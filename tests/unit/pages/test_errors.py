@@ -1,4 +1,4 @@
-"""Pages that cannot be made: they are refused early, and what the refusal advises works."""
+"""Errors of pages that cannot be made: they come early, and their advice works."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_limit_below_the_size_of_the_code_is_refused(
     assert re.search(
         r"is too small for any page: the code of the view takes 0\.[01]\d+ MB", message
     )
-    # Nothing that would not help.
+    # The error suggests only what helps.
     assert message.endswith("Pass a larger max_mb.")
 
 
@@ -70,7 +70,7 @@ def test_the_size_that_the_error_suggests_is_enough(max_mb: float) -> None:
     assert size > max_mb
     assert "include_layers" in message
     page_bytes = len(view.to_html(max_mb=size).encode())
-    # Four digits are what is added.
+    # The size is rounded up to four digits.
     assert size * 1e6 - 100 < page_bytes <= size * 1e6
     assert len(view.to_html(max_mb=page_bytes / 1e6).encode()) == page_bytes
     refused(view, max_mb=(page_bytes - 1) / 1e6)
@@ -82,7 +82,7 @@ def test_a_limit_below_the_size_of_the_tokens_is_refused() -> None:
     assert bare is not None
     message = refused(view, max_mb=float(bare[1]) + 0.001)
     assert re.search(r"It takes [\d.]+ MB without weights\. Pass a larger max_mb, or use", message)
-    # There is but one layer.
+    # The record has only one layer.
     assert "include_layers" not in message
 
 
@@ -97,12 +97,12 @@ def test_the_error_of_exact_pages_suggests_alternatives() -> None:
 
 
 def test_layers_of_all_stacks_count_together() -> None:
-    # One number stands for a layer of either stack.
+    # A layer number selects that layer in every stack.
     sides = torch.zeros(1, 1, 1).expand(4, 8192, 1)
     layers = dict.fromkeys(range(6), QueryKeyAttention(sides, sides, 1.0))
     tokens = Tokens.of(words(8192))
     stacks = {name: AttentionStack(name, layers, tokens) for name in ("encoder", "decoder")}
-    # 5,000 million are 9.3 times what the four heads of two stacks have in a layer.
+    # The limit of 5,000 million weights allows 9.3 layers of the four heads in both stacks.
     many = {
         name: AttentionStack(name, dict.fromkeys(range(12), layers[0]), tokens) for name in stacks
     }

@@ -1,4 +1,4 @@
-"""What a picture may be asked to be: lengths, fonts, colours, and the words of refusals."""
+"""Options of pictures: lengths, fonts, colours, and error messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_widths_have_units_and_bare_numbers_are_css_pixels(value: Any, inches: f
 
 
 def test_sizes_of_text_are_points() -> None:
-    # 72 points and 96 pixels to the inch.
+    # An inch has 72 points and 96 pixels.
     assert parse_figure_options({"font_size": 9}).font_size == pytest.approx(12)
     assert parse_figure_options({"font_size": "9pt"}).font_size == pytest.approx(12)
     assert parse_figure_options({"font_size": "12px"}).font_size == pytest.approx(12)
@@ -152,6 +152,6 @@ def test_a_png_contains_its_density(dpi: int) -> None:
     Image.new("RGB", (3, 2), "red").save(plain, "PNG")
     png = image._set_density(plain.getvalue(), dpi)
     with Image.open(io.BytesIO(png)) as picture:
-        # Checks the sums of all chunks.
+        # Verify the checksums of all chunks.
         picture.verify()
         assert picture.info["dpi"] == pytest.approx((dpi, dpi), abs=0.02)

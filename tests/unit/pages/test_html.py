@@ -1,4 +1,4 @@
-"""The exported page: offline, inert, and with everything in it."""
+"""The exported page works offline, runs no foreign code and contains all data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from unit.records import (
 
 
 class Page(HTMLParser):
-    """A page as a browser divides it: tags with their attributes, and the text inside scripts."""
+    """A parsed page: tags with their attributes, and the text inside scripts."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -66,7 +66,7 @@ class Page(HTMLParser):
 
     @property
     def policy(self) -> dict[str, str]:
-        """The Content-Security-Policy, a rule a kind."""
+        """Return the Content-Security-Policy as one rule per kind."""
         [text] = [
             attributes["content"] or ""
             for tag, attributes in self.tags
@@ -87,7 +87,7 @@ TAGS += "body div p img p p span div script script script script p".split()
 def hostile_record() -> AttentionRecord:
     count = len(HOSTILE)
     layer = {0: StoredWeights(torch.from_numpy(shares(2, count, count)))}
-    # Not through Tokens.of, which makes them visible: as if somebody had gone round it.
+    # Bypass Tokens.of, which would make these characters visible.
     raw = [text for text in HOSTILE if text != "\ud800"]
     tokens = Tokens((*raw, "a"), (False,) * count, (0,) * count)
     stack = AttentionStack("</script><script>alert(2)</script>", layer, tokens)
@@ -120,7 +120,7 @@ def test_hostile_text_is_unchanged() -> None:
     page = Page(HeadView(record).to_html())
     assert page.data["description"] == describe(record)
     assert page.title == f"{record.model} · head view · attnviz"
-    # "<" begins nothing inside the data.
+    # "<" cannot start a tag inside the data.
     assert "<" not in page.scripts[1]
 
 
@@ -152,7 +152,7 @@ def test_only_three_scripts_may_run_and_nothing_may_be_fetched() -> None:
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    # The policy comes before anything that it must hold for.
+    # The policy comes before everything that it restricts.
     assert [tag for tag, _ in page.tags].index("meta") < 4
     text = HeadView(given_record()).to_html()
     assert text.index("Content-Security-Policy") < text.index("<style>")
@@ -162,7 +162,7 @@ def test_only_three_scripts_may_run_and_nothing_may_be_fetched() -> None:
 def test_the_page_names_no_address() -> None:
     text = HeadView(given_record()).to_html()
     addresses = set(re.findall(r"(?:https?|wss?)://[\w.-]+[^\s\"'`)]*", text))
-    # Names of XML's kinds of elements, which are never fetched.
+    # XML namespaces, which are never fetched.
     assert {address for address in addresses if "www.w3.org/" not in address} == set()
     assert "//cdn" not in text
     assert "sourceMappingURL" not in text
@@ -172,7 +172,7 @@ def test_scripts_with_a_hash_are_ascii() -> None:
     folder = Path(attnviz.pages.html.__file__).parent
     scripts = [folder / "note.js", folder / "loader.js", *folder.parent.glob("static/*-page.js")]
     assert len(scripts) >= 10
-    # WebKit took the hash of other text in another encoding for years.
+    # For years WebKit hashed text in another encoding.
     assert [path.name for path in scripts if not path.read_bytes().isascii()] == []
 
 
@@ -189,7 +189,7 @@ def unpacked(text: str) -> bytes:
 
 
 def embedded(block: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """The weights of a piece, whichever keys its rows are embedded for."""
+    """Return the weights of a block. Its rows may cover only a part of the keys."""
     heads, rows, columns = block["shape"]
     data = unpacked(block["data"])
     stored = np.tri(rows, columns, block.get("reach", columns), dtype=np.bool_)
@@ -218,7 +218,7 @@ def test_the_page_contains_every_layer(make: Any) -> None:
         (name, layer) for name, stack in record.stacks.items() for layer in stack.layers
     ]
     assert [(block["stack"], block["layer"]) for block in data["blocks"]] == layers_of_stacks
-    # So few weights are pooled to maps where the page is opened.
+    # The page computes maps of such few weights when it is opened.
     assert data["maps"] == []
     assert data["embedded"]["form"] == "all"
     for block in data["blocks"]:

@@ -1,4 +1,4 @@
-"""The layer that a page shows first stands before the code that opens it, and the others after."""
+"""A page stores the layer that it shows first before its code, and other layers after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def record(layer_weights: torch.Tensor) -> av.AttentionRecord:
 
 
 def are_before_the_code(page: str, entries: list[dict[str, Any]]) -> list[bool]:
-    """For each layer or map, whether its text stands before the code that opens the page."""
+    """Return for each layer or map whether its text comes before the code that opens the page."""
     code = page.index('"use strict";\n  const page = globalThis.attnvizPage')
     return [page.index(f'<template id="{entry["data"][1:]}">') < code for entry in entries]
 

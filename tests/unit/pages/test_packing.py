@@ -1,4 +1,4 @@
-"""Bytes as text of a page: nothing is lost, and of what is alike the better way is tried once."""
+"""Bytes packed as text: they are unchanged, and the strategy is chosen once for similar data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from attnviz.pages.packing import packed
 
 RANDOM = np.random.default_rng(0)
-# Runs of zeros and otherwise noise, as weights; and what repeats exactly, as code.
+# Runs of zeros and noise, like weights, and exact repetitions, like code.
 WEIGHTS = np.tril(RANDOM.integers(0, 60, (400, 400), np.uint8)).tobytes()
 CODE = RANDOM.integers(0, 256, 700, np.uint8).tobytes() * 300
 

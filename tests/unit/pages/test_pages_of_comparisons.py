@@ -20,7 +20,7 @@ from unit.records import words
 def steps(
     count: int, layers: int, heads: int, tokens: int, *, causal: bool = False
 ) -> list[av.AttentionRecord]:
-    """Make checkpoints whose queries and keys move from one random model towards another."""
+    """Return checkpoints whose queries and keys move from one random model towards another."""
     generator = torch.Generator().manual_seed(0)
     first, last = 1.5 * torch.randn((2, 2, layers, heads, tokens, 8), generator=generator)
     records = []

@@ -1,4 +1,4 @@
-"""Pictures of all heads without a browser: for trackers, and for pages whose code may not run."""
+"""Pictures of all heads without a browser, for experiment trackers and pages without scripts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def record() -> av.AttentionRecord:
 def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
     picture = draw_heads_picture(record().stack(), cell=8)
     assert picture.dtype == np.uint8
-    # Two heads of 8 x 8 pixels, each with a frame of one and four around.
+    # Two heads of 8 x 8 pixels. Each has a frame of one pixel, with four pixels between frames.
     assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
     darkest, blank = (18, 10, 26), (255, 255, 255)
     first, second = picture[5:13, 5:13], picture[5:13, 19:27]
@@ -44,12 +44,12 @@ def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -
     assert tuple(first[0, 7]) == blank  # weight 0
     assert tuple(second[7, 0]) == darkest
     assert tuple(second[7, 7]) == blank
-    # 0.75 is the seventh of nine colours, but for the byte that a weight travels as.
+    # 0.75 is the seventh of nine colours, up to the rounding of the weight to a byte.
     assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
 
 
 def test_the_picture_shows_every_query_of_an_answer_to_a_long_text() -> None:
-    # 48 keys are 8 pixels wide, and 24 queries 4 high. The fourth query looks elsewhere.
+    # 48 keys are 8 pixels wide and 24 queries are 4 pixels high. The fourth query has another key.
     weights = np.zeros((1, 24, 48), np.float32)
     weights[:, :, 0] = 1
     weights[:, 3] = np.eye(48, dtype=np.float32)[47]
@@ -69,7 +69,7 @@ def get_still(page: str) -> str:
 
 
 def pixels_of(still: str) -> NDArray[np.uint8]:
-    """The picture as a browser reads it, (rows, columns, 3)."""
+    """Decode the picture as an array of shape (rows, columns, 3)."""
     [data] = re.findall(r'src="data:image/png;base64,([^"]+)"', still)
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
 
@@ -77,7 +77,7 @@ def pixels_of(still: str) -> NDArray[np.uint8]:
 def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
     still = get_still(av.HeadView(record()).to_html())
     pixels = pixels_of(still)
-    # Two maps of 2 x 2 with a line around each.
+    # Two maps of 2 x 2 pixels with a line around each.
     assert pixels.shape == (4, 7, 3)
     first, second = pixels[1:3, 1:3], pixels[1:3, 4:6]
     assert [tuple(cell) for cell in first[0]] == [DARKEST, WHITE]
@@ -110,7 +110,7 @@ def test_layers_with_fewer_heads_leave_room() -> None:
     )
     still = get_still(av.HeadView(uneven).to_html())
     pixels = pixels_of(still)
-    # Two heads of layer 0, and one of layer 4.
+    # Two heads of layer 0 and one of layer 4.
     assert pixels.shape == (13, 13, 3)
     assert (pixels[7:12, 1:6] != 255).any()
     assert (pixels[7:12, 7:12] == 255).all()
@@ -133,7 +133,7 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
         return compute(attention, head, which)
 
     monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
-    # No tile of weights is computed either.
+    # Computing a tile of weights would fail.
     monkeypatch.setattr(QueryKeyAttention, "weights", None)
     still = run_steps(draw_heads(long, "head", {}))
     assert rows == [16] * 6
@@ -142,7 +142,7 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
         "A map of 3,000 queries and 3,000 keys shows the largest weights of 16 of its queries, in "
         "16 by 16 cells." in still
     )
-    # A second page computes nothing.
+    # A second page of the record computes nothing.
     assert run_steps(draw_heads(long, "model", {})).endswith(still.split("</p>", 1)[1])
     assert rows == [16] * 6
 
@@ -174,7 +174,7 @@ def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
             continue
         [alt] = re.findall(r'<img alt="([^"]+)"', still)
         assert "from top to bottom and heads 0 to 2 from left to right" in html.unescape(alt)
-        # Two rows of three maps, with lines of their own around them.
+        # Two rows of three maps, with a line around each.
         pixels = pixels_of(still)
         line = tuple(pixels[0, 0])
         is_line = (pixels == line).all(axis=2)

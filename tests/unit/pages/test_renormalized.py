@@ -1,4 +1,4 @@
-"""What pages contain of weights beside a strong sink, held against a fixture of both languages."""
+"""Weights beside a strong sink on pages, compared with a fixture of both languages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps, run_with_bar
 from rounding import UNIT
 
-# An error is a weight less what a byte stands for: numbers up to 1 and three operations in float32.
+# The error is a weight minus its decoded byte: numbers up to 1 and three float32 operations.
 TOLERANCE = 4 * UNIT
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "renormalized.json"
@@ -52,7 +52,7 @@ def test_weights_are_those_of_the_formula(case: dict[str, Any]) -> None:
 
 @each_case
 def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(case: dict[str, Any]) -> None:
-    # Single precision knows what a sink of logit 12 leaves of 1 to three digits at most.
+    # A sink of logit 12 leaves so little of 1 that float32 stores it with at most three digits.
     stack = record_of(case).stack()
     rows = slice(0, len(stack.query_tokens))
     for head in (0, 1):
@@ -103,7 +103,7 @@ def test_the_error_of_a_sink_is_the_sum_of_the_other_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
-    # All keys are alike, and each is rounded by as much the same way.
+    # All keys are equal, so each has the same rounding error.
     queries, keys = np.full((1, 1, 1), 1.0005, np.float32), np.full((1, 40, 1), 3.0009, np.float32)
     record = av.AttentionRecord.from_qk(
         [queries],

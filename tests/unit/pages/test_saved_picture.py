@@ -1,4 +1,4 @@
-"""The picture that a notebook stores with a live view: what it shows, its size and its cost."""
+"""The picture that a notebook stores with a live view: content, size and cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from attnviz.utils.options import Options
 from unit.records import given_record
 
 SVG = "{http://www.w3.org/2000/svg}"
-# The limit of one view; a notebook may have a hundred.
+# Limit of one view. A notebook can contain a hundred views.
 MAX_BYTES = 50_000
 
 
@@ -34,7 +34,7 @@ def svg_of(still: str) -> ET.Element:
 
 
 def levels_of(image: ET.Element) -> NDArray[np.uint8]:
-    """The numbers of colours in a picture of 4 bits a pixel."""
+    """Decode the colour numbers of a picture with 4 bits per pixel."""
     png = base64.b64decode(image.attrib["href"].partition(",")[2])
     width, height = struct.unpack(">II", png[16:24])
     start = png.index(b"IDAT")
@@ -62,7 +62,7 @@ def test_cells_are_the_weights_and_labels_the_tokens() -> None:
     weights = np.stack([weights_of(stack, 1, head) for head in (2, 0)])
     assert np.array_equal(maps, to_color_levels(weights, float(weights.max()), signed=False))
     texts = [element.text for element in svg.iter(f"{SVG}text")]
-    # Columns of both maps, and rows once.
+    # Columns have labels on both maps, rows only once.
     assert [texts.count(f"t{n}") for n in range(5)] == [3] * 5
     assert {"head 2", "head 0"} <= set(texts)
     bold = [element.text for element in svg.iter(f"{SVG}text") if "font-weight" in element.attrib]
@@ -89,7 +89,7 @@ def test_signed_numbers_have_a_scale_to_both_sides() -> None:
     assert "Differences of layer 0, head 0" in still
     assert "Blue is above zero and orange below, up to 0.5." in still
     cells, scale = (levels_of(image) for image in svg_of(still).iter(f"{SVG}image"))
-    # Seven levels to each side: 8 to 14 are below zero.
+    # Seven levels for each sign. Levels 8 to 14 are below zero.
     assert cells.tolist() == [[7, 11], [0, 2]]
     assert scale.tolist() == [[14, 13, 12, 11, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7]]
 
@@ -168,7 +168,7 @@ def test_a_notebook_stores_what_the_option_says(option: str, texts: list[str]) -
     notebook = nbformat.v4.new_notebook(cells=[cell])
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
     outputs = notebook.cells[0]["outputs"]
-    # Once, though the view is the cell's result as well.
+    # The picture is stored once, although the view is also the result of the cell.
     widget, *saved = [element["data"] for element in outputs if "data" in element]
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert len(saved) == len(texts)

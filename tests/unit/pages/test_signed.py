@@ -1,4 +1,4 @@
-"""Pages of signed numbers: what is embedded is what there is, with its sign."""
+"""Pages of signed numbers store the values and their signs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def embedded(record: av.AttentionRecord, **options: Any) -> EmbeddedWeights:
 
 
 def read(block: dict[str, Any]) -> Numbers:
-    """The numbers of a layer, which no encoding without signs may hold."""
+    """Decode the numbers of a layer. The encoding must have signs."""
     assert block["encoding"] != "uint8-sqrt"
     return shown(block)
 
@@ -80,7 +80,7 @@ def test_each_number_is_stored_in_a_signed_byte(monkeypatch: pytest.MonkeyPatch)
         assert block["encoding"] == "int8-sqrt"
         assert np.abs(read(block) - expected).max() <= block["error"] <= encoded.error
         assert encoded.error == pytest.approx(0.00786 * stack.maximum, rel=1e-3)
-        # Small maps show the number of the largest size of their cells.
+        # A cell of a small map shows its number with the largest absolute value.
         header = {name: small[name] for name in ("shape", "encoding", "maximum", "error")}
         cells = decode(Encoded(**header, data=zlib.decompress(base64.b64decode(small["data"]))))
         starts = np.arange(32) * 40 // 32
@@ -102,15 +102,15 @@ def test_a_small_page_stores_the_largest_numbers_and_reports_the_error() -> None
     missing = numbers == 0
     assert np.abs(numbers - expected).max() == pytest.approx(encoded.error, rel=1e-3)
     assert encoded.error >= np.abs(expected[missing]).max()
-    # Numbers of both signs, none of them with another.
+    # Numbers have both signs, and no sign is wrong.
     assert (numbers < 0).any()
     assert (numbers > 0).any()
     assert (numbers * expected >= 0).all()
-    # A number that rounds to nothing is embedded, too.
+    # A number that rounds to zero counts as embedded.
     share = np.abs(expected[~missing]).sum() / np.abs(expected).sum()
     assert encoded.covered == pytest.approx(share, abs=0.002)
     assert 0.3 < encoded.covered < 0.97
-    # As much as the page has room for covers the share that is aimed at.
+    # A page with enough bytes covers the intended share.
     assert embedded(record, max_bytes=250_000).covered >= encoding.COVERED
 
 
@@ -124,7 +124,7 @@ def test_a_record_of_weights_and_of_differences_has_numbers_and_no_vectors() -> 
     assert (
         np.abs(read(changes) - record.stack("self: b − a").weights(layer=0)).max() <= encoded.error
     )
-    # What is left of a row of weights is spread, and that of a difference is not.
+    # The rest of a row of weights is distributed, the rest of a difference is not.
     assert read(weights).sum(axis=2) == pytest.approx(1.0, abs=0.02)
     with pytest.raises(ValueError, match=r'precision="exact".* too large .*max_mb=0.05'):
         embedded(record, precision="exact", max_bytes=50_000)

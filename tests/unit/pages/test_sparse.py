@@ -1,4 +1,4 @@
-"""Strongest keys, held against a fixture written without attnviz and against plain loops."""
+"""Strongest keys, compared with a fixture made without attnviz and with plain loops."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_fixture_is_encoded(case: dict[str, Any]) -> None:
 
 @st.composite
 def attention(draw: st.DrawFn) -> NDArray[np.float32]:
-    """Weights of a layer: rows that sum to one, or to nothing; causal, banded or whole."""
+    """Return weights whose rows sum to one or zero, with a causal mask, a band or no mask."""
     heads, rows, columns = (draw(st.integers(1, limit)) for limit in (3, 7, 150))
     generator = np.random.default_rng(draw(st.integers(0, 10_000)))
     weights = generator.random((heads, rows, columns)) ** draw(st.integers(1, 30))
@@ -78,12 +78,12 @@ def test_stored_rows_have_the_reported_error(
     back = decode_sparse(*encode_sparse(rows))
     same(rows, back)
     dense = back.dense()
-    # The error is that of what a reader puts together, and it is reached.
+    # The reported error is the largest error of the decoded weights.
     assert np.abs(dense - scaled).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
-    # Rows sum up to what they did, but for the last byte of the rest.
+    # Rows keep their sums, up to the last byte of the rest.
     error_of_sum = np.abs(dense.sum(axis=2) - scaled.sum(axis=2, dtype=np.float64))
     assert error_of_sum.max() <= 0.0125 * maximum
-    # Nothing where there can be nothing: before the first key with weight and after the last.
+    # Weights before the first nonzero key and after the last are zero.
     nonzero = scaled > 0
     before = np.maximum.accumulate(nonzero, axis=2)
     after = np.maximum.accumulate(nonzero[:, :, ::-1], axis=2)[:, :, ::-1]
@@ -100,7 +100,7 @@ def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spr
     stored = concatenate_rows(
         [strongest_rows(head, threshold * maximum, signed=True) for head in numbers]
     )
-    # As of the sizes, with the signs.
+    # The same as for absolute values, with the signs.
     plain = concatenate_rows(
         [strongest_rows(np.abs(head), threshold * maximum) for head in numbers]
     )
@@ -116,12 +116,12 @@ def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spr
     embedded[row, stored.keys] = True
     embedded = embedded.reshape(numbers.shape)
     assert_array_equal(numbers[embedded], stored.weights)
-    # All others are 0, and the error says how far they were from it at most.
+    # All other numbers are decoded as 0, and the error is at least their absolute value.
     assert not dense[~embedded].any()
     assert np.abs(dense - numbers).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
     assert error >= np.abs(numbers[~embedded]).max(initial=0)
     assert (dense * numbers >= 0).all()
-    # Later, with another threshold, the same.
+    # Raising the threshold later gives the same.
     raised = stored.raise_threshold(2 * threshold * maximum)
     direct = concatenate_rows(
         [strongest_rows(h, 2 * threshold * maximum, signed=True) for h in numbers]
@@ -138,7 +138,7 @@ def test_only_the_strongest_keys_are_stored(weights: NDArray[np.float32], thresh
         starts = np.cumsum(stored.counts) - stored.counts
         for row, line in enumerate(head):
             keys = stored.keys[starts[row] : starts[row] + stored.counts[row]]
-            # By a plain sort; of equal weights the first keys.
+            # By sorting. Of equal weights the first keys come first.
             order = sorted(range(len(line)), key=lambda key: (-line[key], key))
             expected = {key for key in order if line[key] >= threshold and line[key] > 0}
             expected |= {key for key in order[:MIN_KEYS] if line[key] > 0}
@@ -162,7 +162,7 @@ def test_read_only_weights_cause_no_warning() -> None:
     weights = np.array([[0.1, 0.5, 0.0, 0.4]], np.float32)
     weights.flags.writeable = False
     before = torch.is_warn_always_enabled()
-    # Otherwise it warns once in a process.
+    # By default torch warns only once in a process.
     torch.set_warn_always(True)
     try:
         with warnings.catch_warnings():

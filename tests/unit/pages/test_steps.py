@@ -1,4 +1,4 @@
-"""Pages in steps: how much each computes, what one that is given up leaves, and two at once."""
+"""Pages in steps: the work of a step, cancelled pages, and two pages at once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from unit.long_records import long_record
 from unit.page_data import no_page_of_all
 
 TOKENS = 300
-# So small that a small record takes many steps.
+# Work per step, so little that a small record takes many steps.
 MOMENT = 1 << 13
 
 
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step takes a moment, of a machine that is a thousand times slower."""
+    """Limit the work of a step, as if the machine were a thousand times slower."""
     for module, name in (
         (progress, "STEP"),
         (heads, "_ENTRIES"),
@@ -52,7 +52,7 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Packer:
-    """One of zlib's that counts what it is given."""
+    """A zlib compressor that counts its input."""
 
     def __init__(self, compressor: Any, counted: Counted) -> None:
         self.made, self.counted = compressor, counted
@@ -64,7 +64,7 @@ class Packer:
 
 
 class Counted:
-    """Logits that are computed, and bytes that are deflated."""
+    """Counter of computed logits and compressed bytes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.logits = self.bytes = 0
@@ -91,7 +91,7 @@ def steps_of(view: RecordView, max_mb: float | None = None) -> Steps[str]:
 
 
 def ended(steps: Steps[str]) -> Iterator[tuple[str, str]]:
-    """What each step does, and at the end the result."""
+    """Yield the name of each step, and finally the result."""
     while True:
         try:
             step = next(steps)
@@ -108,10 +108,10 @@ def ended(steps: Steps[str]) -> Iterator[tuple[str, str]]:
 def test_no_step_computes_much(
     make: Callable[..., RecordView], max_mb: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Vectors are rounded, which is measured, and weights do not simply fit.
+    # Rounding of vectors is measured, and weights need the search for a threshold.
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
     view = make(record())
-    # Also deflates the view's code, once for all pages.
+    # This also compresses the view's code, once for all pages.
     min_mb = len(html.document(view.record.model, view.name, view.state, {})) / 1e6
     counted = Counted(monkeypatch)
     steps = steps_of(view, None if max_mb is None else min_mb + max_mb)
@@ -123,8 +123,8 @@ def test_no_step_computes_much(
         deflated[doing] = max(counted.bytes, deflated.get(doing, 0))
         total += counted.logits
         counted.logits = counted.bytes = 0
-    # All together is many times what any step may compute. A weight takes two logits where what
-    # its row is divided by is summed up by itself, and rounding is measured on twice as many.
+    # The total is much more than one step may compute. A weight needs two logits if the sum of its
+    # row is computed separately, and rounding is measured on twice as many.
     assert total > 40 * MOMENT
     assert {doing: count for doing, count in logits.items() if count > 10 * MOMENT} == {}
     assert {doing: count for doing, count in deflated.items() if count > 4 * MOMENT} == {}
@@ -139,7 +139,7 @@ def test_two_pages_at_once_equal_separate_pages(
     both = record()
     pages = [ended(steps_of(HeadView(both, heads=[head]))) for head in (0, 1)]
     results = ["", ""]
-    # The second begins later, and each has a turn of its own length.
+    # The second page starts later, and the two pages take turns of different lengths.
     for turn in range(2000):
         for number, page in enumerate(pages):
             for _ in range(1 + 2 * number if turn >= 7 * number else 0):
@@ -148,7 +148,7 @@ def test_two_pages_at_once_equal_separate_pages(
 
 
 class Sent:
-    """A kernel's channel, and what it says."""
+    """A kernel's channel that stores its messages."""
 
     def __init__(self, server: RecordServer) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -167,14 +167,14 @@ class Sent:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """No tile is computed ahead: a thread that has begun one ends it, whoever gives up."""
+    """Compute no tile ahead, because a thread completes its tile even if the page is cancelled."""
     with torch_threads(1):
         yield
 
 
 @pytest.fixture
 def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reply makes one step, however fast the machine is."""
+    """Let a reply run only one step, even on a fast machine."""
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
 
 
@@ -198,7 +198,7 @@ def test_a_cancelled_page_computes_nothing_and_keeps_nothing(
     assert len(server.pending_replies) == 0
     assert "pages" not in shown_record.computed
     assert (counted.logits, len(kernel.messages)) == (before, num_messages)
-    # It is made again from its beginning, and a cell is answered meanwhile.
+    # A new request starts from the beginning, and other requests are answered in the meantime.
     assert kernel.ask("again")["pending"]["progress"] <= 0.5
     assert shown_record.stack().weights(layer=1, head=2).shape == (TOKENS, TOKENS)
 
