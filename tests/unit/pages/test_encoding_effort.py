@@ -129,12 +129,12 @@ class Counted:
         self.weights, self.fail_after = 0, math.inf
         compute = QueryKeyAttention.weights
 
-        def counted(attention: QueryKeyAttention, *place: Any) -> Any:
+        def counted(attention: QueryKeyAttention, *block: Any) -> Any:
             if self.weights >= self.fail_after:
                 raise KeyboardInterrupt
-            found = compute(attention, *place)
-            self.weights += found.size
-            return found
+            weights = compute(attention, *block)
+            self.weights += weights.size
+            return weights
 
         monkeypatch.setattr(QueryKeyAttention, "weights", counted)
 

@@ -128,9 +128,9 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
     rows: list[int] = []
     compute = QueryKeyAttention.weights_of_rows
 
-    def counted(attention: QueryKeyAttention, head: int, which: NDArray[np.int64]) -> object:
-        rows.append(len(which))
-        return compute(attention, head, which)
+    def counted(attention: QueryKeyAttention, head: int, indices: NDArray[np.int64]) -> object:
+        rows.append(len(indices))
+        return compute(attention, head, indices)
 
     monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
     # Computing a tile of weights would fail.

@@ -119,8 +119,8 @@ def test_long_texts_read_few_weights(monkeypatch: pytest.MonkeyPatch, heads: int
     read = []
     rows_of_each_head = attention.rows_of_each_head
 
-    def counted(self: Any, *given: Any) -> Any:
-        weights = rows_of_each_head(self, *given)
+    def counted(self: Any, *arguments: Any) -> Any:
+        weights = rows_of_each_head(self, *arguments)
         read.append(weights[0].size)
         return weights
 

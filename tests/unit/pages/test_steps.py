@@ -70,10 +70,10 @@ class Counted:
         self.logits = self.bytes = 0
         compute, compressor = QueryKeyAttention.shared_logits, zlib.compressobj
 
-        def counted(attention: QueryKeyAttention, *place: Any) -> torch.Tensor:
-            found = compute(attention, *place)
-            self.logits += found.numel()
-            return found
+        def counted(attention: QueryKeyAttention, *block: Any) -> torch.Tensor:
+            logits = compute(attention, *block)
+            self.logits += logits.numel()
+            return logits
 
         monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
         monkeypatch.setattr(

@@ -222,11 +222,11 @@ class LargestTensor(TorchDispatchMode):
         self.entries = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for each in out if isinstance(out, (list, tuple)) else [out]:
-            if isinstance(each, torch.Tensor):
-                self.entries = max(self.entries, each.numel())
-        return out
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.entries = max(self.entries, tensor.numel())
+        return result
 
 
 def test_131072_tokens_allocate_nothing_for_every_pair() -> None:
