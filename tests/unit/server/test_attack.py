@@ -1,7 +1,7 @@
-"""Requests that make no sense, and those that ask for all: each reply is bounded.
+"""Invalid and very large requests: the cost of each reply is bounded.
 
-What a reply may cost is counted and not timed: weights that were computed, bytes that were sent,
-memory that was taken. With no time at all a reply makes one step, so that each step is seen.
+Costs are counted and not timed: computed weights, sent bytes and allocated memory. With a time
+limit of zero a reply runs one step, so each step is measured.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from unit.long_records import long_record
 from unit.made_corpora import corpus
 
 LARGEST_REPLY = 1_100_000
-# A step ends after so many; what it began is made to its end.
+# A step ends after this many weights, but completes what it began.
 MOST_WEIGHTS = 4 * STEP
-# Of numpy and Python; the bytes of tensors are bounded by the weights that they hold.
+# Bytes of numpy and Python. The number of weights bounds the bytes of tensors.
 MOST_BYTES = 100_000_000
 TOKENS = 20_000
 HEADS = 40_000
-# Sets of arguments for each request and server.
+# Number of argument sets for each request and server.
 TRIES = 12
 
 
@@ -76,7 +76,7 @@ POOLS: dict[str, list[Any]] = {
 
 
 def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
-    """Arguments of which most are of the right kind, and some of any."""
+    """Return arguments of which most have the right type."""
     made = {}
     for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
         pool = POOLS.get(name, NUMBERS)
@@ -93,7 +93,7 @@ def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
 
 
 class Counted:
-    """Weights that were computed since `clear`, and the most at once."""
+    """Counter of the weights computed since `clear`, and of the most at once."""
 
     def __init__(self) -> None:
         self.weights = self.at_once = 0
@@ -104,7 +104,7 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    """No time at all for a reply, and a count of what it computes all the same."""
+    """Set the time limit of replies to zero and count the weights that they compute."""
     found = Counted()
     compute = QueryKeyAttention.shared_logits
 
@@ -127,7 +127,7 @@ def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
 
 
 def attacked() -> dict[str, Server]:
-    """Servers of large records: long, of many heads, and of many texts."""
+    """Return servers of large records: a long text, many heads, many texts."""
     generator = torch.Generator().manual_seed(0)
     small = torch.randn(HEADS, 8, 4, generator=generator)
     many = av.AttentionRecord.from_qk([small], [small], [f"t{i}" for i in range(8)], causal=True)
@@ -144,7 +144,7 @@ def servers() -> dict[str, Server]:
 
 
 def assert_bounded(server: Server, name: str, given: Any, counted: Counted) -> dict[str, Any]:
-    """One request by way of the channel; its reply or error."""
+    """Send one request through the channel and return its reply or error."""
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     channel = KernelChannel(server, lambda *message: sent.append(message))
     counted.clear()
@@ -175,7 +175,8 @@ def test_a_reply_about_a_record_is_bounded(
     assert isinstance(server, RecordServer)
     assert len(server.pending_replies) <= pending_replies.MAX_PENDING
     assert server.row_normalizers.num_bytes <= row_normalizers.CACHE_BYTES
-    # Some have sense: else all would be refused, and nothing be tried. There is no image, no model.
+    # At least one request is valid, or nothing would be tested. The records have no image and no
+    # model.
     assert name in ("changed", "edge", "image", "intervene") or "reply" in {
         each["attnviz"] for each in answers
     }
@@ -188,7 +189,7 @@ def test_a_reply_about_a_corpus_is_bounded(
     server, chosen = servers["corpus"], random.Random(name)  # noqa: S311 - no secret
     for _ in range(TRIES):
         given = arguments(CORPUS_REQUESTS.classes[name], chosen)
-        # Projections run in a process of their own.
+        # Other projections run in a separate process.
         given |= {"method": "pca"} if given.get("method") == "tsne" else {}
         assert_bounded(server, name, given, counted)
 
@@ -226,7 +227,7 @@ def test_what_takes_long_is_made_in_bounded_steps(
         if "pending" not in message["header"]:
             break
         shares.append(message["header"]["pending"]["progress"])
-    # It goes on each time, and whoever asks is told how far it is.
+    # Each reply continues the work and reports its progress.
     assert shares
     assert shares == sorted(set(shares))
 
@@ -264,7 +265,7 @@ def test_what_makes_no_sense_is_refused_before_any_work(
 
 
 def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
-    """The answer of many steps is that of the formula, whoever asks in between."""
+    """The result of many steps equals the formula, although other requests run in between."""
     record = long_record(900, heads=24, key_heads=24)
     server, stack = RecordServer(record), record.stack()
     place = {"stack": "self", "layer": 0, "heads": [*range(24)]}
@@ -278,7 +279,7 @@ def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
     found: dict[str, list[Any]] = {name: [] for name in asked}
     waiting = dict(asked)
     while waiting:
-        # By turns, as the requests of a view are answered.
+        # In turn, as a view's requests are answered.
         for name, given in list(waiting.items()):
             reply = server.reply(name, given)
             found[name].append(reply)
@@ -308,13 +309,13 @@ def test_answers_that_nobody_asks_for_make_place(counted: Counted) -> None:
     asked = [given | {"rows": [row, 4000]} for row in range(pending_replies.MAX_PENDING + 1)]
     for each in asked:
         later = server.reply("block", each).header["pending"]
-    # There is no place for the last one, which waits for its turn.
+    # The last request has to wait, because the number of pending replies is limited.
     assert (later["progress"], later["doing"]) == (0.0, "waiting for other replies")
     assert len(server.pending_replies) == pending_replies.MAX_PENDING
-    # A browser says what it has given up.
+    # The browser reports cancelled requests.
     server.cancel("block", asked[0])
     assert server.reply("block", asked[-1]).header["pending"]["progress"] > 0
-    # One that has gone says nothing.
+    # A browser that is gone reports nothing.
     server = RecordServer(long_record(4000))
     for each in asked[:-1]:
         server.reply("block", each)

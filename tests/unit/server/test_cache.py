@@ -1,4 +1,4 @@
-"""The cache of answers keeps what fits, and what was asked for last."""
+"""The cache of replies keeps the most recently used values that fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec's Python half, held against a fixture that was computed without it."""
+"""The codec in Python, compared with a fixture made without attnviz."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_decodes_as_the_fixture_says(case: dict[str, Any]) -> None:
 
 
 def blocks(least: float) -> st.SearchStrategy[Any]:
-    """Numbers from `least` to 1 of a few heads, rows and columns."""
+    """Return numbers from `least` to 1 for a few heads, rows and columns."""
     shapes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
     numbers = st.floats(least, 1, width=32)
     return shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=numbers))
@@ -78,7 +78,7 @@ def test_no_number_is_off_by_more_than_is_said_or_changes_its_sign(
     assert encoded.error == pytest.approx(error * maximum, rel=1e-3)
     assert (values * scaled >= 0).all()
     if signed:
-        # Nothing favours one of the signs.
+        # Both signs are rounded in the same way.
         assert_array_equal(decode(encode(-scaled, "uint8", maximum, signed=True)), -values)
 
 
@@ -100,7 +100,7 @@ def test_exact_rows_are_exact(weights: np.ndarray[Any, np.dtype[np.float32]]) ->
     encoded = encode(weights, "float32")
     assert (encoded.error, len(encoded.data)) == (0.0, 4 * weights.size)
     assert_array_equal(decode(encoded), weights)
-    # Whichever way the array lies in memory.
+    # In any memory layout.
     turned = np.asfortranarray(weights)
     assert encode(turned, "float32").data == encoded.data
     assert encode(turned, "uint8").data == encode(weights, "uint8").data
@@ -115,7 +115,7 @@ def test_exact_numbers_with_many_zeros_are_sent_deflated_and_stay_what_they_are(
     weights = np.random.default_rng(0).random((3, tokens, tokens), np.float32) - 0.5 * signed
     weights = np.tril(weights) if causal else weights
     encoded = encode(weights, "float32", signed=signed)
-    # Noise and a few bytes are not worth it.
+    # Compressing noise or a few bytes does not pay.
     deflated = causal and tokens > 8
     assert encoded.encoding == ("float32-deflated" if deflated else "float32")
     assert (len(encoded.data) < 0.6 * weights.nbytes) == deflated

@@ -1,4 +1,4 @@
-"""The kernel's end of the request channel."""
+"""The kernel's side of the request channel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK = {
 
 
 class Browser:
-    """Keeps what a channel sends."""
+    """A receiver that stores the messages of a channel."""
 
     def __init__(self, server: RecordServer | None = None) -> None:
         self.received: list[tuple[dict[str, Any], list[bytes]]] = []
@@ -71,7 +71,7 @@ def test_what_went_wrong_is_said(name: str, arguments: Any, said: str) -> None:
     browser = Browser()
     browser.ask("tab-1", name, arguments)
     assert browser.error() == said
-    # And the channel goes on.
+    # The channel continues to work.
     browser.ask("tab-2", "describe", {})
     assert browser.received[1][0]["attnviz"] == "reply"
 
@@ -174,9 +174,9 @@ def test_a_cancel_overtakes_requests_that_wait() -> None:
         threads.submit(browser.ask, "first", "describe", {})
         begun.wait(10)
         threads.submit(browser.ask, "second", "describe", {})
-        # From a third thread, while the first request is computed and the second waits.
+        # Sent from a third thread while the first request is computed and the second one waits.
         browser.channel.receive({"attnviz": "cancel", "id": "second"})
-        # The cancel came back while the first request was computed.
+        # Receiving the cancel message did not wait for the first request.
         assert browser.received == []
         go_on.set()
     assert [message["id"] for message, _ in browser.received] == ["first"]

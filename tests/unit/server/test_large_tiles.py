@@ -1,4 +1,4 @@
-"""Tiles of large matrices, exact and from some queries, against weights worked out one by one."""
+"""Tiles of large matrices, exact and sampled, compared with cells of the complete weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TILE = 8
 
 @pytest.fixture(autouse=True)
 def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every matrix is large, and everything is done a few rows at a time."""
+    """Treat every matrix as large, and compute a few rows at a time."""
     monkeypatch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
     monkeypatch.setattr(attnviz.server.tiles, "TILE", TILE)
     monkeypatch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
@@ -76,7 +76,7 @@ def tile_of(
 def whole_of(
     stack: AttentionStack, level: int, **more: Any
 ) -> tuple[NDArray[np.float32], set[Any]]:
-    """All tiles of a level together, and what they say of their queries."""
+    """Return all tiles of a level together, and the set of their sampling intervals."""
     sums, span, seen = RowNormalizers(), TILE << level, set()
     lines = []
     for row in range(-(-len(stack.query_tokens) // span)):
@@ -92,7 +92,7 @@ def whole_of(
 def in_one_go(
     stack: AttentionStack, heads: tuple[int, ...], level: int, pooled: str
 ) -> NDArray[np.float64]:
-    """Cells of the whole matrix, weight by weight."""
+    """Compute cells from the complete matrix."""
     whole = np.mean([stack.weights(layer=3, head=head) for head in heads], axis=0, dtype=float)
     pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
     each = 2**level
@@ -106,7 +106,7 @@ def in_one_go(
 
 FLAGS = torch.from_numpy(np.random.default_rng(5).random((4, 53, 101)) < 0.3)
 FLAGS[1, 7] = False
-# Where texts are compared: 40 of the queries and 90 of the keys, and what hides the others.
+# Positions of 40 queries and 90 keys of a compared text among inserted tokens.
 THERE = (
     torch.cat([torch.arange(5, 30), torch.arange(38, 53)]),
     torch.cat([torch.arange(0, 20), torch.arange(31, 101)]),
@@ -167,7 +167,7 @@ def test_cells_are_those_of_some_queries_over_all_keys(
             (every,) = seen
             if every is None:
                 continue
-            # At least four of the queries of a tile, however many heads there are.
+            # At least four queries of a tile are sampled for any number of heads.
             assert every <= span // 4
             pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
             taken = []
@@ -199,11 +199,13 @@ def test_few_queries_stand_for_all_where_a_tile_has_many_pairs(
             _sampling_interval(stack, 3, range(num_heads), 2**level) for level in (0, 4, 5, 7, 9)
         ]
 
-    # A whole of 4,096 tokens is exact, and so are 4,096 of any text's tokens, for one head.
+    # A whole text of 4,096 tokens is exact for one head, and so is a tile of 4,096 tokens of any
+    # text.
     assert of(4096) == [None] * 5
     assert of(8192) == [None, None, 2, 8, 32]
     assert of(131_072) == [None, None, 16, 64, 256]
-    # With many heads no more queries than have as many pairs, but 64 of each tile.
+    # With many heads the number of pairs is the same, but at least 64 queries of each tile are
+    # sampled.
     assert of(131_072, 32) == [None, 64, 128, 512, 2048]
 
 
@@ -242,7 +244,7 @@ def test_what_is_nan_is_named(side: str) -> None:
     stack = stack_of(attention)
     with pytest.raises(ValueError, match=r"layer 3, mean of heads \d, \d: some weights are NaN"):
         tile_of(stack, RowNormalizers(), 5, 0, 0, heads=(2, 3) if side == "keys" else (1, 2))
-    # Heads that nothing is wrong with are drawn.
+    # Heads without NaN are drawn.
     tile_of(stack, RowNormalizers(), 5, 0, 0)
 
 

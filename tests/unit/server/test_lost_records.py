@@ -1,4 +1,4 @@
-"""Views whose record is gone: an error that says so, and never the end of the kernel."""
+"""Views whose record file is gone: the error says so, and the kernel continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = {"stack": "self", "layer": 0, "heads": [1], "rows": [0, 9], "columns": [
 
 
 def asked(record: av.AttentionRecord) -> tuple[dict[str, Any], list[bytes]]:
-    """What a kernel sends to who asks for a block."""
+    """Return the message that a kernel sends for a request of a block."""
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     channel = KernelChannel(RecordServer(record), lambda *message: sent.append(message))
     channel.receive({"attnviz": "request", "id": "1", "name": "block", "arguments": BLOCK})
@@ -28,7 +28,7 @@ def asked(record: av.AttentionRecord) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def saved(folder: Path) -> tuple[av.AttentionRecord, Path, Any]:
-    """A record from its file, and the weights of the block."""
+    """Return a record loaded from its file, the file's path, and the weights of the block."""
     made = long_record(600)
     path = made.save(folder / "x.safetensors")
     return av.load(path), path, made.stack().weights(layer=0, head=1)[:9, :9]

@@ -1,4 +1,4 @@
-"""Small maps of long texts: a few exact queries in place of all."""
+"""Small maps of long texts, which contain sampled exact queries."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_reply_says_which_queries_stand_for_all() -> None:
 @pytest.mark.parametrize("size", [1, 4, 64])
 @pytest.mark.parametrize("layer", captured_record().stack().layers)
 def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
-    # The code that runs on a device, tried where there may be none.
+    # Run the code for devices on the CPU, because there may be no device.
     stack = captured_record().stack()
     for head in range(4):
         attention = stack.attention(layer)
@@ -78,7 +78,7 @@ def test_the_largest_weight_of_each_map_is_exact() -> None:
     found = run_steps(encode_maps(record.stack(), 0, 32, heads=[2, 0]))
     for head, (cell, weight) in zip([2, 0], found.largest, strict=True):
         assert weight == float(weights[0, head].max())
-        # The cell that it is pooled into.
+        # The cell contains the weight.
         query, key = np.unravel_index(weights[0, head].argmax(), (70, 90))
         row, column = divmod(cell, 32)
         assert row * 70 // 32 <= query < (row + 1) * 70 // 32

@@ -1,4 +1,4 @@
-"""Requests check themselves, and the browser's types are those of the classes."""
+"""Requests validate themselves, and the browser's types equal those of the classes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ CORPUS_ASKED: dict[str, dict[str, Any]] = {
 
 
 def record() -> AttentionRecord:
-    """Queries, keys and an image."""
+    """Return a record with queries, keys and an image."""
     images = image_record()
     tokens = images.stack().query_tokens
     layer = QueryKeyAttention(vectors(2, len(tokens), 4), vectors(2, len(tokens), 4, seed=1), 0.5)
@@ -153,7 +153,7 @@ def record() -> AttentionRecord:
 
 
 def fits(kind: Any, value: Any) -> bool:  # noqa: PLR0911 - a line for each kind
-    """Whether a value that has been through JSON is of the declared type."""
+    """Return whether a value decoded from JSON has the declared type."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return True
@@ -183,7 +183,7 @@ def fits(kind: Any, value: Any) -> bool:  # noqa: PLR0911 - a line for each kind
 
 
 def unfit(kind: Any, header: Mapping[str, Any]) -> set[str]:
-    """Fields that are missing, or not of their type."""
+    """Return the fields that are missing or have another type."""
     hints = typing.get_type_hints(kind, include_extras=True)
     optional = {name for name, hint in hints.items() if "NotRequired" in str(hint)}
     missing = set(hints) - optional - set(header)
@@ -193,10 +193,10 @@ def unfit(kind: Any, header: Mapping[str, Any]) -> set[str]:
 
 
 def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
-    """Compare a reply with the types that a request declares for it."""
+    """Compare a reply with the types that its request declares."""
     sent = json.loads(json.dumps(dict(header)))
     assert not kinds or not all(unfit(each, sent) for each in kinds), sent
-    # Every field that is sent is declared.
+    # Every field of the reply is declared.
     assert set(sent) <= {field for each in kinds for field in typing.get_type_hints(each)}
 
 
@@ -219,7 +219,7 @@ def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
 def test_replies_are_of_the_declared_types(
     server: Any, requests: Requests[Any], asked: dict[str, dict[str, Any]]
 ) -> None:
-    # tests/models/test_what_if.py has the answers of a view with a model.
+    # tests/models/test_what_if.py tests the replies of a view with a model.
     assert set(requests.classes) - set(asked) <= {"intervene", "changed", "edge"}
     for name, arguments in asked.items():
         assert_declared(requests.headers[name], server.reply(name, arguments).header)

@@ -1,4 +1,4 @@
-"""Requests about what a record does not have: each is refused in words that name the argument."""
+"""Requests of parts that a record does not have are refused, and the error names the argument."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKENS = 5
 
 
 def record() -> AttentionRecord:
-    """Layers 0 and 1 of three heads, without images; the last head of layer 1 is NaN."""
+    """Return a record of two layers and three heads without images. Head 1.2 is NaN."""
     broken = vectors(3, TOKENS, 4)
     broken[2, 3, 0] = torch.nan
     layers = {

@@ -1,4 +1,4 @@
-"""Sums of rows are those of the layer, the head and the stack that they were computed for."""
+"""Cached normalizers belong to their row, head, layer and stack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnviz.utils.progress import run_steps
 from rounding import relative_error
 from unit.records import vectors, words
 
-# More keys than a row that is computed anew each time has.
+# More keys than a row whose normalizer is recomputed each time.
 KEYS = 4_200
 
 
@@ -35,7 +35,7 @@ def test_rows_are_divided_by_their_own_sums(method: str) -> None:
     stacks = [stack_of(), stack_of("cross", seed=20)]
     rows, columns = slice(0, 3), slice(100, 140)
     for _ in range(2):
-        # The second time all sums are cached.
+        # All normalizers are cached in the second iteration.
         for stack in stacks:
             for layer in (4, 9):
                 for head in (0, 1):

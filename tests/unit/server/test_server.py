@@ -1,4 +1,4 @@
-"""What a view may ask of a record, and what it hears."""
+"""Requests about a record and the replies of the server."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def test_the_description() -> None:
 
 def test_a_long_text_is_described_in_parts() -> None:
     count = 131_072
-    # Half of a pair, a quote and characters of three bytes: what JSON and UTF-8 may stumble over.
+    # Half of a surrogate pair, a quote and characters of three bytes, which are hard for JSON and
+    # UTF-8.
     texts = [f"{place * 7919 % 99_991:x}" for place in range(count - 3)] + ["\ud800", '"', "日本"]
     weights = torch.eye(1, count)[None]
     record = AttentionRecord.from_weights(
@@ -218,7 +219,7 @@ def test_scores_of_all_heads() -> None:
     record = AttentionRecord.from_weights([np.stack([looks_back, evenly])], words(4))
     asked = {"stack": "self", "pattern": "previous token"}
     reply = RecordServer(record).reply("scores", asked)
-    # The first query has no token before it; the others give it 1/2, 1/3 and 1/4.
+    # The first query has no previous token. The others give it 1/2, 1/3 and 1/4.
     assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
 
 
@@ -233,14 +234,14 @@ def test_scores_of_a_long_text_are_estimated_from_some_queries(
     taken = sample_queries(200, 64)
     expected = weights[:, taken, taken - 1].mean(axis=1)
     np.testing.assert_allclose(reply.header["scores"], [expected], atol=1e-6)
-    # A page orders heads by the same numbers.
+    # A page uses the same numbers to order heads.
     page = data_of(ModelView(record).to_html())
     scores = {each["pattern"]: each["scores"] for each in page["scores"]}
     np.testing.assert_allclose(scores["previous token"], [expected], atol=1e-6)
 
 
 class Pages:
-    """Makes pages of two and a half megabytes that differ, and counts them."""
+    """Maker of distinct pages of two and a half megabytes, with a count of the pages."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -263,7 +264,7 @@ def test_the_parts_of_a_page_join_to_the_page() -> None:
     assert {json.dumps(reply.header) for reply in replies} == {
         '{"parts": 4, "name": "head-view.html"}'
     }
-    # Made once (and once by this test).
+    # Once by the server, and once by this test.
     assert pages.made == 2
 
 
@@ -300,14 +301,14 @@ def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
         reply = server.reply("page", asked)
         assert (reply.data, list(reply.header)) == (None, ["pending"])
         assert reply.header["pending"]["doing"] == "strongest keys"
-        # Other requests have their turn.
+        # Other requests are answered in between.
         assert server.reply("describe", {}).header["stacks"]
         shares.append(reply.header["pending"]["progress"])
     assert shares == [0.25, 0.5, 0.75]
     last = server.reply("page", asked)
     assert (last.header, last.data) == ({"parts": 1, "name": "x.html"}, b"page")
     assert made == [{"token": 1}]
-    # One that was given up, or interrupted, is begun anew; what is kept is the record's matter.
+    # An interrupted page starts again. The record caches partial results.
     server.reply("page", asked)
     server.reply("page", {"part": 0, "state": {"stop": 2}})
     with pytest.raises(KeyboardInterrupt):
@@ -330,7 +331,8 @@ def test_images_are_described_and_sent_as_they_are() -> None:
 
 def test_an_image_that_is_too_large_is_averaged() -> None:
     image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    # 105 bytes; by two it is 3 x 4 pixels, of which those at the end stand for fewer.
+    # The image has 105 bytes. Halved, it has 3 x 4 pixels, and those at the ends average fewer
+    # pixels.
     small = run_steps(average_image(image, 104))
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())

@@ -1,4 +1,4 @@
-"""Signed numbers in what a kernel answers: against b - a of torch's softmax, cell by cell."""
+"""Signed numbers in replies of the kernel, compared with b - a of torch's softmax."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def signed_stack(numbers: Any) -> AttentionStack:
 
 
 def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Numbers of both signs, a third of them 0."""
+    """Return numbers of both signs, a third of them 0."""
     generator = np.random.default_rng(seed)
     numbers = generator.normal(size=shape) * (generator.random(shape) > 1 / 3)
     return numbers.astype(np.float32)
 
 
 def cell(numbers: Numbers, pooled: str) -> float:
-    """What a cell shows, number by number."""
+    """Compute a cell from its numbers."""
     positive = [float(number) for number in numbers.flat if number > 0]
     negative = [-float(number) for number in numbers.flat if number < 0]
     if pooled == "max":
@@ -91,7 +91,7 @@ def tile(stack: AttentionStack, **request: Any) -> Numbers:
 
 
 def test_as_much_of_either_sign_is_positive_whatever_is_rounded() -> None:
-    # As the first cell of the difference of two causal attentions.
+    # Like the first cell of the difference of two causal attentions.
     for less in (0.3, 0.30000001, 0.2999999):
         for pooled in ("mean", "max"):
             found = tile(signed_stack([[[0.0, 0.0], [0.3, -less]]]), level=1, pooled=pooled)
@@ -113,7 +113,7 @@ def test_tiles_of_signed_numbers_equal_a_plain_loop(data: st.DataObject) -> None
         found = tile(stack, heads=heads, level=level, pooled=pooled)
     wanted = cells_of(whole, 2**level, pooled)
     assert_allclose(np.abs(found), np.abs(wanted), atol=1e-6, rtol=2e-3)
-    # Where both signs are alike to a thousandth, rounding may decide.
+    # If positive and negative values differ by at most a thousandth, rounding can decide the sign.
     clear = np.abs(cells_of(whole, 2**level, pooled) + cells_of(-whole, 2**level, pooled)) < 1e-9
     assert_allclose(found[clear], wanted[clear], atol=1e-6)
 
@@ -184,7 +184,7 @@ def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
         assert_allclose(found.sums[place, :, 1], np.abs(matrix[1:, 3]), rtol=1e-5)
 
 
-# --- differences of softmaxes, of long texts step by step
+# Differences of softmaxes of long texts in steps.
 
 QUERIES, KEYS = 53, 101
 FLAGS = np.random.default_rng(5).random((QUERIES, KEYS)) < 0.3
@@ -254,7 +254,7 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled: str) -> Numbers:
-    """The whole matrix at a level, tile by tile."""
+    """Return the complete matrix at a level, joined from its tiles."""
     sums, span = RowNormalizers(), 8 << level
 
     def tile(row: int, column: int) -> Numbers:
@@ -280,7 +280,7 @@ def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled:
 
 
 def attributions(masks: str, kind: str) -> tuple[AttentionStack, Numbers]:
-    """A stack of attributions, and all of their numbers by the formulas, float64."""
+    """Return a stack of attributions, and all its numbers computed by the formulas in float64."""
     side, _ = sides(masks)
     values, gradients = vectors(2, KEYS, 6, seed=30), vectors(4, QUERIES, 6, seed=31)
     norms = vectors(4, KEYS, seed=32).abs()
@@ -319,7 +319,7 @@ def attributions(masks: str, kind: str) -> tuple[AttentionStack, Numbers]:
 @pytest.mark.parametrize("kind", ["norms", "weights", "logits"])
 def test_large_attributions_step_by_step_equal_all_numbers_at_once(masks: str, kind: str) -> None:
     stack, numbers = attributions(masks, kind)
-    # A quotient by 1 - weight has fewer digits where a key has nearly all of a row.
+    # The quotient by 1 - weight loses digits if a key has nearly all weight of a row.
     digits = 1e-2 if kind == "logits" else 2e-3
     for heads, level, pooled in (([2], 3, "mean"), ([0, 3], 2, "max")):
         whole = np.mean([numbers[head] for head in heads], axis=0)
@@ -356,7 +356,8 @@ def test_large_differences_step_by_step_equal_all_numbers_at_once(
         whole = np.mean([whole_difference(a, b, head) for head in heads], axis=0)
         found = large_tiles(stack, heads, level, pooled)
         wanted = cells_of(whole, 2**level, pooled)
-        # A cell near zero of more than one head is a difference of sums, off by as much as they.
+        # A cell of several heads near zero is a difference of sums, and has the error of these
+        # sums.
         off = weights_error(a, b)
         assert_allclose(np.abs(found), np.abs(wanted), atol=off, rtol=2e-3)
         clear = np.abs(wanted + cells_of(-whole, 2**level, pooled)) < 1e-9
@@ -387,7 +388,7 @@ def test_blocks_and_whole_rows_of_a_difference_by_what_its_sides_are_divided_by(
             assert_allclose(block, whole[4:30, 20:60], atol=weights_error(a, b))
         rows = sums.whole_rows(stack, layer=3, head=head, rows=slice(30, 53))
         assert_allclose(rows.numpy(), whole[30:], atol=weights_error(a, b))
-    # Four bytes for each query, of each of two heads on each of two sides.
+    # Four bytes for each query of two heads on both sides.
     assert sums.num_bytes == 2 * 2 * 4 * QUERIES
 
 
@@ -423,7 +424,7 @@ def test_differences_too_many_to_look_through_are_at_most_one(
 ) -> None:
     monkeypatch.setattr(attnviz.record.stack, "_MAX_WEIGHTS_READ", 100)
     assert difference_record().stack().maximum == 1.0
-    # Given weights have no bound but the largest of them.
+    # The bound of stored numbers is their largest absolute value.
     assert signed_stack(random_numbers(2, 20, 20) * 50).maximum > 50
 
 
@@ -478,10 +479,10 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
             find_strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2)
         )
     assert estimate.header["encoding"] == "float32-deflated"
-    # Two sides take twice the work of one.
+    # Two sides need twice the work of one.
     assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
-    # By hand, of the last query.
+    # The last query, computed by hand.
     keys = sides[0].keys[0].double()
     a, b = (torch.softmax(side.queries[0, -1].double() @ keys.T * 0.5, dim=0) for side in sides)
     assert block.data is not None
@@ -490,5 +491,5 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     most = (b - a).abs().topk(2)
     assert strongest.keys[0, 3].tolist() == most.indices.tolist()
     assert_allclose(strongest.weights[0, 3], (b - a)[most.indices].numpy(), atol=1e-8)
-    # A megabyte of what rows are divided by, and cells; nothing grows with the pairs.
+    # The normalizers take a megabyte. No memory grows with the number of pairs.
     assert server.row_normalizers.num_bytes == 2 * 4 * count

@@ -1,4 +1,4 @@
-"""The strongest keys of queries, against whole rows in float64."""
+"""The strongest keys of queries, compared with complete rows in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from unit.records import captured_record, given_record, vectors, words
 
 @pytest.fixture(autouse=True, params=["whole", "in parts"])
 def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short rows as they are, and in the way that long ones take."""
+    """Run each test with the code for short rows and with the code for long rows."""
     if request.param == "in parts":
         monkeypatch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
         monkeypatch.setattr(attnviz.server.strongest, "_MAX_WEIGHTS", 20)
@@ -34,7 +34,7 @@ def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def formula(attention: LayerAttention, head: int) -> NDArray[np.float64]:
-    """A head's weights by the formula, in float64, row by row and key by key."""
+    """Compute a head's weights by the formula in float64."""
     if isinstance(attention, MergedWeights):
         base = formula(attention.base, head)
         summed = np.add.reduceat(base, attention.key_starts, axis=1)
@@ -106,7 +106,7 @@ def matrices(stack: AttentionStack) -> NDArray[np.float64]:
 
 
 def agrees(found: Strongest, weights: NDArray[np.float64], k: int) -> None:
-    """Weights of the strongest, and their places."""
+    """Compare the weights and positions of the strongest keys."""
     k = min(k, weights.shape[2])
     np.testing.assert_allclose(found.weights, -np.sort(-weights, axis=2)[:, :, :k], atol=2e-6)
     there = found.keys >= 0

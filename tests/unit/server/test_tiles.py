@@ -1,4 +1,4 @@
-"""Tiles of a matrix, against cells that were worked out weight by weight."""
+"""Tiles of a matrix, compared with cells computed weight by weight."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
 
 
 def rounding_of(request: dict[str, Any], stack: AttentionStack) -> float:
-    """Bound of the error of a cell of numbers up to 1: a sum in float32 in any order."""
+    """Return a bound of the error of a cell of numbers up to 1: a float32 sum in any order."""
     level: int = request["level"]
     weights: int = min(4**level, len(stack.query_tokens) * len(stack.key_tokens))
     return (len(request["heads"]) * weights + 2) * UNIT
@@ -100,7 +100,7 @@ def test_tiles_lie_side_by_side_and_cover_all(data: st.DataObject) -> None:
         for y in range(0, rows, each)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        # Small tiles from small pieces: the same at every size.
+        # Small tiles, computed in small blocks, are the same.
         patch.setattr(attnviz.server.tiles, "TILE", 4)
         patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
         span = 4 * each
@@ -120,7 +120,7 @@ def test_a_model_s_tiles_are_pieces_of_its_weights() -> None:
     for layer in stack.layers:
         whole = stack.weights(layer=layer)
         np.testing.assert_array_equal(tile(stack, layer=layer, heads=[1]), whole[1])
-        # All weights of the mean are as many as there are, at every level.
+        # At this level one cell contains the mean of all weights.
         mean = tile(stack, layer=layer, heads=[0, 1, 2, 3], level=9)
         np.testing.assert_allclose(mean, [[whole.mean(dtype=np.float64)]], rtol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Queries, keys and what makes weights of them: the answer to a view, and what a page contains."""
+"""Queries, keys and other parts of logits in replies to a view and on pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from attnviz.server.server import RecordServer
 from attnviz.utils.progress import run_steps
 from unit.records import vectors, words
 
-# Written by a script that knows nothing of attnviz; the TypeScript tests read the same file.
+# A script writes this file without attnviz. The TypeScript tests read the same file.
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "vectors.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
 each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -44,7 +44,7 @@ def inflated(text: str, kind: str = "<f4") -> NDArray[Any]:
 
 
 def layer_of(case: dict[str, Any]) -> QueryKeyAttention:
-    """The case's layer, from its dense mask and bias."""
+    """Return the layer of a case, from its dense mask and bias."""
     layer = case["layer"]
 
     def side(name: str, heads: int, tokens: int) -> torch.Tensor:
@@ -56,7 +56,7 @@ def layer_of(case: dict[str, Any]) -> QueryKeyAttention:
     mask: Mask | None = None if allowed is None or inserted else compact_mask(torch.tensor(allowed))
     added: Bias | None = None if bias is None or inserted else compact_bias(torch.tensor(bias))
     if inserted:
-        # Of tokens that no query sees and that see nothing, nothing is known.
+        # Nothing is known about tokens that see nothing and that no query sees.
         flags = torch.tensor(allowed)
         units = torch.nonzero(flags[0].any(0)).flatten()
         sizes = flags.shape[1], flags.shape[2]
@@ -83,7 +83,7 @@ def record_of(attention: QueryKeyAttention, layer: int = 3) -> AttentionRecord:
 
 
 def asked(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A reply's header and its parts by name."""
+    """Return the header of a reply and its parts by name."""
     reply = RecordServer(record).reply("vectors", {"stack": "self", **arguments})
     assert reply.data is not None
     assert len(reply.data) <= MAX_REPLY_BYTES
@@ -125,7 +125,7 @@ def test_weights_are_those_of_other_attentions(case: dict[str, Any]) -> None:
 def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]) -> None:
     record = record_of(layer_of(case))
     for row in case["rows"]:
-        # Not all keys: what the row shares counts the others too.
+        # The numbers of the row also count keys outside this range.
         header, parts = asked(
             record,
             layer=3,
@@ -242,6 +242,6 @@ def test_the_strongest_keys_of_the_whole_row_are_named() -> None:
     header, _ = asked(record, layer=3, head=1, token=39, keys=[0, 2])
     expected = sorted(range(40), key=lambda key: -row[key])[:5]
     assert [key for key, _ in header["strongest"]] == expected
-    # The first query of a causal model has one key only.
+    # The first query of a causal model has only one key.
     header, _ = asked(record, layer=3, head=1, token=0, keys=[0, 2])
     assert header["strongest"] == [(0, 1.0)]
