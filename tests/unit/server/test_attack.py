@@ -31,9 +31,9 @@ from unit.made_corpora import corpus
 
 LARGEST_REPLY = 1_100_000
 # A step ends after this many weights, but completes what it began.
-MOST_WEIGHTS = 4 * STEP
+MAX_WEIGHTS = 4 * STEP
 # Bytes of numpy and Python. The number of weights bounds the bytes of tensors.
-MOST_BYTES = 100_000_000
+MAX_BYTES = 100_000_000
 TOKENS = 20_000
 HEADS = 40_000
 # Number of argument sets for each request and server.
@@ -55,7 +55,7 @@ LISTS += [[0] * 10**6, ["0"], [float("nan")], [None], "01", [nested()]]
 RANGES: list[Any] = [[0, 1], [0, TOKENS], [0, 8], [5, 5], [9, 3], [-5, 5], [0, 10**12], [0]]
 POOLS: dict[str, list[Any]] = {
     "stack": ["self", "cross", ""],
-    **{each: [1, *NUMBERS] for each in ("k", "size", "queries")},
+    **{name: [1, *NUMBERS] for name in ("k", "size", "queries")},
     "pattern": ["previous token", "induction", "first token", "entropy"],
     "heads": LISTS,
     "layers": LISTS,
@@ -77,19 +77,19 @@ POOLS: dict[str, list[Any]] = {
 
 def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
     """Return arguments of which most have the right type."""
-    made = {}
+    values = {}
     for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
         pool = POOLS.get(name, NUMBERS)
         odds = chosen.random()
         if odds < 0.75:
-            made[name] = pool[0]
+            values[name] = pool[0]
         elif odds < 0.95:
-            made[name] = chosen.choice(pool)
+            values[name] = chosen.choice(pool)
         elif odds < 0.99:
-            made[name] = chosen.choice(WRONG)
+            values[name] = chosen.choice(WRONG)
     if chosen.random() < 0.05:
-        made["text"] = chosen.choice([*NUMBERS, *WRONG])
-    return made
+        values["text"] = chosen.choice([*NUMBERS, *WRONG])
+    return values
 
 
 class Counted:
@@ -105,19 +105,19 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """Set the time limit of replies to zero and count the weights that they compute."""
-    found = Counted()
+    counts = Counted()
     compute = QueryKeyAttention.shared_logits
 
-    def logits(*given: Any, **more: Any) -> torch.Tensor:
-        made = compute(*given, **more)
-        found.weights += made.numel()
-        found.at_once = max(found.at_once, made.numel())
-        return made
+    def logits(*positional: Any, **options: Any) -> torch.Tensor:
+        computed = compute(*positional, **options)
+        counts.weights += computed.numel()
+        counts.at_once = max(counts.at_once, computed.numel())
+        return computed
 
     monkeypatch.setattr(QueryKeyAttention, "shared_logits", logits)
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
     tracemalloc.start()
-    yield found
+    yield counts
     tracemalloc.stop()
 
 
@@ -143,22 +143,22 @@ def servers() -> dict[str, Server]:
     return attacked()
 
 
-def assert_bounded(server: Server, name: str, given: Any, counted: Counted) -> dict[str, Any]:
+def assert_bounded(server: Server, name: str, arguments_: Any, counted: Counted) -> dict[str, Any]:
     """Send one request through the channel and return its reply or error."""
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     channel = KernelChannel(server, lambda *message: sent.append(message))
     counted.clear()
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
-    channel.receive({"attnviz": "request", "id": "1", "name": name, "arguments": given})
+    channel.receive({"attnviz": "request", "id": "1", "name": name, "arguments": arguments_})
     _, peak = tracemalloc.get_traced_memory()
     [(message, buffers)] = sent
-    said = f"{name} {reprlib.repr(given)}"
+    description = f"{name} {reprlib.repr(arguments_)}"
     size = len(json.dumps(message)) + sum(map(len, buffers))
-    assert size <= (LARGEST_REPLY if message["attnviz"] == "reply" else 20_000), said
-    assert counted.weights <= MOST_WEIGHTS, said
-    assert counted.at_once <= 2 * STEP, said
-    assert peak - before <= MOST_BYTES, said
+    assert size <= (LARGEST_REPLY if message["attnviz"] == "reply" else 20_000), description
+    assert counted.weights <= MAX_WEIGHTS, description
+    assert counted.at_once <= 2 * STEP, description
+    assert peak - before <= MAX_BYTES, description
     return message
 
 
@@ -178,7 +178,7 @@ def test_a_reply_about_a_record_is_bounded(
     # At least one request is valid, or nothing would be tested. The records have no image and no
     # model.
     assert name in ("changed", "edge", "image", "intervene") or "reply" in {
-        each["attnviz"] for each in answers
+        reply["attnviz"] for reply in answers
     }
 
 
@@ -188,10 +188,10 @@ def test_a_reply_about_a_corpus_is_bounded(
 ) -> None:
     server, chosen = servers["corpus"], random.Random(name)  # noqa: S311 - no secret
     for _ in range(TRIES):
-        given = arguments(CORPUS_REQUESTS.classes[name], chosen)
+        request_arguments = arguments(CORPUS_REQUESTS.classes[name], chosen)
         # Other projections run in a separate process.
-        given |= {"method": "pca"} if given.get("method") == "tsne" else {}
-        assert_bounded(server, name, given, counted)
+        request_arguments |= {"method": "pca"} if request_arguments.get("method") == "tsne" else {}
+        assert_bounded(server, name, request_arguments, counted)
 
 
 ALL = {"stack": "self", "layer": 0, "rows": [0, TOKENS], "columns": [0, 1]}
@@ -213,16 +213,16 @@ LARGE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("record", "name", "given"), LARGE)
-def test_what_takes_long_is_made_in_bounded_steps(
-    servers: dict[str, Server], counted: Counted, record: str, name: str, given: Any
+@pytest.mark.parametrize(("record", "name", "request_arguments"), LARGE)
+def test_long_work_is_divided_into_bounded_steps(
+    servers: dict[str, Server], counted: Counted, record: str, name: str, request_arguments: Any
 ) -> None:
     shares = []
     whole = servers[record]
     assert isinstance(whole, RecordServer)
     server = RecordServer(whole.record)
     for _ in range(4):
-        message = assert_bounded(server, name, given, counted)
+        message = assert_bounded(server, name, request_arguments, counted)
         assert message["attnviz"] == "reply", message
         if "pending" not in message["header"]:
             break
@@ -233,7 +233,7 @@ def test_what_takes_long_is_made_in_bounded_steps(
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "request_arguments", "expected_message"),
     [
         ("block", ALL | {"heads": [0, 0]}, "must not contain duplicates"),
         ("block", ALL | {"heads": [0, -4]}, "must not contain duplicates"),
@@ -251,42 +251,46 @@ def test_what_takes_long_is_made_in_bounded_steps(
         ("strongest", {"heads": [0], "rows": [0, TOKENS], "k": TOKENS}, "keys have 3200"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_any_work(
-    servers: dict[str, Server], counted: Counted, name: str, given: dict[str, Any], said: str
+def test_invalid_requests_are_refused_before_any_work(
+    servers: dict[str, Server],
+    counted: Counted,
+    name: str,
+    request_arguments: dict[str, Any],
+    expected_message: str,
 ) -> None:
     usual = {"strongest": STRONGEST, "tile": TILE, "block": LARGE[0][2]}
-    given = usual.get(name, {}) | given
+    request_arguments = usual.get(name, {}) | request_arguments
     whole = servers["long"]
     assert isinstance(whole, RecordServer)
-    message = assert_bounded(RecordServer(whole.record), name, given, counted)
+    message = assert_bounded(RecordServer(whole.record), name, request_arguments, counted)
     assert message["attnviz"] == "error"
-    assert said in message["message"]
+    assert expected_message in message["message"]
     assert counted.weights == 0
 
 
-def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
+def test_work_in_steps_gives_the_same_as_at_once(counted: Counted) -> None:
     """The result of many steps equals the formula, although other requests run in between."""
     record = long_record(900, heads=24, key_heads=24)
     server, stack = RecordServer(record), record.stack()
-    place = {"stack": "self", "layer": 0, "heads": [*range(24)]}
-    asked: dict[str, Any] = {
-        "block": place | {"rows": [0, 900], "columns": [3, 14]},
-        "maps": place | {"size": 30},
-        "strongest": place | STRONGEST | {"rows": [0, 900], "k": 3},
+    layer_fields = {"stack": "self", "layer": 0, "heads": [*range(24)]}
+    requests: dict[str, Any] = {
+        "block": layer_fields | {"rows": [0, 900], "columns": [3, 14]},
+        "maps": layer_fields | {"size": 30},
+        "strongest": layer_fields | STRONGEST | {"rows": [0, 900], "k": 3},
         "scores": {"stack": "self", "pattern": "first token"},
     }
     weights = stack.weights(layer=0)
-    found: dict[str, list[Any]] = {name: [] for name in asked}
-    waiting = dict(asked)
+    replies_by_name: dict[str, list[Any]] = {name: [] for name in requests}
+    waiting = dict(requests)
     while waiting:
         # In turn, as a view's requests are answered.
-        for name, given in list(waiting.items()):
-            reply = server.reply(name, given)
-            found[name].append(reply)
+        for name, request_arguments in list(waiting.items()):
+            reply = server.reply(name, request_arguments)
+            replies_by_name[name].append(reply)
             if "pending" not in reply.header:
                 del waiting[name]
-    assert min(len(each) for each in found.values()) > 2
-    scores = found["scores"][-1].header["scores"][0]
+    assert min(len(received) for received in replies_by_name.values()) > 2
+    scores = replies_by_name["scores"][-1].header["scores"][0]
     torch.testing.assert_close(
         torch.tensor(scores),
         torch.tensor(weights[:, :, 0].mean(axis=1)),
@@ -294,31 +298,33 @@ def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
         rtol=0,
         check_dtype=False,
     )
-    strongest = torch.frombuffer(bytearray(found["strongest"][-1].data), dtype=torch.float32)
+    strongest = torch.frombuffer(
+        bytearray(replies_by_name["strongest"][-1].data), dtype=torch.float32
+    )
     best = strongest[900 * 3 : 2 * 900 * 3].view(900, 3)
     mean = torch.from_numpy(weights).mean(dim=0)
     torch.testing.assert_close(best, mean.topk(3, dim=1).values, atol=1e-6, rtol=0)
-    largest = found["maps"][-1].header["largest"]
+    largest = replies_by_name["maps"][-1].header["largest"]
     assert [value for _, value in largest] == pytest.approx(weights.max(axis=(1, 2)).tolist())
-    assert found["block"][-1].header["shape"] == (24, 900, 11)
+    assert replies_by_name["block"][-1].header["shape"] == (24, 900, 11)
 
 
-def test_answers_that_nobody_asks_for_make_place(counted: Counted) -> None:
+def test_abandoned_replies_are_dropped(counted: Counted) -> None:
     server = RecordServer(long_record(4000))
-    given = {"stack": "self", "layer": 0, "heads": [0], "columns": [0, 9]}
-    asked = [given | {"rows": [row, 4000]} for row in range(pending_replies.MAX_PENDING + 1)]
-    for each in asked:
-        later = server.reply("block", each).header["pending"]
+    shared = {"stack": "self", "layer": 0, "heads": [0], "columns": [0, 9]}
+    requests = [shared | {"rows": [row, 4000]} for row in range(pending_replies.MAX_PENDING + 1)]
+    for request in requests:
+        later = server.reply("block", request).header["pending"]
     # The last request has to wait, because the number of pending replies is limited.
     assert (later["progress"], later["doing"]) == (0.0, "waiting for other replies")
     assert len(server.pending_replies) == pending_replies.MAX_PENDING
     # The browser reports cancelled requests.
-    server.cancel("block", asked[0])
-    assert server.reply("block", asked[-1]).header["pending"]["progress"] > 0
+    server.cancel("block", requests[0])
+    assert server.reply("block", requests[-1]).header["pending"]["progress"] > 0
     # A browser that is gone reports nothing.
     server = RecordServer(long_record(4000))
-    for each in asked[:-1]:
-        server.reply("block", each)
-    turns = list(replies(server, "block", asked[-1]))
+    for request in requests[:-1]:
+        server.reply("block", request)
+    turns = list(replies(server, "block", requests[-1]))
     assert turns[0].header["pending"]["progress"] == 0.0
     assert turns[-1].header["shape"] == (1, 4000 - pending_replies.MAX_PENDING, 9)

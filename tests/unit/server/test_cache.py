@@ -12,13 +12,13 @@ def filled(**values: str) -> ByteCache[str]:
     return cache
 
 
-def test_what_fits_is_kept_and_counted() -> None:
+def test_values_that_fit_are_kept_and_counted() -> None:
     cache = filled(a="1234", b="123456")
     assert (cache.get("a"), cache.get("b"), cache.get("c")) == ("1234", "123456", None)
     assert cache.num_bytes == 10
 
 
-def test_one_byte_too_many_forgets_what_was_not_asked_for_longest() -> None:
+def test_the_least_recently_used_value_is_dropped_first() -> None:
     cache = filled(a="1234", b="123456")
     assert cache.get("a") == "1234"
     cache["c"] = "1"
@@ -26,14 +26,14 @@ def test_one_byte_too_many_forgets_what_was_not_asked_for_longest() -> None:
     assert cache.num_bytes == 5
 
 
-def test_a_value_that_takes_the_place_of_another_counts_once() -> None:
+def test_a_replaced_value_counts_once() -> None:
     cache = filled(a="12345678")
     cache["a"] = "12"
     cache["b"] = "12345678"
     assert (cache.get("a"), cache.get("b"), cache.num_bytes) == ("12", "12345678", 10)
 
 
-def test_the_newest_stays_even_where_it_alone_is_too_large() -> None:
+def test_the_newest_value_stays_even_if_it_is_too_large() -> None:
     cache = filled(a="1234", b="x" * 30)
     assert (cache.get("a"), cache.get("b")) == (None, "x" * 30)
     cache["c"] = "1"

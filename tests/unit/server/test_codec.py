@@ -57,17 +57,17 @@ def test_decodes_as_the_fixture_says(case: dict[str, Any]) -> None:
         assert_allclose(values, case["values"], rtol=1e-6)
 
 
-def blocks(least: float) -> st.SearchStrategy[Any]:
+def blocks(minimum: float) -> st.SearchStrategy[Any]:
     """Return numbers from `least` to 1 for a few heads, rows and columns."""
     shapes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
-    numbers = st.floats(least, 1, width=32)
+    numbers = st.floats(minimum, 1, width=32)
     return shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=numbers))
 
 
 @pytest.mark.parametrize(("signed", "error"), [(False, 0.00392), (True, 0.00786)])
 @settings(max_examples=100)
 @given(st.data(), st.floats(1e-3, 1e4))
-def test_no_number_is_off_by_more_than_is_said_or_changes_its_sign(
+def test_numbers_have_at_most_the_reported_error_and_keep_their_sign(
     signed: bool, error: float, data: st.DataObject, maximum: float
 ) -> None:
     scaled = data.draw(blocks(-1 if signed else 0)) * np.float32(maximum)
@@ -89,9 +89,9 @@ def test_codes_rise_with_the_numbers_and_the_largest_error_is_reached(
     numbers = np.linspace(-1 if signed else 0, 1, 1_000_001, dtype=np.float32)[None, None]
     encoded = encode(numbers, "uint8", signed=signed)
     assert np.abs(decode(encoded) - numbers).max() == pytest.approx(encoded.error, rel=1e-3)
-    found = np.frombuffer(encoded.data, np.int8 if signed else np.uint8).astype(int)
-    assert (np.diff(found) >= 0).all()
-    assert_array_equal(np.unique(found), codes)
+    codes_sent = np.frombuffer(encoded.data, np.int8 if signed else np.uint8).astype(int)
+    assert (np.diff(codes_sent) >= 0).all()
+    assert_array_equal(np.unique(codes_sent), codes)
 
 
 @settings(max_examples=50)
@@ -109,7 +109,7 @@ def test_exact_rows_are_exact(weights: np.ndarray[Any, np.dtype[np.float32]]) ->
 @pytest.mark.parametrize("tokens", [8, 64, 65])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("signed", [False, True])
-def test_exact_numbers_with_many_zeros_are_sent_deflated_and_stay_what_they_are(
+def test_exact_numbers_with_many_zeros_are_compressed_without_loss(
     tokens: int, causal: bool, signed: bool
 ) -> None:
     weights = np.random.default_rng(0).random((3, tokens, tokens), np.float32) - 0.5 * signed
@@ -129,7 +129,7 @@ def test_nothing_but_zeros() -> None:
     assert_array_equal(decode(encoded), 0)
 
 
-def test_rounding_above_the_maximum_is_no_fault() -> None:
+def test_rounding_above_the_maximum_is_accepted() -> None:
     weights = np.array([[[np.nextafter(np.float32(1), np.float32(2)), 1.004]]], np.float32)
     assert encode(weights, "uint8").data == b"\xff\xff"
 
@@ -148,7 +148,7 @@ def test_rounding_above_the_maximum_is_no_fault() -> None:
         (3.5, True, r"some numbers have the absolute value 3\.5"),
     ],
 )
-def test_what_would_be_drawn_wrongly_is_refused(
+def test_numbers_that_cannot_be_encoded_are_refused(
     precision: Precision, value: float, signed: bool, message: str
 ) -> None:
     numbers = np.zeros((3, 2, 2), np.float32)

@@ -56,7 +56,7 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "expected"),
     [
         ("block", BLOCK | {"layer": 7}, "layer=7: stack 'self' has layers 0, 1"),
         ("block", BLOCK | {"stack": "x"}, "stack='x': this record has 'self'"),
@@ -67,33 +67,33 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
         ("", {}, "request '' is unknown. The attnviz of the kernel may be older than the view."),
     ],
 )
-def test_what_went_wrong_is_said(name: str, arguments: Any, said: str) -> None:
+def test_errors_are_sent(name: str, arguments: Any, expected: str) -> None:
     browser = Browser()
     browser.ask("tab-1", name, arguments)
-    assert browser.error() == said
+    assert browser.error() == expected
     # The channel continues to work.
     browser.ask("tab-2", "describe", {})
     assert browser.received[1][0]["attnviz"] == "reply"
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (PermissionError(13, "Permission denied", "head.js"), "[Errno 13] Permission denied: 'he"),
         (MemoryError(), "MemoryError"),
         (RuntimeError("of torch"), "of torch"),
     ],
 )
-def test_errors_of_any_kind_are_said(error: Exception, said: str) -> None:
+def test_errors_of_any_type_are_sent(error: Exception, expected: str) -> None:
     def fail(_: object) -> tuple[str, str]:
         raise error
 
     browser = Browser(RecordServer(given_record(), page=fail))
     browser.ask("tab-1", "page", {"part": 0, "state": {}})
-    assert browser.error().startswith(said)
+    assert browser.error().startswith(expected)
 
 
-def test_an_interrupt_is_said_and_the_next_request_answered() -> None:
+def test_an_interrupt_is_sent_and_the_next_request_answered() -> None:
     class Interrupted(RecordServer):
         interrupts = 1
 
@@ -119,7 +119,7 @@ def test_a_cancelled_request_is_not_answered() -> None:
     assert [message["id"] for message, _ in browser.received] == ["tab-2"]
 
 
-def test_cancelling_does_not_pile_up() -> None:
+def test_cancelled_requests_are_not_stored_forever() -> None:
     browser = Browser()
     for number in range(10_000):
         browser.channel.receive({"attnviz": "cancel", "id": f"tab-{number}"})
@@ -132,7 +132,7 @@ def test_cancelling_does_not_pile_up() -> None:
     "message",
     [None, "request", 7, [], {}, {"type": "anywidget-command"}, {"attnviz": "reply", "id": "1"}],
 )
-def test_messages_of_others_are_left_alone(message: Any) -> None:
+def test_other_messages_are_ignored(message: Any) -> None:
     browser = Browser()
     browser.channel.receive(message)
     assert browser.received == []
@@ -160,7 +160,7 @@ def test_requests_from_several_threads_are_answered_one_at_a_time() -> None:
     assert sorted(m["id"] for m, _ in browser.received) == sorted(f"tab-{n}" for n in range(24))
 
 
-def test_a_cancel_overtakes_requests_that_wait() -> None:
+def test_a_cancel_overtakes_waiting_requests() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     class Stuck(RecordServer):

@@ -64,42 +64,45 @@ def stack_of(attention: QueryKeyAttention) -> AttentionStack:
 
 
 def tile_of(
-    stack: AttentionStack, sums: RowNormalizers, *where: int, **more: Any
+    stack: AttentionStack, sums: RowNormalizers, *where: int, **options: Any
 ) -> tuple[Encoded, int | None]:
     level, row, column = where
-    asked: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean"}
+    request: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean"}
     return run_steps(
-        encode_tile(stack, sums, level=level, position=(row, column), **(asked | more))
+        encode_tile(stack, sums, level=level, position=(row, column), **(request | options))
     )
 
 
-def whole_of(
-    stack: AttentionStack, level: int, **more: Any
+def all_tiles(
+    stack: AttentionStack, level: int, **options: Any
 ) -> tuple[NDArray[np.float32], set[Any]]:
     """Return all tiles of a level together, and the set of their sampling intervals."""
-    sums, span, seen = RowNormalizers(), TILE << level, set()
+    sums, span, intervals = RowNormalizers(), TILE << level, set()
     lines = []
     for row in range(-(-len(stack.query_tokens) // span)):
         line = []
         for column in range(-(-len(stack.key_tokens) // span)):
-            encoded, every = tile_of(stack, sums, level, row, column, **more)
+            encoded, every = tile_of(stack, sums, level, row, column, **options)
             line.append(decode(encoded)[0])
-            seen.add(every)
+            intervals.add(every)
         lines.append(line)
-    return np.block(lines), seen
+    return np.block(lines), intervals
 
 
-def in_one_go(
+def expected_cells(
     stack: AttentionStack, heads: tuple[int, ...], level: int, pooled: str
 ) -> NDArray[np.float64]:
     """Compute cells from the complete matrix."""
     whole = np.mean([stack.weights(layer=3, head=head) for head in heads], axis=0, dtype=float)
     pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
-    each = 2**level
+    cell_size = 2**level
     return np.array(
         [
-            [pool(whole[y : y + each, x : x + each]) for x in range(0, whole.shape[1], each)]
-            for y in range(0, whole.shape[0], each)
+            [
+                pool(whole[y : y + cell_size, x : x + cell_size])
+                for x in range(0, whole.shape[1], cell_size)
+            ]
+            for y in range(0, whole.shape[0], cell_size)
         ]
     )
 
@@ -107,7 +110,7 @@ def in_one_go(
 FLAGS = torch.from_numpy(np.random.default_rng(5).random((4, 53, 101)) < 0.3)
 FLAGS[1, 7] = False
 # Positions of 40 queries and 90 keys of a compared text among inserted tokens.
-THERE = (
+POSITIONS = (
     torch.cat([torch.arange(5, 30), torch.arange(38, 53)]),
     torch.cat([torch.arange(0, 20), torch.arange(31, 101)]),
 )
@@ -122,8 +125,8 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "biases of keys": {"bias": DenseBias(vectors(1, 1, 101, seed=3)), "softcap": 4.0},
     "sinks": {"sinks": vectors(4, seed=3), "mask": BandMask(None, 0)},
     "tokens inserted": {
-        "mask": InsertedMask(BandMask(None, 0, offset=50), *THERE, 53, 101),
-        "bias": InsertedBias(DistanceBias(vectors(4, 129, seed=3), 40), *THERE, 53, 101),
+        "mask": InsertedMask(BandMask(None, 0, offset=50), *POSITIONS, 53, 101),
+        "bias": InsertedBias(DistanceBias(vectors(4, 129, seed=3), 40), *POSITIONS, 53, 101),
     },
 }
 
@@ -142,17 +145,17 @@ def test_all_tiles_together_are_the_matrix(kind: str, heads: tuple[int, ...]) ->
     stack = stack_of(attention)
     for level in (0, 1, 3, 7):
         for pooled in ("mean", "max"):
-            found, seen = whole_of(stack, level, heads=heads, pooled=pooled)
-            assert seen == {None}
-            expected = in_one_go(stack, heads, level, pooled)
-            off = relative_error(attention, len(heads) * min(4**level, 53 * 101))
-            np.testing.assert_allclose(found, expected, rtol=off)
+            tiles, intervals = all_tiles(stack, level, heads=heads, pooled=pooled)
+            assert intervals == {None}
+            expected = expected_cells(stack, heads, level, pooled)
+            tolerance = relative_error(attention, len(heads) * min(4**level, 53 * 101))
+            np.testing.assert_allclose(tiles, expected, rtol=tolerance)
 
 
 @pytest.mark.parametrize("pairs", [1, 5000, 40_000])
 @pytest.mark.parametrize("heads", [(0,), (1, 3, 2)])
 @pytest.mark.parametrize("kind", ATTENTIONS)
-def test_cells_are_those_of_some_queries_over_all_keys(
+def test_cells_pool_sampled_queries_over_all_keys(
     kind: str, heads: tuple[int, ...], pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", pairs)
@@ -163,30 +166,30 @@ def test_cells_are_those_of_some_queries_over_all_keys(
     for level in (1, 2, 3):
         cell, span = 2**level, TILE << level
         for pooled in ("mean", "max"):
-            found, seen = whole_of(stack, level, heads=heads, pooled=pooled)
-            (every,) = seen
+            tiles, intervals = all_tiles(stack, level, heads=heads, pooled=pooled)
+            (every,) = intervals
             if every is None:
                 continue
             # At least four queries of a tile are sampled for any number of heads.
             assert every <= span // 4
             pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
-            taken = []
+            sampled = []
             for start in range(0, 53, span):
                 count = -(-min(span, 53 - start) // every)
-                taken += np.minimum(start + sample_queries(count * every, count), 52).tolist()
+                sampled += np.minimum(start + sample_queries(count * every, count), 52).tolist()
             high = max(cell, every)
             expected = [
                 [
-                    pool(weights[[n for n in taken if n // high == top // high]][:, x : x + cell])
+                    pool(weights[[n for n in sampled if n // high == top // high]][:, x : x + cell])
                     for x in range(0, 101, cell)
                 ]
                 for top in range(0, 53, cell)
             ]
-            off = relative_error(attention, len(heads) * 4**level)
-            np.testing.assert_allclose(found, expected, rtol=off)
+            tolerance = relative_error(attention, len(heads) * 4**level)
+            np.testing.assert_allclose(tiles, expected, rtol=tolerance)
 
 
-def test_few_queries_stand_for_all_where_a_tile_has_many_pairs(
+def test_tiles_with_many_pairs_sample_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 1 << 24)
@@ -210,20 +213,20 @@ def test_few_queries_stand_for_all_where_a_tile_has_many_pairs(
 
 
 def test_given_weights_are_all_pooled() -> None:
-    given = av.AttentionRecord.from_weights([shares(3, 120, 120)], words(120)).stack()
-    assert _sampling_interval(given, 0, (0, 1, 2), 64) is None
+    stack = av.AttentionRecord.from_weights([shares(3, 120, 120)], words(120)).stack()
+    assert _sampling_interval(stack, 0, (0, 1, 2), 64) is None
 
 
-def test_a_tile_is_the_same_whatever_was_asked_before() -> None:
+def test_a_tile_does_not_depend_on_earlier_requests() -> None:
     stack = stack_of(attention_of("causal"))
-    places = [(level, 0, column) for level in (2, 1, 3) for column in (0, 1)]
+    positions = [(level, 0, column) for level in (2, 1, 3) for column in (0, 1)]
     sums = RowNormalizers()
-    first = [tile_of(stack, sums, *place)[0].data for place in places]
-    again = [tile_of(stack, sums, *place)[0].data for place in reversed(places)]
+    first = [tile_of(stack, sums, *position)[0].data for position in positions]
+    again = [tile_of(stack, sums, *position)[0].data for position in reversed(positions)]
     assert first == again[::-1]
 
 
-def test_tiles_that_no_query_reaches_take_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masked_tiles_take_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     attention = QueryKeyAttention(
         vectors(1, 64, 4), vectors(1, 64, 4, seed=1), 0.5, mask=BandMask(None, 0)
     )
@@ -238,7 +241,7 @@ def test_tiles_that_no_query_reaches_take_no_work(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("_all_queries")
 @pytest.mark.parametrize("side", ["queries", "keys"])
-def test_what_is_nan_is_named(side: str) -> None:
+def test_heads_with_nan_are_named(side: str) -> None:
     attention = attention_of("everything")
     getattr(attention, side)[1, 40, 2] = torch.nan
     stack = stack_of(attention)
@@ -248,10 +251,10 @@ def test_what_is_nan_is_named(side: str) -> None:
     tile_of(stack, RowNormalizers(), 5, 0, 0)
 
 
-def test_a_server_says_how_many_queries_one_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reply_contains_the_sampling_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 2)
     server = RecordServer(long_record(64, heads=2, key_heads=1))
-    asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
-    asked |= {"pooled": "mean"}
-    assert server.reply("tile", asked | {"level": 3}).header["sampling_interval"] == 4
-    assert "sampling_interval" not in server.reply("tile", asked | {"level": 1}).header
+    request: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
+    request |= {"pooled": "mean"}
+    assert server.reply("tile", request | {"level": 3}).header["sampling_interval"] == 4
+    assert "sampling_interval" not in server.reply("tile", request | {"level": 1}).header

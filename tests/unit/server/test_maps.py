@@ -33,7 +33,7 @@ def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share() -> None:
     maps, queries, _ = run_steps(encode_maps(stack, 0, SIZE, heads=[1, 3]))
     assert maps.shape == (2, SIZE, SIZE)
     assert queries is not None
-    each = TOKENS // SIZE
+    rows_per_cell = TOKENS // SIZE
     attention = stack.attention(0)
     for drawn, head in zip(decode(maps), (1, 3), strict=True):
         q = torch.from_numpy(stack.queries(layer=0, head=head)).double()
@@ -41,14 +41,14 @@ def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share() -> None:
         logits = q @ k.T / q.shape[1] ** 0.5
         hidden = ~torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
         weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=1).numpy()
-        pooled = weights.reshape(TOKENS, SIZE, each).max(axis=2)
+        pooled = weights.reshape(TOKENS, SIZE, rows_per_cell).max(axis=2)
         assert_allclose(drawn, pooled[queries], atol=maps.error + 1e-6)
-        assert [query // each for query in queries] == [*range(SIZE)]
+        assert [query // rows_per_cell for query in queries] == [*range(SIZE)]
     assert attention.num_queries == TOKENS
 
 
 @pytest.mark.usefixtures("_short_is_long")
-def test_a_reply_says_which_queries_stand_for_all() -> None:
+def test_a_reply_contains_the_sampled_queries() -> None:
     server = RecordServer(long_record(TOKENS))
     request = {"stack": "self", "layer": 0, "size": SIZE}
     assert len(server.reply("maps", request).header["sampled"]) == SIZE
@@ -66,17 +66,17 @@ def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
         vectors = attention.vectors
         assert vectors is not None
         for rows, columns in [(slice(0, 6), slice(0, 6)), (slice(1, 6), slice(2, 5))]:
-            found = pool_on_device(vectors, head, rows, columns, size)
+            pooled = pool_on_device(vectors, head, rows, columns, size)
             weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
-            assert_allclose(found, pool_max(weights[None], size)[0], atol=1e-6)
+            assert_allclose(pooled, pool_max(weights[None], size)[0], atol=1e-6)
 
 
 def test_the_largest_weight_of_each_map_is_exact() -> None:
     weights = np.random.default_rng(3).random((1, 4, 70, 90), np.float32)
     weights /= weights.sum(axis=-1, keepdims=True)
     record = AttentionRecord.from_weights(weights, words(70), key_tokens=words(90, "k"))
-    found = run_steps(encode_maps(record.stack(), 0, 32, heads=[2, 0]))
-    for head, (cell, weight) in zip([2, 0], found.largest, strict=True):
+    maps = run_steps(encode_maps(record.stack(), 0, 32, heads=[2, 0]))
+    for head, (cell, weight) in zip([2, 0], maps.largest, strict=True):
         assert weight == float(weights[0, head].max())
         # The cell contains the weight.
         query, key = np.unravel_index(weights[0, head].argmax(), (70, 90))
@@ -86,12 +86,12 @@ def test_the_largest_weight_of_each_map_is_exact() -> None:
 
 
 @pytest.mark.gpu
-def test_a_device_s_maps_leave_it_pooled() -> None:
+def test_maps_are_pooled_on_the_device() -> None:
     record = long_record(6000, heads=2, key_heads=1, head_dim=16)
     layer = record.stack().attention(0)
     assert isinstance(layer, QueryKeyAttention)
-    there = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
-    stack = AttentionStack("self", {0: there}, record.stack().query_tokens)
+    on_device = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
+    stack = AttentionStack("self", {0: on_device}, record.stack().query_tokens)
     maps, sampled, _ = run_steps(encode_maps(stack, 0, 32, heads=[1]))
     assert sampled is None
     weights = record.stack().weights(layer=0, head=1)

@@ -58,11 +58,11 @@ GOOD: dict[str, Any] = {
 
 def test_arguments_become_the_fields() -> None:
     more = {"leave_out": ["special", 3], "size": 3, "exact": False, "layer": 7, "unknown": 1}
-    asked = parse_dataclass(Asked, GOOD | more)
+    parsed = parse_dataclass(Asked, GOOD | more)
     expected = Asked(
         "a", (0, 4), (1, 2), Inner("log"), {"x": 1}, ("special", 3), size=3, exact=False, layer=7
     )
-    assert asked == expected
+    assert parsed == expected
     assert parse_dataclass(Asked, GOOD).layer is None
 
 
@@ -92,7 +92,7 @@ def test_an_error_names_the_field(
         parse_dataclass(Asked, GOOD | changes)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_fields_are_named() -> None:
     for name in GOOD:
         with pytest.raises(ValueError, match=f"'{name}' is missing"):
             parse_dataclass(Asked, {key: value for key, value in GOOD.items() if key != name})
@@ -162,17 +162,17 @@ def fits(kind: Any, value: Any) -> bool:  # noqa: PLR0911 - a line for each kind
     if origin is Literal:
         return value in options
     if origin is not None and origin not in (list, tuple):
-        return any(fits(each, value) for each in options)
+        return any(fits(field_, value) for field_ in options)
     if origin is not None and not isinstance(value, list):
         return False
     if origin is tuple and options[-1] is not Ellipsis:
         return len(value) == len(options) and all(map(fits, options, value))
     if origin is not None:
-        return all(fits(options[0], each) for each in value)
+        return all(fits(options[0], field_) for field_ in value)
     if (is_dataclass(kind) or typing.is_typeddict(kind)) and not isinstance(value, dict):
         return False
     if is_dataclass(kind):
-        names = {each.name for each in fields(kind)}
+        names = {field_.name for field_ in fields(kind)}
         hints = typing.get_type_hints(kind)
         return set(value) == names and all(fits(hints[name], value[name]) for name in names)
     if typing.is_typeddict(kind):
@@ -195,13 +195,13 @@ def unfit(kind: Any, header: Mapping[str, Any]) -> set[str]:
 def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
     """Compare a reply with the types that its request declares."""
     sent = json.loads(json.dumps(dict(header)))
-    assert not kinds or not all(unfit(each, sent) for each in kinds), sent
+    assert not kinds or not all(unfit(kind, sent) for kind in kinds), sent
     # Every field of the reply is declared.
-    assert set(sent) <= {field for each in kinds for field in typing.get_type_hints(each)}
+    assert set(sent) <= {field for kind in kinds for field in typing.get_type_hints(kind)}
 
 
 @pytest.mark.parametrize(
-    ("server", "requests", "asked"),
+    ("server", "requests", "arguments_by_name"),
     [
         (
             RecordServer(record(), page=lambda _: ("x.html", "")),
@@ -217,9 +217,9 @@ def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
     ids=["record", "corpus"],
 )
 def test_replies_are_of_the_declared_types(
-    server: Any, requests: Requests[Any], asked: dict[str, dict[str, Any]]
+    server: Any, requests: Requests[Any], arguments_by_name: dict[str, dict[str, Any]]
 ) -> None:
     # tests/models/test_what_if.py tests the replies of a view with a model.
-    assert set(requests.classes) - set(asked) <= {"intervene", "changed", "edge"}
-    for name, arguments in asked.items():
+    assert set(requests.classes) - set(arguments_by_name) <= {"intervene", "changed", "edge"}
+    for name, arguments in arguments_by_name.items():
         assert_declared(requests.headers[name], server.reply(name, arguments).header)

@@ -102,7 +102,7 @@ USUAL: dict[str, dict[str, Any]] = {
         ("page", {"part": -1}, ValueError, "part=-1 of a page must not be negative"),
     ],
 )
-def test_what_is_not_there_is_refused(
+def test_missing_parts_are_refused(
     name: str, changes: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     server = RecordServer(record(), page=lambda _: ("x.html", "é"))
@@ -112,8 +112,8 @@ def test_what_is_not_there_is_refused(
 
 def test_a_head_of_nan_is_named_and_others_are_sent() -> None:
     server = RecordServer(record())
-    asked = {"stack": "self"} | USUAL["block"] | {"layer": 1}
-    server.reply("block", asked)
+    request = {"stack": "self"} | USUAL["block"] | {"layer": 1}
+    server.reply("block", request)
     message = r"stack 'self', layer 1, heads 1, 2: some weights are NaN .*include_layers"
     with pytest.raises(ValueError, match=message):
-        server.reply("block", asked | {"heads": [1, 2]})
+        server.reply("block", request | {"heads": [1, 2]})

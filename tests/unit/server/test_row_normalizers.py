@@ -30,7 +30,7 @@ def stack_of(name: str = "self", seed: int = 0) -> AttentionStack:
 
 
 @pytest.mark.parametrize("method", ["block", "whole_rows"])
-def test_rows_are_divided_by_their_own_sums(method: str) -> None:
+def test_rows_use_their_own_normalizers(method: str) -> None:
     sums = RowNormalizers()
     stacks = [stack_of(), stack_of("cross", seed=20)]
     rows, columns = slice(0, 3), slice(100, 140)
@@ -39,11 +39,11 @@ def test_rows_are_divided_by_their_own_sums(method: str) -> None:
         for stack in stacks:
             for layer in (4, 9):
                 for head in (0, 1):
-                    where: dict[str, Any] = {"layer": layer, "head": head, "rows": rows}
-                    expected = stack.weights(**where, columns=columns)
+                    block_rows: dict[str, Any] = {"layer": layer, "head": head, "rows": rows}
+                    expected = stack.weights(**block_rows, columns=columns)
                     if method == "whole_rows":
-                        sums.whole_rows(stack, **where)
-                    found = run_steps(sums.block(stack, **where, columns=columns))
-                    off = relative_error(stack.attention(layer))
-                    np.testing.assert_allclose(found, expected, rtol=off)
+                        sums.whole_rows(stack, **block_rows)
+                    weights = run_steps(sums.block(stack, **block_rows, columns=columns))
+                    tolerance = relative_error(stack.attention(layer))
+                    np.testing.assert_allclose(weights, expected, rtol=tolerance)
     assert sums.num_bytes == 2 * 2 * 2 * 3 * 4

@@ -111,7 +111,7 @@ def test_a_long_text_is_described_in_parts() -> None:
     count = 131_072
     # Half of a surrogate pair, a quote and characters of three bytes, which are hard for JSON and
     # UTF-8.
-    texts = [f"{place * 7919 % 99_991:x}" for place in range(count - 3)] + ["\ud800", '"', "日本"]
+    texts = [f"{index * 7919 % 99_991:x}" for index in range(count - 3)] + ["\ud800", '"', "日本"]
     weights = torch.eye(1, count)[None]
     record = AttentionRecord.from_weights(
         cross_attentions=[weights], encoder_tokens=texts, decoder_tokens=["q"]
@@ -196,11 +196,11 @@ def test_a_reply_is_at_most_a_megabyte(columns: int, fits: bool) -> None:
             server.reply("block", block)
 
 
-def test_maps_of_some_heads_and_of_a_part() -> None:
+def test_maps_of_selected_heads_and_tokens() -> None:
     record = given_record((3,), num_tokens=6)
     weights = record.stacks["self"].weights(layer=0)
-    asked = {"stack": "self", "layer": 0, "size": 2, "heads": [2, 0]}
-    reply = RecordServer(record).reply("maps", asked | {"rows": [1, 5], "columns": [0, 3]})
+    request = {"stack": "self", "layer": 0, "size": 2, "heads": [2, 0]}
+    reply = RecordServer(record).reply("maps", request | {"rows": [1, 5], "columns": [0, 3]})
     expected = [
         [
             [weights[head, rows, columns].max() for columns in (slice(0, 1), slice(1, 3))]
@@ -214,11 +214,11 @@ def test_maps_of_some_heads_and_of_a_part() -> None:
 def test_scores_of_all_heads() -> None:
     looks_back = np.eye(4, k=-1, dtype=np.float32)
     looks_back[0, 0] = 1
-    evenly = np.tril(np.ones((4, 4), np.float32))
-    evenly /= evenly.sum(axis=1, keepdims=True)
-    record = AttentionRecord.from_weights([np.stack([looks_back, evenly])], words(4))
-    asked = {"stack": "self", "pattern": "previous token"}
-    reply = RecordServer(record).reply("scores", asked)
+    uniform = np.tril(np.ones((4, 4), np.float32))
+    uniform /= uniform.sum(axis=1, keepdims=True)
+    record = AttentionRecord.from_weights([np.stack([looks_back, uniform])], words(4))
+    request = {"stack": "self", "pattern": "previous token"}
+    reply = RecordServer(record).reply("scores", request)
     # The first query has no previous token. The others give it 1/2, 1/3 and 1/4.
     assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
 
@@ -231,12 +231,14 @@ def test_scores_of_a_long_text_are_estimated_from_some_queries(
     monkeypatch.setattr(rows, "_MAX_ENTRIES", 200 * 200 - 1)
     reply = RecordServer(record).reply("scores", {"stack": "self", "pattern": "previous token"})
     weights = record.stack().weights(layer=1).astype(np.float64)
-    taken = sample_queries(200, 64)
-    expected = weights[:, taken, taken - 1].mean(axis=1)
+    sampled = sample_queries(200, 64)
+    expected = weights[:, sampled, sampled - 1].mean(axis=1)
     np.testing.assert_allclose(reply.header["scores"], [expected], atol=1e-6)
     # A page uses the same numbers to order heads.
     page = data_of(ModelView(record).to_html())
-    scores = {each["pattern"]: each["scores"] for each in page["scores"]}
+    scores = {
+        pattern_scores["pattern"]: pattern_scores["scores"] for pattern_scores in page["scores"]
+    }
     np.testing.assert_allclose(scores["previous token"], [expected], atol=1e-6)
 
 
@@ -256,8 +258,11 @@ def test_the_parts_of_a_page_join_to_the_page() -> None:
     server = RecordServer(given_record(), page=pages)
     state = {"token": 1}
     first = server.reply("page", {"part": 0, "state": state})
-    rest = range(1, first.header["parts"])
-    replies = [first, *(server.reply("page", {"part": i, "state": dict(state)}) for i in rest)]
+    other_parts = range(1, first.header["parts"])
+    replies = [
+        first,
+        *(server.reply("page", {"part": i, "state": dict(state)}) for i in other_parts),
+    ]
     pieces = [reply.data for reply in replies if reply.data is not None]
     assert all(0 < len(piece) <= MAX_REPLY_BYTES for piece in pieces)
     assert b"".join(pieces).decode() == pages(state)[1]
@@ -268,7 +273,7 @@ def test_the_parts_of_a_page_join_to_the_page() -> None:
     assert pages.made == 2
 
 
-def test_two_tabs_that_fetch_pages_at_once_get_their_own() -> None:
+def test_two_tabs_that_request_pages_at_once_get_their_own() -> None:
     pages = Pages()
     server = RecordServer(given_record(), page=pages)
     states: list[dict[str, Any]] = [{"token": 1}, {"token": 2}]
@@ -280,14 +285,14 @@ def test_two_tabs_that_fetch_pages_at_once_get_their_own() -> None:
     assert [page.decode() for page in fetched] == [pages(state)[1] for state in states]
 
 
-def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
+def test_a_page_that_takes_long_is_made_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
-    made = []
+    started = []
 
     def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
-        made.append(dict(state))
+        started.append(dict(state))
         for done in range(1, 4):
             if state.get("stop") == done:
                 raise KeyboardInterrupt
@@ -295,21 +300,21 @@ def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
         return "x.html", "page"
 
     server = RecordServer(given_record(), page=page)
-    asked = {"part": 0, "state": {"token": 1}}
+    request = {"part": 0, "state": {"token": 1}}
     shares = []
     for _ in range(3):
-        reply = server.reply("page", asked)
+        reply = server.reply("page", request)
         assert (reply.data, list(reply.header)) == (None, ["pending"])
         assert reply.header["pending"]["doing"] == "strongest keys"
         # Other requests are answered in between.
         assert server.reply("describe", {}).header["stacks"]
         shares.append(reply.header["pending"]["progress"])
     assert shares == [0.25, 0.5, 0.75]
-    last = server.reply("page", asked)
+    last = server.reply("page", request)
     assert (last.header, last.data) == ({"parts": 1, "name": "x.html"}, b"page")
-    assert made == [{"token": 1}]
+    assert started == [{"token": 1}]
     # An interrupted page starts again. The record caches partial results.
-    server.reply("page", asked)
+    server.reply("page", request)
     server.reply("page", {"part": 0, "state": {"stop": 2}})
     with pytest.raises(KeyboardInterrupt):
         server.reply("page", {"part": 0, "state": {"stop": 2}})

@@ -70,32 +70,32 @@ def cell(numbers: Numbers, pooled: str) -> float:
     return -low if low > high * 1.001 else high
 
 
-def cells_of(numbers: Numbers, each: int, pooled: str) -> Numbers:
+def cells_of(numbers: Numbers, cell_size: int, pooled: str) -> Numbers:
     return np.array(
         [
             [
-                cell(numbers[y : y + each, x : x + each], pooled)
-                for x in range(0, numbers.shape[1], each)
+                cell(numbers[y : y + cell_size, x : x + cell_size], pooled)
+                for x in range(0, numbers.shape[1], cell_size)
             ]
-            for y in range(0, numbers.shape[0], each)
+            for y in range(0, numbers.shape[0], cell_size)
         ]
     )
 
 
 def tile(stack: AttentionStack, **request: Any) -> Numbers:
-    asked: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "position": (0, 0)}
-    asked |= {"pooled": "mean"}
+    request_fields: dict[str, Any] = {"layer": 0, "heads": [0], "level": 0, "position": (0, 0)}
+    request_fields |= {"pooled": "mean"}
     return np.asarray(
-        decode(run_steps(encode_tile(stack, RowNormalizers(), **(asked | request)))[0])[0]
+        decode(run_steps(encode_tile(stack, RowNormalizers(), **(request_fields | request)))[0])[0]
     )
 
 
-def test_as_much_of_either_sign_is_positive_whatever_is_rounded() -> None:
+def test_equal_positive_and_negative_sums_count_as_positive() -> None:
     # Like the first cell of the difference of two causal attentions.
     for less in (0.3, 0.30000001, 0.2999999):
         for pooled in ("mean", "max"):
-            found = tile(signed_stack([[[0.0, 0.0], [0.3, -less]]]), level=1, pooled=pooled)
-            assert found > 0
+            actual = tile(signed_stack([[[0.0, 0.0], [0.3, -less]]]), level=1, pooled=pooled)
+            assert actual > 0
     assert tile(signed_stack([[[0.0, 0.0], [0.3, -0.301]]]), level=1) < 0
 
 
@@ -110,35 +110,35 @@ def test_tiles_of_signed_numbers_equal_a_plain_loop(data: st.DataObject) -> None
     whole: Numbers = np.asarray(np.mean(numbers[heads], axis=0, dtype=np.float64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
-        found = tile(stack, heads=heads, level=level, pooled=pooled)
-    wanted = cells_of(whole, 2**level, pooled)
-    assert_allclose(np.abs(found), np.abs(wanted), atol=1e-6, rtol=2e-3)
+        actual = tile(stack, heads=heads, level=level, pooled=pooled)
+    expected = cells_of(whole, 2**level, pooled)
+    assert_allclose(np.abs(actual), np.abs(expected), atol=1e-6, rtol=2e-3)
     # If positive and negative values differ by at most a thousandth, rounding can decide the sign.
     clear = np.abs(cells_of(whole, 2**level, pooled) + cells_of(-whole, 2**level, pooled)) < 1e-9
-    assert_allclose(found[clear], wanted[clear], atol=1e-6)
+    assert_allclose(actual[clear], expected[clear], atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 40])
 def test_maps_show_the_largest_size_with_its_sign(size: int) -> None:
     numbers = random_numbers(3, 9, 10)
     numbers[2] = -np.abs(numbers[2])
-    found = run_steps(encode_maps(signed_stack(numbers), 0, size))
-    header = found.encoded.header()
+    actual = run_steps(encode_maps(signed_stack(numbers), 0, size))
+    header = actual.encoded.header()
     assert (header["encoding"], header["maximum"]) == ("int8-sqrt", np.abs(numbers).max())
-    cells = decode(found.encoded)
+    cells = decode(actual.encoded)
     for head, number in enumerate(numbers):
         r, c = min(9, size), min(10, size)
-        wanted = [
+        expected = [
             [
                 cell(number[y * 9 // r : (y + 1) * 9 // r, x * 10 // c : (x + 1) * 10 // c], "max")
                 for x in range(c)
             ]
             for y in range(r)
         ]
-        assert_allclose(cells[head], wanted, atol=header["error"])
-        at, largest = found.largest[head]
-        assert at == np.abs(wanted).argmax()
-        assert largest == pytest.approx(np.array(wanted).flat[at])
+        assert_allclose(cells[head], expected, atol=header["error"])
+        cell_index, largest = actual.largest[head]
+        assert cell_index == np.abs(expected).argmax()
+        assert largest == pytest.approx(np.array(expected).flat[cell_index])
 
 
 def strongest_by_loop(matrix: Numbers, row: int, k: int) -> list[tuple[int, float]]:
@@ -150,7 +150,7 @@ def strongest_by_loop(matrix: Numbers, row: int, k: int) -> list[tuple[int, floa
 def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
     numbers = random_numbers(3, 6, 37, seed=4)
     stack = signed_stack(numbers)
-    found = run_steps(
+    actual = run_steps(
         find_strongest_keys(
             stack,
             layer=0,
@@ -161,27 +161,29 @@ def test_strongest_keys_by_size_with_their_signs(combine: str) -> None:
             leave_out=[3],
         )
     )
-    one, two = numbers[0], numbers[2]
+    first, second = numbers[0], numbers[2]
     matrices = {
-        "separate": [one, two],
-        "mean": [(one + two) / 2],
-        "max": [np.where(np.abs(two) > np.abs(one), two, one)],
+        "separate": [first, second],
+        "mean": [(first + second) / 2],
+        "max": [np.where(np.abs(second) > np.abs(first), second, first)],
     }[combine]
-    assert len(found.keys) == len(matrices)
-    for place, matrix in enumerate(matrices):
-        kept = matrix.copy()
-        kept[:, 3] = 0
+    assert len(actual.keys) == len(matrices)
+    for index, matrix in enumerate(matrices):
+        included = matrix.copy()
+        included[:, 3] = 0
         for row in range(5):
-            wanted = strongest_by_loop(kept, row + 1, 30)
-            keys = found.keys[place, row][: len(wanted)]
-            assert (found.keys[place, row][len(wanted) :] == -1).all()
-            assert not found.weights[place, row][len(wanted) :].any()
-            assert set(keys.tolist()) == {key for key, _ in wanted}
-            assert_allclose(found.weights[place, row][: len(wanted)], [each for _, each in wanted])
-            assert_array_equal(found.weights[place, row][: len(wanted)], kept[row + 1, keys])
-        sizes = np.abs(kept[1:])
-        assert_allclose(found.sums[place, :, 0], sizes.sum(axis=1), rtol=1e-5)
-        assert_allclose(found.sums[place, :, 1], np.abs(matrix[1:, 3]), rtol=1e-5)
+            expected = strongest_by_loop(included, row + 1, 30)
+            keys = actual.keys[index, row][: len(expected)]
+            assert (actual.keys[index, row][len(expected) :] == -1).all()
+            assert not actual.weights[index, row][len(expected) :].any()
+            assert set(keys.tolist()) == {key for key, _ in expected}
+            assert_allclose(
+                actual.weights[index, row][: len(expected)], [weight for _, weight in expected]
+            )
+            assert_array_equal(actual.weights[index, row][: len(expected)], included[row + 1, keys])
+        sizes = np.abs(included[1:])
+        assert_allclose(actual.sums[index, :, 0], sizes.sum(axis=1), rtol=1e-5)
+        assert_allclose(actual.sums[index, :, 1], np.abs(matrix[1:, 3]), rtol=1e-5)
 
 
 # Differences of softmaxes of long texts in steps.
@@ -224,7 +226,7 @@ def difference_stack(a: LayerAttention, b: LayerAttention) -> AttentionStack:
 
 
 def whole_difference(a: QueryKeyAttention, b: QueryKeyAttention, head: int) -> Numbers:
-    found = []
+    actual = []
     both = np.ones(QUERIES, np.bool_)
     for side in (a, b):
         logits = (side.queries[head].double() @ side.keys[head // 2].double().T) * side.scale
@@ -235,8 +237,8 @@ def whole_difference(a: QueryKeyAttention, b: QueryKeyAttention, head: int) -> N
         if side.sinks is not None:
             sink = side.sinks[head].double().expand(QUERIES, 1)
             logits = torch.cat([logits, sink], dim=1)
-        found.append(torch.nan_to_num(torch.softmax(logits, dim=1))[:, :KEYS].numpy())
-    return np.asarray((found[1] - found[0]) * both[:, None])
+        actual.append(torch.nan_to_num(torch.softmax(logits, dim=1))[:, :KEYS].numpy())
+    return np.asarray((actual[1] - actual[0]) * both[:, None])
 
 
 @pytest.fixture
@@ -289,19 +291,19 @@ def attributions(masks: str, kind: str) -> tuple[AttentionStack, Numbers]:
         flags = side.mask.allowed(0, slice(0, QUERIES), slice(0, KEYS))
         logits[:, ~flags] = -torch.inf
     weights = torch.nan_to_num(torch.softmax(logits, dim=-1))
-    each = values.double().repeat_interleave(2, 0)
-    by_weights = gradients.double() @ each.mT
-    outputs = weights @ each
+    values_of_heads = values.double().repeat_interleave(2, 0)
+    by_weights = gradients.double() @ values_of_heads.mT
+    outputs = weights @ values_of_heads
     if kind == "norms":
         attention: LayerAttention = NormAttribution(side, norms)
-        found = weights * norms.double()[:, None]
+        actual = weights * norms.double()[:, None]
     elif kind == "weights":
         attention = GradientAttribution(side, values, outputs.float(), gradients)
-        found = weights * by_weights
+        actual = weights * by_weights
     else:
         attention = GradientAttribution(side, values, outputs.float(), gradients, "logits")
         along = (gradients.double() * outputs).sum(dim=-1, keepdim=True)
-        found = weights * torch.nan_to_num((by_weights - along) / (1 - weights))
+        actual = weights * torch.nan_to_num((by_weights - along) / (1 - weights))
     stack = AttentionStack(
         "self",
         {3: attention},
@@ -311,7 +313,7 @@ def attributions(masks: str, kind: str) -> tuple[AttentionStack, Numbers]:
         normalized=False,
         measure="attribution",
     )
-    return stack, found.numpy()
+    return stack, actual.numpy()
 
 
 @pytest.mark.usefixtures("_small_sizes")
@@ -323,9 +325,9 @@ def test_large_attributions_step_by_step_equal_all_numbers_at_once(masks: str, k
     digits = 1e-2 if kind == "logits" else 2e-3
     for heads, level, pooled in (([2], 3, "mean"), ([0, 3], 2, "max")):
         whole = np.mean([numbers[head] for head in heads], axis=0)
-        found = large_tiles(stack, heads, level, pooled)
-        wanted = cells_of(whole, 2**level, pooled)
-        assert_allclose(np.abs(found), np.abs(wanted), atol=2e-5, rtol=digits)
+        actual = large_tiles(stack, heads, level, pooled)
+        expected = cells_of(whole, 2**level, pooled)
+        assert_allclose(np.abs(actual), np.abs(expected), atol=2e-5, rtol=digits)
     sums = RowNormalizers()
     for head in (1, 3):
         block = run_steps(
@@ -354,14 +356,14 @@ def test_large_differences_step_by_step_equal_all_numbers_at_once(
     stack = difference_stack(a, b)
     for heads in ([2], [0, 3]):
         whole = np.mean([whole_difference(a, b, head) for head in heads], axis=0)
-        found = large_tiles(stack, heads, level, pooled)
-        wanted = cells_of(whole, 2**level, pooled)
+        actual = large_tiles(stack, heads, level, pooled)
+        expected = cells_of(whole, 2**level, pooled)
         # A cell of several heads near zero is a difference of sums, and has the error of these
         # sums.
-        off = weights_error(a, b)
-        assert_allclose(np.abs(found), np.abs(wanted), atol=off, rtol=2e-3)
-        clear = np.abs(wanted + cells_of(-whole, 2**level, pooled)) < 1e-9
-        assert_allclose(found[clear], wanted[clear], atol=off)
+        tolerance = weights_error(a, b)
+        assert_allclose(np.abs(actual), np.abs(expected), atol=tolerance, rtol=2e-3)
+        clear = np.abs(expected + cells_of(-whole, 2**level, pooled)) < 1e-9
+        assert_allclose(actual[clear], expected[clear], atol=tolerance)
 
 
 @pytest.mark.usefixtures("_small_sizes")
@@ -370,13 +372,13 @@ def test_sinks_of_both_sides_and_rows_that_one_lacks() -> None:
     stack = difference_stack(a, b)
     whole = whole_difference(a, b, 1)
     assert not whole[7].any()
-    found = large_tiles(stack, [1], 0, "mean")
-    assert_allclose(found, whole, atol=weights_error(a, b))
+    actual = large_tiles(stack, [1], 0, "mean")
+    assert_allclose(actual, whole, atol=weights_error(a, b))
 
 
 @pytest.mark.usefixtures("_small_sizes")
 @pytest.mark.parametrize("masks", MASKS)
-def test_blocks_and_whole_rows_of_a_difference_by_what_its_sides_are_divided_by(masks: str) -> None:
+def test_blocks_and_whole_rows_of_a_difference_use_the_normalizers_of_its_sides(masks: str) -> None:
     a, b = sides(masks)
     stack, sums = difference_stack(a, b), RowNormalizers()
     for head in (0, 3):
@@ -404,7 +406,7 @@ def difference_record() -> AttentionRecord:
     return AttentionRecord({"self": stack}, model="difference")
 
 
-def test_a_signed_stack_says_what_it_is() -> None:
+def test_the_description_of_a_signed_stack() -> None:
     (described,) = describe(difference_record())["stacks"]
     largest = max(
         np.abs(difference_record().stack().weights(layer=3, head=head)).max() for head in range(4)
@@ -419,7 +421,7 @@ def test_a_signed_stack_says_what_it_is() -> None:
     assert plain.keys().isdisjoint({"signed", "measure"})
 
 
-def test_differences_too_many_to_look_through_are_at_most_one(
+def test_the_maximum_of_many_differences_is_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attnviz.record.stack, "_MAX_WEIGHTS_READ", 100)
@@ -428,16 +430,16 @@ def test_differences_too_many_to_look_through_are_at_most_one(
     assert signed_stack(random_numbers(2, 20, 20) * 50).maximum > 50
 
 
-def test_requests_that_are_of_weights_refuse_a_difference() -> None:
+def test_requests_for_weights_refuse_a_difference() -> None:
     server = RecordServer(difference_record())
-    asked: dict[str, Any] = {"stack": "self", "layer": 3}
+    request: dict[str, Any] = {"stack": "self", "layer": 3}
     with pytest.raises(ValueError, match="scores of patterns are defined for attention weights,"):
-        server.reply("scores", asked | {"pattern": "self"})
+        server.reply("scores", request | {"pattern": "self"})
     with pytest.raises(ValueError, match="stack 'self', layer 3, has no queries and keys"):
-        server.reply("vectors", asked | {"head": 0, "token": 3, "keys": [0, 3]})
+        server.reply("vectors", request | {"head": 0, "token": 3, "keys": [0, 3]})
 
 
-def test_analyses_that_are_of_weights_refuse_signed_numbers() -> None:
+def test_analyses_of_weights_refuse_signed_numbers() -> None:
     record = difference_record()
     assert analysis.patterns_of(record) == ()
     assert analysis.distinct_head(record) is None
@@ -455,7 +457,7 @@ def test_analyses_that_are_of_weights_refuse_signed_numbers() -> None:
     assert signed_stack(np.zeros((1, 2, 2))).exact_zeros(layer=0, head=0) is None
 
 
-def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
+def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
     count = 131_072
     sides = [
         QueryKeyAttention(
@@ -467,14 +469,14 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
         "self", {0: DifferenceAttention(*sides)}, Tokens.of(words(count)), signed=True
     )
     server = RecordServer(AttentionRecord({"self": stack}))
-    asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0]}
+    request: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0]}
     last = [count - 4, count]
     with LiveTensors() as tensors:
         estimate = server.reply(
             "tile",
-            asked | {"level": 9, "row": 0, "column": 0, "pooled": "mean"},
+            request | {"level": 9, "row": 0, "column": 0, "pooled": "mean"},
         )
-        block = server.reply("block", asked | {"rows": last, "columns": last})
+        block = server.reply("block", request | {"rows": last, "columns": last})
         strongest = run_steps(
             find_strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2)
         )
@@ -486,10 +488,10 @@ def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
     keys = sides[0].keys[0].double()
     a, b = (torch.softmax(side.queries[0, -1].double() @ keys.T * 0.5, dim=0) for side in sides)
     assert block.data is not None
-    found = np.frombuffer(block.data, "<f4").reshape(4, 4)[3]
-    assert_allclose(found, (b - a)[-4:].numpy(), atol=1e-9)
-    most = (b - a).abs().topk(2)
-    assert strongest.keys[0, 3].tolist() == most.indices.tolist()
-    assert_allclose(strongest.weights[0, 3], (b - a)[most.indices].numpy(), atol=1e-8)
+    actual = np.frombuffer(block.data, "<f4").reshape(4, 4)[3]
+    assert_allclose(actual, (b - a)[-4:].numpy(), atol=1e-9)
+    largest = (b - a).abs().topk(2)
+    assert strongest.keys[0, 3].tolist() == largest.indices.tolist()
+    assert_allclose(strongest.weights[0, 3], (b - a)[largest.indices].numpy(), atol=1e-8)
     # The normalizers take a megabyte. No memory grows with the number of pairs.
     assert server.row_normalizers.num_bytes == 2 * 4 * count

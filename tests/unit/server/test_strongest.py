@@ -63,7 +63,9 @@ def formula(attention: LayerAttention, head: int) -> NDArray[np.float64]:
 
 def stacks() -> dict[str, AttentionStack]:
     captured = captured_record().stack("self")
-    found = {f"captured, layer {layer}": captured.only([layer]) for layer in captured.layers}
+    stacks_by_name = {
+        f"captured, layer {layer}": captured.only([layer]) for layer in captured.layers
+    }
     queries, keys = vectors(3, 7, 8, seed=1), vectors(1, 7, 8, seed=2)
     narrow = QueryKeyAttention(queries, keys, 0.4, mask=BandMask(3, 0))
     windows = torch.tensor([0, 0, 1, 1, 2, 2, 0])
@@ -71,32 +73,32 @@ def stacks() -> dict[str, AttentionStack]:
     ahead = QueryKeyAttention(queries, keys[:, :5], 0.4, mask=BandMask(None, 0, -2))
     whole = QueryKeyAttention(queries, keys, 0.4)
     starts = np.array([0, 2, 3])
-    made: dict[str, LayerAttention] = {
+    layers_by_name: dict[str, LayerAttention] = {
         "a window": narrow,
         "windows": windowed,
         "first queries see nothing": ahead,
         "no mask": whole,
         "words": MergedWeights(whole, starts, starts),
     }
-    for name, layer in made.items():
+    for name, layer in layers_by_name.items():
         rows, columns = Tokens.of(words(layer.num_queries)), Tokens.of(words(layer.num_keys))
-        found[name] = AttentionStack("self", {0: layer}, rows, columns, normalized=False)
-    found["given"] = given_record((3,), 9).stack()
-    return found
+        stacks_by_name[name] = AttentionStack("self", {0: layer}, rows, columns, normalized=False)
+    stacks_by_name["given"] = given_record((3,), 9).stack()
+    return stacks_by_name
 
 
 STACKS = stacks()
 
 
-def asked(stack: AttentionStack, **given: Any) -> Strongest:
+def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
     [layer] = stack.layers
-    wanted: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "layer": layer,
         "heads": range(stack.num_heads(layer)),
         "rows": slice(0, len(stack.query_tokens)),
         "k": 3,
     }
-    return run_steps(find_strongest_keys(stack, **(wanted | given)))
+    return run_steps(find_strongest_keys(stack, **(defaults | options)))
 
 
 def matrices(stack: AttentionStack) -> NDArray[np.float64]:
@@ -105,15 +107,19 @@ def matrices(stack: AttentionStack) -> NDArray[np.float64]:
     return np.stack([formula(attention, head) for head in range(stack.num_heads(layer))])
 
 
-def agrees(found: Strongest, weights: NDArray[np.float64], k: int) -> None:
+def assert_agrees(strongest: Strongest, weights: NDArray[np.float64], k: int) -> None:
     """Compare the weights and positions of the strongest keys."""
     k = min(k, weights.shape[2])
-    np.testing.assert_allclose(found.weights, -np.sort(-weights, axis=2)[:, :, :k], atol=2e-6)
-    there = found.keys >= 0
-    np.testing.assert_array_equal(there, found.weights > 0)
-    at = np.take_along_axis(weights, np.maximum(found.keys, 0).astype(np.int64), axis=2)
-    np.testing.assert_allclose(found.weights, np.where(there, at, 0.0), atol=2e-6)
-    for row in found.keys.reshape(-1, k):
+    np.testing.assert_allclose(strongest.weights, -np.sort(-weights, axis=2)[:, :, :k], atol=2e-6)
+    present = strongest.keys >= 0
+    np.testing.assert_array_equal(present, strongest.weights > 0)
+    weights_at_keys = np.take_along_axis(
+        weights, np.maximum(strongest.keys, 0).astype(np.int64), axis=2
+    )
+    np.testing.assert_allclose(
+        strongest.weights, np.where(present, weights_at_keys, 0.0), atol=2e-6
+    )
+    for row in strongest.keys.reshape(-1, k):
         named = row[row >= 0]
         assert len(set(named.tolist())) == len(named)
 
@@ -122,56 +128,56 @@ def agrees(found: Strongest, weights: NDArray[np.float64], k: int) -> None:
 def test_the_strongest_keys_are_those_of_whole_rows(name: str) -> None:
     stack = STACKS[name]
     weights = matrices(stack)
-    agrees(asked(stack), weights, 3)
-    agrees(asked(stack, rows=slice(1, 3), k=100), weights[:, 1:3], 100)
+    assert_agrees(strongest_keys(stack), weights, 3)
+    assert_agrees(strongest_keys(stack, rows=slice(1, 3), k=100), weights[:, 1:3], 100)
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_heads_are_put_together_cell_by_cell(name: str) -> None:
+def test_heads_are_combined_cell_by_cell(name: str) -> None:
     weights = matrices(STACKS[name])
-    mean = asked(STACKS[name], combine="mean")
-    agrees(mean, weights.mean(axis=0, keepdims=True), 3)
-    largest = asked(STACKS[name], combine="max")
-    agrees(largest, weights.max(axis=0, keepdims=True), 3)
+    mean = strongest_keys(STACKS[name], combine="mean")
+    assert_agrees(mean, weights.mean(axis=0, keepdims=True), 3)
+    largest = strongest_keys(STACKS[name], combine="max")
+    assert_agrees(largest, weights.max(axis=0, keepdims=True), 3)
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_what_is_left_out_is_none_of_the_strongest_and_said(name: str) -> None:
+def test_excluded_keys_are_not_strongest_and_their_sum_is_reported(name: str) -> None:
     stack = STACKS[name]
     weights = matrices(stack)
-    found = asked(stack, leave_out=["first", 1])
-    rest = weights.copy()
-    rest[:, :, :2] = 0
-    agrees(found, rest, 3)
-    np.testing.assert_allclose(found.sums[..., 0], rest.sum(axis=2), atol=2e-6)
-    np.testing.assert_allclose(found.sums[..., 1], weights[:, :, :2].sum(axis=2), atol=2e-6)
-    assert not found.sums[..., 2].any()
+    strongest = strongest_keys(stack, leave_out=["first", 1])
+    included = weights.copy()
+    included[:, :, :2] = 0
+    assert_agrees(strongest, included, 3)
+    np.testing.assert_allclose(strongest.sums[..., 0], included.sum(axis=2), atol=2e-6)
+    np.testing.assert_allclose(strongest.sums[..., 1], weights[:, :, :2].sum(axis=2), atol=2e-6)
+    assert not strongest.sums[..., 2].any()
 
 
 def test_a_pair_takes_the_keys_of_its_text() -> None:
     stack = captured_record().stack("self").only([2])
     weights = matrices(stack)
-    found = asked(stack, pair="b-a", leave_out=["special"])
+    strongest = strongest_keys(stack, pair="b-a", leave_out=["special"])
     first_text = np.zeros_like(weights)
     first_text[:, :, 1:3] = weights[:, :, 1:3]
-    np.testing.assert_allclose(found.weights[:, :, 0], first_text.max(axis=2), atol=2e-6)
-    np.testing.assert_allclose(found.sums[..., 0], first_text.sum(axis=2), atol=2e-6)
-    np.testing.assert_allclose(found.sums[..., 1], weights[:, :, [0, 5]].sum(axis=2), atol=2e-6)
-    np.testing.assert_allclose(found.sums[..., 2], weights[:, :, 3:5].sum(axis=2), atol=2e-6)
+    np.testing.assert_allclose(strongest.weights[:, :, 0], first_text.max(axis=2), atol=2e-6)
+    np.testing.assert_allclose(strongest.sums[..., 0], first_text.sum(axis=2), atol=2e-6)
+    np.testing.assert_allclose(strongest.sums[..., 1], weights[:, :, [0, 5]].sum(axis=2), atol=2e-6)
+    np.testing.assert_allclose(strongest.sums[..., 2], weights[:, :, 3:5].sum(axis=2), atol=2e-6)
 
 
-def test_one_far_key_is_found() -> None:
+def test_one_distant_key_is_found() -> None:
     tokens = 5000
     record = long_record(tokens)
     query, key = (int(share * tokens) for share in NEEDLE)
     rows = slice(query - 1, query + 1)
-    found = run_steps(find_strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1))
-    assert found.keys[0, 1, 0] == key
-    assert found.weights[0, 1, 0] > 0.9
-    assert found.keys[0, 0, 0] != key
+    strongest = run_steps(find_strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1))
+    assert strongest.keys[0, 1, 0] == key
+    assert strongest.weights[0, 1, 0] > 0.9
+    assert strongest.keys[0, 0, 0] != key
 
 
-def test_the_reply_says_how_to_read_it() -> None:
+def test_the_reply_contains_its_shape() -> None:
     server = RecordServer(captured_record())
     request = {
         "stack": "self",
@@ -186,7 +192,7 @@ def test_the_reply_says_how_to_read_it() -> None:
     reply = server.reply("strongest", request)
     assert reply.header == {"shape": (2, 4, 2)}
     assert reply.data is not None
-    expected = asked(
+    expected = strongest_keys(
         captured_record().stack("self").only([2]),
         heads=[0, 3],
         rows=slice(1, 5),

@@ -43,15 +43,15 @@ def stack_of(weights: Any, *, signed: bool = False) -> AttentionStack:
 
 
 def tile(stack: AttentionStack, **request: Any) -> Any:
-    asked: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "layer": 0,
         "heads": [0],
         "level": 0,
         "pooled": "mean",
     }
-    place = request.pop("row", 0), request.pop("column", 0)
+    position = request.pop("row", 0), request.pop("column", 0)
     encoded, every = run_steps(
-        encode_tile(stack, RowNormalizers(), position=place, **(asked | request))
+        encode_tile(stack, RowNormalizers(), position=position, **(defaults | request))
     )
     assert every is None
     return decode(encoded)[0]
@@ -64,27 +64,27 @@ def rounding_of(request: dict[str, Any], stack: AttentionStack) -> float:
     return (len(request["heads"]) * weights + 2) * UNIT
 
 
-@pytest.mark.parametrize("each", FIXTURE["cases"], ids=lambda each: json.dumps(each["request"]))
-def test_cells_are_the_mean_or_the_maximum_of_their_weights(each: Any) -> None:
-    codes = np.array(FIXTURE["codes"][each["record"]], np.float64)
+@pytest.mark.parametrize("case", FIXTURE["cases"], ids=lambda case: json.dumps(case["request"]))
+def test_cells_are_the_mean_or_the_maximum_of_their_weights(case: Any) -> None:
+    codes = np.array(FIXTURE["codes"][case["record"]], np.float64)
     stack = stack_of((codes / 255) ** 2)
-    off = rounding_of(each["request"], stack)
-    np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=off)
+    tolerance = rounding_of(case["request"], stack)
+    np.testing.assert_allclose(tile(stack, **case["request"]), case["cells"], atol=tolerance)
 
 
 @pytest.mark.parametrize(
-    "each", FIXTURE["signed"]["cases"], ids=lambda each: json.dumps(each["request"])
+    "case", FIXTURE["signed"]["cases"], ids=lambda case: json.dumps(case["request"])
 )
-def test_cells_of_signed_numbers_are_those_of_the_larger_sign(each: Any) -> None:
-    codes = np.array(FIXTURE["signed"]["codes"][each["record"]], np.float64)
+def test_cells_of_signed_numbers_are_those_of_the_larger_sign(case: Any) -> None:
+    codes = np.array(FIXTURE["signed"]["codes"][case["record"]], np.float64)
     stack = stack_of(codes * np.abs(codes) / 127**2, signed=True)
-    off = rounding_of(each["request"], stack)
-    np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=off)
+    tolerance = rounding_of(case["request"], stack)
+    np.testing.assert_allclose(tile(stack, **case["request"]), case["cells"], atol=tolerance)
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_tiles_lie_side_by_side_and_cover_all(data: st.DataObject) -> None:
+def test_tiles_cover_the_matrix_without_overlap(data: st.DataObject) -> None:
     rows, columns = data.draw(st.integers(1, 23)), data.draw(st.integers(1, 23))
     level = data.draw(st.integers(0, 5))
     pooled = data.draw(st.sampled_from(["mean", "max"]))
@@ -93,29 +93,29 @@ def test_tiles_lie_side_by_side_and_cover_all(data: st.DataObject) -> None:
     weights = np.random.default_rng(seed).random((3, rows, columns)).astype(np.float32)
     stack = stack_of(weights)
     whole: Any = np.mean(weights[heads], axis=0, dtype=np.float64)
-    each = 2**level
+    cell_size = 2**level
     pool = np.mean if pooled == "mean" else np.max
     expected = [
-        [pool(whole[y : y + each, x : x + each]) for x in range(0, columns, each)]
-        for y in range(0, rows, each)
+        [pool(whole[y : y + cell_size, x : x + cell_size]) for x in range(0, columns, cell_size)]
+        for y in range(0, rows, cell_size)
     ]
     with pytest.MonkeyPatch.context() as patch:
         # Small tiles, computed in small blocks, are the same.
         patch.setattr(attnviz.server.tiles, "TILE", 4)
         patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
-        span = 4 * each
-        found = [
+        span = 4 * cell_size
+        tiles = [
             [
                 tile(stack, row=row, column=column, level=level, heads=heads, pooled=pooled)
                 for column in range(-(-columns // span))
             ]
             for row in range(-(-rows // span))
         ]
-    assert all(max(part.shape) <= 4 for line in found for part in line)
-    np.testing.assert_allclose(np.block(found), expected, atol=1e-6)
+    assert all(max(part.shape) <= 4 for line in tiles for part in line)
+    np.testing.assert_allclose(np.block(tiles), expected, atol=1e-6)
 
 
-def test_a_model_s_tiles_are_pieces_of_its_weights() -> None:
+def test_tiles_of_a_model_are_blocks_of_its_weights() -> None:
     stack = captured_record().stacks["self"]
     for layer in stack.layers:
         whole = stack.weights(layer=layer)

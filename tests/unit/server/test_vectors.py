@@ -82,7 +82,7 @@ def record_of(attention: QueryKeyAttention, layer: int = 3) -> AttentionRecord:
     return AttentionRecord({"self": AttentionStack("self", {layer: attention}, queries, keys)})
 
 
-def asked(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def requested(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header of a reply and its parts by name."""
     reply = RecordServer(record).reply("vectors", {"stack": "self", **arguments})
     assert reply.data is not None
@@ -102,7 +102,7 @@ def asked(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], di
 def test_weights_are_those_of_other_attentions(case: dict[str, Any]) -> None:
     record = record_of(layer_of(case))
     for row in case["rows"]:
-        header, parts = asked(
+        header, parts = requested(
             record,
             layer=3,
             head=row["head"],
@@ -126,7 +126,7 @@ def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]
     record = record_of(layer_of(case))
     for row in case["rows"]:
         # The numbers of the row also count keys outside this range.
-        header, parts = asked(
+        header, parts = requested(
             record,
             layer=3,
             head=row["head"],
@@ -136,12 +136,12 @@ def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]
         sums = (parts["query"] * parts["keys"] * header["scale"]).sum(1)
         cap = header["softcap"]
         logits = (sums if cap is None else cap * np.tanh(sums / cap)) + parts["bias"]
-        seen = parts["allowed"] == 1
-        np.testing.assert_allclose(logits[seen], parts["logits"][seen], atol=1e-4)
-        assert (parts["weights"][~seen] == 0).all()
-        if seen.any():
-            weights = np.exp(logits[seen] - header["log_sum_exp"])
-            np.testing.assert_allclose(weights, parts["weights"][seen], atol=1e-5)
+        visible = parts["allowed"] == 1
+        np.testing.assert_allclose(logits[visible], parts["logits"][visible], atol=1e-4)
+        assert (parts["weights"][~visible] == 0).all()
+        if visible.any():
+            weights = np.exp(logits[visible] - header["log_sum_exp"])
+            np.testing.assert_allclose(weights, parts["weights"][visible], atol=1e-5)
 
 
 @each_case
@@ -156,8 +156,8 @@ def test_a_page_contains_the_smallest_form(case: dict[str, Any]) -> None:
         if name not in fields
     }
     for name in fields[:2]:
-        found = inflated(data["arrays"][layer[name]])
-        np.testing.assert_array_equal(found, inflated(case["arrays"][expected[name]]))
+        actual = inflated(data["arrays"][layer[name]])
+        np.testing.assert_array_equal(actual, inflated(case["arrays"][expected[name]]))
     kinds = {"bits": "u1", "values": "<f4", "query_places": "<i4", "key_places": "<i4"}
 
     def written_out(part: dict[str, Any] | None, arrays: list[str]) -> dict[str, Any] | None:
@@ -170,8 +170,8 @@ def test_a_page_contains_the_smallest_form(case: dict[str, Any]) -> None:
         } | ({"base": written_out(part["base"], arrays)} if "base" in part else {})
 
     for name in fields[2:]:
-        wanted = written_out(expected[name], case["arrays"])
-        assert written_out(layer[name], data["arrays"]) == wanted
+        expected_form = written_out(expected[name], case["arrays"])
+        assert written_out(layer[name], data["arrays"]) == expected_form
 
 
 def random_layer(
@@ -192,20 +192,22 @@ def random_layer(
         (torch.bfloat16, "bfloat16"),
     ],
 )
-def test_short_texts_and_half_precision_are_carried_as_they_are(
+def test_short_texts_and_half_precision_are_embedded_exactly(
     dtype: torch.dtype, encoding: str
 ) -> None:
     attention = random_layer(dtype=dtype)
     data = run_steps(encode_vectors_in_steps(record_of(attention).stacks.values()))
     (layer,) = data["layers"]
     assert (layer["encoding"], layer["error"], layer["logit_error"]) == (encoding, 0.0, 0.0)
-    found = inflated(data["arrays"][layer["keys"]], "<f4" if encoding == "float32" else "<u2")
+    actual = inflated(data["arrays"][layer["keys"]], "<f4" if encoding == "float32" else "<u2")
     bits = torch.int32 if dtype == torch.float32 else torch.int16
-    own = attention.keys.view(bits).numpy().ravel()
-    np.testing.assert_array_equal(found.view(own.dtype), own)
+    original = attention.keys.view(bits).numpy().ravel()
+    np.testing.assert_array_equal(actual.view(original.dtype), original)
 
 
-def test_numbers_beyond_half_precision_are_carried_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_beyond_half_precision_are_embedded_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
     attention.keys[0, 3, 2] = 1e5
@@ -213,7 +215,7 @@ def test_numbers_beyond_half_precision_are_carried_whole(monkeypatch: pytest.Mon
     assert (layer["encoding"], layer["error"]) == ("float32", 0.0)
 
 
-def test_what_layers_share_is_carried_once() -> None:
+def test_arrays_that_layers_share_are_embedded_once() -> None:
     bias = DistanceBias(vectors(2, 79), 40)
     layers = {
         number: QueryKeyAttention(
@@ -227,21 +229,21 @@ def test_what_layers_share_is_carried_once() -> None:
     assert len({layer["bias"]["values"] for layer in data["layers"]}) == 1
 
 
-def test_more_than_a_reply_holds_is_refused() -> None:
+def test_a_request_larger_than_a_reply_is_refused() -> None:
     attention = QueryKeyAttention(vectors(1, 4, 256), vectors(1, 1000, 256), 0.1)
     record = record_of(attention)
     with pytest.raises(ValueError, match=r"1000 keys.*more than the 1000000 of a reply"):
-        asked(record, layer=3, head=0, token=0, keys=[0, 1000])
-    _, parts = asked(record, layer=3, head=0, token=0, keys=[0, 900])
+        requested(record, layer=3, head=0, token=0, keys=[0, 1000])
+    _, parts = requested(record, layer=3, head=0, token=0, keys=[0, 900])
     assert parts["keys"].shape == (900, 256)
 
 
 def test_the_strongest_keys_of_the_whole_row_are_named() -> None:
     record = record_of(random_layer())
     row = record.stack().weights(layer=3, head=1, rows=slice(39, 40))[0]
-    header, _ = asked(record, layer=3, head=1, token=39, keys=[0, 2])
+    header, _ = requested(record, layer=3, head=1, token=39, keys=[0, 2])
     expected = sorted(range(40), key=lambda key: -row[key])[:5]
     assert [key for key, _ in header["strongest"]] == expected
     # The first query of a causal model has only one key.
-    header, _ = asked(record, layer=3, head=1, token=0, keys=[0, 2])
+    header, _ = requested(record, layer=3, head=1, token=0, keys=[0, 2])
     assert header["strongest"] == [(0, 1.0)]
