@@ -42,7 +42,7 @@ def test_no_weights_are_wrong_in_silence(rows: list[Row]) -> None:
     assert wrong == {}
 
 
-def test_what_is_refused_is_refused_in_words_of_our_own(rows: list[Row]) -> None:
+def test_bad_inputs_give_errors_of_attnviz(rows: list[Row]) -> None:
     ours = ("NotImplementedError: model:", "ValueError:", "TypeError: inputs:")
     refused = [row for row in rows if row.result == "refused"]
 
@@ -63,7 +63,7 @@ def test_changes_are_exact(rows: list[Row]) -> None:
     assert sum(change.projection for change in tried) >= 0.75 * len(tried)
 
 
-def test_what_cannot_be_changed_is_refused_by_name(rows: list[Row]) -> None:
+def test_modules_that_cannot_be_changed_are_named(rows: list[Row]) -> None:
     refused = [
         change.reason
         for row in rows

@@ -20,7 +20,7 @@ def test_every_function_is_named() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 16, 256])
-def test_even_attention_scores_what_the_table_says(n: int) -> None:
+def test_uniform_attention_has_the_scores_in_the_table(n: int) -> None:
     queries = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(0))[None]
     tokens = [f"t{place}" for place in range(n)]
     harmonic = sum(1 / number for number in range(1, n + 1))

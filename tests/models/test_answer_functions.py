@@ -106,7 +106,7 @@ def test_heads_are_ablated_as_by_hand(asked: tuple[Any, str, Any]) -> None:
     assert several.standard_errors[1] == pytest.approx(np.abs(one[1] - effects[1]) / 2, abs=1e-5)
 
 
-def test_a_reranker_is_measured_by_its_one_logit() -> None:
+def test_the_answer_of_a_reranker_is_its_single_logit() -> None:
     model = built("BertForSequenceClassification", {**SIZE, "num_labels": 1})
     projection = KINDS["pretraining"][1].format(1)
 
@@ -122,7 +122,7 @@ def test_a_reranker_is_measured_by_its_one_logit() -> None:
 
 
 @pytest.mark.parametrize("removal", ["mask", "delete"])
-def test_tokens_are_left_out_as_by_hand(removal: Any) -> None:
+def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     model = built("BertForQuestionAnswering", SIZE)
     before = by_hand(model, widest)
     expected, rest = [], dict[str, Any]()
@@ -156,7 +156,7 @@ def test_the_fewest_tokens_keep_a_function_above_0() -> None:
         av.sufficient_tokens(model, GIVEN, answer=lambda _: -1.0)
 
 
-def test_a_permutation_of_two_weights_is_an_exchange() -> None:
+def test_a_permutation_of_two_weights_swaps_them() -> None:
     """The second query of a decoder has two keys, so a permutation keeps or exchanges them."""
     model = make_model("gpt2")
     [weights] = av.extract(model, GIVEN).stack().weights(layer=0, head=1, rows=slice(1, 2))

@@ -107,7 +107,7 @@ def test_gradients_are_those_of_autograd(
 
 
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
-def test_a_key_with_nearly_all_of_a_row_has_its_number_too(sharp: float) -> None:
+def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) -> None:
     """Here 1 - weight is 5e-5, 8e-7, 2e-8 and 4e-18. Float32 has no digits of the last two."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
@@ -148,7 +148,7 @@ def attributed(count: int, at: Any, *, few: bool) -> GradientAttribution:
 
 
 @pytest.mark.parametrize("at", ["weights", "logits"])
-def test_the_largest_number_is_known_without_all(at: Any) -> None:
+def test_the_maximum_is_computed_without_all_numbers(at: Any) -> None:
     whole = slice(0, 300)
     for few in (True, False):
         attention = attributed(300, at, few=few)
@@ -164,7 +164,7 @@ def test_the_largest_number_is_known_without_all(at: Any) -> None:
     assert norms.bound == float(norms.norms.max())
 
 
-def test_of_131072_tokens_nothing_as_large_as_all_pairs_is_held() -> None:
+def test_131072_tokens_need_no_memory_for_all_pairs() -> None:
     count = 131_072
     attention = attributed(count, "weights", few=True)
     tokens = Tokens.of([f"t{place}" for place in range(count)])
@@ -297,7 +297,7 @@ def test_windows_are_left_out() -> None:
         assert "stack “vision stage 1”" in record.notes[-1]
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     model, given = make_model("gpt2"), {"input_ids": IDS}
     with pytest.raises(ValueError, match="method='gradients' must be one of 'gradient'"):
         av.attribute(model, given, method="gradients")  # type: ignore[arg-type]
@@ -351,7 +351,7 @@ def test_layers_are_multiplied_whole() -> None:
         av.attribute(model, given, method="rollout", answer=3)
 
 
-def test_even_attention_piles_up_on_the_first_token() -> None:
+def test_uniform_attention_accumulates_on_the_first_token() -> None:
     matrix = (np.tri(12) / np.arange(1, 13)[:, None] + np.eye(12)) / 2
     expected = np.linalg.matrix_power(matrix, 5)[-1, 0]
     assert uniform_share_of_first(12, 5) == pytest.approx(expected)
@@ -400,7 +400,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("kind", ["bert", "gemma2"])
-def test_direct_attribution_refuses_norms_behind_layers(kind: str, frozen: bool) -> None:
+def test_direct_attribution_refuses_norms_after_layers(kind: str, frozen: bool) -> None:
     model = make_model(kind).requires_grad_(not frozen)
     with pytest.raises(NotImplementedError, match="other modules lie between"):
         av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct")

@@ -31,7 +31,7 @@ def run(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_head_view_is_written_and_only_its_place_is_printed(
+def test_a_head_view_is_written_and_only_its_path_is_printed(
     checkpoint_folder: Path, tmp_path: Path
 ) -> None:
     answer = run(
@@ -63,7 +63,7 @@ def test_each_view_has_a_command(
     assert data["state"]["layer"] == 2
 
 
-def test_words_are_merged_where_that_is_asked(
+def test_words_are_merged_on_request(
     checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [str(checkpoint_folder), "unbelievably tired", "--words"]
@@ -99,7 +99,7 @@ def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
     assert "“the” (13) attends most to “street”" in said
 
 
-def test_a_model_goes_on_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_generates_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, tokenizer = demos.load("decoder")
     folder = tmp_path / "model"
     model.save_pretrained(folder)
@@ -124,7 +124,7 @@ def test_help_lists_what_can_be_given(capsys: pytest.CaptureFixture[str]) -> Non
         assert word in capsys.readouterr().out
 
 
-def test_alone_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_without_arguments_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     said = capsys.readouterr()
     assert "head-view" in said.out
@@ -152,7 +152,7 @@ def test_a_text_from_another_command(checkpoint_folder: Path, tmp_path: Path) ->
     assert tokens == ["[CLS]", "the", "cat", "sat", ".", "[SEP]"]
 
 
-def test_a_missing_browser_is_told_before_the_model_runs(
+def test_a_missing_browser_raises_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
@@ -167,13 +167,13 @@ def test_a_missing_browser_is_told_before_the_model_runs(
     assert "running" not in said
 
 
-def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["head-view", str(tmp_path / "none.safetensors")]) == 1
     assert "none" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_figure_has_the_size_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_figure_has_the_requested_size(tmp_path: Path) -> None:
     wanted = ("--width", "84mm", "--font-size", "7", "--no-caption", "--title", "Streets")
     answer = run("demo", "-o", "x.pdf", *wanted, folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
@@ -195,7 +195,7 @@ def test_a_figure_has_the_size_that_is_asked_for(tmp_path: Path) -> None:
         (["--max-mb", "-1"], "max_mb=-1 must be greater than 0"),
     ],
 )
-def test_what_cannot_be_drawn_is_told_before_a_model_runs(
+def test_impossible_pictures_raise_before_a_model_runs(
     given: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", *given]) == 1
@@ -242,7 +242,7 @@ def test_values_are_read_as_python_takes_them(
     assert {name: found[name] for name in state} == state
 
 
-def test_what_is_kept_can_be_limited(checkpoint_folder: Path, tmp_path: Path) -> None:
+def test_stored_layers_can_be_limited(checkpoint_folder: Path, tmp_path: Path) -> None:
     given = ["model-view", str(checkpoint_folder), "unbelievably tired", "--layers", "1,2"]
     limits = ["--dtype", "bfloat16", "--spool", str(tmp_path / "kept")]
     assert main([*given, *limits, "-o", str(tmp_path / "x.html")]) == 0
@@ -252,7 +252,7 @@ def test_what_is_kept_can_be_limited(checkpoint_folder: Path, tmp_path: Path) ->
     assert load(tmp_path / "kept").stack().layers == (1, 2)
 
 
-def test_a_text_from_a_file_cut_to_what_the_model_takes(
+def test_a_text_from_a_file_is_truncated(
     checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = tmp_path / "long.txt"
@@ -395,7 +395,7 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
         (["x", "--truncation", "0"], "truncation=0"),
     ],
 )
-def test_what_cannot_be_done_is_1_with_its_reason(  # noqa: PLR0917 - fixtures
+def test_errors_exit_with_1_and_a_reason(  # noqa: PLR0917 - fixtures
     checkpoint_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

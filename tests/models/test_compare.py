@@ -39,7 +39,7 @@ def test_two_texts_against_the_models_own_weights(minilm: tuple[Any, Any]) -> No
     assert edge["difference"] == pytest.approx(two[place] - one[place], abs=1e-4)
 
 
-def test_models_with_the_same_parameters_are_told(minilm: tuple[Any, Any]) -> None:
+def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> None:
     """For example a model and the PEFT model around it."""
     model, tokenizer = minilm
     found = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
@@ -67,7 +67,7 @@ def test_inserted_tokens_have_no_weight_in_the_other_text(minilm: tuple[Any, Any
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_copy_in_half_precision_stays_under_what_rounding_does(
+def test_a_copy_in_half_precision_differs_by_less_than_rounding(
     minilm: tuple[Any, Any], dtype: torch.dtype
 ) -> None:
     model, tokenizer = minilm
@@ -79,7 +79,7 @@ def test_a_copy_in_half_precision_stays_under_what_rounding_does(
         assert 0.03 < share.min() < share.max() < 1
 
 
-def test_a_head_that_was_changed_is_over_what_rounding_does(minilm: tuple[Any, Any]) -> None:
+def test_a_changed_head_differs_by_more_than_rounding(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     other = copy.deepcopy(model)
     with torch.no_grad():
@@ -109,7 +109,7 @@ def test_two_tokenizers_over_one_text(minilm: tuple[Any, Any]) -> None:
     assert all(values.shape for values in found.distance())
 
 
-def test_a_model_at_a_time_is_in_memory() -> None:
+def test_only_one_model_is_in_memory() -> None:
     model, tokenizer = av.demos.load("decoder")
     alive: list[int] = []
     made: list[weakref.ref[Any]] = []
@@ -148,7 +148,7 @@ def test_a_saved_record_is_compared_with_a_model(minilm: tuple[Any, Any]) -> Non
         av.compare([record, record], HE, tokenizer=tokenizer)
 
 
-def test_what_cannot_be_read_is_refused(minilm: tuple[Any, Any]) -> None:
+def test_bad_inputs_are_refused(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     for arguments, options, error, words in (
         ((model, HE, ""), {}, ValueError, "the text is empty"),

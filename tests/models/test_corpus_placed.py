@@ -102,7 +102,7 @@ def test_soft_caps_and_sinks_make_moving_the_keys_inexact(kind: str, say: str, m
         assert say in words
 
 
-def test_a_position_bias_stays_and_is_said(byte_tokenizer: Any) -> None:
+def test_a_position_bias_is_kept_and_noted(byte_tokenizer: Any) -> None:
     model = make_model("bloom")
     corpus = extract_corpus(model, TEXTS, tokenizer=byte_tokenizer, progress=False)
     own = [reference(model, byte_tokenizer(text, return_tensors="pt"))["self"] for text in TEXTS]

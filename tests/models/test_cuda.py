@@ -55,7 +55,7 @@ def test_weights_on_a_device(kind: str, device: str | None) -> None:
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_a_spool_takes_them_from_the_device(dtype: str | None, tmp_path: Path) -> None:
+def test_a_spool_copies_vectors_from_the_device(dtype: str | None, tmp_path: Path) -> None:
     model = make_model("llama").cuda()
     record = extract(model, IDS, spool=tmp_path / "x", dtype=dtype)
     expected = extract(model, IDS, dtype=dtype)

@@ -25,7 +25,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.slow
-def test_keeping_checkpoints_takes_nothing_from_training() -> None:
+def test_keeping_checkpoints_does_not_change_the_training() -> None:
     """The comparison is bit for bit."""
     decoder = recipe("decoder")
     kept = Checkpoints((0, 1, 2))
@@ -81,7 +81,7 @@ def test_a_training_that_ends_early_takes_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize("name", demos.CHECKPOINTS)
-def test_what_is_shipped_is_what_training_begins_with(name: str) -> None:
+def test_the_shipped_checkpoint_0_is_the_start_of_the_training(name: str) -> None:
     start = Checkpoints((0,))
     _, tokenizer = recipe(name).train(checkpoints=start)
     models, reader = demos.checkpoints(name, [0])
@@ -138,7 +138,7 @@ def test_steps_lie_closer_together_at_the_beginning() -> None:
         assert (np.diff(gaps) >= -1).all()
 
 
-def test_what_checkpoints_do_not_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_of_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="'induction', not 'bert'"):
         demos.checkpoints("bert", [0])
     after: Any

@@ -181,7 +181,7 @@ def test_the_decoder_finds_who_receives(
 
 
 @pytest.mark.parametrize(("adjective", "answer"), [("wide", "street"), ("tired", "animal")])
-def test_the_decoder_goes_on_with_the_noun_that_the_adjective_fits(
+def test_the_decoder_predicts_the_noun_that_fits_the_adjective(
     decoder: tuple[Any, Any], adjective: str, answer: str
 ) -> None:
     model, tokenizer = decoder
@@ -390,7 +390,7 @@ def test_held_out_days_are_in_no_training_date() -> None:
 # --- the files
 
 
-def test_they_are_small_readable_and_hold_float16() -> None:
+def test_the_files_are_small_and_readable_and_store_float16() -> None:
     files = [file for file in HOME.glob("*/**/*.*") if file.suffix != ".pyc"]
     assert sum(file.stat().st_size for file in files) < 4.5e6
     for file in files:
@@ -405,7 +405,7 @@ def test_they_are_small_readable_and_hold_float16() -> None:
 
 
 @pytest.mark.parametrize("name", demos.NAMES)
-def test_a_demo_model_is_the_real_class_ready_to_use(name: str) -> None:
+def test_a_demo_model_has_the_class_of_transformers(name: str) -> None:
     model, _ = demos.load(name)
     assert type(model) is CLASSES[name]
     assert not model.training

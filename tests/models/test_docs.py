@@ -357,7 +357,7 @@ def test_a_name_that_does_not_exist_is_noticed(text: str) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_what_is_pointed_to_is_there(document: str) -> None:
+def test_every_link_target_exists(document: str) -> None:
     path = ROOT / document
     text = re.sub(r"^```.+?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)

@@ -51,19 +51,19 @@ def outputs(model: Any) -> Any:
         lambda _: av.AttentionRecord.from_weights(encoder_attentions=(), encoder_tokens=TOKENS),
     ],
 )
-def test_the_model_itself_is_asked_for(use: Callable[[Any], Any], outputs: Any) -> None:
+def test_the_error_asks_for_the_model(use: Callable[[Any], Any], outputs: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=WAY_OUT):
         use(outputs)
 
 
-def test_an_output_that_was_not_asked_for_weights(model: Any) -> None:
+def test_an_output_without_requested_weights(model: Any) -> None:
     with torch.no_grad():
         outputs = model(torch.tensor([[1, 2, 3]]))
     with pytest.raises(TypeError, match=f"the output of a model, without weights: .*{WAY_OUT}"):
         av.show_head_view(outputs, tokens=TOKENS)
 
 
-def test_the_ways_out_work(model: Any) -> None:
+def test_the_remedies_in_the_errors_work(model: Any) -> None:
     ids = torch.tensor([[1, 2, 3]])
     captured = av.extract(model, ids).to_numpy()
     model.set_attn_implementation("eager")

@@ -35,7 +35,7 @@ def without(model: Any, options: dict[str, Any], gone: Any) -> float:
     return float(row[ids[0]] - row[ids[1]])
 
 
-def test_a_curve_is_the_answer_without_more_and_more_tokens(decoder: Any) -> None:
+def test_a_curve_has_the_answers_without_an_increasing_number_of_tokens(decoder: Any) -> None:
     model, options = decoder
     effects = av.token_effects(model, TEXT, **options)
     curve = av.erasure_curve(model, TEXT, effects, random_orders=5, **options)
@@ -67,7 +67,7 @@ def test_the_smallest_set_is_found(decoder: Any) -> None:
     assert found.value == pytest.approx(alone[best], abs=1e-4)
 
 
-def test_of_a_long_text_no_token_can_be_spared(decoder: Any) -> None:
+def test_the_set_of_a_long_text_is_not_exact(decoder: Any) -> None:
     model, options = decoder
     text = f"the dog saw the cat . {TEXT}"
     found = av.sufficient_tokens(model, text, **options)
@@ -76,7 +76,7 @@ def test_of_a_long_text_no_token_can_be_spared(decoder: Any) -> None:
     assert 0 < len(found.positions) < 19
 
 
-def test_what_makes_no_sense_is_refused(decoder: Any) -> None:
+def test_invalid_arguments_are_refused(decoder: Any) -> None:
     model, options = decoder
     with pytest.raises(ValueError, match=r"ranking has shape \(3,\)"):
         av.erasure_curve(model, TEXT, [1, 2, 3], **options)

@@ -107,7 +107,7 @@ def test_memory_added_to_a_forward_is_linear() -> None:
     assert kept(record) <= long <= 1.5 * kept(record)
 
 
-def test_a_spooled_extraction_adds_next_to_nothing(tmp_path: Path) -> None:
+def test_a_spooled_extraction_adds_little_memory(tmp_path: Path) -> None:
     model = model_of("llama", "sdpa")
     one_head = 8 * 8192 * 4
     assert added(model, 8192, spool=tmp_path / "spool") <= 4 * one_head
@@ -131,7 +131,7 @@ def test_no_tensor_of_these_is_a_square(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", WITH_A_SQUARE_OF_THEIR_OWN)
-def test_these_make_a_square_by_themselves(kind: str) -> None:
+def test_these_models_allocate_a_square_themselves(kind: str) -> None:
     tokens = 1024
     model = model_of(kind, **WITH_A_SQUARE_OF_THEIR_OWN[kind])
     assert forward(model, tokens).largest >= tokens * tokens
@@ -141,6 +141,6 @@ def test_these_make_a_square_by_themselves(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma3_text"])
-def test_a_windows_mask_is_read_without_another_square(kind: str) -> None:
+def test_the_mask_of_a_window_is_read_without_an_additional_square(kind: str) -> None:
     model = model_of(kind, **WITH_A_SQUARE_OF_THEIR_OWN[kind])
     assert added(model, 4096) <= 4.5 * added(model, 1024)

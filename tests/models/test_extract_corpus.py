@@ -50,7 +50,7 @@ def read(decoder: tuple[Any, Any], texts: Any, **options: Any) -> Corpus:
     return extract_corpus(decoder[0], texts, tokenizer=decoder[1], progress=False, **options)
 
 
-def test_a_corpus_holds_what_extract_gives_of_each_text(decoder: tuple[Any, Any]) -> None:
+def test_a_corpus_has_the_record_of_each_text(decoder: tuple[Any, Any]) -> None:
     corpus = read(decoder, TEXTS[:4])
     own = extract(decoder[0], TEXTS[:4], tokenizer=decoder[1], progress=False)
     assert (corpus.text_indices, corpus.total_texts, corpus.model) == ((0, 1, 2, 3), 4, "decoder")
@@ -112,7 +112,7 @@ def test_texts_are_read_one_at_a_time_and_only_as_many_as_needed(
     assert set(numbers.tolist()) == set(corpus.text_indices)
 
 
-def test_a_first_text_that_is_too_long_is_there_in_part(
+def test_a_first_text_above_the_limit_is_kept_in_part(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     corpus = read(decoder, ["the cat sat on it " * 10] * 5, max_points=20)
@@ -389,14 +389,14 @@ def test_the_values_of_a_text_are_counted_right_after_it(
         ({"generate": -1}, ValueError, "^generate must be at least 1"),
     ],
 )
-def test_what_is_wrong_with_an_argument_of_all_texts_is_not_said_of_one(
+def test_an_error_in_a_common_argument_names_no_text(
     decoder: tuple[Any, Any], options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         read(decoder, TEXTS, **options)
 
 
-def test_a_target_that_is_missing_is_no_texts_and_one_that_is_empty_is() -> None:
+def test_a_missing_target_and_an_empty_target() -> None:
     model, tokenizer = demos.load("encoder-decoder")
     made = {"tokenizer": tokenizer, "progress": False}
     with pytest.raises(ValueError, match=r"^target: .* needs a text"):
@@ -410,7 +410,7 @@ def test_a_model_without_attention_says_so(byte_tokenizer: Any) -> None:
         extract_corpus(make_model("mamba"), TEXTS[:3], tokenizer=byte_tokenizer, progress=False)
 
 
-def test_of_a_batch_the_shortest_text_is_read_alone_too(
+def test_the_shortest_text_of_a_batch_is_also_read_alone(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     # The shortest text has the most padding. If other texts change its weights, they differ most.

@@ -189,7 +189,7 @@ class TestTexts:
         assert record.stacks["decoder"].query_tokens.ids == (first, *ids[:-1])
         assert any("makes by default" in note for note in record.notes)
 
-    def test_a_decoder_with_several_ids_for_a_token_is_given_them(self) -> None:
+    def test_a_decoder_with_several_start_ids_receives_all(self) -> None:
         side = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
         config = transformers.DiaConfig(
             encoder_config={**side, "num_key_value_heads": 2, "intermediate_size": 32},
@@ -343,7 +343,7 @@ class TestImages:
         assert same(record, extract(pipeline, image))
 
 
-def test_ids_without_a_tokenizer_are_said_once_for_both_sides() -> None:
+def test_ids_without_a_tokenizer_give_one_note_for_both_sides() -> None:
     ids = torch.tensor([[3, 4, 5]])
     record = extract(make_model("t5"), {"input_ids": ids, "decoder_input_ids": ids})
     assert [note for note in record.notes if "#id" in note] == [
@@ -459,7 +459,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "inputs", "options", "error", "words"), REFUSED)
-def test_what_cannot_be_read_is_refused(  # noqa: PLR0917 - fixtures
+def test_bad_inputs_are_refused(  # noqa: PLR0917 - fixtures
     kind: str,
     inputs: Any,
     options: dict[str, Any],

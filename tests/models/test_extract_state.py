@@ -118,7 +118,7 @@ class Ends:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("parts", [("whole", "whole"), ("whole", "inner"), ("inner", "whole")])
-def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
+def test_the_last_capture_restores_the_mode_of_a_module(
     parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
     """This includes an extraction from a model and one from a part of it."""
@@ -152,7 +152,7 @@ def in_other_threads(model: Any, run: Callable[[], Any]) -> RemovableHandle:
 
 
 @pytest.mark.parametrize("way", ["weights", "value norm", "direct", "integrated", "generate"])
-def test_forwards_of_other_threads_change_no_number(way: str) -> None:
+def test_forwards_in_other_threads_change_nothing(way: str) -> None:
     model = make_model("gpt2")
 
     def numbers() -> Any:
@@ -175,7 +175,7 @@ def test_forwards_of_other_threads_change_no_number(way: str) -> None:
         np.testing.assert_array_equal(numbers(), expected)
 
 
-def test_a_hook_that_is_removed_meanwhile_is_no_error() -> None:
+def test_removing_a_hook_during_a_forward_raises_no_error() -> None:
     """torch lists the hooks of a module before it asks which of them take kwargs."""
     model = make_model("gpt2")
     own = threading.get_ident()

@@ -75,7 +75,7 @@ def test_padding_is_removed_on_both_sides_of_cross_attention(
         assert largest_error(record, own, example, keep) < TOLERANCE
 
 
-def test_a_list_gives_what_each_text_gives_by_itself(byte_tokenizer: Any) -> None:
+def test_a_list_gives_the_records_of_the_single_texts(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     texts = ["The cat sat on the mat.", "The dog", "A date such as 3 May 2021"]
     records = extract(model, texts, tokenizer=byte_tokenizer, progress=False)

@@ -429,7 +429,7 @@ def compare_vectors(entry: Mapping[str, Any], vectors: Mapping[str, Any]) -> Non
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
-def test_what_the_neuron_view_draws_is_in_the_record(
+def test_the_record_has_the_vectors_of_the_neuron_view(
     names: Callable[[Row], dict[str, dict[str, Any]]],
 ) -> None:
     available = names(next(row for row in rows() if row.function == "neuron_view.show"))

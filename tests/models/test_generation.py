@@ -149,7 +149,7 @@ def test_a_target_is_predicted_as_a_generated_text_is() -> None:
     assert sum(candidate.probability for candidate in first.candidates) > 0.99
 
 
-def test_a_target_behind_a_prompt(llama: Any, byte_tokenizer: Any) -> None:
+def test_a_target_after_a_prompt(llama: Any, byte_tokenizer: Any) -> None:
     prompt, answer = "The cat sat", " on the mat"
     record = extract(llama, prompt, target=answer, tokenizer=byte_tokenizer)
     ids = [byte_tokenizer(text)["input_ids"] for text in (prompt, answer)]
@@ -244,7 +244,7 @@ class TestSettings:
             == record.tokens.ids
         )
 
-    def test_a_number_is_greedy_whatever_the_model_would_do(self, said: list[str]) -> None:
+    def test_a_number_of_tokens_is_generated_greedily_despite_the_models_defaults(self, said: list[str]) -> None:
         model = make_model("llama")
         expected = extract(model, IDS, generate=6).tokens.ids
         own: dict[str, Any] = {
@@ -289,7 +289,7 @@ def said() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bart"])
-def test_nothing_is_said_and_nothing_changes(kind: str, said: list[str]) -> None:
+def test_a_generation_logs_nothing_and_keeps_the_settings(kind: str, said: list[str]) -> None:
     model = make_model(kind).train()
     model.generation_config.pad_token_id = None
     before = copy.deepcopy(model.generation_config.to_dict())
@@ -327,7 +327,7 @@ def test_a_long_text_shows_a_bar(
 
 
 class TestNotes:
-    def test_steps_that_differ_from_the_forward_are_told(
+    def test_steps_that_differ_from_the_forward_give_a_note(
         self, llama: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Some models treat a prompt differently while they generate.
@@ -354,7 +354,7 @@ class TestNotes:
         note = f"{kind} has no language head: its predictions are not known."
         assert note in record.notes
 
-    def test_one_token_is_told_as_one(self, llama: Any) -> None:
+    def test_one_generated_token_is_noted_in_the_singular(self, llama: Any) -> None:
         record = extract(llama, IDS, generate=1)
         assert record.notes[-1] == "The last token was generated greedily."
 
@@ -409,14 +409,14 @@ def test_merged_words_have_no_predictions(llama: Any, byte_tokenizer: Any) -> No
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),
     ],
 )
-def test_what_cannot_be_generated_is_refused(
+def test_impossible_generations_are_refused(
     kind: str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         extract(make_model(kind), IDS, **options)
 
 
-def test_as_many_tokens_as_there_are_positions_are_generated() -> None:
+def test_generation_ends_at_the_last_position() -> None:
     assert len(extract(make_model("gpt2"), IDS, generate=56).tokens) <= 64
 
 

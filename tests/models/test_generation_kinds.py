@@ -114,7 +114,7 @@ def test_masks_that_depend_on_the_implementation(
 @pytest.mark.parametrize(
     ("make", "types"), [(llava, None), (gemma3, "images"), (paligemma, "prompt")]
 )
-def test_a_text_behind_a_picture(make: Any, types: str | None) -> None:
+def test_a_text_after_an_image(make: Any, types: str | None) -> None:
     torch.manual_seed(0)
     model = sharpened(make())
     given = {"pixel_values": torch.randn(1, 3, 28, 28)}

@@ -77,7 +77,7 @@ class TestTheDemoDecoder:
             expected = np.mean([one[place] for one in each], axis=0)
             assert_allclose(np.array(stack.mean(name)), expected, atol=1e-5, err_msg=name)
 
-    def test_on_shuffled_texts_these_heads_do_the_same(
+    def test_these_heads_have_their_roles_on_shuffled_texts_too(
         self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
     ) -> None:
         """Running the model on shuffled texts is no suitable baseline for roles (docs/heads.md)."""
@@ -180,7 +180,7 @@ def saved(statistics: HeadStatistics, folder: Path) -> bytes:
 class TestCheckpoint:
     TEXTS: Sequence[Any] = [*SENTENCES, "", *SENTENCES[::-1], None, *SENTENCES]
 
-    def test_an_error_in_a_text_loses_nothing_and_names_it(
+    def test_an_error_in_a_text_keeps_the_results_and_names_the_text(
         self, tmp_path: Path, tiny_bert: tuple[Any, Any]
     ) -> None:
         model, tokenizer = tiny_bert
@@ -233,7 +233,7 @@ class TestCheckpoint:
         # A complete result is not computed again.
         assert head_statistics(model, self.TEXTS, resume=True, **options).texts == 12
 
-    def test_one_of_something_else_is_refused_by_name(
+    def test_a_checkpoint_with_other_settings_is_refused(
         self, tmp_path: Path, tiny_bert: tuple[Any, Any]
     ) -> None:
         model, tokenizer = tiny_bert
@@ -320,7 +320,7 @@ def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
         {"target": ["a"]},
     ],
 )
-def test_records_refuse_what_is_for_a_model(options: dict[str, Any]) -> None:
+def test_records_refuse_arguments_of_models(options: dict[str, Any]) -> None:
     record = attnviz.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
     [name] = options
     with pytest.raises(TypeError, match=f"{name}=.* has no meaning without texts"):
@@ -376,7 +376,7 @@ class TestThePage:
 
     TEXT = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
 
-    def test_every_score_and_role_is_there(self) -> None:
+    def test_every_score_and_role_is_documented(self) -> None:
         for name in (*SCORES, *Roles.definitions):
             assert f"`{name}`" in self.TEXT, name
         for kind in KINDS:

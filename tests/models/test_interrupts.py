@@ -52,7 +52,7 @@ def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
 
 
 @pytest.mark.parametrize("kind", ["traced", "spooled"])
-def test_an_interrupt_while_things_are_put_back(
+def test_an_interrupt_during_the_restoration(
     kind: str, interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
     subject = interrupted[kind]
@@ -64,7 +64,7 @@ def test_an_interrupt_while_things_are_put_back(
         assert faults_at(subject, folder, place) == []
 
 
-def test_an_interrupt_is_raised_as_such_and_only_once_all_is_restored(
+def test_an_interrupt_is_raised_after_the_state_is_restored(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
     subject = interrupted["traced"]
@@ -77,7 +77,7 @@ def test_an_interrupt_is_raised_as_such_and_only_once_all_is_restored(
     assert state_of(subject.models) == before
 
 
-def test_a_mode_that_torch_took_off_for_a_moment_does_not_come_back(
+def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
     """The generator of torch would push the mode again when it is closed after the interrupt."""
@@ -110,7 +110,7 @@ class StoppedError(Exception):
     """An exception that another thread raises in this one."""
 
 
-def test_what_another_thread_raises_in_this_one_leaves_everything_as_it_was(
+def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
     """Tools that limit the time of a computation do so in threads, which receive no signals."""

@@ -82,7 +82,7 @@ def difference(model: Any, arguments: Any, pair: tuple[int, int]) -> float:
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", [kind for kind in PROJECTIONS if kind not in TRACED])
-def test_a_head_without_output_is_its_slice_of_the_projection_set_to_zero(
+def test_ablating_a_head_equals_zeros_in_its_slice_of_the_projection(
     kind: str, implementation: str
 ) -> None:
     model = make_model(kind)
@@ -139,7 +139,7 @@ def test_a_knockout_is_a_mask_of_four_axes(kind: str, implementation: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_hidden_token_is_one_that_the_attention_mask_leaves_out(kind: str) -> None:
+def test_hiding_a_token_equals_masking_it(kind: str) -> None:
     model = make_model(kind)
     mask = torch.ones_like(IDS)
     mask[0, 3] = 0
@@ -221,7 +221,7 @@ def test_weights_that_are_changed_after_the_softmax(
     assert np.abs(found.stack().weights(layer=0) - wanted[0].numpy()).max() < 1e-6
 
 
-def test_what_is_left_of_a_row_is_shared_out() -> None:
+def test_the_remaining_weights_of_a_row_are_renormalized() -> None:
     model = make_model("gpt_oss")
     own = av.extract(model, {"input_ids": IDS}).stack().weights(layer=0, head=HEAD)
     change = av.Knockout(queries=8, keys=[2, 6], layers=0, heads=HEAD)
@@ -267,7 +267,7 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
 
 
 @pytest.mark.parametrize("position", [8, 3])
-def test_a_language_head_computes_what_is_asked_for(position: int) -> None:
+def test_a_language_head_computes_only_the_requested_logits(position: int) -> None:
     """BERT's language head computes the logits of all positions. Effects are measured on these."""
     model = make_model("bert")
     seen: list[tuple[int, ...]] = []
@@ -309,7 +309,7 @@ WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "options", "error", "words"), WRONG)
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     changes: Any, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     model = make_model("gpt2")
@@ -317,7 +317,7 @@ def test_what_makes_no_sense_is_refused(
         av.intervene(model, {"input_ids": IDS}, changes, **options)
 
 
-def test_changes_refuse_what_says_nothing() -> None:
+def test_changes_refuse_invalid_arguments() -> None:
     with pytest.raises(ValueError, match="cannot be combined with mean_of"):
         av.Ablate(factor=0.5, mean_of=["a text"])
     with pytest.raises(ValueError, match="tokens=None"):
@@ -343,7 +343,7 @@ def without_head(model: Any, kind: str, head: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", TRACED)
-def test_effects_of_heads_past_the_dispatcher_are_slices_of_the_projection(kind: str) -> None:
+def test_effects_of_heads_that_bypass_the_dispatcher_are_slices_of_the_projection(kind: str) -> None:
     """Earlier layers do not run again, and each layer's heads are copies in one batch."""
     make, config, name = TRACED[kind]
     model = built(make.__name__, config)
@@ -418,7 +418,7 @@ def with_mean(model: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "gpt_oss", "t5", *TRACED])
-def test_a_head_gives_its_mean_over_other_texts(kind: str) -> None:
+def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
     model = model_of(kind)
     name, stack = PROJECTIONS[kind]
     if kind == "t5":
@@ -442,7 +442,7 @@ def test_a_head_gives_its_mean_over_other_texts(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TRACED)
-def test_attention_past_the_dispatcher_is_changed_at_its_softmax(kind: str) -> None:
+def test_attention_that_bypasses_the_dispatcher_is_changed_at_its_softmax(kind: str) -> None:
     make, config, _ = TRACED[kind]
     model = built(make.__name__, config)
     given = {"input_ids": IDS}
@@ -464,7 +464,7 @@ def test_attention_past_the_dispatcher_is_changed_at_its_softmax(kind: str) -> N
     assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
 
 
-def test_what_cannot_be_changed_is_refused_by_name() -> None:
+def test_modules_that_cannot_be_changed_are_named() -> None:
     """torch's own module is a single function, and windows are several attentions in one."""
     pixels = {"pixel_values": torch.rand(1, 3, 32, 32)}
     image = {"image_size": 32, "patch_size": 8}
@@ -489,7 +489,7 @@ def test_what_cannot_be_changed_is_refused_by_name() -> None:
         av.head_effects(siglip, pixels, stack="pooling")
 
 
-def test_what_was_cut_is_told() -> None:
+def test_truncation_is_noted() -> None:
     changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.Ablate(layers=2)]
     record = av.intervene(make_model("gpt2"), {"input_ids": IDS}, changes, answer=(7, 8))
     notes = " ".join(record.notes)
@@ -501,7 +501,7 @@ def test_what_was_cut_is_told() -> None:
     assert record.changes == tuple(changes)
 
 
-def test_a_changed_record_is_saved_as_it_is(tmp_path: Any) -> None:
+def test_a_changed_record_is_saved_unchanged(tmp_path: Any) -> None:
     changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.HideTokens(3)]
     record = av.intervene(make_model("mistral"), {"input_ids": IDS}, changes)
     record.save(tmp_path / "changed.safetensors")

@@ -69,7 +69,7 @@ WITH_ANSWER = [way for way in WAYS if way != "permutation_effect"]
         ({"postion": 3}, TypeError, "postion= is not an argument; did you mean 'position'"),
     ],
 )
-def test_an_answer_that_is_not_there(
+def test_a_missing_answer(
     way: str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -77,7 +77,7 @@ def test_an_answer_that_is_not_there(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_inputs_that_are_not_there(way: str) -> None:
+def test_missing_inputs(way: str) -> None:
     model = make_model("gpt2")
     for inputs, error in (([], ValueError), (None, ValueError), (3.5, TypeError)):
         with pytest.raises(error, match="inputs"):
@@ -89,7 +89,7 @@ def test_inputs_that_are_not_there(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_in_training_answers_as_in_evaluation_and_stays_as_it_was(way: str) -> None:
+def test_a_model_in_training_mode_is_measured_in_evaluation_mode(way: str) -> None:
     model = make_model("gpt2")
     options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
     expected = WAYS[way](model, {"input_ids": IDS}, **options)
@@ -138,7 +138,7 @@ def test_quantised_modules_without_gradients() -> None:
     assert not any(module._forward_hooks for module in quantised.modules())
 
 
-def test_changes_that_leave_nothing() -> None:
+def test_changes_that_remove_all_attention() -> None:
     """Without keys the output of a query is zero. The answer is still a number."""
     model = make_model("llama")
     record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))

@@ -185,7 +185,7 @@ def so_far(changes: Sequence[Change], count: int) -> list[Change]:
     return found
 
 
-def test_beams_are_changed_each() -> None:
+def test_each_beam_is_changed() -> None:
     """A beam search runs several continuations at once."""
     model = make_model("llama")
     projection = copy.deepcopy(model)
@@ -247,7 +247,7 @@ def test_tokens_by_text_are_those_of_the_prompt() -> None:
     assert record.changes == (change,)
 
 
-def test_what_cannot_be_changed_is_refused_before_a_text_is_generated(
+def test_unsupported_changes_are_refused_before_the_generation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = make_model("gpt2")

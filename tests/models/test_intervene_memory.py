@@ -38,7 +38,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 
 @pytest.mark.parametrize("doing", RUNS)
-def test_too_little_memory_is_told_before_the_model_runs(
+def test_too_little_memory_raises_before_the_model_runs(
     doing: str, free: Callable[[int | None], None]
 ) -> None:
     model = make_model("gpt2")
@@ -58,7 +58,7 @@ def test_too_little_memory_is_told_before_the_model_runs(
     run(model, {"input_ids": IDS[:, :4]})
 
 
-def test_outputs_of_one_text_at_a_time_are_kept() -> None:
+def test_the_outputs_of_only_one_text_are_in_memory() -> None:
     """For several texts the peak memory is that of one text plus the ids."""
     model = make_model("gpt2")
     peaks = {}
@@ -70,7 +70,7 @@ def test_outputs_of_one_text_at_a_time_are_kept() -> None:
     assert peaks[30] - peaks[1] < 30 * 3 * 60 * 48 * 4 / 2
 
 
-def test_many_texts_that_would_not_fit_are_told_before_the_model_runs(
+def test_many_texts_without_memory_raise_before_the_model_runs(
     free: Callable[[int | None], None],
 ) -> None:
     model, begun = make_model("gpt2"), []
@@ -84,7 +84,7 @@ def test_many_texts_that_would_not_fit_are_told_before_the_model_runs(
     av.head_effects(model, [IDS[:, :4]] * 2, progress=False)
 
 
-def test_what_a_changed_record_keeps_is_told_before_the_model_runs(
+def test_the_memory_of_a_changed_record_is_checked_before_the_model_runs(
     free: Callable[[int | None], None],
 ) -> None:
     model = make_model("gpt2")

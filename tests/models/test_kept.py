@@ -130,7 +130,7 @@ def test_layers_of_one_module_that_runs_again_are_counted(copied: list[int]) -> 
     assert_keeps(record, plain(model, IDS, lambda _, layer: layer != 1))
 
 
-def test_weights_that_meet_several_values_count_once_where_they_are_left_out() -> None:
+def test_differential_attention_keeps_the_chosen_layers() -> None:
     config = transformers.DiffLlamaConfig(**SIZE, vocab_size=300, num_key_value_heads=2)
     for implementation in ("eager", "sdpa"):
         model = built("DiffLlamaForCausalLM", config, implementation=implementation)
@@ -138,7 +138,7 @@ def test_weights_that_meet_several_values_count_once_where_they_are_left_out() -
         assert_keeps(record, plain(model, IDS, lambda _, layer: layer == 1))
 
 
-def test_padding_is_removed_from_what_is_kept() -> None:
+def test_padding_is_removed_from_stored_layers() -> None:
     model = make_model("bert")
     ids = IDS.repeat(2, 1)
     mask = torch.ones_like(ids)
@@ -161,7 +161,7 @@ def test_padding_is_removed_from_what_is_kept() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", torch.bfloat16, "torch.float16"])
 @pytest.mark.parametrize("kind", ["bert", "gemma2", "llama", "t5", "gpt_oss"])
-def test_what_rounding_does_to_the_weights_is_stated(kind: str, dtype: Any) -> None:
+def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     exact, rounded = extract(model, arguments), extract(model, arguments, dtype=dtype)
     name = str(dtype).removeprefix("torch.")
@@ -249,7 +249,7 @@ def weights_only(kind: type[Pooled] = Pooled) -> Any:
     return model
 
 
-def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
+def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error() -> None:
     model = weights_only()
     exact = extract(model, IDS)
     assert exact.stack().attention(0).stored_weights is not None
@@ -296,7 +296,7 @@ class Turns(Pooled):
 
 
 @pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 1)])
-def test_a_number_that_was_foretold_wrongly_is_found_all_the_same(layer: int, times: int) -> None:
+def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int) -> None:
     model = weights_only(Turns)
     expected = plain(model, IDS, lambda _, at: at == layer)
     assert len(expected) == 1
@@ -313,7 +313,7 @@ def test_a_number_that_was_foretold_wrongly_is_found_all_the_same(layer: int, ti
     "options",
     [{}, {"layers": [1]}, {"layers": [0, 1], "dtype": "bfloat16"}],
 )
-def test_the_estimate_is_what_is_then_held(
+def test_the_estimate_equals_the_memory_of_the_record(
     kind: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
@@ -339,7 +339,7 @@ def test_weights_of_torchs_own_module_are_estimated_as_weights(
         extract(model, IDS)
 
 
-def test_the_model_does_not_run_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_does_not_run_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model("gpt2")
 
     def run(*_: Any, **__: Any) -> None:
@@ -377,7 +377,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "words"), BAD, ids=[str(each[0]) for each in BAD])
-def test_what_cannot_be_kept_is_said(
+def test_bad_capture_options_are_refused(
     options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -385,14 +385,14 @@ def test_what_cannot_be_kept_is_said(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there_is_said_before_the_model_runs() -> None:
+def test_a_missing_device_raises_before_the_model_runs() -> None:
     model = make_model("gpt2")
     model.transformer.wte.register_forward_pre_hook(lambda *_: pytest.fail("the model ran"))
     with pytest.raises(ValueError, match="device='cuda' cannot keep queries and keys"):
         extract(model, IDS, device="cuda")
 
 
-def test_none_leaves_queries_and_keys_where_they_are() -> None:
+def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     record = extract(make_model("gpt2"), IDS, device=None)
     assert {each.device.type for each in tensors_of(record)} == {"cpu"}
     # The tensors are still copies, because the model may overwrite its buffers.
@@ -400,7 +400,7 @@ def test_none_leaves_queries_and_keys_where_they_are() -> None:
 
 
 @pytest.mark.gpu
-def test_a_device_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model("llama").cuda()
     needed = held(extract(model, IDS, device=None))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (needed - 1, 10**9))

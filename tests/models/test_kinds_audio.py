@@ -128,7 +128,7 @@ def test_speech_encoders(name: str, more: dict[str, Any]) -> None:
         assert_own(each, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.1)
 
 
-def test_a_frame_is_heard_at_its_time() -> None:
+def test_a_frame_depends_on_the_samples_of_its_time() -> None:
     """A change of some samples changes the frames whose 400 samples contain them."""
     model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"})
     # Without the convolution over many frames, and before attention mixes them.

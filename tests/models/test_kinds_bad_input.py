@@ -160,7 +160,7 @@ def with_a_hole() -> Any:
         (np.zeros((32, 32, 3), bool), TypeError, "an image must contain numbers .* got bool"),
     ],
 )
-def test_what_is_no_image(
+def test_inputs_that_are_no_images(
     image: Any, kind: type[Exception], words: str, llava: tuple[Any, Any]
 ) -> None:
     with pytest.raises(kind, match=f"^inputs: .*{words}"):
@@ -211,7 +211,7 @@ def test_grey_images_have_three_equal_colours(image: Any) -> None:
         assert np.abs(shown[..., colour].astype(int) - IMAGE[..., 0]).max() <= 1
 
 
-def test_a_model_of_one_colour() -> None:
+def test_a_greyscale_model() -> None:
     """The image is greyscale for the model and in the record."""
     settings = {**SIZE, "image_size": 32, "patch_size": 8, "num_channels": 1}
     model = built("ViTModel", settings)
@@ -224,7 +224,7 @@ def test_a_model_of_one_colour() -> None:
     assert np.abs(record.images[0].astype(int) - grey[..., None]).max() <= 1
 
 
-def test_a_huge_image_is_as_large_as_the_model_sees_it() -> None:
+def test_a_large_image_is_stored_in_the_size_of_the_models_input() -> None:
     record = extract(vit(), np.zeros((3000, 4000, 3), np.uint8), processor=seeing())
     assert record.images[0].shape == (32, 32, 3)
 
@@ -241,7 +241,7 @@ def test_a_huge_image_is_as_large_as_the_model_sees_it() -> None:
         ({"input_values": torch.full((1, 8000), torch.inf)}, ValueError, "values contains NaN"),
     ],
 )
-def test_what_is_no_sound(given: Any, kind: type[Exception], words: str) -> None:
+def test_inputs_that_are_no_sounds(given: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=f"^inputs: .*{words}"):
         extract(wav2vec2(), given, processor=hearing())
 

@@ -116,7 +116,7 @@ def record_of(kind: str) -> Any:
     return extracted(made(kind), {"input_ids": IDS})
 
 
-def test_a_prompt_that_the_model_leaves_out_of_its_output() -> None:
+def test_a_prompt_that_the_model_removes_from_its_output() -> None:
     """CPM-Ant inserts learned vectors before the text."""
     settings = {
         "hidden_size": 48,
@@ -166,7 +166,7 @@ def test_windows_are_kept_as_windows(kind: str, windowed: tuple[int, ...]) -> No
         assert mask == BandMask(3 if number in windowed else None, 0)
 
 
-def test_latent_attention_shares_the_turned_part_of_keys() -> None:
+def test_latent_attention_shares_the_rotated_part_of_keys() -> None:
     """DeepSeek-V2 (2024), eq. 15: every head's key ends with the same rotated vector."""
     stack = record_of("deepseek 3").stacks["self"]
     for layer in stack.layers:
@@ -281,7 +281,7 @@ def test_a_record_says_which_layers_it_does_not_contain(kind: str) -> None:
     assert about_layers(record) == expected
 
 
-def test_layers_that_were_not_chosen_are_not_said_to_be_missing() -> None:
+def test_layers_that_were_not_chosen_are_not_noted_as_missing() -> None:
     record = extract(built("LlamaForCausalLM", _DECODER), IDS, layers=1)
     assert record.stacks["self"].layers == (1,)
     assert about_layers(record) == []

@@ -94,7 +94,7 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_cache_that_is_given_is_refused(kind: str) -> None:
+def test_a_cache_argument_is_refused(kind: str) -> None:
     model = make_model(kind)
     with torch.no_grad():
         cache = model(IDS[:1, :4], use_cache=True).past_key_values
@@ -112,7 +112,7 @@ def test_a_cache_that_is_given_is_refused(kind: str) -> None:
         assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
 
 
-def test_an_encoder_that_ran_before_is_refused() -> None:
+def test_encoder_outputs_as_input_are_refused() -> None:
     model = make_model("t5")
     with torch.no_grad():
         outputs = model.get_encoder()(IDS[:1])
@@ -130,7 +130,7 @@ def test_an_encoder_that_ran_before_is_refused() -> None:
         ("bloom", ["attention_dropout", "hidden_dropout"]),
     ],
 )
-def test_dropout_of_a_model_in_training_mode_is_left_out_and_said(
+def test_dropout_in_training_mode_is_disabled_and_noted(
     kind: str, names: list[str]
 ) -> None:
     model = make_model(kind, **dict.fromkeys(names, 0.5)).train()
@@ -146,7 +146,7 @@ def test_dropout_of_a_model_in_training_mode_is_left_out_and_said(
 
 
 @pytest.mark.parametrize("cache", [None, True, False])
-def test_the_record_says_which_forward_is_shown_where_a_cache_unmasks(
+def test_a_note_names_the_forward_if_a_cache_changes_the_mask(
     *, cache: bool | None
 ) -> None:
     size = {"d_model": 48, "src_vocab_size": 400, "tgt_vocab_size": 400, "langs": ["en", "de"]}

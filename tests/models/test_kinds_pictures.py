@@ -27,7 +27,7 @@ from models.tiny import (
 )
 
 
-def test_tiles_of_an_image_are_pictures_of_their_own(byte_tokenizer: Any) -> None:
+def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
     """Idefics 3: four tiles of an image of 64 x 64, plus the whole image in a smaller size."""
     model, processor = MODELS["idefics 3"](byte_tokenizer)
     image = picture(64, 64)
@@ -161,7 +161,7 @@ class TestPagesOfPictures:
             assert changed_queries(alone, None, pair, "self", 0) == {read}
 
 
-def test_an_image_of_any_shape_filled_up_to_a_number_of_patches() -> None:
+def test_an_image_padded_to_a_number_of_patches() -> None:
     """SigLIP 2: twelve patches of an image, and four of padding."""
     model = built("Siglip2VisionModel", {**SIZE, "patch_size": 8, "num_patches": 64}, factor=2.0)
     processor = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
@@ -182,7 +182,7 @@ def test_an_image_of_any_shape_filled_up_to_a_number_of_patches() -> None:
         assert changed == {row * 4 + column}
 
 
-def test_an_image_that_a_text_model_looks_up(byte_tokenizer: Any) -> None:
+def test_an_image_as_keys_of_a_text_decoder(byte_tokenizer: Any) -> None:
     """TrOCR and similar models: patches are the keys of a text decoder."""
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.ViTConfig(**SIZE, image_size=32, patch_size=8),

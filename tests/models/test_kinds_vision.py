@@ -145,7 +145,7 @@ def test_the_picture_is_the_one_given() -> None:
     assert any("colours" in note for note in extract(tower("vit"), encoded).notes)
 
 
-def test_a_picture_is_shown_as_the_model_saw_it() -> None:
+def test_an_image_is_stored_as_the_model_received_it() -> None:
     """The image has the size and the colours of the pixel values after resizing."""
     image = np.zeros((64, 96, 3), np.uint8)
     image[:32, 48:] = (250, 20, 30)
@@ -157,7 +157,7 @@ def test_a_picture_is_shown_as_the_model_saw_it() -> None:
     assert not shown[18:].any()
 
 
-def test_a_pooling_head_is_a_stack_of_its_own() -> None:
+def test_a_pooling_head_is_a_separate_stack() -> None:
     """SigLIP's head has one query for all patches. torch's own module returns its weights."""
     model = tower("siglip")
     inputs = processor()(images=picture(32, 32), return_tensors="pt")
@@ -255,7 +255,7 @@ def test_objects_that_a_detector_asks_for_are_no_patches() -> None:
         assert_own(record, name, {number: layer[0] for number, layer in enumerate(layers)}, 0.12)
 
 
-def test_a_film_is_cut_into_patches_through_frames() -> None:
+def test_patches_of_a_video_cover_several_frames() -> None:
     settings = {**_PLAIN, "num_frames": 4, "tubelet_size": 2}
     model = built("VideoMAEModel", settings, factor=20.0)
     frames = torch.randn(1, 4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -289,7 +289,7 @@ def test_a_film_is_cut_into_patches_through_frames() -> None:
         ("TimesformerModel", {**_PLAIN, "num_frames": 4}, (4, 3, 32, 32)),
     ],
 )
-def test_what_is_no_patch_of_a_known_place_has_a_neutral_name(
+def test_patches_without_a_known_position_have_neutral_names(
     name: str, settings: dict[str, Any], pixels: tuple[int, ...]
 ) -> None:
     model = built(name, settings)

@@ -230,7 +230,7 @@ def test_a_padded_batch_of_images_with_texts(
             assert np.abs(difference).max() < 1e-4
 
 
-def test_a_batch_whose_images_lie_in_one_row(made: Callable[[str], tuple[Any, Any]]) -> None:
+def test_a_batch_with_all_images_in_one_row(made: Callable[[str], tuple[Any, Any]]) -> None:
     model, processor = made("qwen 2")
     text = "<|vision_start|><|image_pad|><|vision_end|>The cat"
     images = [picture(56, 84), picture(56, 56)]

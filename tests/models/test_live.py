@@ -41,7 +41,7 @@ def never() -> bool:
 
 @pytest.mark.usefixtures("at_each_token")
 @pytest.mark.parametrize("name", ["gpt2", "mistral", "gpt_oss", "bloom", "bart"])
-def test_records_on_the_way_are_those_of_shorter_generations(name: str) -> None:
+def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> None:
     model = make_model(name)
     before = state_of([model])
     shown: list[tuple[AttentionRecord, int | None]] = []
@@ -98,7 +98,7 @@ def test_a_search_with_beams_shows_its_end() -> None:
 
 
 @pytest.mark.usefixtures("at_each_token")
-def test_what_has_come_stays_where_it_is_stopped() -> None:
+def test_a_stopped_generation_keeps_its_tokens() -> None:
     model = make_model("gpt2")
     shown: list[AttentionRecord] = []
     record = extract_live(
@@ -184,7 +184,7 @@ def test_a_view_stays_at_the_newest_token_unless_the_reader_moves(kind: Any) -> 
     in_a_kernel(run())
 
 
-def test_what_the_model_raises_is_said_and_the_text_stays() -> None:
+def test_an_error_of_the_model_is_reported_and_the_text_is_kept() -> None:
     async def run() -> None:
         steps = Steps(2)
         generation = LiveGeneration(steps, asyncio.get_running_loop())
@@ -232,7 +232,7 @@ def test_in_a_script_the_call_waits_for_the_end(monkeypatch: pytest.MonkeyPatch)
         ({"generate": 3, "live": 1}, TypeError, "live=1 must be True or False"),
     ],
 )
-def test_what_does_not_go_with_live_is_told(
+def test_arguments_that_conflict_with_live_raise(
     options: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     model, tokenizer = demos.load("decoder")

@@ -140,7 +140,7 @@ def test_an_answer_and_a_chat_have_words(byte_tokenizer: Any) -> None:
     assert chat.tokens.text == ("<s>", "<|user|>", "hello", "·undone", "·dogs", "</s>")
 
 
-def test_encoder_decoder_and_cross_each_by_their_own(piece_tokenizer: Any) -> None:
+def test_the_stacks_of_an_encoder_decoder_have_the_models_own_weights(piece_tokenizer: Any) -> None:
     model = make_model("bart")
     record = attnviz.extract(
         model, "The cat undone.", target="user sat", tokenizer=piece_tokenizer
@@ -172,7 +172,7 @@ def unsplit_tokenizer() -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
 
 
-def test_a_tokenizer_that_splits_no_words_is_not_taken_for_one_word(
+def test_a_tokenizer_without_word_splitting_is_not_one_word(
     unsplit_tokenizer: Any,
 ) -> None:
     encoded = unsplit_tokenizer("The animal l·l sat.", return_tensors=None)
@@ -197,7 +197,7 @@ def test_patches_stay_and_other_stacks_need_no_words() -> None:
     assert len(set(words)) == len(words)
 
 
-def test_without_a_tokenizer_it_says_what_would_work() -> None:
+def test_the_error_without_a_tokenizer_has_a_remedy() -> None:
     record = attnviz.extract(make_model("gpt2"), torch.tensor([[5, 6, 7]]))
     assert record.tokens.words is None
     with pytest.raises(ValueError, match=r"query_tokens of stack 'self'.*Tokens\.of"):

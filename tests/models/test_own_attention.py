@@ -87,7 +87,7 @@ def extracted(model: Any, own: Own, change: Change | None = None, call: int = 0)
     return extract(model, {"input_ids": IDS}, progress=False)
 
 
-def test_what_follows_the_formula_is_shown_and_named(model: Any, own: Own) -> None:
+def test_functions_that_follow_the_formula_are_shown_and_named(model: Any, own: Own) -> None:
     records: list[AttentionRecord] = extracted(model, own)
     for number, record in enumerate(records):
         for layer, weights in enumerate(own.weights):
@@ -144,7 +144,7 @@ def _one_example(logits: torch.Tensor, allowed: torch.Tensor) -> None:
         _one_example,
     ],
 )
-def test_what_differs_somewhere_is_refused(model: Any, own: Own, change: Change, call: int) -> None:
+def test_functions_that_differ_in_one_call_are_refused(model: Any, own: Own, change: Change, call: int) -> None:
     with pytest.raises(NotImplementedError, match=r"'mine'.* is not softmax.*its output differs"):
         extracted(model, own, change, call)
 

@@ -112,7 +112,7 @@ def test_files_that_changed_are_read_again(saved: Path, reads: Counter[str]) -> 
     assert reads == {"here": 1}
 
 
-def test_files_may_come_later_and_go(
+def test_files_may_appear_and_disappear(
     saved: Path, tmp_path: Path, byte_tokenizer: Any, reads: Counter[str]
 ) -> None:
     model = loaded(saved)

@@ -159,7 +159,7 @@ def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path)
         statistics(decoder, dataset)
 
 
-def test_what_cannot_be_read_is_named(cluster: Any, decoder: tuple[Any, Any]) -> None:
+def test_errors_in_texts_and_models_are_named(cluster: Any, decoder: tuple[Any, Any]) -> None:
     broken: list[Any] = [*TEXTS[:7], 3.5, *TEXTS[8:]]
     with pytest.raises(TypeError, match=r"texts\[7\]"):
         statistics(decoder, broken, engine=ONE)

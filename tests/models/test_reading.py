@@ -91,7 +91,7 @@ def test_texts_that_are_read_together_have_their_own_weights(
     "implementation",
     ["eager", "sdpa", slow("flex_attention")],
 )
-def test_whatever_computes_attention(implementation: str, byte_tokenizer: Any) -> None:
+def test_all_implementations_of_attention(implementation: str, byte_tokenizer: Any) -> None:
     model = make_model("llama", implementation)
     with Forwards(model) as sizes:
         found = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=3)
@@ -101,7 +101,7 @@ def test_whatever_computes_attention(implementation: str, byte_tokenizer: Any) -
         assert largest_error(each.record, own) < 1e-4
 
 
-def test_a_model_whose_texts_change_each_other_reads_each_by_itself(word_tokenizer: Any) -> None:
+def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: Any) -> None:
     model = make_model("bert")
 
     def leak(_: Any, args: tuple[Any, ...], output: Any) -> Any:
@@ -164,7 +164,7 @@ def test_positions_that_depend_on_the_longest_text(
         assert largest_error(each.record, own) < 1e-4
 
 
-def test_experts_that_take_so_many_tokens_of_all_texts_together(byte_tokenizer: Any) -> None:
+def test_experts_with_a_capacity_for_all_texts(byte_tokenizer: Any) -> None:
     config = transformers.SwitchTransformersConfig(
         vocab_size=400,
         d_model=32,
@@ -219,7 +219,7 @@ def test_a_forward_that_does_not_fit_is_halved(word_tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_an_error_names_its_text_and_comes_after_what_was_read(
+def test_an_error_names_its_text_after_the_earlier_results(
     word_tokenizer: Any, *, ordered: bool
 ) -> None:
     model = make_model("bert")
@@ -248,7 +248,7 @@ def test_an_error_of_a_forward_names_its_text(word_tokenizer: Any) -> None:
     assert found == [0, 1, 2, 3, 4]
 
 
-def test_an_order_that_does_not_wait(word_tokenizer: Any) -> None:
+def test_an_order_without_waiting(word_tokenizer: Any) -> None:
     given = [TEXTS[0], "", *TEXTS[1:], "the cat " * 200]
     reading = read_records(
         make_model("bert"), Texts(given), range(9), tokenizer=word_tokenizer, ordered=False
@@ -278,7 +278,7 @@ def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(
     assert {checked for _, checked in several} == {1, 2}
 
 
-def test_a_model_is_looked_through_again_when_a_module_is_another() -> None:
+def test_a_model_is_inspected_again_after_a_module_was_replaced() -> None:
     model = make_model("bert")
     layers = model.bert.encoder.layer
     before = attention_modules(model)
@@ -305,7 +305,7 @@ class OwnAttention(torch.nn.Module):
         self.weight, self.last = torch.nn.Parameter(torch.zeros(1)), last
 
 
-def test_a_model_is_looked_through_again_when_modules_change_places() -> None:
+def test_a_model_is_inspected_again_after_modules_were_swapped() -> None:
     parts: Any = [OwnAttention(torch.nn.Softmax(-1)), OwnAttention(torch.nn.Identity())]
     model = torch.nn.ModuleList(parts)
     assert [entry.softmax for entry in attention_modules(model)] == [True, False]

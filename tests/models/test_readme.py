@@ -19,7 +19,7 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 @pytest.mark.slow
-def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path) -> None:
+def test_the_code_of_the_readme_runs_after_a_plain_installation(checkpoint_folder: Path, tmp_path: Path) -> None:
     """The extras (pandas, Pillow, playwright, ...) cannot be imported."""
     (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     code = code.replace(HUB_ID, checkpoint_folder.as_posix())
@@ -37,7 +37,7 @@ def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path)
     assert (tmp_path / "head_view.html").is_file()
 
 
-def test_a_record_takes_what_the_table_of_limits_says(tmp_path: Path) -> None:
+def test_a_record_has_the_size_in_the_table_of_limits(tmp_path: Path) -> None:
     said = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     # One of GPT-2's 12 layers: 12 heads of 64 dimensions, 1,024 tokens.
     vectors = torch.randn(2, 1, 12, 1024, 64, generator=torch.Generator().manual_seed(0))

@@ -103,7 +103,7 @@ def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> 
         ((["", ""],), {}, ValueError, "empty"),
     ],
 )
-def test_what_a_model_cannot_read_is_refused(
+def test_unreadable_inputs_are_refused(
     arguments: tuple[Any, ...],
     options: dict[str, Any],
     error: type[Exception],
@@ -129,14 +129,14 @@ def test_what_a_model_cannot_read_is_refused(
         ((shares(2, 3, 3),), {"texts": words(3)}, TypeError, "weights alone have no queries"),
     ],
 )
-def test_what_is_shown_without_a_model(
+def test_bad_arguments_without_a_model(
     given: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         av.show_embedding_view(given, **options)
 
 
-def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_raise_before_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     words_of = "UMAP needs umap: pip install 'attnviz[embedding]'"
     monkeypatch.setattr("attnviz.embedding.view.missing_package", lambda _: words_of)
     with pytest.raises(ImportError, match=r"method='umap': .*attnviz\[embedding\]"):
@@ -158,7 +158,7 @@ def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyP
         ({"include_layers": [9]}, r"include_layers: layers=\[9\]", 1),
     ],
 )
-def test_what_cannot_be_shown_is_said_before_all_is_read(
+def test_an_impossible_view_raises_before_all_texts_are_read(
     options: dict[str, Any], message: str, most: int, decoder: tuple[Any, Any]
 ) -> None:
     model, tokenizer = decoder
@@ -179,7 +179,7 @@ def test_what_cannot_be_shown_is_said_before_all_is_read(
     assert forwards <= most
 
 
-def test_what_can_be_shown_passes_the_checks(decoder: tuple[Any, Any]) -> None:
+def test_supported_values_pass_the_checks(decoder: tuple[Any, Any]) -> None:
     model, tokenizer = decoder
     view = av.show_embedding_view(
         model,
@@ -239,7 +239,7 @@ def test_the_command_waits_for_a_method_that_takes_time(
     assert (plot["method"], plot["seed"], plot["header"]["work"]["state"]) == ("tsne", 4, "done")
 
 
-def test_the_command_reads_lines_as_a_text_file_has_them(
+def test_the_command_reads_the_lines_of_a_text_file(
     decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -273,7 +273,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["-o", "x.gif"], "x.gif"),
     ],
 )
-def test_what_the_command_cannot_do_is_said(
+def test_the_command_reports_unsupported_options(
     options: list[str],
     message: str,
     decoder: tuple[Any, Any],

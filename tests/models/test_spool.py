@@ -58,7 +58,7 @@ def assert_mapped(record: AttentionRecord, folder: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"layers": [1]}, {"dtype": "float16"}, {"dtype": torch.float64}], ids=str
 )
-def test_what_is_kept_is_the_same_as_in_memory(
+def test_spooled_records_equal_records_in_memory(
     kind: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
@@ -82,7 +82,7 @@ def test_layers_are_written_while_the_model_runs(tmp_path: Path) -> None:
     assert seen == [1, 2, 3]
 
 
-def test_windows_and_pictures_come_back(tmp_path: Path) -> None:
+def test_windows_and_images_are_restored(tmp_path: Path) -> None:
     config = transformers.SwinConfig(
         image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
     )
@@ -133,7 +133,7 @@ def test_texts_and_rows_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -
     assert_same(expected[0], load(tmp_path / "single" / "0"))
 
 
-def test_a_text_that_fails_leaves_those_before_it(byte_tokenizer: Any, tmp_path: Path) -> None:
+def test_an_error_in_a_text_keeps_the_earlier_records(byte_tokenizer: Any, tmp_path: Path) -> None:
     model = make_model("gpt2")
     texts = ["The cat sat.", "the dog " * 60]
     with pytest.raises(ValueError, match="tokens are too many"):
@@ -142,7 +142,7 @@ def test_a_text_that_fails_leaves_those_before_it(byte_tokenizer: Any, tmp_path:
     assert load(tmp_path / "x" / "0").stack().num_layers == 3
 
 
-def test_a_second_run_leaves_nothing_of_the_first(tmp_path: Path) -> None:
+def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
     model, arguments = make_model("bigbird_pegasus"), arguments_of("bigbird_pegasus")
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
@@ -154,7 +154,7 @@ def test_a_second_run_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     assert len(names_in(tmp_path / "x")) == num_layers(record) + 1
 
 
-def test_a_layer_whose_number_shows_later_is_spooled(tmp_path: Path) -> None:
+def test_a_layer_with_a_number_known_only_later_is_spooled(tmp_path: Path) -> None:
     from models.test_kept import Turns, weights_only
 
     model = weights_only(Turns)
@@ -216,7 +216,7 @@ def run(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX kills like that")
-def test_a_killed_process_leaves_what_is_no_record(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_loadable_record(tmp_path: Path) -> None:
     kill = (
         "import os\n"
         "model.model.layers[2].register_forward_pre_hook("
@@ -232,7 +232,7 @@ def test_a_killed_process_leaves_what_is_no_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_the_system_cuts_off_is_told_and_removed(tmp_path: Path) -> None:
+def test_a_file_above_the_size_limit_raises_and_is_removed(tmp_path: Path) -> None:
     pytest.importorskip("resource")
     # Queries and keys of a layer are 768 kB.
     ended = run("resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))", tmp_path / "x")
@@ -242,7 +242,7 @@ def test_a_file_that_the_system_cuts_off_is_told_and_removed(tmp_path: Path) -> 
     assert names_in(tmp_path) == []
 
 
-def test_a_disk_that_fills_up_is_told_and_what_was_written_removed(
+def test_a_full_disk_raises_and_removes_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -260,7 +260,7 @@ def test_a_disk_that_fills_up_is_told_and_what_was_written_removed(
     assert names_in(tmp_path) == []
 
 
-def test_places_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer: Any) -> None:
+def test_bad_spool_paths_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     extract(model, IDS, spool=tmp_path / "record")
     (tmp_path / "file").touch()
@@ -292,7 +292,7 @@ def test_places_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer
 # Free space.
 
 
-def test_a_disk_without_room_is_told_before_the_model_runs(
+def test_a_disk_without_space_raises_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama")
@@ -328,7 +328,7 @@ def test_a_disk_without_room_is_told_before_the_model_runs(
     ],
 )
 @pytest.mark.parametrize("spool", [False, True])
-def test_room_for_a_generated_text_is_asked_for_before_it_is_generated(
+def test_memory_for_a_generated_text_is_checked_before_the_generation(
     kind: str,
     bound: dict[str, int],
     *,

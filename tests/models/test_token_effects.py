@@ -23,7 +23,7 @@ def difference(model: Any, row: int = -1, **arguments: Any) -> float:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_masked_token_is_a_hidden_one(kind: str) -> None:
+def test_masking_a_token_equals_hiding_it(kind: str) -> None:
     model = make_model(kind)
     given = {"input_ids": IDS}
     effects = av.token_effects(model, given, answer=PAIR)
@@ -91,7 +91,7 @@ def test_an_encoder_is_read_without_a_token() -> None:
     assert not np.isnan(effects.values).any()
 
 
-def test_positions_that_begin_behind_the_padding_id() -> None:
+def test_positions_that_start_after_the_padding_id() -> None:
     """RoBERTa counts positions from 2, and by ids instead of the mask."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
     for removal in ("mask", "delete"):
@@ -135,7 +135,7 @@ def test_the_noise_is_measured(removal: Any) -> None:
         ({"removal": "mean color"}, "one image"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
+def test_invalid_arguments_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         av.token_effects(make_model("gpt2"), {"input_ids": IDS}, **options)
 

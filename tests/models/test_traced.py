@@ -101,7 +101,7 @@ def test_queries_and_keys_give_the_weights_by_hand() -> None:
         assert np.abs(stack.weights(layer=1, head=head) - expected).max() < 1e-5
 
 
-def test_a_bias_of_positions_stays_small_and_a_causal_mask_is_seen() -> None:
+def test_a_position_bias_is_stored_compactly_and_a_causal_mask_is_recognised() -> None:
     attention = extract(made("bloom"), {"input_ids": IDS}).stacks["self"].attention(0)
     assert isinstance(attention, QueryKeyAttention)
     assert attention.mask == BandMask(None, 0)
@@ -110,13 +110,13 @@ def test_a_bias_of_positions_stays_small_and_a_causal_mask_is_seen() -> None:
 
 
 @pytest.mark.parametrize("kind", ["deberta", "deberta v2", "xlnet"])
-def test_disentangled_attention_says_that_products_are_a_part_only(kind: str) -> None:
+def test_disentangled_attention_notes_that_products_are_only_a_part(kind: str) -> None:
     record = extract(made(kind), {"input_ids": IDS})
     assert any("only a part of the logits" in note for note in record.notes)
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_modules_that_the_forward_puts_in_the_place_of_others(*, again: bool) -> None:
+def test_modules_that_the_forward_replaces(*, again: bool) -> None:
     """For a short text BigBird replaces its encoder's modules while it runs."""
     model = make_model("bigbird_pegasus")
     arguments = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}

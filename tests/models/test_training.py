@@ -92,7 +92,7 @@ def logged(folder: Path) -> dict[tuple[int, str], float]:
 
 
 @pytest.mark.slow
-def test_a_head_that_forms_is_seen_in_pages_and_metrics(tmp_path: Path) -> None:
+def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
     callback = AttentionCallback(TEXT, every=40, to=tmp_path / "log", tokenizer=tokenizer())
     trained, _ = train(tmp_path, 80, callback)
     folder = tmp_path / "log"
@@ -113,7 +113,7 @@ def test_a_head_that_forms_is_seen_in_pages_and_metrics(tmp_path: Path) -> None:
     assert scores[80, "attention/previous token"] == pytest.approx(best, abs=1e-5)
 
 
-def test_training_goes_on_as_without_it(tmp_path: Path) -> None:
+def test_training_is_not_affected(tmp_path: Path) -> None:
     callback = AttentionCallback([TEXT, "1 2 3"], every=1, to=tmp_path, tokenizer=tokenizer())
     _, watched = train(tmp_path, 3, callback)
     _, alone = train(tmp_path, 3)
@@ -127,7 +127,7 @@ def test_training_goes_on_as_without_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without processes")
-def test_two_processes_train_as_without_it_and_one_writes(tmp_path: Path) -> None:
+def test_two_processes_train_unaffected_and_one_writes(tmp_path: Path) -> None:
     """The Trainer runs DDP, and `fully_shard` splits parameters."""
     script = Path(__file__).parent / "training_processes.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -166,7 +166,7 @@ def test_other_processes_keep_the_last_step_only(tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
-def test_where_no_run_is_under_way_it_says_so_once_and_keeps_the_records(tmp_path: Path) -> None:
+def test_without_an_active_run_it_warns_once_and_keeps_the_records(tmp_path: Path) -> None:
     callback = AttentionCallback(TEXT, every=1, tokenizer=tokenizer())
     with pytest.warns(UserWarning, match="no tracker has an active run") as caught:
         train(tmp_path, 2, callback)

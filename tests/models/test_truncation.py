@@ -21,7 +21,7 @@ def note_of(record: av.AttentionRecord) -> str:
     return note
 
 
-def test_as_many_tokens_as_the_model_takes(minilm: tuple[Any, Any]) -> None:
+def test_a_text_of_the_maximum_length(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     with pytest.raises(ValueError, match=r"1302 tokens are too many. .* 512.*truncation=True"):
         extract(model, LONG, tokenizer=tokenizer)
@@ -35,7 +35,7 @@ def test_as_many_tokens_as_the_model_takes(minilm: tuple[Any, Any]) -> None:
     assert record.tokens[-1] == "[SEP]"
 
 
-def test_to_a_number_of_tokens(minilm: tuple[Any, Any]) -> None:
+def test_truncation_to_a_number_of_tokens(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     number: Any = np.int64(12)
     record = extract(model, LONG, tokenizer=tokenizer, truncation=number)
@@ -68,7 +68,7 @@ def test_the_side_that_the_tokenizer_cuts(minilm: tuple[Any, Any]) -> None:
     assert record.tokens[-2] == "."
 
 
-def test_room_is_left_for_what_comes() -> None:
+def test_space_for_the_generated_tokens_is_reserved() -> None:
     model, tokenizer = demos.load("decoder")
     text = demos.example("decoder")["inputs"]
     bound = model.config.max_position_embeddings
@@ -84,7 +84,7 @@ def test_room_is_left_for_what_comes() -> None:
         extract(model, long, tokenizer=tokenizer, generate=bound, truncation=True)
 
 
-def test_a_decoders_target_is_cut_too() -> None:
+def test_the_target_of_a_decoder_is_truncated() -> None:
     model, tokenizer = demos.load("encoder-decoder")
     example = demos.example("encoder-decoder")
     long = example["target"] * 100
@@ -131,13 +131,13 @@ def test_bad_values(
         extract(model, LONG, tokenizer=tokenizer, truncation=given)
 
 
-def test_what_is_encoded_is_not_cut(minilm: tuple[Any, Any]) -> None:
+def test_encoded_inputs_are_not_truncated(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     with pytest.raises(TypeError, match="truncation: inputs is BatchEncoding"):
         extract(model, tokenizer(LONG, return_tensors="pt"), tokenizer=tokenizer, truncation=True)
 
 
-def test_views_and_corpora_take_it(
+def test_views_and_corpora_accept_truncation(
     minilm: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = minilm

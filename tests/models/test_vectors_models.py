@@ -94,7 +94,7 @@ def test_cells_add_up_to_the_models_own_weights(kind: str) -> None:
     assert sum_error < TOLERANCE
 
 
-def test_a_model_whose_weights_alone_are_known_says_which_views_can_show_it() -> None:
+def test_a_model_with_only_weights_names_the_views_that_can_show_it() -> None:
     from attnviz.views.neuron import NeuronView
 
     own = reference(make_model("bert"), arguments_of("bert"))["self"]

@@ -160,7 +160,7 @@ def words_of(decoder: tuple[Any, Any], *ids: torch.Tensor) -> str:
 
 
 @pytest.mark.parametrize("head", [(1, 0), (0, 0), (1, 1), (2, 3)])
-def test_by_default_the_winner_is_measured_against_the_winner_after_the_change(
+def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     head: tuple[int, int], view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
@@ -206,7 +206,7 @@ def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
     assert changed.effect.measure == said["measure"]
 
 
-def test_another_answer_to_the_same_changes_runs_nothing(
+def test_another_answer_to_the_same_changes_needs_no_run(
     view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
     ask(view, HEAD)
@@ -250,7 +250,7 @@ def test_an_answer_that_cannot_be_measured_is_refused(
         av.HeadView(view.record, answer=answer, **given)
 
 
-def test_an_answer_that_is_typed_is_refused_in_words(view: av.HeadView) -> None:
+def test_an_invalid_typed_answer_gives_an_error_message(view: av.HeadView) -> None:
     request = {"changes": [], "measured": ["zebra"]}
     with pytest.raises(ValueError, match="answer='zebra' is not in the vocabulary"):
         whole_reply(view._channel._server, "intervene", request)
@@ -258,7 +258,7 @@ def test_an_answer_that_is_typed_is_refused_in_words(view: av.HeadView) -> None:
     assert "street" in ask(view, EDGE)["sentence"]
 
 
-def test_an_answer_goes_with_a_model(
+def test_an_answer_needs_a_model(
     decoder: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.views.show.show", lambda view: view)
@@ -321,7 +321,7 @@ def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
     return dict(whole_reply(view._channel._server, "edge", place).header)
 
 
-def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyway(
+def test_the_value_norm_of_a_pair_needs_no_additional_run(
     view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
     nothing: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
@@ -348,7 +348,7 @@ def test_a_pair_has_its_share_of_the_value_norm_from_the_runs_that_are_made_anyw
 HEADS = [(0, 0), (1, 0), (2, 3)]
 
 
-def test_a_pair_says_which_cuts_of_it_were_answered(view: av.HeadView) -> None:
+def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
     ask(view, HEAD)
     ask(view, EDGE, HEAD)
     # A cut in combination with another change is not an effect of the pair alone.
@@ -499,7 +499,7 @@ def test_a_part_of_a_record_is_compared_with_the_same_part(decoder: tuple[Any, A
     assert vectors.queries.dtype == torch.float16
 
 
-def test_an_answer_comes_without_weights_where_they_do_not_fit(
+def test_an_answer_has_no_weights_if_memory_is_short(
     view: av.HeadView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = check_memory
@@ -516,7 +516,7 @@ def test_an_answer_comes_without_weights_where_they_do_not_fit(
         changed_stacks(view)
 
 
-def test_the_model_is_as_it_was_before_also_where_a_change_fails(
+def test_the_model_is_restored_after_a_failed_change(
     view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
     model, tokenizer = decoder
@@ -542,7 +542,7 @@ def _raise(error: type[BaseException]) -> Callable[..., None]:
     return hook
 
 
-def test_what_goes_wrong_comes_as_words(view: av.HeadView, decoder: tuple[Any, Any]) -> None:
+def test_errors_are_reported_as_messages(view: av.HeadView, decoder: tuple[Any, Any]) -> None:
     sent: list[dict[str, Any]] = []
     server = view._channel._server
     channel = KernelChannel(server, lambda message, _: sent.append(message))
@@ -599,7 +599,7 @@ def test_views_that_are_shown_have_the_model(
         ask(view, EDGE)
 
 
-def test_pages_carry_what_was_answered(view: av.HeadView) -> None:
+def test_pages_contain_the_answers(view: av.HeadView) -> None:
     assert '"outcomes"' not in view.to_html()
     said = ask(view, EDGE)["sentence"]
     page = view.to_html()
