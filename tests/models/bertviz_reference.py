@@ -28,8 +28,8 @@ def function_of_bertviz(name: str) -> Callable[..., Any]:
     _without_downloads()
     # `bertviz.head_view` is both a module and a function in it.
     module, _, function = f"bertviz.{name}".rpartition(".")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
+    view: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return view
 
 
 def bundled_classes() -> Any:

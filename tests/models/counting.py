@@ -40,13 +40,13 @@ class LiveTensors(TorchDispatchMode):
     ) -> Any:
         """Run an operation and count its new tensors."""
         del types
-        given = {each._cdata for each in _storages((args, kwargs))}
+        inputs = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):
             key = storage._cdata
             # Storage of an argument is not counted. It may be mapped from a file, which takes no
             # memory.
-            if key in given or key in self._sizes:
+            if key in inputs or key in self._sizes:
                 continue
             self._sizes[key] = storage.nbytes()
             self._alive += storage.nbytes()

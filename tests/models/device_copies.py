@@ -35,9 +35,9 @@ class Copies(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         if func in self._COPIES:
             # `copy_` writes its second argument into the first.
-            given = args[1] if func is torch.ops.aten.copy_.default else args[0]
-            fits = (given.device.type, made.device.type) == (self._source, self._target)
-            if fits and given.numel() > 1:
+            source = args[1] if func is torch.ops.aten.copy_.default else args[0]
+            fits = (source.device.type, made.device.type) == (self._source, self._target)
+            if fits and source.numel() > 1:
                 self.count += 1
-                self.bytes += given.numel() * given.element_size()
+                self.bytes += source.numel() * source.element_size()
         return made

@@ -77,8 +77,8 @@ def spool_faults(outside: Path) -> list[str]:
     for folder in [outside, *outside.rglob("*")]:
         if not folder.is_dir():
             continue
-        names = {each.name for each in folder.iterdir()}
-        files = {each for each in names if (folder / each).is_file()}
+        names = {path.name for path in folder.iterdir()}
+        files = {name for name in names if (folder / name).is_file()}
         if INDEX in names:
             try:
                 load(folder)
@@ -93,7 +93,7 @@ def spool_faults(outside: Path) -> list[str]:
 
 def _kinds_of(names: set[str]) -> list[str]:
     """Return names of files without the numbers of layers."""
-    return sorted({"layers" if each[:1].isdigit() else each for each in names})
+    return sorted({"layers" if name[:1].isdigit() else name for name in names})
 
 
 def _config(kind: str, **options: Any) -> Any:
@@ -169,10 +169,10 @@ class Tracer:
         # the release of its lock.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         if event in ("line", "call") and line != "try:" and not line.endswith("lock:"):
-            here = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno
-            self.seen.append(here)
+            position = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno
+            self.seen.append(position)
             if len(self.seen) == self._at:
-                self.raised.append(here)
+                self.raised.append(position)
                 raise KeyboardInterrupt
         return self._trace
 
@@ -182,10 +182,10 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}
-    for number, here in enumerate(tracer.seen, start=1):
-        if not files or here[0].endswith(files):
-            of_line.setdefault(here, []).append(number)
-    return sorted({number for each in of_line.values() for number in (each[0], each[-1])})
+    for number, line in enumerate(tracer.seen, start=1):
+        if not files or line[0].endswith(files):
+            of_line.setdefault(line, []).append(number)
+    return sorted({number for numbers in of_line.values() for number in (numbers[0], numbers[-1])})
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
@@ -198,11 +198,11 @@ def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
             subject.run(folder)
     except BaseException as caught:  # noqa: BLE001
         error = caught
-    found = _differences(before, state_of(subject.models)) + spool_faults(folder)
+    faults = _differences(before, state_of(subject.models)) + spool_faults(folder)
     if len(tracer.raised) > tracer.lost and not isinstance(error, KeyboardInterrupt):
-        found.append(f"told as {error!r}")
+        faults.append(f"raised as {error!r}")
     _reset(before, subject.models)
-    return [f"{tracer.raised}: {each}" for each in found]
+    return [f"{tracer.raised}: {fault}" for fault in faults]
 
 
 class _Stop:
@@ -254,11 +254,11 @@ def by_signals(count: int, seed: int) -> int:
                 raised = stop.raised
                 error = _interrupted(subject, folder, delay, stop)
                 met[kind] += stop.raised > raised
-                found = _differences(before, state_of(subject.models)) + spool_faults(folder)
+                differences = _differences(before, state_of(subject.models)) + spool_faults(folder)
                 if error is not None and not isinstance(error, KeyboardInterrupt):
-                    found.append(f"told as {type(error).__name__}: {str(error)[:90]}")
-                if found:
-                    faults[f"{kind}: {'; '.join(found)}"] += 1
+                    differences.append(f"raised as {type(error).__name__}: {str(error)[:90]}")
+                if differences:
+                    faults[f"{kind}: {'; '.join(differences)}"] += 1
                     _reset(before, subject.models)
                 shutil.rmtree(folder)
     for fault, times in faults.most_common():
@@ -295,9 +295,9 @@ def _reset(before: Mapping[str, Any], models: list[Any]) -> None:
     modules = [module for model in models for module in model.modules()]
     for module, training, hooks in zip(modules, before["mode"], before["hooks"], strict=True):
         module.training = training
-        for name, known in hooks.items():
+        for name, saved in hooks.items():
             vars(module)[name].clear()
-            vars(module)[name].update(known)
+            vars(module)[name].update(saved)
     AttentionInterface.get_interface = before["dispatcher"]
     dispatch._sink.set(before["sink"])
     dispatch._dispatching.set(before["dispatching"])

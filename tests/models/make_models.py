@@ -162,9 +162,9 @@ def largest_error(
                 queries = keep["decoder" if name in ("decoder", "cross") else "input"]
                 keys = keep["decoder" if name == "decoder" else "input"]
                 expected = expected[:, queries][:, :, keys]
-            found = stack.weights(layer=number)
-            assert found.shape == expected.shape
-            worst = max(worst, float(np.abs(found - expected).max()))
+            weights = stack.weights(layer=number)
+            assert weights.shape == expected.shape
+            worst = max(worst, float(np.abs(weights - expected).max()))
     return worst
 
 

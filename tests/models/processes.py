@@ -66,15 +66,15 @@ def main(folder: str, out: Path) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     mesh = init_device_mesh("cpu", (2,))
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
 
     def case(name: str, run: Callable[[], Any]) -> None:
         try:
             record = run()
         except NotImplementedError as error:
-            found[name] = f"{type(error).__name__}: {error}"
+            outcomes[name] = f"{type(error).__name__}: {error}"
         else:
-            found[name] = "read"
+            outcomes[name] = "read"
             np.save(out / f"{name}-{rank}.npy", np.stack(record.to_numpy()))
 
     def load(**options: Any) -> Any:
@@ -108,7 +108,7 @@ def main(folder: str, out: Path) -> None:
     case("ddp", lambda: extract(ddp, IDS))
     if rank == 0:
         case("ddp_alone", lambda: extract(ddp, IDS))
-    (out / f"{rank}.json").write_text(json.dumps(found))
+    (out / f"{rank}.json").write_text(json.dumps(outcomes))
     dist.barrier()
     dist.destroy_process_group()
 

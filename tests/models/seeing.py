@@ -142,7 +142,7 @@ _QWEN_VISION = {
 
 def _qwen2(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
-    ids = {name: tokenizer.convert_tokens_to_ids(each) for name, each in _QWEN_TOKENS.items()}
+    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in _QWEN_TOKENS.items()}
     vision = {**_QWEN_VISION, "depth": 2, "embed_dim": 32, "hidden_size": 48, "mlp_ratio": 2}
     config = transformers.Qwen2VLConfig(text_config=_QWENTEXT, vision_config=vision, **ids)
     model = built("Qwen2VLForConditionalGeneration", config, factor=_FACTOR)
@@ -151,7 +151,7 @@ def _qwen2(tokenizer: Any) -> Made:
 
 def _qwen2_5(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
-    ids = {name: tokenizer.convert_tokens_to_ids(each) for name, each in _QWEN_TOKENS.items()}
+    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in _QWEN_TOKENS.items()}
     vision = {
         **_QWEN_VISION,
         "depth": 3,
@@ -168,9 +168,9 @@ def _qwen2_5(tokenizer: Any) -> Made:
 
 
 def _idefics3(tokenizer: Any) -> Made:
-    places = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
+    tile_tokens = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
     around = ["<fake_token_around_image>", "<end_of_utterance>", "<global-img>"]
-    tokenizer = _with(tokenizer, "<image>", *around, *places)
+    tokenizer = _with(tokenizer, "<image>", *around, *tile_tokens)
     processor = transformers.Idefics3Processor(
         transformers.Idefics3ImageProcessorPil(
             size={"longest_edge": 64}, max_image_size={"longest_edge": 32}
@@ -250,15 +250,15 @@ def softmaxes(
     Each is (windows or images, heads, queries, keys). `part` is the part of the model whose
     softmaxes are returned, or None for the whole model.
     """
-    found: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
     softmax = torch.Tensor.softmax
 
     def noting(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
         out = softmax(self, *arguments, **named)
-        found.append(out)
+        outputs.append(out)
         return out
 
-    fused = [each for each in (part or model).modules() if getattr(each, "fused_attn", False)]
+    fused = [module for module in (part or model).modules() if getattr(module, "fused_attn", False)]
     for module in fused:
         module.fused_attn = False
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
@@ -266,4 +266,4 @@ def softmaxes(
         model(pixels)
     for module in fused:
         module.fused_attn = True
-    return found
+    return outputs

@@ -18,13 +18,13 @@ IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
 
 def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **options: Any) -> Any:
     """Return the output of the model's own generation, with weights and logits of every step."""
-    given = {} if ids is None else {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = {} if ids is None else {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     eager = copy.deepcopy(model).eval()
     eager.set_attn_implementation("eager")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return eager.generate(
-            **given,
+            **inputs,
             **({"max_new_tokens": count, "do_sample": False, "num_beams": 1} | options),
             return_dict_in_generate=True,
             output_attentions=True,
@@ -40,29 +40,31 @@ def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> 
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))
-    place = 0
+    start = 0
     for block in blocks:
         _, count, width = block.shape
-        last = place + count if num_keys is None else num_keys
-        rows[:, place : place + count, last - width : last] = block
-        place += count
-    assert place == num_queries
+        last = start + count if num_keys is None else num_keys
+        rows[:, start : start + count, last - width : last] = block
+        start += count
+    assert start == num_queries
     return rows
 
 
 def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
     """Compare predictions with the logits of the model's own steps."""
     came = own.sequences[0, prefix:].tolist()
-    assert [each.token.id for each in tokens.predictions] == came
-    for step, (each, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):
+    assert [prediction.token.id for prediction in tokens.predictions] == came
+    for step, (prediction, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):
         probabilities = torch.softmax(logits[0].double(), dim=-1)
-        assert each.query == prefix - 1 + step
-        assert each.row in (prefix + step, None)
-        assert each.token.probability == pytest.approx(float(probabilities[came[step]]), rel=1e-3)
+        assert prediction.query == prefix - 1 + step
+        assert prediction.row in (prefix + step, None)
+        assert prediction.token.probability == pytest.approx(
+            float(probabilities[came[step]]), rel=1e-3
+        )
         best = probabilities.topk(5)
-        found = [candidate.probability for candidate in each.candidates]
-        assert found == pytest.approx(best.values.tolist(), rel=1e-3)
-        assert found == sorted(found, reverse=True)
-        for candidate in each.candidates:
+        candidate_probabilities = [candidate.probability for candidate in prediction.candidates]
+        assert candidate_probabilities == pytest.approx(best.values.tolist(), rel=1e-3)
+        assert candidate_probabilities == sorted(candidate_probabilities, reverse=True)
+        for candidate in prediction.candidates:
             expected = float(probabilities[candidate.id])
             assert candidate.probability == pytest.approx(expected, rel=1e-3)

@@ -103,8 +103,8 @@ def test_padding_is_removed_between_virtual_tokens_and_text(
     layer = own(model, **arguments).attentions[2][1].numpy()
     keys = [0, 1, 2, 5, 6]
     queries = [2, 3] if kind == "prefix tuning" else keys
-    found = record.stacks["self"].weights(layer=2)
-    assert np.abs(found - layer[:, queries][:, :, keys]).max() < 1e-5
+    weights = record.stacks["self"].weights(layer=2)
+    assert np.abs(weights - layer[:, queries][:, :, keys]).max() < 1e-5
     assert record.stacks["self"].key_tokens.text == (*NAMES, "#9", "#4")
 
 
@@ -119,12 +119,16 @@ def test_a_generated_text_and_its_predictions(tuned: Callable[..., Any], kind: s
     probabilities = torch.softmax(own(model, input_ids=ids).logits[0], dim=-1)
     front = 0 if kind == "prefix tuning" else VIRTUAL
     predictions = record.stacks["self"].query_tokens.predictions
-    assert [each.query for each in predictions] == [COUNT - 1 + front + each for each in range(3)]
-    for step, (each, token) in enumerate(zip(predictions, ids[0, COUNT:].tolist(), strict=True)):
+    assert [prediction.query for prediction in predictions] == [
+        COUNT - 1 + front + index for index in range(3)
+    ]
+    for step, (prediction, token) in enumerate(
+        zip(predictions, ids[0, COUNT:].tolist(), strict=True)
+    ):
         expected = float(probabilities[len(probabilities) - 4 + step, token])
-        assert each.token.id == token
-        assert each.row == each.query + 1
-        assert each.token.probability == pytest.approx(expected, abs=1e-5)
+        assert prediction.token.id == token
+        assert prediction.row == prediction.query + 1
+        assert prediction.token.probability == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,13 +143,13 @@ def test_changes_are_made_in_the_tuned_model(tuned: Callable[..., Any], kind: st
     # The reference sets the head's part of the projection's input to zero.
     changed = copy.deepcopy(model)
     changed.get_base_model().transformer.h[1].attn.c_proj.register_forward_pre_hook(
-        lambda _, given: (torch.cat([0 * given[0][..., :12], given[0][..., 12:]], dim=-1),)
+        lambda _, args: (torch.cat([0 * args[0][..., :12], args[0][..., 12:]], dim=-1),)
     )
     logits = own(changed, input_ids=IDS).logits[0, -1]
     after = float(logits[best] - logits[second])
     assert effect.after == pytest.approx(after, abs=1e-5)
-    found = av.head_effects(model, IDS, answer=(best, second))
-    assert found[1][0] == pytest.approx(after - effect.before, abs=1e-5)
+    effects = av.head_effects(model, IDS, answer=(best, second))
+    assert effects[1][0] == pytest.approx(after - effect.before, abs=1e-5)
 
 
 def test_a_token_is_left_out_of_the_text_and_not_of_virtual_tokens(

@@ -22,7 +22,7 @@ def test_every_function_is_named() -> None:
 @pytest.mark.parametrize("n", [2, 16, 256])
 def test_uniform_attention_has_the_scores_in_the_table(n: int) -> None:
     queries = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(0))[None]
-    tokens = [f"t{place}" for place in range(n)]
+    tokens = [f"t{index}" for index in range(n)]
     harmonic = sum(1 / number for number in range(1, n + 1))
     causal = av.AttentionRecord.from_qk(queries, queries, tokens, causal=True)
     expected = {

@@ -22,8 +22,8 @@ ABLATE = {"kind": "ablate", "layer": 1, "head": 2}
 
 
 def start_of_span(output: Any) -> torch.Tensor:
-    found: torch.Tensor = output.start_logits[0, 3] - output.end_logits[0, 5]
-    return found
+    difference: torch.Tensor = output.start_logits[0, 3] - output.end_logits[0, 5]
+    return difference
 
 
 def widest(output: Any) -> float:
@@ -34,8 +34,8 @@ def early_logit(output: Any) -> torch.Tensor:
     """Return the logit of a token before the last one. Elsewhere a language head gets only the
     last.
     """
-    found: torch.Tensor = output.logits[0, 2, 7]
-    return found
+    logit: torch.Tensor = output.logits[0, 2, 7]
+    return logit
 
 
 def pretrained_word(output: Any) -> float:
@@ -63,7 +63,9 @@ def asked(request: pytest.FixtureRequest) -> tuple[Any, str, Any]:
     return built(name, SIZE), projection, function
 
 
-def by_hand(model: Any, function: Any, projection: str = "", head: int = 0, **given: Any) -> float:
+def by_hand(
+    model: Any, function: Any, projection: str = "", head: int = 0, **options: Any
+) -> float:
     """Return the function's value for the model, optionally with a head's output set to zero."""
 
     def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -76,7 +78,7 @@ def by_hand(model: Any, function: Any, projection: str = "", head: int = 0, **gi
     hook = projection and model.get_submodule(projection).register_forward_pre_hook(ablate)
     try:
         with torch.no_grad():
-            return float(function(model(**{**GIVEN, **given})))
+            return float(function(model(**{**GIVEN, **options})))
     finally:
         if hook:
             hook.remove()
@@ -147,11 +149,11 @@ def test_the_fewest_tokens_keep_a_function_above_0() -> None:
     def above(output: Any) -> Any:
         return start_of_span(output) - before + 0.05
 
-    found = av.sufficient_tokens(model, GIVEN, answer=above)
+    tokens = av.sufficient_tokens(model, GIVEN, answer=above)
     mask = torch.zeros_like(IDS)
-    mask[0, list(found.positions)] = 1
-    assert found.value == pytest.approx(by_hand(model, above, attention_mask=mask), abs=1e-5)
-    assert found.value > 0
+    mask[0, list(tokens.positions)] = 1
+    assert tokens.value == pytest.approx(by_hand(model, above, attention_mask=mask), abs=1e-5)
+    assert tokens.value > 0
     with pytest.raises(ValueError, match=r"value of the function is -1. Pass .* function that is"):
         av.sufficient_tokens(model, GIVEN, answer=lambda _: -1.0)
 
@@ -164,11 +166,11 @@ def test_a_permutation_of_two_weights_swaps_them() -> None:
     swapped[1, :2] = weights[1::-1]
     change = av.SetWeights(layers=0, heads=1, weights=swapped)
     effect = av.intervene(model, GIVEN, change, answer=early_logit).effect
-    found = av.permutation_effect(model, GIVEN, layer=0, head=1, query=1, answer=early_logit)
-    moved = found.values > 1e-6
+    permuted = av.permutation_effect(model, GIVEN, layer=0, head=1, query=1, answer=early_logit)
+    moved = permuted.values > 1e-6
     assert 0 < moved.sum() < len(moved)
-    assert found.values[moved] == pytest.approx(abs(effect.change), abs=1e-6)
-    assert repr(found).startswith("<PermutationEffect: value of early_logit moves by ")
+    assert permuted.values[moved] == pytest.approx(abs(effect.change), abs=1e-6)
+    assert repr(permuted).startswith("<PermutationEffect: value of early_logit moves by ")
 
 
 WAYS: dict[str, Any] = {
@@ -211,21 +213,21 @@ def test_a_function_is_read_from_a_view() -> None:
     model = built("BertForQuestionAnswering", SIZE)
     view = av.HeadView(av.extract(model, GIVEN), model=model, inputs=GIVEN)
 
-    def said(*changes: Any) -> dict[str, Any]:
+    def answer_to(*changes: Any) -> dict[str, Any]:
         view.changes = list(changes)
         request = {"changes": view.changes}
         header = whole_reply(view._channel._server, "intervene", request).header
         return dict(json.loads(json.dumps(header, allow_nan=False)))
 
     with pytest.raises(ValueError, match=r"no logits.*Pass a function"):
-        said()
+        answer_to()
     view.answer = start_of_span
     before, after = (
         by_hand(model, start_of_span, *where)
         for where in ((), (KINDS["question answering"][1].format(1), 2))
     )
-    assert said()["sentence"] == f"Unchanged. Value of start_of_span: {before:.1f}."
-    outcome = said(ABLATE)
+    assert answer_to()["sentence"] == f"Unchanged. Value of start_of_span: {before:.1f}."
+    outcome = answer_to(ABLATE)
     assert [outcome["before"], outcome["after"]] == pytest.approx([before, after], abs=1e-5)
     assert outcome["sentence"].startswith("Without head 1.2, the value of start_of_span goes from ")
     # The browser and an exported page contain only the name of the function.
@@ -233,15 +235,15 @@ def test_a_function_is_read_from_a_view() -> None:
     assert "the value of start_of_span goes from" in view.to_html()
     # Another function is measured in the same forwards.
     view.answer = lambda output: 2 * start_of_span(output)
-    assert said(ABLATE)["after"] == pytest.approx(2 * after, abs=1e-5)
+    assert answer_to(ABLATE)["after"] == pytest.approx(2 * after, abs=1e-5)
     with pytest.raises(traitlets.TraitError, match="must return one number"):
         view.answer = lambda output: output
 
 
 def test_a_view_of_a_language_model_measures_functions_beside_tokens(decoder: Any) -> None:
     model, tokenizer = decoder
-    given: dict[str, Any] = {"model": model, "inputs": "the cat sat", "tokenizer": tokenizer}
-    view = av.HeadView(av.extract(model, "the cat sat", tokenizer=tokenizer), **given)
+    arguments: dict[str, Any] = {"model": model, "inputs": "the cat sat", "tokenizer": tokenizer}
+    view = av.HeadView(av.extract(model, "the cat sat", tokenizer=tokenizer), **arguments)
 
     def first_logit(output: Any) -> Any:
         return output.logits[0, 0, 7]
@@ -256,8 +258,8 @@ def test_a_view_of_a_language_model_measures_functions_beside_tokens(decoder: An
         assert changed is not None
         assert changed.effect.measure == expected.effect.measure
         assert changed.effect.after == pytest.approx(expected.effect.after, abs=1e-4)
-        assert [each.id for each in changed.effect.candidates_after] == [
-            each.id for each in expected.effect.candidates_after
+        assert [candidate.id for candidate in changed.effect.candidates_after] == [
+            candidate.id for candidate in expected.effect.candidates_after
         ]
     with pytest.raises(ValueError, match="position=1: answer is a function, which chooses"):
-        av.token_effects(**given, answer=first_logit, position=1)
+        av.token_effects(**arguments, answer=first_logit, position=1)

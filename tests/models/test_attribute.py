@@ -50,7 +50,7 @@ def explicit(  # noqa: PLR0917 - as transformers calls it
     del attention_mask
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     group = query.shape[1] // key.shape[1]
-    key, value = (each.repeat_interleave(group, dim=1) for each in (key, value))
+    key, value = (vectors.repeat_interleave(group, dim=1) for vectors in (key, value))
     ahead = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).triu(1)
     logits = (query @ key.transpose(2, 3) * scale).masked_fill(ahead, -torch.inf)
     weights = logits.softmax(dim=-1)
@@ -67,15 +67,17 @@ def slopes(model: Any, implementation: str) -> list[tuple[Any, Any, Any]]:
     seen.clear()
     row = changed(IDS, use_cache=False).logits[0, -1]
     tensors = [tensor for pair in seen for tensor in pair]
-    found = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], tensors)
+    gradients = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], tensors)
     return [
         (weights[0].detach().numpy(), by_weights[0].numpy(), by_logits[0].numpy())
-        for (_, weights), by_logits, by_weights in zip(seen, found[::2], found[1::2], strict=True)
+        for (_, weights), by_logits, by_weights in zip(
+            seen, gradients[::2], gradients[1::2], strict=True
+        )
     ]
 
 
-def close(found: Any, expected: Any) -> bool:
-    return bool(np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max() + 1e-9)
+def close(attributions: Any, expected: Any) -> bool:
+    return bool(np.abs(attributions - expected).max() <= 2e-5 * np.abs(expected).max() + 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -86,9 +88,9 @@ def test_gradients_are_those_of_autograd(
     model = make_model(kind)
     expected = slopes(model, register("explicit", explicit))
     model.requires_grad_(not frozen)
-    given = {"input_ids": IDS}
-    gradient = av.attribute(model, given, answer=PAIR).stack()
-    knockout = av.attribute(model, given, answer=PAIR, method="knockout gradient").stack()
+    inputs = {"input_ids": IDS}
+    gradient = av.attribute(model, inputs, answer=PAIR).stack()
+    knockout = av.attribute(model, inputs, answer=PAIR, method="knockout gradient").stack()
     assert gradient.signed
     assert gradient.measure == "gradient x attention"
     for layer, (weights, by_weights, by_logits) in enumerate(expected):
@@ -117,7 +119,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
     outputs = weights @ values.double()
     # Queries and keys with these logits.
     base = QueryKeyAttention(logits.float()[None], torch.eye(6)[None], scale=1.0)
-    found = GradientAttribution(
+    computed = GradientAttribution(
         base, values[None], outputs.float()[None], gradients[None], "logits"
     ).weights(0, slice(1, 5), slice(1, 4))
     for row, query in enumerate(range(1, 5)):
@@ -129,7 +131,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
                 gradients[query].double()
             )
             expected = float(weights[query, key] * lost)
-            assert found[row, column] == pytest.approx(expected, rel=2e-3, abs=1e-6)
+            assert computed[row, column] == pytest.approx(expected, rel=2e-3, abs=1e-6)
 
 
 def attributed(count: int, at: Any, *, few: bool) -> GradientAttribution:
@@ -167,7 +169,7 @@ def test_the_maximum_is_computed_without_all_numbers(at: Any) -> None:
 def test_131072_tokens_need_no_memory_for_all_pairs() -> None:
     count = 131_072
     attention = attributed(count, "weights", few=True)
-    tokens = Tokens.of([f"t{place}" for place in range(count)])
+    tokens = Tokens.of([f"t{index}" for index in range(count)])
     stack = AttentionStack("self", {0: attention}, tokens, signed=True, measure="gradient")
     server = RecordServer(AttentionRecord({"self": stack}))
     last = [count - 4, count]
@@ -192,19 +194,19 @@ def test_131072_tokens_need_no_memory_for_all_pairs() -> None:
     assert strongest.keys[0, 3].tolist() == most.tolist()
     assert np.abs(strongest.weights[0, 3] - expected[most]).max() < 1e-4 * scale
     assert block.data is not None
-    found = np.frombuffer(block.data, "<f4").reshape(4, 4)[3]
-    assert np.abs(found - expected[-4:]).max() < 1e-4 * scale
+    row = np.frombuffer(block.data, "<f4").reshape(4, 4)[3]
+    assert np.abs(row - expected[-4:]).max() < 1e-4 * scale
 
 
 def test_a_gradient_predicts_a_small_cut() -> None:
     """A slightly smaller output changes the answer by the predicted amount, in float64."""
     model = make_model("gpt2").double()
-    given = {"input_ids": IDS}
-    gradient = av.attribute(model, given, answer=PAIR).stack()
+    inputs = {"input_ids": IDS}
+    gradient = av.attribute(model, inputs, answer=PAIR).stack()
     for layer, head in ((0, 1), (2, 3)):
         # Scaling all weights of a head scales its output by the same factor.
         step = 1e-4
-        less = av.intervene(model, given, av.Ablate(layer, head, 1 - step), answer=PAIR)
+        less = av.intervene(model, inputs, av.Ablate(layer, head, 1 - step), answer=PAIR)
         slope = -less.effect.change / step
         total = float(gradient.weights(layer=layer, head=head).astype(np.float64).sum())
         assert total == pytest.approx(slope, rel=1e-3)
@@ -213,10 +215,10 @@ def test_a_gradient_predicts_a_small_cut() -> None:
 
 def test_integrated_gradients_add_up() -> None:
     model = make_model("llama")
-    given = {"input_ids": IDS}
-    record = av.attribute(model, given, answer=PAIR, method="integrated gradients")
+    inputs = {"input_ids": IDS}
+    record = av.attribute(model, inputs, answer=PAIR, method="integrated gradients")
     for layer in (0, 1, 2):
-        lost = -av.intervene(model, given, av.Ablate(layer), answer=PAIR).effect.change
+        lost = -av.intervene(model, inputs, av.Ablate(layer), answer=PAIR).effect.change
         total = float(record.stack().weights(layer=layer).sum())
         assert total == pytest.approx(lost, rel=0.02)
     assert any("sum of a layer's numbers differs" in note for note in record.notes)
@@ -227,7 +229,7 @@ def test_value_norms_are_those_of_the_projected_values(
     kind: str, register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
-    given = {"input_ids": IDS}
+    inputs = {"input_ids": IDS}
     layer, head = 1, 2
     name = {
         "gpt2": "transformer.h.1.attn.c_proj",
@@ -253,31 +255,31 @@ def test_value_norms_are_those_of_the_projected_values(
         looked(IDS)
     group = 2 if kind == "llama" else 1
     own = values[0][0, head // group] @ matrix[head * 12 : (head + 1) * 12]
-    weights = av.extract(model, given).stack().weights(layer=layer, head=head)
-    found = av.attribute(model, given, method="value norm").stack()
-    assert not found.signed
-    assert not found.normalized
+    weights = av.extract(model, inputs).stack().weights(layer=layer, head=head)
+    stack = av.attribute(model, inputs, method="value norm").stack()
+    assert not stack.signed
+    assert not stack.normalized
     expected = weights * own.norm(dim=-1).detach().numpy()
-    assert close(found.weights(layer=layer, head=head), expected)
+    assert close(stack.weights(layer=layer, head=head), expected)
 
 
 def test_an_answer_may_be_a_function() -> None:
-    model, given = make_model("gpt2"), {"input_ids": IDS}
+    model, inputs = make_model("gpt2"), {"input_ids": IDS}
 
     def surprise(outputs: Any) -> torch.Tensor:
-        found: torch.Tensor = outputs.logits[0, -1, PAIR[0]] - outputs.logits[0, -1, PAIR[1]]
-        return found
+        difference: torch.Tensor = outputs.logits[0, -1, PAIR[0]] - outputs.logits[0, -1, PAIR[1]]
+        return difference
 
     for method in ("gradient", "integrated gradients"):
-        by_name = av.attribute(model, given, answer=PAIR, method=method).stack()
-        own = av.attribute(model, given, answer=surprise, method=method)
+        by_name = av.attribute(model, inputs, answer=PAIR, method=method).stack()
+        own = av.attribute(model, inputs, answer=surprise, method=method)
         assert close(own.stack().weights(layer=1), by_name.weights(layer=1))
         assert "Attributed number: the value of surprise." in own.notes
 
 
 def test_each_stack_is_attributed() -> None:
-    given = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
-    record = av.attribute(make_model("bart"), given)
+    inputs = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
+    record = av.attribute(make_model("bart"), inputs)
     assert list(record.stacks) == ["encoder", "decoder", "cross"]
     for stack in record.stacks.values():
         assert stack.signed
@@ -298,38 +300,38 @@ def test_windows_are_left_out() -> None:
 
 
 def test_invalid_arguments_are_refused() -> None:
-    model, given = make_model("gpt2"), {"input_ids": IDS}
+    model, inputs = make_model("gpt2"), {"input_ids": IDS}
     with pytest.raises(ValueError, match="method='gradients' must be one of 'gradient'"):
-        av.attribute(model, given, method="gradients")  # type: ignore[arg-type]
+        av.attribute(model, inputs, method="gradients")  # type: ignore[arg-type]
     for steps in (0, 1000):
         with pytest.raises(ValueError, match=f"steps={steps}"):
-            av.attribute(model, given, method="integrated gradients", steps=steps)
+            av.attribute(model, inputs, method="integrated gradients", steps=steps)
     with pytest.raises(ValueError, match="no answer"):
-        av.attribute(model, given, method="value norm", answer=3)
+        av.attribute(model, inputs, method="value norm", answer=3)
     with pytest.raises(ValueError, match="no logits"):
-        av.attribute(make_model("albert"), given)
+        av.attribute(make_model("albert"), inputs)
     for way in ("gradient", "integrated gradients", "direct"):
         with pytest.raises(ValueError, match="the function returns a number without a gradient"):
-            av.attribute(model, given, method=way, answer=lambda _: 1.0)
+            av.attribute(model, inputs, method=way, answer=lambda _: 1.0)
     with pytest.raises(NotImplementedError, match="cannot be attributed"):
-        av.attribute(make_model("bloom"), given, answer=PAIR)
+        av.attribute(make_model("bloom"), inputs, answer=PAIR)
 
 
 def test_rollout_multiplies_the_layers() -> None:
-    model, given = make_model("bert"), {"input_ids": IDS}
-    own = av.extract(model, given).stack()
-    record = av.attribute(model, given, method="rollout")
+    model, inputs = make_model("bert"), {"input_ids": IDS}
+    own = av.extract(model, inputs).stack()
+    record = av.attribute(model, inputs, method="rollout")
     expected = np.eye(9)
     for layer in own.layers:
         mean = own.weights(layer=layer).astype(np.float64).mean(axis=0)
         expected = (mean / 2 + np.eye(9) / 2) @ expected
-        found = record.stack().weights(layer=layer)[0]
-        assert np.abs(found - expected).max() < 1e-6
-        assert np.abs(found.sum(axis=1) - 1).max() < 1e-6
+        weights = record.stack().weights(layer=layer)[0]
+        assert np.abs(weights - expected).max() < 1e-6
+        assert np.abs(weights.sum(axis=1) - 1).max() < 1e-6
         assert np.array_equal(
-            record.stack().weights(layer=layer, head=0, rows=slice(3, 5)), found[3:5]
+            record.stack().weights(layer=layer, head=0, rows=slice(3, 5)), weights[3:5]
         )
-    causal = av.attribute(make_model("gpt2"), given, method="rollout")
+    causal = av.attribute(make_model("gpt2"), inputs, method="rollout")
     assert any("the first token gets" in note for note in causal.notes)
 
 
@@ -344,11 +346,11 @@ def test_relevance_is_what_its_paper_says(register: Callable[..., str]) -> None:
 
 
 def test_layers_are_multiplied_whole() -> None:
-    model, given = make_model("gpt2"), {"input_ids": IDS}
+    model, inputs = make_model("gpt2"), {"input_ids": IDS}
     with pytest.raises(ValueError, match="Do not pass layers"):
-        av.attribute(model, given, method="rollout", layers=[1])
+        av.attribute(model, inputs, method="rollout", layers=[1])
     with pytest.raises(ValueError, match="'rollout' has no answer"):
-        av.attribute(model, given, method="rollout", answer=3)
+        av.attribute(model, inputs, method="rollout", answer=3)
 
 
 def test_uniform_attention_accumulates_on_the_first_token() -> None:
@@ -364,15 +366,15 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     if kind == "gpt2":
         blocks, norm = model.transformer.h, model.transformer.ln_f
         projections = [block.attn.c_proj for block in blocks]
-        matrices = [each.weight for each in projections]
+        matrices = [projection.weight for projection in projections]
     else:
         blocks, norm = model.model.layers, model.model.norm
         projections = [block.self_attn.o_proj for block in blocks]
-        matrices = [each.weight.T for each in projections]
+        matrices = [projection.weight.T for projection in projections]
     seen: dict[Any, torch.Tensor] = {}
     handles = [
-        each.register_forward_pre_hook(lambda module, given: seen.update({module: given[0]}))
-        for each in (*projections, norm)
+        hooked.register_forward_pre_hook(lambda module, args: seen.update({module: args[0]}))
+        for hooked in (*projections, norm)
     ]
     with torch.no_grad():
         model(IDS, use_cache=False)
@@ -392,10 +394,10 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
             mine = slice(head * 12, (head + 1) * 12)
             part = seen[projection][0, -1, mine] @ matrix.detach()[mine]
             expected = float(part @ towards / scale)
-            found = record.weights(layer=layer, head=head)
-            assert float(found[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)
+            weights = record.weights(layer=layer, head=head)
+            assert float(weights[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)
             # Only the token before the answer contributes to it directly.
-            assert not found[:-1].any()
+            assert not weights[:-1].any()
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -53,8 +53,8 @@ def test_each_view_has_a_command(
     command: str, checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = [str(checkpoint_folder), "The cat sat.", "--layer", "2"]
-    assert main([command, *given]) == 0
+    arguments = [str(checkpoint_folder), "The cat sat.", "--layer", "2"]
+    assert main([command, *arguments]) == 0
     # The file name contains the names of the model and of the view.
     (file,) = tmp_path.iterdir()
     assert file.name.endswith(f"{checkpoint_folder.name}-{command}.html")
@@ -66,12 +66,12 @@ def test_each_view_has_a_command(
 def test_words_are_merged_on_request(
     checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [str(checkpoint_folder), "unbelievably tired", "--words"]
-    assert main(["matrix-view", *given, "-o", str(tmp_path / "x.html")]) == 0
+    arguments = [str(checkpoint_folder), "unbelievably tired", "--words"]
+    assert main(["matrix-view", *arguments, "-o", str(tmp_path / "x.html")]) == 0
     tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]["text"]
     assert tokens == ["[CLS]", "unbelievably", "tired", "[SEP]"]
     # Merged weights have no queries and keys, so the command fails and writes nothing.
-    assert main(["neuron-view", *given, "-o", str(tmp_path / "y.html")]) == 1
+    assert main(["neuron-view", *arguments, "-o", str(tmp_path / "y.html")]) == 1
     assert "MatrixView" in capsys.readouterr().err
     assert not (tmp_path / "y.html").exists()
 
@@ -95,8 +95,8 @@ def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "-o", "x.svg"]) == 0
     # The last of three "the".
-    said = (tmp_path / "x.svg").read_text(encoding="utf-8")
-    assert "“the” (13) attends most to “street”" in said
+    picture = (tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert "“the” (13) attends most to “street”" in picture
 
 
 def test_the_command_generates_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,15 +105,15 @@ def test_the_command_generates_text(tmp_path: Path, capsys: pytest.CaptureFixtur
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     text = demos.example("decoder")["inputs"]
-    given = ["head-view", str(folder), text, "-o", str(tmp_path / "x.html")]
-    assert main([*given, "--generate", "3"]) == 0
+    arguments = ["head-view", str(folder), text, "-o", str(tmp_path / "x.html")]
+    assert main([*arguments, "--generate", "3"]) == 0
     tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]
     assert tokens["text"][14] == "street"
     assert tokens["predictions"][0]["token"]["text"] == "street"
     assert len(tokens["text"]) == 17
-    assert main([*given, "--generate", "0"]) == 1
+    assert main([*arguments, "--generate", "0"]) == 1
     assert "generate must be at least 1 token" in capsys.readouterr().err
-    assert main([*given, "--generate", "3", "--target", "street"]) == 1
+    assert main([*arguments, "--generate", "3", "--target", "street"]) == 1
 
 
 def test_help_lists_what_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,10 +126,10 @@ def test_help_lists_what_can_be_given(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_command_without_arguments_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    said = capsys.readouterr()
-    assert "head-view" in said.out
-    assert "examples:" in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert "head-view" in output.out
+    assert "examples:" in output.out
+    assert output.err == ""
 
 
 def data_of(file: Path) -> dict[str, Any]:
@@ -157,14 +157,14 @@ def test_a_missing_browser_raises_before_the_model_runs(
 ) -> None:
     monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
     assert main(["demo", "-o", str(tmp_path / "x.svg")]) == 1
-    said = capsys.readouterr().err
-    assert "no Chrome or Chromium was found" in said
-    assert "running" not in said
+    errors = capsys.readouterr().err
+    assert "no Chrome or Chromium was found" in errors
+    assert "running" not in errors
     monkeypatch.setitem(sys.modules, "playwright", None)
     assert main(["demo", "-o", str(tmp_path / "x.png")]) == 1
-    said = capsys.readouterr().err
-    assert "pip install 'attnviz[image]'" in said
-    assert "running" not in said
+    errors = capsys.readouterr().err
+    assert "pip install 'attnviz[image]'" in errors
+    assert "running" not in errors
 
 
 def test_a_missing_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,8 +174,8 @@ def test_a_missing_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.slow
 def test_a_figure_has_the_requested_size(tmp_path: Path) -> None:
-    wanted = ("--width", "84mm", "--font-size", "7", "--no-caption", "--title", "Streets")
-    answer = run("demo", "-o", "x.pdf", *wanted, folder=tmp_path)
+    options = ("--width", "84mm", "--font-size", "7", "--no-caption", "--title", "Streets")
+    answer = run("demo", "-o", "x.pdf", *options, folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
     [page] = pypdf.PdfReader(tmp_path / "x.pdf").pages
     # 72 points are one inch.
@@ -185,7 +185,7 @@ def test_a_figure_has_the_requested_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("arguments", "reason"),
     [
         (["-o", "x.pdf", "--width", "wide"], "width='wide' must be a length such as"),
         (["-o", "x.html", "--no-legend"], "legend= applies only to pictures"),
@@ -196,12 +196,12 @@ def test_a_figure_has_the_requested_size(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_pictures_raise_before_a_model_runs(
-    given: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["demo", *given]) == 1
-    said = capsys.readouterr().err
-    assert reason in said
-    assert "running" not in said
+    assert main(["demo", *arguments]) == 1
+    errors = capsys.readouterr().err
+    assert reason in errors
+    assert "running" not in errors
 
 
 def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
@@ -209,12 +209,14 @@ def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
     for name, function in _commands().items():
         view = _view_of(function)
         options = _view_options(function) | _saving_options(view)
-        given = inspect.signature(function).parameters.values()
-        names = {each.name for each in given if each.kind is each.KEYWORD_ONLY}
+        parameters = inspect.signature(function).parameters.values()
+        names = {
+            parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+        }
         assert names | set(view.state_names()) <= set(options), name
         assert {"max_mb", "width", "font_size", "controls"} <= set(options)
         # All documented arguments have a help text.
-        described = [each for each, option in options.items() if option.words]
+        described = [option_name for option_name, option in options.items() if option.words]
         assert len(described) > 0.8 * len(options), name
 
 
@@ -235,17 +237,17 @@ def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
 def test_values_are_read_as_python_takes_them(
     option: str, value: str | None, state: dict[str, Any], checkpoint_folder: Path, tmp_path: Path
 ) -> None:
-    given = ["head-view", str(checkpoint_folder), "the cat saw it in 10", "--layer", "0"]
+    arguments = ["head-view", str(checkpoint_folder), "the cat saw it in 10", "--layer", "0"]
     file = tmp_path / "x.html"
-    assert main([*given, option, *([] if value is None else [value]), "-o", str(file)]) == 0
-    found = data_of(file)["state"]
-    assert {name: found[name] for name in state} == state
+    assert main([*arguments, option, *([] if value is None else [value]), "-o", str(file)]) == 0
+    view_state = data_of(file)["state"]
+    assert {name: view_state[name] for name in state} == state
 
 
 def test_stored_layers_can_be_limited(checkpoint_folder: Path, tmp_path: Path) -> None:
-    given = ["model-view", str(checkpoint_folder), "unbelievably tired", "--layers", "1,2"]
+    arguments = ["model-view", str(checkpoint_folder), "unbelievably tired", "--layers", "1,2"]
     limits = ["--dtype", "bfloat16", "--spool", str(tmp_path / "kept")]
-    assert main([*given, *limits, "-o", str(tmp_path / "x.html")]) == 0
+    assert main([*arguments, *limits, "-o", str(tmp_path / "x.html")]) == 0
     description = data_of(tmp_path / "x.html")["description"]
     assert description["stacks"][0]["layers"] == [1, 2]
     assert "kept in bfloat16" in " ".join(description["notes"])
@@ -258,11 +260,19 @@ def test_a_text_from_a_file_is_truncated(
     text = tmp_path / "long.txt"
     text.write_text("\ufeffthe cat sat on it\r\n" * 300, encoding="utf-8")
     file = tmp_path / "x.html"
-    given = ["matrix-view", str(checkpoint_folder), f"@{text}", "--layers", "0", "-o", str(file)]
-    assert main(given) == 1
+    arguments = [
+        "matrix-view",
+        str(checkpoint_folder),
+        f"@{text}",
+        "--layers",
+        "0",
+        "-o",
+        str(file),
+    ]
+    assert main(arguments) == 1
     assert "tokens are too many" in capsys.readouterr().err
     for more, count in ((["--truncation", "30"], 30), (["--truncation"], 512)):
-        assert main([*given, *more]) == 0
+        assert main([*arguments, *more]) == 0
         tokens = data_of(file)["description"]["stacks"][0]["query_tokens"]["text"]
         assert (len(tokens), tokens[1]) == (count, "the")
 
@@ -293,18 +303,18 @@ def test_an_image(
     processor.save_pretrained("vit")
     side = processor.size["height"]
     image_module.new("RGB", (side, side), "red").save("red.png")
-    given = ["head-view", "vit", "-o", "x.html"]
-    assert main([*given, "@red.png"]) == 0
+    arguments = ["head-view", "vit", "-o", "x.html"]
+    assert main([*arguments, "@red.png"]) == 0
     assert data_of(tmp_path / "x.html")["description"]["images"]
     Path("no.png").write_bytes(b"\xff\xfe no picture")
     capsys.readouterr()
-    assert main([*given, "@no.png"]) == 1
+    assert main([*arguments, "@no.png"]) == 1
     assert "@no.png is neither text in UTF-8 nor an image" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert main([*given, "@red.png"]) == 1
-    said = capsys.readouterr().err
-    assert "@red.png needs Pillow: pip install" in said
-    assert "loading and running" not in said
+    assert main([*arguments, "@red.png"]) == 1
+    errors = capsys.readouterr().err
+    assert "@red.png needs Pillow: pip install" in errors
+    assert "loading and running" not in errors
 
 
 def test_two_texts_two_models_and_two_records_are_compared(
@@ -326,11 +336,11 @@ def test_two_texts_two_models_and_two_records_are_compared(
         record = extract(loaded, "the cat sat on the mat", tokenizer=tokenizer)
         record.save(tmp_path / f"{name}.safetensors")
     look = ["--form", "matrix", "--order", "distance", "--names", "before,after"]
-    for given in (
+    for arguments in (
         ["./base,./tuned", "the cat sat on the mat", "--dtype", "float32"],
         ["base.safetensors", "tuned.safetensors"],
     ):
-        assert main(["compare-view", *given, *look, "-o", "y.html"]) == 0
+        assert main(["compare-view", *arguments, *look, "-o", "y.html"]) == 0
         state = data_of(tmp_path / "y.html")["state"]
         assert state["comparison"]["names"] == ["before", "after"]
         assert (state["form"], state["order"]) == ("matrix", "distance")
@@ -349,12 +359,12 @@ def test_an_atlas_of_texts_and_of_saved_statistics(
     texts = ["the cat and the dog met the cat", "the dog sat", "mary went to the shop"]
     Path("texts.txt").write_text("\n".join(texts), encoding="utf-8")
     options = ["--keep-edges", "7", "--checkpoint", "heads.safetensors", "--no-progress"]
-    given = ["atlas-view", "decoder", "texts.txt", *options, "--color", "entropy"]
-    assert main([*given, "-o", "x.html"]) == 0
+    arguments = ["atlas-view", "decoder", "texts.txt", *options, "--color", "entropy"]
+    assert main([*arguments, "-o", "x.html"]) == 0
     assert data_of(tmp_path / "x.html")["state"]["color"] == "entropy"
     # The command overwrites a file only with --resume.
-    assert main([*given, "-o", "x.html"]) == 1
-    assert main([*given, "--resume", "-o", "x.html"]) == 0
+    assert main([*arguments, "-o", "x.html"]) == 1
+    assert main([*arguments, "--resume", "-o", "x.html"]) == 0
     statistics = head_statistics(model, texts, tokenizer=tokenizer, progress=False)
     statistics.save("saved.safetensors")
     assert main(["atlas-view", "saved.safetensors", "--layer", "-1", "-o", "y.html"]) == 0
@@ -405,10 +415,10 @@ def test_errors_exit_with_1_and_a_reason(  # noqa: PLR0917 - fixtures
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["head-view", str(checkpoint_folder), *arguments]) == 1
-    said = capsys.readouterr()
-    assert reason in said.err
-    assert "Traceback" not in said.err
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert reason in output.err
+    assert "Traceback" not in output.err
+    assert output.out == ""
     assert list(tmp_path.iterdir()) == []
 
 

@@ -28,22 +28,22 @@ def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
 
 def test_two_texts_against_the_models_own_weights(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    found = av.compare(model, HE, SHE, tokenizer=tokenizer, names=("he", "she"))
-    assert found.a.tokens.text[9] == "he→she"
+    comparison = av.compare(model, HE, SHE, tokenizer=tokenizer, names=("he", "she"))
+    assert comparison.a.tokens.text[9] == "he→she"
     one, two = np.stack(eager(model, tokenizer, HE)), np.stack(eager(model, tokenizer, SHE))
-    wanted = np.abs(two.astype(np.float64) - one).sum(-1).mean(-1) / 2
-    assert np.allclose(np.stack(found.distance()), wanted, atol=1e-5)
-    edge = found.to_pandas(top_k=1).iloc[0]
-    place = np.unravel_index(np.abs(two - one).argmax(), one.shape)
-    assert tuple(edge[["layer", "head", "query", "key"]]) == place
-    assert edge["difference"] == pytest.approx(two[place] - one[place], abs=1e-4)
+    expected = np.abs(two.astype(np.float64) - one).sum(-1).mean(-1) / 2
+    assert np.allclose(np.stack(comparison.distance()), expected, atol=1e-5)
+    edge = comparison.to_pandas(top_k=1).iloc[0]
+    index = np.unravel_index(np.abs(two - one).argmax(), one.shape)
+    assert tuple(edge[["layer", "head", "query", "key"]]) == index
+    assert edge["difference"] == pytest.approx(two[index] - one[index], abs=1e-4)
 
 
 def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> None:
-    """For example a model and the PEFT model around it."""
+    """Examples are a model and the PEFT model around it."""
     model, tokenizer = minilm
-    found = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
-    (note,) = found.notes
+    comparison = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
+    (note,) = comparison.notes
     assert note.startswith("base and tuned have the same parameters in memory")
     other = av.compare((model, copy.deepcopy(model)), HE, tokenizer=tokenizer)
     assert other.notes == ()
@@ -55,15 +55,17 @@ def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> N
 def test_inserted_tokens_have_no_weight_in_the_other_text(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     longer = HE.replace(" tired", " very very tired")
-    found = av.compare(model, HE, longer, tokenizer=tokenizer)
-    assert found.notes == ("2 tokens of b are not in a.",)
-    there = [each for each, text in enumerate(found.a.tokens.text) if not text.startswith("+")]
+    comparison = av.compare(model, HE, longer, tokenizer=tokenizer)
+    assert comparison.notes == ("2 tokens of b are not in a.",)
+    positions = [
+        index for index, text in enumerate(comparison.a.tokens.text) if not text.startswith("+")
+    ]
     one, two = eager(model, tokenizer, HE), eager(model, tokenizer, longer)
     for layer in (0, 5):
-        a = found.a.stack().weights(layer=layer)
-        assert np.allclose(a[np.ix_(range(12), there, there)], one[layer], atol=1e-4)
+        a = comparison.a.stack().weights(layer=layer)
+        assert np.allclose(a[np.ix_(range(12), positions, positions)], one[layer], atol=1e-4)
         assert a.sum() == pytest.approx(one[layer].sum(), abs=1e-2)
-        assert np.allclose(found.b.stack().weights(layer=layer), two[layer], atol=1e-4)
+        assert np.allclose(comparison.b.stack().weights(layer=layer), two[layer], atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -74,8 +76,8 @@ def test_a_copy_in_half_precision_differs_by_less_than_rounding(
     rounded = copy.deepcopy(model).to(dtype)
     # Heads of layer 0 change most in the second text.
     for text in (HE, "If it rains tomorrow, we will stay at home and read."):
-        found = av.compare((model, rounded), text, tokenizer=tokenizer)
-        share = np.stack(found.distance()) / np.stack(found.rounding())
+        comparison = av.compare((model, rounded), text, tokenizer=tokenizer)
+        share = np.stack(comparison.distance()) / np.stack(comparison.rounding())
         assert 0.03 < share.min() < share.max() < 1
 
 
@@ -86,27 +88,29 @@ def test_a_changed_head_differs_by_more_than_rounding(minilm: tuple[Any, Any]) -
         # The queries of layer 3, head 5.
         other.encoder.layer[3].attention.self.query.weight[5 * 32 : 6 * 32] *= 1.3
         other.encoder.layer[3].attention.self.query.bias[5 * 32 : 6 * 32] *= 1.3
-    found = av.compare((model, other), HE, tokenizer=tokenizer, names=("before", "after"))
-    distances, rounding = np.stack(found.distance()), np.stack(found.rounding())
+    comparison = av.compare((model, other), HE, tokenizer=tokenizer, names=("before", "after"))
+    distances, rounding = np.stack(comparison.distance()), np.stack(comparison.rounding())
     assert distances.argmax() == 3 * 12 + 5
     changed = distances > rounding
     assert not changed[:3].any()
     assert changed[3].sum() == 1
     assert changed[4:].any()
     # Any view can sort heads by the distances.
-    view = av.ModelView(found.b, scores={"distance": found.distance()}, order="distance")
+    view = av.ModelView(comparison.b, scores={"distance": comparison.distance()}, order="distance")
     assert '"distance"' in view.to_html()
 
 
 def test_two_tokenizers_over_one_text(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    decoder, its = av.demos.load("decoder")
+    decoder, its_tokenizer = av.demos.load("decoder")
     text = "the cat sat on the mat"
-    found = av.compare((model, decoder), text, tokenizer=(tokenizer, its), names=("BERT", "GPT"))
-    spelled = "".join(found.a.tokens.text).replace("·", "")
+    comparison = av.compare(
+        (model, decoder), text, tokenizer=(tokenizer, its_tokenizer), names=("BERT", "GPT")
+    )
+    spelled = "".join(comparison.a.tokens.text).replace("·", "")
     assert "thecatsatonthemat" in spelled
-    assert any("not in GPT" in note for note in found.notes)
-    assert all(values.shape for values in found.distance())
+    assert any("not in GPT" in note for note in comparison.notes)
+    assert all(values.shape for values in comparison.distance())
 
 
 def test_only_one_model_is_in_memory() -> None:
@@ -116,7 +120,7 @@ def test_only_one_model_is_in_memory() -> None:
 
     def load(factor: float) -> Any:
         gc.collect(1)
-        alive.append(sum(each() is not None for each in made))
+        alive.append(sum(reference() is not None for reference in made))
         copied = copy.deepcopy(model)
         with torch.no_grad():
             # The queries of layer 2, head 0, in the joint projection.
@@ -126,14 +130,17 @@ def test_only_one_model_is_in_memory() -> None:
         return copied
 
     factors = (1.0, 1.5, 2.0)
-    for models in ((load(each) for each in factors), [partial(load, each) for each in factors]):
+    for models in (
+        (load(factor) for factor in factors),
+        [partial(load, factor) for factor in factors],
+    ):
         names = ["start", "middle", "end"]
-        found = av.compare(models, "the cat sat on the mat", tokenizer=tokenizer, names=names)
+        comparison = av.compare(models, "the cat sat on the mat", tokenizer=tokenizer, names=names)
         gc.collect(1)
-        assert not any(each() is not None for each in made)
-        assert found.names == ("start", "middle", "end")
-        distances = [np.stack(found.pair(name).distance()) for name in ("middle", "end")]
-        assert all(each.argmax() == 2 * 4 for each in distances)
+        assert not any(reference() is not None for reference in made)
+        assert comparison.names == ("start", "middle", "end")
+        distances = [np.stack(comparison.pair(name).distance()) for name in ("middle", "end")]
+        assert all(layer.argmax() == 2 * 4 for layer in distances)
         assert distances[1][2, 0] > distances[0][2, 0]
         assert not distances[0][:2].any()
     assert alive == [0] * 6
@@ -142,8 +149,8 @@ def test_only_one_model_is_in_memory() -> None:
 def test_a_saved_record_is_compared_with_a_model(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
     record = av.extract(model, HE, tokenizer=tokenizer)
-    found = av.compare([record, model], HE, tokenizer=tokenizer)
-    assert np.stack(found.distance()).max() == 0
+    comparison = av.compare([record, model], HE, tokenizer=tokenizer)
+    assert np.stack(comparison.distance()).max() == 0
     with pytest.raises(TypeError, match="Do not pass b, tokenizer"):
         av.compare([record, record], HE, tokenizer=tokenizer)
 
@@ -171,10 +178,10 @@ def test_records_are_spooled_to_a_folder_each(tmp_path: Path) -> None:
     model, tokenizer = av.demos.load("decoder")
     texts = "the cat sat", "the dog sat down"
     plain = av.compare(model, *texts, tokenizer=tokenizer)
-    found = av.compare(model, *texts, tokenizer=tokenizer, spool=tmp_path / "spooled")
-    assert sorted(each.name for each in (tmp_path / "spooled").iterdir()) == ["0", "1"]
-    assert np.array_equal(np.stack(found.distance()), np.stack(plain.distance()))
-    assert found.record().mapped_files
+    comparison = av.compare(model, *texts, tokenizer=tokenizer, spool=tmp_path / "spooled")
+    assert sorted(file.name for file in (tmp_path / "spooled").iterdir()) == ["0", "1"]
+    assert np.array_equal(np.stack(comparison.distance()), np.stack(plain.distance()))
+    assert comparison.record().mapped_files
     with pytest.raises(ValueError, match="the text is empty"):
         av.compare(model, "", "a cat", tokenizer=tokenizer, spool=tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -183,15 +190,15 @@ def test_records_are_spooled_to_a_folder_each(tmp_path: Path) -> None:
 def test_every_stack_of_an_encoder_decoder_is_compared() -> None:
     model, tokenizer = av.demos.load("encoder-decoder")
     texts = "the cat sat", "the dog sat down"
-    found = av.compare(model, *texts, tokenizer=tokenizer, target="le chat", names=("x", "y"))
-    assert list(found.record().stacks) == [
-        f"{stack}: {name}" for stack in found.a.stacks for name in ("x", "y", "y − x")
+    comparison = av.compare(model, *texts, tokenizer=tokenizer, target="le chat", names=("x", "y"))
+    assert list(comparison.record().stacks) == [
+        f"{stack}: {name}" for stack in comparison.a.stacks for name in ("x", "y", "y − x")
     ]
-    assert set(found.describe()["stacks"]) == {"encoder", "decoder", "cross"}
+    assert set(comparison.describe()["stacks"]) == {"encoder", "decoder", "cross"}
     # In cross-attention the queries are one text and the keys are not.
-    queries, keys = found.alignment("cross")
+    queries, keys = comparison.alignment("cross")
     assert queries.identical
     assert not keys.identical
-    assert any(note.startswith("Stack “cross”: Keys: ") for note in found.notes)
-    cross = found.difference.stack("cross")
+    assert any(note.startswith("Stack “cross”: Keys: ") for note in comparison.notes)
+    cross = comparison.difference.stack("cross")
     assert np.abs(cross.weights(layer=cross.layers[0]).sum(-1)).max() < 1e-5

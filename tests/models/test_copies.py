@@ -79,20 +79,20 @@ def test_integrated_gradients(model: Any) -> None:
         """Return the derivative of the answer by a factor of the layer's outputs, by autograd."""
         scale = torch.tensor(factor, dtype=torch.float64, requires_grad=True)
         projection = model.model.layers[layer].self_attn.o_proj
-        hook = projection.register_forward_pre_hook(lambda _, given: (given[0] * scale,))
+        hook = projection.register_forward_pre_hook(lambda _, args: (args[0] * scale,))
         try:
             row = model(IDS).logits[0, -1]
         finally:
             hook.remove()
-        [found] = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], [scale])
-        return float(found)
+        [derivative] = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], [scale])
+        return float(derivative)
 
     for layer in (0, 1):
         slopes = [slope(layer, float(node)) for node in (nodes + 1) / 2]
         expected = float(np.dot(shares / 2, slopes))
-        found = record.stack().weights(layer=layer).astype(np.float64).sum()
+        weights = record.stack().weights(layer=layer).astype(np.float64).sum()
         # The model's norms and the numbers of a record are float32.
-        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        assert weights == pytest.approx(expected, rel=1e-4, abs=1e-6)
         assert abs(expected) > 1e-3
 
 
@@ -114,21 +114,21 @@ def test_permuted_weights(model: Any, register: Callable[..., str]) -> None:
         distance = torch.arange(9)[:, None] - torch.arange(9)
         hidden = (distance < 0) | (distance >= (sliding_window or 9))
         group = query.shape[1] // key.shape[1]
-        key, value = (each.repeat_interleave(group, dim=1) for each in (key, value))
+        key, value = (vectors.repeat_interleave(group, dim=1) for vectors in (key, value))
         logits = query @ key.transpose(2, 3) * scaling
         weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1)
         if keys and module.layer_idx == 1:
             weights[0, 2, 8] = weights[0, 2, 8, keys]
         return (weights @ value).transpose(1, 2).contiguous(), None
 
-    found = av.permutation_effect(model, IDS, layer=1, head=2, permutations=3)
-    assert found.num_keys == 9
-    assert found.noise < 1e-6
+    effect = av.permutation_effect(model, IDS, layer=1, head=2, permutations=3)
+    assert effect.num_keys == 9
+    assert effect.noise < 1e-6
     model.set_attn_implementation(register("permuted", permuted))
     generator = np.random.default_rng(0)
     with torch.no_grad():
         before = model(IDS).logits[0, -1].softmax(dim=-1)
-        for value in found.values:
+        for value in effect.values:
             keys[:] = generator.permutation(9).tolist()
             after = model(IDS).logits[0, -1].softmax(dim=-1)
             # A record's weights are float32.

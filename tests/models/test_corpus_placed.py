@@ -67,8 +67,8 @@ def made(
         assert corpus.points().whole
         inputs = [tokenizer(text, return_tensors="pt") for text in TEXTS]
         if kind == "gpt_oss":
-            inputs = [{"input_ids": each["input_ids"]} for each in inputs]
-        return corpus, [reference(model, each)["self"] for each in inputs]
+            inputs = [{"input_ids": encoding["input_ids"]} for encoding in inputs]
+        return corpus, [reference(model, encoding)["self"] for encoding in inputs]
 
     return make
 

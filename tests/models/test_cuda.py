@@ -32,8 +32,8 @@ def eager_weights(model: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def largest(record: AttentionRecord, own: list[np.ndarray[Any, Any]]) -> float:
-    found = record.to_numpy("self")
-    return max(float(np.abs(a - b).max()) for a, b in zip(found, own, strict=True))
+    weights = record.to_numpy("self")
+    return max(float(np.abs(a - b).max()) for a, b in zip(weights, own, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral", "gemma2", "bloom"])
@@ -64,7 +64,7 @@ def test_a_spool_copies_vectors_from_the_device(dtype: str | None, tmp_path: Pat
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
-    """With storage on the CPU, a capture adds to the device only what one layer needs."""
+    """A capture that stores on the CPU adds to the device only what one layer needs."""
     model = make_model("llama", num_hidden_layers=16).cuda()
     ids = torch.randint(3, 400, (1, 2048), device="cuda")
 
@@ -132,12 +132,12 @@ def test_implementations_in_half_precision(
         model.set_attn_implementation("eager")
         expected = extract(model, IDS)
         model.set_attn_implementation(implementation)
-        found = extract(model, IDS)
+        record = extract(model, IDS)
     # The first layer gets the same bits. Later ones differ by the implementation's rounding.
-    first, again = (each.stacks["self"].weights(layer=0) for each in (expected, found))
+    first, again = (item.stacks["self"].weights(layer=0) for item in (expected, record))
     assert np.abs(first - again).max() < 1e-4
     tolerance = {torch.float16: 0.02, torch.bfloat16: 0.15}[dtype]
-    assert largest(found, expected.to_numpy("self")) < tolerance
+    assert largest(record, expected.to_numpy("self")) < tolerance
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
@@ -162,7 +162,7 @@ def test_several_devices(tmp_path: Path) -> None:
     model = make_model("llama")
     own = eager_weights(model)
     model.save_pretrained(tmp_path)
-    places: Any = {
+    device_map: Any = {
         "model.embed_tokens": 0,
         "model.layers.0": 0,
         "model.layers.1": 1,
@@ -171,7 +171,7 @@ def test_several_devices(tmp_path: Path) -> None:
         "model.rotary_emb": 0,
         "lm_head": 1,
     }
-    spread = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map=places)
+    spread = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map=device_map)
     assert largest(extract(spread, IDS), own) < 1e-3
     record = extract(spread, IDS, device=None)
     devices = {str(record.stacks["self"].attention(layer).queries.device) for layer in range(3)}
@@ -190,8 +190,8 @@ def test_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS.cuda(), output_attentions=True).attentions
-    found = extract(model, IDS).to_numpy("self")
-    for layer, weights in zip(own, found, strict=True):
+    computed = extract(model, IDS).to_numpy("self")
+    for layer, weights in zip(own, computed, strict=True):
         assert np.abs(layer[0].float().cpu().numpy() - weights).max() < 2e-2
 
 
@@ -208,10 +208,10 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     moved = QueryKeyAttention(own.queries.cuda(), own.keys.cuda(), own.scale, own.mask)
     stack = AttentionStack("self", {0: moved}, record.stack().query_tokens)
     cells = []
-    for each in (record.stack(), stack):
+    for source in (record.stack(), stack):
         for heads in ([0], [0, 1]):
             steps = encode_tile(
-                each,
+                source,
                 RowNormalizers(),
                 layer=0,
                 heads=heads,

@@ -47,18 +47,18 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
     assert "checkpoints after 0, 1, 4, 10 steps in" in capsys.readouterr().out
 
     folders = sorted((tmp_path / "induction-checkpoints").iterdir())
-    assert [each.name for each in folders] == ["step-00", "step-01", "step-04", "step-10"]
-    stored = [load_file(each / "model.safetensors") for each in folders]
+    assert [folder.name for folder in folders] == ["step-00", "step-01", "step-04", "step-10"]
+    stored = [load_file(folder / "model.safetensors") for folder in folders]
     assert same(stored[-1], load_file(tmp_path / "induction" / "model.safetensors"))
     assert not any(same(a, b) for a, b in pairwise(stored))
     # The demo decoder has the same words.
-    wanted = demos.load("decoder")[1]("the cat sat")["input_ids"]
-    for each in folders:
-        model = AutoModelForCausalLM.from_pretrained(each)
+    expected = demos.load("decoder")[1]("the cat sat")["input_ids"]
+    for folder in folders:
+        model = AutoModelForCausalLM.from_pretrained(folder)
         assert next(model.parameters()).dtype == torch.float32
-        assert AutoTokenizer.from_pretrained(each)("the cat sat")["input_ids"] == wanted
-        assert {file.stat().st_mode & 0o777 for file in each.iterdir()} == {0o644}
-        assert json.loads((each / "config.json").read_text())["dtype"] == "float32"
+        assert AutoTokenizer.from_pretrained(folder)("the cat sat")["input_ids"] == expected
+        assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
+        assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
     # The command refuses a folder with checkpoints of another training.
     with pytest.raises(SystemExit):
         train(["induction", "--out", str(tmp_path), "--checkpoints", "3"])
@@ -75,7 +75,7 @@ def test_a_training_that_ends_early_takes_the_same_steps() -> None:
     assert same(kept.models[1].state_dict(), once.models[1].state_dict())
     for model in kept.models.values():
         assert not model.training
-        assert all(each.grad is None for each in model.parameters())
+        assert all(parameter.grad is None for parameter in model.parameters())
         # Input and output embedding are tied, as in GPT-2.
         assert model.lm_head.weight is model.transformer.wte.weight
 
@@ -85,11 +85,11 @@ def test_the_shipped_checkpoint_0_is_the_start_of_the_training(name: str) -> Non
     start = Checkpoints((0,))
     _, tokenizer = recipe(name).train(checkpoints=start)
     models, reader = demos.checkpoints(name, [0])
-    found, wanted = models[0].state_dict(), start.models[0].state_dict()
-    assert found.keys() == wanted.keys()
-    for key, each in wanted.items():
+    state, expected = models[0].state_dict(), start.models[0].state_dict()
+    assert state.keys() == expected.keys()
+    for key, weights in expected.items():
         # Rounded to float16.
-        assert torch.allclose(found[key], each, rtol=2**-10, atol=2**-24), key
+        assert torch.allclose(state[key], weights, rtol=2**-10, atol=2**-24), key
     assert not models[0].training
     assert next(models[0].parameters()).dtype == torch.float32
     assert reader.get_vocab() == tokenizer.get_vocab()
@@ -103,12 +103,12 @@ def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
     model.set_attn_implementation("eager")
     with torch.no_grad():
         attentions = model(rows, output_attentions=True).attentions
-    found: np.ndarray = repeated_induction(torch.stack(attentions).numpy(), 16).mean(axis=1)
-    return found
+    scores: np.ndarray = repeated_induction(torch.stack(attentions).numpy(), 16).mean(axis=1)
+    return scores
 
 
 def test_the_decoder_begins_with_its_induction_head() -> None:
-    """As the texts say, it is planted in layer 1, and no other head shows it."""
+    """The head is planted in layer 1, and no other head has a high score."""
     models, tokenizer = demos.checkpoints("decoder", [0])
     scores = induction_scores(models[0], tokenizer)
     assert scores[1, 0] > 0.6
@@ -116,15 +116,15 @@ def test_the_decoder_begins_with_its_induction_head() -> None:
 
 
 def test_induction_heads_form_in_training() -> None:
-    """They form from random weights, and only in layer 1."""
+    """Training starts from random weights. Heads form only in layer 1."""
     models, tokenizer = demos.checkpoints("induction", [480, 100, 0, 200, 300])
     assert list(models) == [0, 100, 200, 300, 480]
     scores = [induction_scores(model, tokenizer) for model in models.values()]
-    best = [found[1].max() for found in scores]
+    best = [score[1].max() for score in scores]
     assert best == sorted(best)
     assert best[0] < 0.06
     assert best[-1] > 0.8
-    assert max(found[0].max() for found in scores) < 0.1
+    assert max(score[0].max() for score in scores) < 0.1
 
 
 def test_steps_lie_closer_together_at_the_beginning() -> None:
@@ -148,7 +148,7 @@ def test_bad_arguments_of_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixt
         ):
             demos.checkpoints("induction", after)
     out = ["--out", str(tmp_path)]
-    for arguments, said in (
+    for arguments, message in (
         (["decoder", "--checkpoints", "3"], "--checkpoints needs --out FOLDER"),
         (["induction"], "'induction' needs --out FOLDER"),
         (["decoder", "--checkpoints", "1", *out], "must be 2 (before and after training) to 901"),
@@ -160,5 +160,5 @@ def test_bad_arguments_of_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixt
     ):
         with pytest.raises(SystemExit):
             train(arguments)
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -95,9 +95,9 @@ def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
     return weights
 
 
-def of_heads(each: NDArray[Any]) -> NDArray[Any]:
+def of_heads(scores: NDArray[Any]) -> NDArray[Any]:
     """Return the mean over examples, (layers, heads)."""
-    mean: NDArray[Any] = each.mean(axis=1)
+    mean: NDArray[Any] = scores.mean(axis=1)
     return mean
 
 
@@ -131,11 +131,11 @@ def test_the_decoder_has_a_previous_token_head(repeated: dict[str, Any]) -> None
 
 
 def test_the_decoder_has_an_induction_head(repeated: dict[str, Any]) -> None:
-    found = of_heads(patterns.repeated_induction(repeated["weights"], repeated["length"]))
-    assert found.max() > 0.8
-    # It reads the output of the previous-token head, so it is in a later layer.
+    scores = of_heads(patterns.repeated_induction(repeated["weights"], repeated["length"]))
+    assert scores.max() > 0.8
+    # The induction head reads the output of the previous-token head, so it is in a later layer.
     layer_of_previous = of_heads(patterns.previous_token(repeated["weights"])).max(axis=1).argmax()
-    assert found.max(axis=1).argmax() > layer_of_previous
+    assert scores.max(axis=1).argmax() > layer_of_previous
     # No token occurs twice in a half, so both definitions of induction are equal.
     by_tokens = patterns.induction(repeated["weights"][:, 0], repeated["rows"][0])
     canonical = patterns.repeated_induction(repeated["weights"][:, 0], repeated["length"])
@@ -240,12 +240,12 @@ def test_cross_attention_aligns_month_and_day(
     months = np.stack([np.isin(keys, date.month) for date in dates])[:, None, None]
     days = np.stack([np.isin(keys, date.day) for date in dates])[:, None, None]
     # 2021-03-07: the month's digits are at 5 and 6, the day's at 8 and 9.
-    for on_field, off_field, places in ((months, days, (5, 6)), (days, months, (8, 9))):
-        for place in places:
-            row = weights[..., place : place + 1, :]
-            found = of_heads(patterns.mass_on(row, on_field))
-            head = np.unravel_index(found.argmax(), found.shape)
-            assert found[head] > 0.6
+    for on_field, off_field, positions in ((months, days, (5, 6)), (days, months, (8, 9))):
+        for position in positions:
+            row = weights[..., position : position + 1, :]
+            scores = of_heads(patterns.mass_on(row, on_field))
+            head = np.unravel_index(scores.argmax(), scores.shape)
+            assert scores[head] > 0.6
             assert of_heads(patterns.mass_on(row, off_field))[head] < 0.25
 
 

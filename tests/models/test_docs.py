@@ -91,7 +91,7 @@ def check_command(line: str) -> None:
 
 def parse(arguments: list[str]) -> None:
     """Parse arguments with the command line, but run no model."""
-    if not any(each.startswith("-") for each in arguments):
+    if not any(argument.startswith("-") for argument in arguments):
         # A command in a sentence, without its model.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
@@ -147,10 +147,10 @@ def reader(
 
 def analysis(names: Mapping[str, Any], printed: str) -> None:
     """The demo model has a head of previous tokens."""
-    found = re.search(r"layer \d+, head \d+: (0\.\d+|1\.00), uniform attention: (0\.\d+)", printed)
-    assert found is not None
-    assert float(found[1]) > 0.8
-    assert float(found[2]) < 0.5
+    match = re.search(r"layer \d+, head \d+: (0\.\d+|1\.00), uniform attention: (0\.\d+)", printed)
+    assert match is not None
+    assert float(match[1]) > 0.8
+    assert float(match[2]) < 0.5
     assert isinstance(names["view"], av.ModelView)
 
 
@@ -181,7 +181,7 @@ def first_steps(names: Mapping[str, Any], printed: str) -> None:
     assert "becomes “animal” instead of “street”" in printed
     assert len(names["scores"]) == 3
     assert names["scores"][0].argmax() == 0
-    assert {"attention.html", "record.safetensors"} <= {each.name for each in Path().iterdir()}
+    assert {"attention.html", "record.safetensors"} <= {file.name for file in Path().iterdir()}
 
 
 def reading_attention(names: Mapping[str, Any], printed: str) -> None:
@@ -207,13 +207,13 @@ def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
     assert "('wide',)" in printed
     assert names["effects"][1][0] == pytest.approx(-14.85, abs=0.01)
     assert names["bars"].scores["effect"]["self"][1][0] == pytest.approx(-14.85, abs=0.01)
-    given = names["model"], names["text"]
+    inputs = names["model"], names["text"]
     options = {"answer": ("street", "animal"), "tokenizer": names["tokenizer"]}
     after = av.Knockout(-1, "street", layers=1, heads=0, renormalize=False)
-    assert av.intervene(*given, after, **options).effect.after == pytest.approx(0.98, abs=0.01)
+    assert av.intervene(*inputs, after, **options).effect.after == pytest.approx(0.98, abs=0.01)
     method: Any
     for method, expected in (("gradient", 0.63), ("integrated gradients", 14.04)):
-        stack = av.attribute(*given, method=method, **options).stack()
+        stack = av.attribute(*inputs, method=method, **options).stack()
         assert float(stack.weights(layer=1)[0].sum()) == pytest.approx(expected, abs=0.05)
 
 
@@ -264,7 +264,7 @@ def test_every_block_runs(
     names = reader(page)
     if page in RESULTS:
         RESULTS[page](names, capsys.readouterr().out)
-    shown = [each.record if isinstance(each, av.HeadView) else each for each in names.values()]
+    shown = [value.record if isinstance(value, av.HeadView) else value for value in names.values()]
     for record in shown:
         if isinstance(record, av.AttentionRecord):
             texts = [stack.query_tokens.text for stack in record.stacks.values()]
@@ -309,13 +309,13 @@ def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
 
 def public(dotted: str) -> Any:
     """Return the object of a name such as `av.analysis.head_scores`, or None for other packages."""
-    found: Any = av
+    value: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:
         return None
     for name in names:
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def check_names(text: str) -> None:
@@ -339,7 +339,7 @@ def check_arguments(call: ast.Call) -> None:
     if function is None:
         return
     parameters = inspect.signature(function).parameters
-    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         assert {word.arg for word in call.keywords} <= {*parameters, None}, ast.unparse(call)
 
 
@@ -368,5 +368,5 @@ def test_every_link_target_exists(document: str) -> None:
             assert target.exists(), link
             if part:
                 headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
-                names = [re.sub(r"[^\w -]", "", each.lower()) for each in headings]
+                names = [re.sub(r"[^\w -]", "", heading.lower()) for heading in headings]
                 assert part in [name.replace(" ", "-") for name in names], link

@@ -33,7 +33,7 @@ def outputs(model: Any) -> Any:
         warnings.simplefilter("ignore")
         returned = model(torch.tensor([[1, 2, 3]]), output_attentions=True)
     # Premise: the attentions are empty.
-    assert not any(each is not None for each in returned.attentions or ())
+    assert not any(layer is not None for layer in returned.attentions or ())
     return returned
 
 

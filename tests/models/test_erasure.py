@@ -25,12 +25,12 @@ def decoder() -> tuple[Any, dict[str, Any]]:
 def without(model: Any, options: dict[str, Any], gone: Any) -> float:
     """Return the logit difference with some tokens masked, computed without attnviz."""
     tokenizer = options["tokenizer"]
-    given = tokenizer(TEXT, return_tensors="pt")
-    mask = torch.ones_like(given["input_ids"])
+    encoded = tokenizer(TEXT, return_tensors="pt")
+    mask = torch.ones_like(encoded["input_ids"])
     mask[0, list(gone)] = 0
-    places = torch.arange(mask.shape[1])[None]
+    positions = torch.arange(mask.shape[1])[None]
     with torch.no_grad():
-        row = model(given["input_ids"], attention_mask=mask, position_ids=places).logits[0, -1]
+        row = model(encoded["input_ids"], attention_mask=mask, position_ids=positions).logits[0, -1]
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"][0] for text in options["answer"]]
     return float(row[ids[0]] - row[ids[1]])
 
@@ -53,27 +53,27 @@ def test_a_curve_has_the_answers_without_an_increasing_number_of_tokens(decoder:
 
 def test_the_smallest_set_is_found(decoder: Any) -> None:
     model, options = decoder
-    found = av.sufficient_tokens(model, TEXT, **options)
-    assert found.exact
-    assert found.texts == ("wide",)
+    tokens = av.sufficient_tokens(model, TEXT, **options)
+    assert tokens.exact
+    assert tokens.texts == ("wide",)
     choice = range(13)
     assert without(model, options, choice) <= 0
     alone = {
-        kept: without(model, options, [each for each in choice if each not in kept])
+        kept: without(model, options, [token for token in choice if token not in kept])
         for kept in combinations(choice, 1)
     }
     best = max(alone, key=lambda kept: alone[kept])
-    assert found.positions == best
-    assert found.value == pytest.approx(alone[best], abs=1e-4)
+    assert tokens.positions == best
+    assert tokens.value == pytest.approx(alone[best], abs=1e-4)
 
 
 def test_the_set_of_a_long_text_is_not_exact(decoder: Any) -> None:
     model, options = decoder
     text = f"the dog saw the cat . {TEXT}"
-    found = av.sufficient_tokens(model, text, **options)
-    assert not found.exact
-    assert found.value > 0
-    assert 0 < len(found.positions) < 19
+    tokens = av.sufficient_tokens(model, text, **options)
+    assert not tokens.exact
+    assert tokens.value > 0
+    assert 0 < len(tokens.positions) < 19
 
 
 def test_invalid_arguments_are_refused(decoder: Any) -> None:
@@ -92,14 +92,14 @@ def test_invalid_arguments_are_refused(decoder: Any) -> None:
 
 def test_weights_are_permuted_among_what_a_query_may_see() -> None:
     model = make_model("gpt2")
-    given = {"input_ids": IDS}
-    found = av.permutation_effect(
-        model, given, layer=1, head=2, query=3, position=5, permutations=8
+    inputs = {"input_ids": IDS}
+    effect = av.permutation_effect(
+        model, inputs, layer=1, head=2, query=3, position=5, permutations=8
     )
-    assert found.num_keys == 4
-    assert len(found.values) == 8
-    assert found.noise < 1e-6
-    assert found.median > 0
+    assert effect.num_keys == 4
+    assert len(effect.values) == 8
+    assert effect.noise < 1e-6
+    assert effect.median > 0
 
 
 def test_only_heads_that_matter_are_moved_by_a_permutation(decoder: Any) -> None:

@@ -94,7 +94,7 @@ def kept(record: AttentionRecord) -> int:
     layers = [record.stack().attention(number) for number in record.stack().layers]
     vectors = [each for layer in layers if (each := layer.vectors) is not None]
     assert len(vectors) == len(layers)
-    return sum(each.queries.nbytes + each.keys.nbytes for each in vectors)
+    return sum(vector.queries.nbytes + vector.keys.nbytes for vector in vectors)
 
 
 def test_memory_added_to_a_forward_is_linear() -> None:

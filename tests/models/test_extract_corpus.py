@@ -58,7 +58,7 @@ def test_a_corpus_has_the_record_of_each_text(decoder: tuple[Any, Any]) -> None:
     for record, alone in zip(corpus.records, own, strict=True):
         assert record.tokens == alone.tokens
         for layer in (0, 1, 2):
-            one, other = (each.stack().queries(layer=layer, head=2) for each in (record, alone))
+            one, other = (item.stack().queries(layer=layer, head=2) for item in (record, alone))
             assert one is not None
             assert other is not None
             assert_allclose(one, other, atol=1e-5)
@@ -189,7 +189,7 @@ def test_images_are_texts_of_patches() -> None:
         assert_array_equal(record.images[0], np.asarray(turned[at].convert("RGB")))
     placed = place(corpus, None, 2)
     figures = measure_trust(corpus, None, 2, placed, principal_components(placed).coordinates)
-    assert all(each is not None and each.placed is not None for each in figures)
+    assert all(figure is not None and figure.placed is not None for figure in figures)
 
 
 def test_options_are_those_of_extract(decoder: tuple[Any, Any]) -> None:
@@ -461,13 +461,13 @@ def test_texts_of_clip_are_read_in_batches(decoder: tuple[Any, Any]) -> None:
     assert max(sizes) > 1
     model.set_attn_implementation("eager")
     for record, place_of_text in zip(corpus.records, corpus.text_indices, strict=True):
-        given = tokenizer([texts[place_of_text]], return_tensors="pt")
-        own = model(given.input_ids, given.attention_mask, output_attentions=True).attentions
+        encoded = tokenizer([texts[place_of_text]], return_tensors="pt")
+        own = model(encoded.input_ids, encoded.attention_mask, output_attentions=True).attentions
         assert len(own) == 2
         for layer, weights in enumerate(own):
             assert weights.std() > 0.01
-            found = record.stack("self").weights(layer=layer)
-            assert_allclose(np.asarray(found), weights[0].detach().numpy(), atol=1e-4)
+            computed = record.stack("self").weights(layer=layer)
+            assert_allclose(np.asarray(computed), weights[0].detach().numpy(), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["clip", "vision-language"])
@@ -491,7 +491,7 @@ def test_images_with_texts_are_read_one_a_forward(kind: str, decoder: tuple[Any,
         for record, own in zip(corpus.records, alone, strict=True):
             for layer in own.stack(name).layers:
                 weights = [
-                    np.asarray(each.stack(name).weights(layer=layer)) for each in (record, own)
+                    np.asarray(item.stack(name).weights(layer=layer)) for item in (record, own)
                 ]
                 assert_allclose(weights[0], weights[1], atol=1e-4)
         for score in ("entropy", "first token"):

@@ -163,8 +163,8 @@ class TestTexts:
         # Ids alone do not say which tokens the model was to produce.
         tokens = record.stacks["decoder"].query_tokens
         assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
-        found = by_ids.stacks["cross"].weights(layer=0)
-        assert np.array_equal(found, record.stacks["cross"].weights(layer=0))
+        weights = by_ids.stacks["cross"].weights(layer=0)
+        assert np.array_equal(weights, record.stacks["cross"].weights(layer=0))
 
     @pytest.mark.parametrize("kind", ["MBart", "T5"])
     def test_a_classifier_gives_its_decoder_the_text_itself(
@@ -224,8 +224,8 @@ class TestTexts:
         for one, other in zip(records, padded, strict=True):
             for name in one.stacks:
                 assert one.stacks[name].query_tokens.ids == other.stacks[name].query_tokens.ids
-                found = other.stacks[name].weights(layer=1)
-                assert np.abs(one.stacks[name].weights(layer=1) - found).max() < 1e-5
+                weights = other.stacks[name].weights(layer=1)
+                assert np.abs(one.stacks[name].weights(layer=1) - weights).max() < 1e-5
         with pytest.raises(
             ValueError, match="target must be a list with one entry for each of the 2"
         ):
@@ -271,8 +271,8 @@ class TestEncoded:
         record = extract(gpt2, torch.tensor([IDS]))
         assert record.tokens.text == tuple(f"#{number}" for number in IDS)
         assert any("#id" in note for note in record.notes)
-        for given in (torch.tensor(IDS), np.array(IDS), IDS, {"input_ids": [IDS]}):
-            assert same(record, extract(gpt2, given))
+        for ids in (torch.tensor(IDS), np.array(IDS), IDS, {"input_ids": [IDS]}):
+            assert same(record, extract(gpt2, ids))
         assert same(record, extract(gpt2, [IDS, IDS[:3]], progress=False)[0])
 
     def test_a_batch_gives_a_list(self, gpt2: Any) -> None:
@@ -354,10 +354,10 @@ def test_ids_without_a_tokenizer_give_one_note_for_both_sides() -> None:
 def test_ids_of_any_whole_numbers_and_texts_that_no_tokenizer_reads() -> None:
     model, tokenizer = load_demo("decoder")
     ids = torch.tensor([[1, 2, 3]])
-    wanted = extract(model, ids, tokenizer=tokenizer)
+    expected = extract(model, ids, tokenizer=tokenizer)
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
         record = extract(model, {"input_ids": ids.to(dtype)}, tokenizer=tokenizer)
-        assert record.tokens == wanted.tokens
+        assert record.tokens == expected.tokens
     for wrong in (ids.bool(), ids.float(), ids.to_sparse()):
         with pytest.raises(TypeError, match="inputs: input_ids must be integers"):
             extract(model, {"input_ids": wrong}, tokenizer=tokenizer)

@@ -127,9 +127,9 @@ def test_the_last_capture_restores_the_mode_of_a_module(
     before = state_of([model])
     ends = Ends()
     held = [model if part == "whole" else model.model for part in parts]
-    for each, undo in zip(held, ends.inside, strict=True):
-        assert evaluate(each, undo)
-    assert not any(module.training for each in held for module in each.modules())
+    for model_part, undo in zip(held, ends.inside, strict=True):
+        assert evaluate(model_part, undo)
+    assert not any(module.training for model_part in held for module in model_part.modules())
     ends.end(order[0])
     # The part that is still in use stays in evaluation mode.
     assert not any(module.training for module in held[order[1]].modules())
@@ -201,7 +201,7 @@ def test_removing_a_hook_during_a_forward_raises_no_error() -> None:
         model.transformer.h[1].attn.register_forward_pre_hook(pause),
         ThreadPoolExecutor(1) as pool,
     ):
-        found = pool.submit(forward)
+        future = pool.submit(forward)
         extract(model, IDS)
         ended.set()
-        assert torch.equal(found.result(), expected)
+        assert torch.equal(future.result(), expected)

@@ -40,14 +40,14 @@ def in_threads(*work: Callable[[], None]) -> None:
     errors: list[BaseException] = []
     start = threading.Barrier(len(work))
 
-    def run(each: Callable[[], None]) -> None:
+    def run(task: Callable[[], None]) -> None:
         try:
             start.wait()
-            each()
+            task()
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(each,)) for each in work]
+    threads = [threading.Thread(target=run, args=(task,)) for task in work]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -112,20 +112,20 @@ def test_other_threads_run_and_train_as_if_nothing_happened(dropping: Any) -> No
             losses.append(loss.item())
         return losses
 
-    found: list[list[float]] = []
+    all_losses: list[list[float]] = []
 
     def work() -> None:
         try:
             for _ in range(20):
                 with torch.no_grad():
                     assert torch.equal(shared(TEXTS[0]).logits, own)
-            found.append(train())
+            all_losses.append(train())
         finally:
             done.set()
 
     in_threads(watch, work)
-    assert found == [train()]
-    assert found[0][-1] < found[0][0]
+    assert all_losses == [train()]
+    assert all_losses[0][-1] < all_losses[0][0]
     assert trained.training
 
 
@@ -141,10 +141,10 @@ def test_tasks_of_an_event_loop(dropping: Any) -> None:
         threads = [asyncio.to_thread(weights, dropping, number) for number in range(4)]
         return await asyncio.gather(*tasks, *threads)
 
-    found = asyncio.run(all_of_them())
-    for number, each in enumerate(found):
+    results = asyncio.run(all_of_them())
+    for number, result in enumerate(results):
         # A worker has one thread, so its sums are rounded in another order.
-        assert np.allclose(each, alone[number % 2], atol=1e-6)
+        assert np.allclose(result, alone[number % 2], atol=1e-6)
     assert mode_of(dropping) == before
 
 
@@ -168,9 +168,9 @@ def test_a_forked_process(dropping: Any) -> None:
                 queue = context.Queue()
                 process = context.Process(target=_send, args=(queue, dropping))
                 process.start()
-                found, _ = queue.get()
+                weights, _ = queue.get()
                 process.join()
-                assert np.array_equal(found, alone)
+                assert np.array_equal(weights, alone)
         finally:
             done.set()
 
@@ -204,8 +204,8 @@ def test_workers_of_a_data_loader(dropping: Any) -> None:
     loader = DataLoader(
         _Records(dropping), batch_size=None, num_workers=2, multiprocessing_context="fork"
     )
-    found = list(loader)
-    assert len(found) == 4
-    for number, each in enumerate(found):
+    results = list(loader)
+    assert len(results) == 4
+    for number, result in enumerate(results):
         # A worker has one thread, so its sums are rounded in another order.
-        assert np.allclose(each, alone[number % 2], atol=1e-6)
+        assert np.allclose(result, alone[number % 2], atol=1e-6)

@@ -99,15 +99,15 @@ class Row:
 
 def rows() -> list[Row]:
     """Return the rows with three columns from the tables of the document."""
-    found, function = [], ""
+    table_rows, function = [], ""
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
         heading = re.fullmatch(r"## `bertviz\.(.+)`", line)
         function = heading[1] if heading else function
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and len(cells) == 3:
             arguments = tuple(re.findall(r"`(\w+)`", cells[0]))
-            found.append(Row(function, arguments, code_of(cells[1]), code_of(cells[2])))
-    return found
+            table_rows.append(Row(function, arguments, code_of(cells[1]), code_of(cells[2])))
+    return table_rows
 
 
 def code_of(cell: str) -> str:
@@ -158,7 +158,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
-    """The same checkpoint in BertViz's own class of 2019 and in transformers'."""
+    """A checkpoint in BertViz's own class of 2019 and in transformers'."""
     theirs, their_tokenizer = trained_bert(checkpoint_folder)
     sentences = {"sentence_a": "The cat sat on the mat.", "sentence_b": "It was tired."}
     return {
@@ -310,7 +310,9 @@ def test_cells_of_notebooks_draw_the_same(
     for view in ("head_view", "model_view"):
         theirs[view] = functools.partial(theirs[view], html_action="return")
         drawn = parameters_of(run(row.bertviz.replace("head_view", view), theirs).data)
-        largest = [np.max(part, -1).mean() for each in drawn["attention"] for part in each["attn"]]
+        largest = [
+            np.max(part, -1).mean() for entry in drawn["attention"] for part in entry["attn"]
+        ]
         assert np.mean(largest) > 0.3
         # A cell of attnviz may use names of BertViz's cell, such as the hidden weights.
         shown = run(row.attnviz.replace("head_view", view), theirs | ours)
@@ -368,7 +370,9 @@ def compare_weights(
     for side, (tokens, positions) in sides.items():
         expected_texts = [make_visible(text) for text in texts(entry, side, positions)]
         renamed = AS_BERT if "[CLS]" in expected_texts else {}
-        assert [renamed.get(tokens[place], tokens[place]) for place in positions] == expected_texts
+        assert [
+            renamed.get(tokens[position], tokens[position]) for position in positions
+        ] == expected_texts
     for number, theirs in zip(stack.layers, entry["attn"], strict=True):
         ours = stack.weights(layer=number)[:, queries[:, None], keys]
         if heads is not None and len(theirs) < len(ours):
@@ -388,14 +392,14 @@ def positions_of(text: str, sequence: tuple[int | None, ...]) -> NDArray[np.int6
 
 
 def texts(entry: Mapping[str, Any], side: str, positions: NDArray[Any]) -> list[str]:
-    found = [str(text) for text in entry[side]]
-    if len(found) == len(positions):
-        return found
-    return [found[place] for place in own(entry, side)]
+    words = [str(text) for text in entry[side]]
+    if len(words) == len(positions):
+        return words
+    return [words[index] for index in own(entry, side)]
 
 
 def own(entry: Mapping[str, Any], side: str) -> list[int]:
-    return [place for place, text in enumerate(entry[side]) if text not in ("[CLS]", "[SEP]")]
+    return [index for index, text in enumerate(entry[side]) if text not in ("[CLS]", "[SEP]")]
 
 
 def compare_page(drawn: Mapping[str, Any], page: str) -> None:

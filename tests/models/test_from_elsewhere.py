@@ -42,14 +42,14 @@ def blocks_of(section: str) -> list[str]:
 
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
     """Run the blocks of a section. Return the records that they made, and all names."""
-    known = dict(names)
+    namespace = dict(names)
     made = []
     for code in [*blocks_of(FIRST), *blocks_of(section)]:
-        known.pop("record", None)
-        exec(code, known)  # noqa: S102 - the document's own code
-        if "record" in known:
-            made.append(known["record"])
-    return made, known
+        namespace.pop("record", None)
+        exec(code, namespace)  # noqa: S102 - the document's own code
+        if "record" in namespace:
+            made.append(namespace["record"])
+    return made, namespace
 
 
 def weights_of(record: AttentionRecord) -> list[NDArray[np.float32]]:
@@ -74,8 +74,8 @@ def test_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     weights = [shares(heads, 5, 5, seed=heads) for heads in (2, 3)]
     (record,), _ = run("Weights", {"weights": weights, "tokens": list("abcde")})
-    for found, given in zip(weights_of(record), weights, strict=True):
-        assert_allclose(found, given)
+    for computed, weight in zip(weights_of(record), weights, strict=True):
+        assert_allclose(computed, weight)
     assert list(tmp_path.rglob("*.html"))
 
 
@@ -112,10 +112,10 @@ def test_other_axes(axes: str, give: str) -> None:
     )
     weights = weights.reshape([whole.shape[lengths[name]] if name != "1" else 1 for name in names])
     for array in (weights, weights.numpy()):
-        given = eval(give, {"weights": array})  # noqa: S307 - the document's
-        record = AttentionRecord.from_weights(given, list("abcde"))
-        for found, expected in zip(weights_of(record), whole, strict=True):
-            assert_allclose(found, expected)
+        argument = eval(give, {"weights": array})  # noqa: S307 - the document's
+        record = AttentionRecord.from_weights(argument, list("abcde"))
+        for computed, expected in zip(weights_of(record), whole, strict=True):
+            assert_allclose(computed, expected)
 
 
 def test_queries_and_keys() -> None:
@@ -124,9 +124,9 @@ def test_queries_and_keys() -> None:
     names = {"queries": queries, "keys": keys, "tokens": list("abcde")}
     (record,), _ = run("Queries and keys", names)
     ahead = torch.ones(5, 5, dtype=torch.bool).triu(1)
-    for found, q, k in zip(weights_of(record), queries, keys, strict=True):
+    for weights, q, k in zip(weights_of(record), queries, keys, strict=True):
         logits = q.double() @ k.double().repeat_interleave(2, 0).mT / 8**0.5
-        assert_allclose(found, logits.masked_fill(ahead, -torch.inf).softmax(-1), atol=1e-6)
+        assert_allclose(weights, logits.masked_fill(ahead, -torch.inf).softmax(-1), atol=1e-6)
 
 
 class LensCache(dict[str, torch.Tensor]):
@@ -224,8 +224,8 @@ def test_transformer_lens(kind: str, byte_tokenizer: Any, tmp_path: Path) -> Non
     for record in made:
         assert "·animal" in "".join(record.tokens)
         assert len(weights_of(record)) == 3
-        for layer, found in enumerate(weights_of(record)):
-            assert_allclose(found, patterns["pattern", layer][0].detach(), atol=1e-5)
+        for layer, weights in enumerate(weights_of(record)):
+            assert_allclose(weights, patterns["pattern", layer][0].detach(), atol=1e-5)
     # Only the first record has weights. The second computes them.
     assert [record.stack().has_vectors for record in made] == [False, True]
 
@@ -236,27 +236,29 @@ def test_multihead_attention() -> None:
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
     with torch.no_grad():
-        for each in (attention, *(block.self_attn for block in encoder.layers)):
+        for module in (attention, *(block.self_attn for block in encoder.layers)):
             # Sharp rows show a wrong formula. Layers must differ.
-            each.in_proj_weight.normal_(std=0.5)
-            each.in_proj_bias.normal_()
+            module.in_proj_weight.normal_(std=0.5)
+            module.in_proj_bias.normal_()
     x = torch.randn(1, 6, 16)
     attn_mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
     tokens = list("abcdef")
     names = {"attention": attention, "encoder": encoder, "x": x, "attn_mask": attn_mask}
-    (of_one, of_encoder), known = run("`torch.nn.MultiheadAttention`", names | {"tokens": tokens})
+    (of_one, of_encoder), namespace = run(
+        "`torch.nn.MultiheadAttention`", names | {"tokens": tokens}
+    )
     with torch.no_grad():
         own = attention(x, x, x, average_attn_weights=False)[1]
         assert_allclose(weights_of(of_one)[0], own[0], atol=1e-6)
         states = x
-        for block, found in zip(encoder.layers, weights_of(of_encoder), strict=True):
+        for block, weights in zip(encoder.layers, weights_of(of_encoder), strict=True):
             own = block.self_attn(*[states] * 3, attn_mask=attn_mask, average_attn_weights=False)[1]
-            assert_allclose(found, own[0], atol=1e-5)
+            assert_allclose(weights, own[0], atol=1e-5)
             states = block(states, src_mask=attn_mask)
     # The hooks were removed.
-    count = len(known["received"])
+    count = len(namespace["received"])
     encoder(x, mask=attn_mask)
-    assert len(known["received"]) == count == 3
+    assert len(namespace["received"]) == count == 3
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_the_projection_of_every_kind_of_multihead_attention(options: dict[str, 
     lengths = (3, 5, 5)
     inputs = [torch.randn(1, size, width) for size, width in zip(lengths, widths, strict=True)]
     if not options["batch_first"]:
-        inputs = [each.transpose(0, 1) for each in inputs]
+        inputs = [tensor.transpose(0, 1) for tensor in inputs]
     code = next(block for block in blocks_of("`torch.nn.MultiheadAttention`") if "def " in block)
     names: dict[str, Any] = {"torch": torch}
     exec(code.partition("received = ")[0], names)  # noqa: S102 - the document's own code
@@ -317,17 +319,17 @@ def test_timm(timm: Any, name: str, options: dict[str, Any], *, whole: bool) -> 
     expected = softmaxes(model, image, model.blocks)
     assert len(expected) == 2
     picture = np.zeros((64, 64, 3), np.uint8)
-    (computed, given), _ = run("timm", {"model": model, "image": image, "picture": picture})
-    for record in (computed, given) if whole else (given,):
+    (computed, stored), _ = run("timm", {"model": model, "image": image, "picture": picture})
+    for record in (computed, stored) if whole else (stored,):
         before = model.num_prefix_tokens
         assert record.tokens.text[before : before + 5] == ("0,0", "0,1", "0,2", "0,3", "1,0")
         assert record.tokens.special.count(True) == before
         (grid,) = record.tokens.grids
         assert (grid.start, grid.stop) == (before, len(record.tokens))
         assert len(record.images) == 1
-        for found, own in zip(weights_of(record), expected, strict=True):
+        for weights, own in zip(weights_of(record), expected, strict=True):
             assert own.max() > 0.3
-            assert_allclose(found, own[0], atol=1e-5)
+            assert_allclose(weights, own[0], atol=1e-5)
     # The case that needs the second way.
     same = np.allclose(weights_of(computed)[0], expected[0][0], atol=1e-3)
     assert bool(same) is whole
@@ -347,7 +349,7 @@ def test_linformer() -> None:
 def test_sparse_attention() -> None:
     weights = torch.tensor([[[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]]])
     names = {"weights": weights, "tokens": list("abc")}
-    (record,), known = run("Sparsemax, entmax", names)
-    share = eval(blocks_of("Sparsemax, entmax")[0].splitlines()[1], known)  # noqa: S307
+    (record,), namespace = run("Sparsemax, entmax", names)
+    share = eval(blocks_of("Sparsemax, entmax")[0].splitlines()[1], namespace)  # noqa: S307
     assert share == pytest.approx(4 / 9)
     assert record.stack().exact_zeros(layer=0, head=0) is not None

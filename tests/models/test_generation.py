@@ -56,11 +56,11 @@ def test_rows_of_a_decoder_are_those_of_its_steps(kind: str, implementation: str
     assert len(record.tokens) == 20
     for layer in range(stack.num_layers):
         expected = stitched(own.attentions, layer, 19, None)
-        found = stack.weights(layer=layer)
+        weights = stack.weights(layer=layer)
         # The last token is read, too, without a prediction.
-        assert np.abs(found[:, :19, :19] - expected).max() < 1e-4
+        assert np.abs(weights[:, :19, :19] - expected).max() < 1e-4
         assert expected.max(axis=-1).mean() > 0.2
-        assert not found[:, :19, 19].any()
+        assert not weights[:, :19, 19].any()
     assert_predictions(record.tokens, own, 8)
     assert record.tokens.predictions[-1].row == 19
     assert record.tokens.sequence == (0,) * 8 + (1,) * 12
@@ -79,9 +79,9 @@ def test_rows_of_an_encoder_decoder_are_those_of_its_steps(kind: str) -> None:
             ("decoder", own.decoder_attentions, None),
             ("cross", own.cross_attentions, 8),
         ):
-            found = record.stacks[name].weights(layer=layer)
+            weights = record.stacks[name].weights(layer=layer)
             expected = stitched(steps, layer, count, num_keys)
-            assert np.abs(found - expected).max() < 1e-4
+            assert np.abs(weights - expected).max() < 1e-4
     encoder = own.encoder_attentions[0][0].numpy()
     assert np.abs(record.stacks["encoder"].weights(layer=0) - encoder).max() < 1e-4
     tokens = record.stacks["cross"].query_tokens
@@ -89,7 +89,7 @@ def test_rows_of_an_encoder_decoder_are_those_of_its_steps(kind: str) -> None:
     assert tokens.ids == tuple(own.sequences[0, :-1].tolist())
     assert_predictions(tokens, own, 1)
     # The last token was not read by the model.
-    assert [each.row for each in tokens.predictions] == [*range(1, count), None]
+    assert [prediction.row for prediction in tokens.predictions] == [*range(1, count), None]
     assert not record.stacks["encoder"].query_tokens.predictions
     assert record.notes[-1] == f"The decoder's text, {count} tokens, was generated greedily."
 
@@ -103,7 +103,7 @@ def test_a_text_that_ends_early(kind: str) -> None:
     model.generation_config.eos_token_id = whole[5]
     record = extract(model, IDS, generate=10)
     tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
-    assert [each.token.id for each in tokens.predictions] == whole[:6]
+    assert [prediction.token.id for prediction in tokens.predictions] == whole[:6]
     assert len(tokens) == (6 if kind == "bart" else 14)
     assert "6 tokens" in record.notes[-1]
 
@@ -122,8 +122,8 @@ def test_the_demo_models_on_real_text(name: str, prefix: int) -> None:
         count = own.sequences.shape[1] - 1
         keys = ids.shape[1] if name == "encoder-decoder" else None
         expected = stitched(steps, layer, count, keys)
-        found = stack.weights(layer=layer)[:, :count, : expected.shape[-1]]
-        assert np.abs(found - expected).max() < 1e-4
+        weights = stack.weights(layer=layer)[:, :count, : expected.shape[-1]]
+        assert np.abs(weights - expected).max() < 1e-4
     first = stack.query_tokens.predictions[0]
     # The models were trained to produce these tokens.
     assert first.token.text == ("2" if name == "encoder-decoder" else "street")
@@ -133,15 +133,15 @@ def test_the_demo_models_on_real_text(name: str, prefix: int) -> None:
 
 def test_a_target_is_predicted_as_a_generated_text_is() -> None:
     model, tokenizer = demos.load("encoder-decoder")
-    given = {"inputs": "Sunday, 17 November 2019", "tokenizer": tokenizer}
-    generated = extract(model, **given, generate=20).stack("cross").query_tokens
-    made = extract(model, **given, target="2019-11-17").stack("cross").query_tokens
+    arguments = {"inputs": "Sunday, 17 November 2019", "tokenizer": tokenizer}
+    generated = extract(model, **arguments, generate=20).stack("cross").query_tokens
+    made = extract(model, **arguments, target="2019-11-17").stack("cross").query_tokens
     assert made == generated
     labels = tokenizer(text_target="2019-11-17", return_tensors="pt")["input_ids"]
-    encoded = dict(tokenizer(given["inputs"], return_tensors="pt")) | {"labels": labels}
+    encoded = dict(tokenizer(arguments["inputs"], return_tensors="pt")) | {"labels": labels}
     assert extract(model, encoded, tokenizer=tokenizer).stack("cross").query_tokens == made
     # A token that the model hardly considers.
-    other = extract(model, **given, target="1999-11-17").stack("cross").query_tokens
+    other = extract(model, **arguments, target="1999-11-17").stack("cross").query_tokens
     first = other.predictions[0]
     assert first.token.text == "1"
     assert first.token.probability < 0.01
@@ -156,14 +156,14 @@ def test_a_target_after_a_prompt(llama: Any, byte_tokenizer: Any) -> None:
     with torch.no_grad():
         logits = llama(torch.tensor([ids[0] + ids[1]])).logits[0].double()
     predictions = record.tokens.predictions
-    assert [each.token.id for each in predictions] == ids[1]
-    assert [each.query for each in predictions] == [
+    assert [prediction.token.id for prediction in predictions] == ids[1]
+    assert [prediction.query for prediction in predictions] == [
         len(ids[0]) - 1 + step for step in range(len(ids[1]))
     ]
-    for each in predictions:
-        expected = torch.softmax(logits[each.query], dim=-1)[each.token.id]
-        assert each.token.probability == pytest.approx(float(expected), abs=1e-5)
-        assert each.token.text == record.tokens[each.query + 1]
+    for prediction in predictions:
+        expected = torch.softmax(logits[prediction.query], dim=-1)[prediction.token.id]
+        assert prediction.token.probability == pytest.approx(float(expected), abs=1e-5)
+        assert prediction.token.text == record.tokens[prediction.query + 1]
 
 
 def test_targets_of_a_padded_batch(bart: Any, piece_tokenizer: Any) -> None:
@@ -172,13 +172,17 @@ def test_targets_of_a_padded_batch(bart: Any, piece_tokenizer: Any) -> None:
     together = extract(bart, encoded, target=targets, tokenizer=piece_tokenizer)
     for text, target, record in zip(texts, targets, together, strict=True):
         alone = extract(bart, text, target=target, tokenizer=piece_tokenizer)
-        found, expected = (each.stack("cross").query_tokens for each in (record, alone))
-        assert found.ids == expected.ids
-        assert [(each.query, each.row, each.token.id) for each in found.predictions] == [
-            (each.query, each.row, each.token.id) for each in expected.predictions
+        tokens, expected = (item.stack("cross").query_tokens for item in (record, alone))
+        assert tokens.ids == expected.ids
+        assert [
+            (prediction.query, prediction.row, prediction.token.id)
+            for prediction in tokens.predictions
+        ] == [
+            (prediction.query, prediction.row, prediction.token.id)
+            for prediction in expected.predictions
         ]
-        assert [each.token.probability for each in found.predictions] == pytest.approx(
-            [each.token.probability for each in expected.predictions], abs=1e-5
+        assert [prediction.token.probability for prediction in tokens.predictions] == pytest.approx(
+            [prediction.token.probability for prediction in expected.predictions], abs=1e-5
         )
 
 
@@ -214,13 +218,14 @@ class TestSettings:
         assert "generated by sampling" in record.notes[-1]
         # Probabilities are the model's without temperature. A sampled token may be unlikely.
         missed = [
-            each
-            for each in record.tokens.predictions
-            if each.token.id not in [candidate.id for candidate in each.candidates]
+            prediction
+            for prediction in record.tokens.predictions
+            if prediction.token.id not in [candidate.id for candidate in prediction.candidates]
         ]
         assert missed
         assert all(
-            each.token.probability <= each.candidates[-1].probability + 1e-6 for each in missed
+            prediction.token.probability <= prediction.candidates[-1].probability + 1e-6
+            for prediction in missed
         )
 
     @pytest.mark.parametrize("kind", ["llama", "bart"])
@@ -231,7 +236,9 @@ class TestSettings:
             own = model.generate(IDS, max_new_tokens=7, num_beams=3, do_sample=False)[0].tolist()
         tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
         assert tokens.ids == tuple(own[:-1] if kind == "bart" else own)
-        assert [each.token.id for each in tokens.predictions] == own[1 if kind == "bart" else 8 :]
+        assert [prediction.token.id for prediction in tokens.predictions] == own[
+            1 if kind == "bart" else 8 :
+        ]
         assert "generated by a beam search with 3 beams" in record.notes[-1]
 
     def test_a_configuration(self, llama: Any) -> None:
@@ -244,7 +251,9 @@ class TestSettings:
             == record.tokens.ids
         )
 
-    def test_a_number_of_tokens_is_generated_greedily_despite_the_models_defaults(self, said: list[str]) -> None:
+    def test_a_number_of_tokens_is_generated_greedily_despite_the_models_defaults(
+        self, log: list[str]
+    ) -> None:
         model = make_model("llama")
         expected = extract(model, IDS, generate=6).tokens.ids
         own: dict[str, Any] = {
@@ -259,8 +268,8 @@ class TestSettings:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             record = extract(model, IDS, generate=np.int64(6))
-        # These settings are defaults, so there is no warning.
-        assert said == []
+        # The settings are defaults, so there is no warning.
+        assert log == []
         assert record.tokens.ids == expected
         assert model.generation_config.max_length == 9
 
@@ -273,7 +282,7 @@ class TestSettings:
 
 
 @pytest.fixture
-def said() -> Iterator[list[str]]:
+def log() -> Iterator[list[str]]:
     """Return a list that collects the log messages of transformers."""
     lines: list[str] = []
 
@@ -289,14 +298,14 @@ def said() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bart"])
-def test_a_generation_logs_nothing_and_keeps_the_settings(kind: str, said: list[str]) -> None:
+def test_a_generation_logs_nothing_and_keeps_the_settings(kind: str, log: list[str]) -> None:
     model = make_model(kind).train()
     model.generation_config.pad_token_id = None
     before = copy.deepcopy(model.generation_config.to_dict())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         record = extract(model, IDS, generate=4)
-    assert said == []
+    assert log == []
     assert model.generation_config.to_dict() == before
     assert all(module.training for module in model.modules())
     assert not model._forward_hooks
@@ -360,9 +369,9 @@ class TestNotes:
 
     def test_without_a_tokenizer_candidates_are_ids(self, llama: Any) -> None:
         record = extract(llama, IDS, generate=2)
-        each = record.tokens.predictions[0]
-        assert each.token.text == f"#{each.token.id}" == record.tokens[8]
-        assert all(candidate.text == f"#{candidate.id}" for candidate in each.candidates)
+        prediction = record.tokens.predictions[0]
+        assert prediction.token.text == f"#{prediction.token.id}" == record.tokens[8]
+        assert all(candidate.text == f"#{candidate.id}" for candidate in prediction.candidates)
 
 
 def test_merged_words_have_no_predictions(llama: Any, byte_tokenizer: Any) -> None:

@@ -104,11 +104,11 @@ def test_masks_that_depend_on_the_implementation(
     torch.manual_seed(0)
     model = sharpened(make())
     model.set_attn_implementation(implementation)
-    given = {"input_ids": IDS, "pixel_values": torch.randn(1, 3, 28, 28)}
+    inputs = {"input_ids": IDS, "pixel_values": torch.randn(1, 3, 28, 28)}
     about = f"Weights are those of {implementation}."
-    assert any(note.endswith(about) for note in extract(model, given).notes) == named
-    given["token_type_ids"] = torch.zeros_like(IDS)
-    assert not any(note.endswith(about) for note in extract(model, given).notes)
+    assert any(note.endswith(about) for note in extract(model, inputs).notes) == named
+    inputs["token_type_ids"] = torch.zeros_like(IDS)
+    assert not any(note.endswith(about) for note in extract(model, inputs).notes)
 
 
 @pytest.mark.parametrize(
@@ -117,17 +117,17 @@ def test_masks_that_depend_on_the_implementation(
 def test_a_text_after_an_image(make: Any, types: str | None) -> None:
     torch.manual_seed(0)
     model = sharpened(make())
-    given = {"pixel_values": torch.randn(1, 3, 28, 28)}
+    inputs = {"pixel_values": torch.randn(1, 3, 28, 28)}
     if types is not None:
-        given["token_type_ids"] = torch.where(IDS == IMAGE, int(types == "images"), 0)
-    own = own_steps(model, 9, IDS, **given)
-    encoded = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), **given}
+        inputs["token_type_ids"] = torch.where(IDS == IMAGE, int(types == "images"), 0)
+    own = own_steps(model, 9, IDS, **inputs)
+    encoded = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), **inputs}
     record = extract(model, encoded, generate=9)
     stack = record.stacks["self"]
     for layer in range(2):
         expected = stitched(own.attentions, layer, 16, None)
-        found = stack.weights(layer=layer)[:, :16, :16]
-        assert np.abs(found - expected).max() < 1e-4
+        weights = stack.weights(layer=layer)[:, :16, :16]
+        assert np.abs(weights - expected).max() < 1e-4
     # Half of the prompt is bidirectional if it contains an image or has a bidirectional mask.
     assert bool(stitched(own.attentions, 1, 16, None)[0, 2, 3] > 0) == (types is not None)
     assert_predictions(stack.query_tokens, own, 8)
@@ -171,5 +171,5 @@ def test_a_text_from_a_sound() -> None:
             ("decoder", own.decoder_attentions, None),
             ("cross", own.cross_attentions, 50),
         ):
-            found = record.stacks[name].weights(layer=layer)
-            assert np.abs(found - stitched(steps, layer, 6, num_keys)).max() < 1e-4
+            weights = record.stacks[name].weights(layer=layer)
+            assert np.abs(weights - stitched(steps, layer, 6, num_keys)).max() < 1e-4

@@ -48,8 +48,10 @@ class TestTheDemoDecoder:
 
     def test_its_two_known_heads_are_found_and_no_other(self, statistics: HeadStatistics) -> None:
         roles = statistics.stack().roles()
-        found = [(layer, name) for layer, names in enumerate(roles.names) for name in names if name]
-        assert found == [(0, "previous token"), (1, "induction")]
+        roles_of_layers = [
+            (layer, name) for layer, names in enumerate(roles.names) for name in names if name
+        ]
+        assert roles_of_layers == [(0, "previous token"), (1, "induction")]
         head = roles.names[1].index("induction")
         assert roles.label(1, head).startswith("induction 0.")
 
@@ -59,12 +61,12 @@ class TestTheDemoDecoder:
         model, tokenizer = decoder
         was = model.config._attn_implementation
         model.set_attn_implementation("eager")
-        each = []
+        means = []
         for text in texts:
             ids = tokenizer(text, return_tensors="pt")["input_ids"]
             with torch.no_grad():
                 weights = torch.cat(model(ids, output_attentions=True).attentions).numpy()
-            each.append(
+            means.append(
                 [
                     np.diagonal(weights, -1, 2, 3).mean(axis=-1),
                     weights[..., 0].mean(axis=-1),
@@ -73,8 +75,8 @@ class TestTheDemoDecoder:
             )
         model.set_attn_implementation(was)
         stack = statistics.stack()
-        for place, name in enumerate(("previous token", "first token", "self")):
-            expected = np.mean([one[place] for one in each], axis=0)
+        for index, name in enumerate(("previous token", "first token", "self")):
+            expected = np.mean([one[index] for one in means], axis=0)
             assert_allclose(np.array(stack.mean(name)), expected, atol=1e-5, err_msg=name)
 
     def test_these_heads_have_their_roles_on_shuffled_texts_too(
@@ -84,10 +86,15 @@ class TestTheDemoDecoder:
         model, tokenizer = decoder
         generator = np.random.default_rng(0)
         shuffled = [" ".join(generator.permutation(text.split())) for text in texts]
-        there = head_statistics(model, shuffled, tokenizer=tokenizer, progress=False).stack()
-        here = statistics.stack()
-        assert np.max(there.mean("previous token")[0]) > 0.98
-        assert np.max(there.mean("induction")[1]) > np.max(here.mean("induction")[1]) - 0.1
+        shuffled_result = head_statistics(
+            model, shuffled, tokenizer=tokenizer, progress=False
+        ).stack()
+        original = statistics.stack()
+        assert np.max(shuffled_result.mean("previous token")[0]) > 0.98
+        assert (
+            np.max(shuffled_result.mean("induction")[1])
+            > np.max(original.mean("induction")[1]) - 0.1
+        )
 
 
 def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
@@ -110,26 +117,26 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
 
 
 def sentences_of_docs(count: int) -> list[str]:
-    found: list[str] = []
+    paragraphs: list[str] = []
     for module in (re, inspect, np.random):
         for name in dir(module):
             text = inspect.getdoc(getattr(module, name)) or ""
-            found += [" ".join(part.split()) for part in re.split(r"\n\s*\n|(?<=\.)\s", text)]
-    chosen = [text for text in dict.fromkeys(found) if 20 < len(text) < 120]
-    return [chosen[place] for place in np.linspace(0, len(chosen) - 1, count).astype(int)]
+            paragraphs += [" ".join(part.split()) for part in re.split(r"\n\s*\n|(?<=\.)\s", text)]
+    chosen = [text for text in dict.fromkeys(paragraphs) if 20 < len(text) < 120]
+    return [chosen[index] for index in np.linspace(0, len(chosen) - 1, count).astype(int)]
 
 
 def test_the_known_heads_of_a_trained_checkpoint(checkpoint_folder: Path) -> None:
     """The roles were measured earlier with other code on other texts."""
     model = transformers.AutoModel.from_pretrained(checkpoint_folder)
-    found = head_statistics(
+    result = head_statistics(
         model,
         sentences_of_docs(40),
         tokenizer=str(checkpoint_folder),
         layers=[0, 1],
         progress=False,
     )
-    stack = found.stack()
+    stack = result.stack()
     assert stack.layers == (0, 1)
     assert not stack.causal
     assert stack.mean("previous token")[0][2] == pytest.approx(1.0, abs=0.01)
@@ -146,21 +153,21 @@ def test_the_known_heads_of_a_trained_checkpoint(checkpoint_folder: Path) -> Non
 def test_stacks_of_an_encoder_decoder() -> None:
     model, tokenizer = attnviz.demos.load("encoder-decoder")
     texts = ["3 March 2021", "Sunday, 17 November 2019", "12/05/2001"]
-    found = head_statistics(
+    result = head_statistics(
         model,
         texts,
         target=["2021-03-03", "2019-11-17", "2001-05-12"],
         tokenizer=tokenizer,
         progress=False,
     )
-    assert found.stack_names == ("encoder", "decoder", "cross")
-    cross = found.stack("cross")
+    assert result.stack_names == ("encoder", "decoder", "cross")
+    cross = result.stack("cross")
     assert not cross.one_text
     within = {"previous token", "next token", "self", "same token", "induction", "same word"}
     assert not within & set(cross.score_names)
     assert {"first token", "entropy"} <= set(cross.score_names)
-    assert found.stack("decoder").causal
-    assert "next token" in found.stack("encoder").score_names
+    assert result.stack("decoder").causal
+    assert "next token" in result.stack("encoder").score_names
     edge = cross.strongest(1, 0)[0]
     assert edge.query_window != edge.window
     positions, tokens, _ = cross.text_tokens(edge.text, "query")
@@ -208,10 +215,10 @@ class TestCheckpoint:
         add = HeadStatistics.add
         added: list[None] = []
 
-        def interrupted(self: HeadStatistics, *given: Any, **options: Any) -> None:
+        def interrupted(self: HeadStatistics, *args: Any, **options: Any) -> None:
             if len(added) == 5:
                 raise KeyboardInterrupt
-            add(self, *given, **options)
+            add(self, *args, **options)
             added.append(None)
 
         options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
@@ -222,11 +229,11 @@ class TestCheckpoint:
         assert HeadStatistics.load(path).texts == 5
         with pytest.raises(FileExistsError, match="Pass resume=True to continue it"):
             head_statistics(model, self.TEXTS, **options)
-        found = head_statistics(model, self.TEXTS, resume=True, **options)
+        result = head_statistics(model, self.TEXTS, resume=True, **options)
         whole = head_statistics(model, self.TEXTS, tokenizer=tokenizer, progress=False)
         for name in whole.stack().score_names:
             assert_allclose(
-                np.array(found.stack().mean(name)),
+                np.array(result.stack().mean(name)),
                 np.array(whole.stack().mean(name)),
                 atol=1e-6,
             )
@@ -283,9 +290,9 @@ def test_weights_of_many_heads_at_once_are_those_of_each(kind: str, byte_tokeniz
     for layer in stack.layers:
         attention = stack.attention(layer)
         for heads in ((0, 1, 2, 3), (3, 1)):
-            found = attention.weights_of_heads(heads, slice(2, 9))
-            each = [stack.weights(layer=layer, head=head, rows=slice(2, 9)) for head in heads]
-            assert_allclose(found, np.stack(each), rtol=0, atol=weights_error(attention))
+            weights = attention.weights_of_heads(heads, slice(2, 9))
+            separate = [stack.weights(layer=layer, head=head, rows=slice(2, 9)) for head in heads]
+            assert_allclose(weights, np.stack(separate), rtol=0, atol=weights_error(attention))
 
 
 def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
@@ -293,13 +300,13 @@ def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
     options = {"target": SENTENCES, "tokenizer": byte_tokenizer, "progress": False}
     records = run_extract(model, SENTENCES, **options)
     expected = head_statistics(model, SENTENCES, layers=-1, name="mine", **options)
-    found = head_statistics(records, layers=-1, name="mine", progress=False)
-    assert found.model == "mine"
+    result = head_statistics(records, layers=-1, name="mine", progress=False)
+    assert result.model == "mine"
     for name in expected.stack_names:
-        assert found.stack(name).layers == expected.stack(name).layers
-        assert len(found.stack(name).layers) == 1
+        assert result.stack(name).layers == expected.stack(name).layers
+        assert len(result.stack(name).layers) == 1
         for score in ("first token", "entropy"):
-            one, other = (each.stack(name).mean(score)[0] for each in (found, expected))
+            one, other = (item.stack(name).mean(score)[0] for item in (result, expected))
             # The texts were read in different batches, so float32 sums have another order.
             assert_allclose(one, other, atol=1e-5)
     with pytest.raises(
@@ -329,7 +336,7 @@ def test_records_refuse_arguments_of_models(options: dict[str, Any]) -> None:
 
 class TestBadInput:
     @pytest.mark.parametrize(
-        ("given", "options", "kind", "words"),
+        ("values", "options", "kind", "words"),
         [
             (([],), {}, ValueError, "records is empty"),
             ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord, not str"),
@@ -353,13 +360,13 @@ class TestBadInput:
     def test_is_refused_by_name(
         self,
         tiny_bert: tuple[Any, Any],
-        given: Any,
+        values: Any,
         options: Any,
         kind: type[Exception],
         words: str,
     ) -> None:
         model, tokenizer = tiny_bert
-        arguments = [model if each == "model" else each for each in given]
+        arguments = [model if value == "model" else value for value in values]
         if len(arguments) > 1:
             options = {"tokenizer": tokenizer, **options}
         with pytest.raises(kind, match=words):

@@ -27,10 +27,10 @@ CHANGING = (
 
 @pytest.fixture(scope="module")
 def interrupted() -> dict[str, Subject]:
-    found = subjects()
+    extractions = subjects()
     # Importing Dynamo takes seconds, so a random signal would often hit the import.
-    del found["compiled"]
-    return found
+    del extractions["compiled"]
+    return extractions
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     """Each kind tests a few random lines."""
     subject = interrupted[kind]
     (tmp_path / "whole").mkdir()
-    places = positions(subject, tmp_path / "whole", CHANGING)
-    assert len(places) > 100
+    lines = positions(subject, tmp_path / "whole", CHANGING)
+    assert len(lines) > 100
     rng = np.random.default_rng([*kind.encode()])
-    for turn, place in enumerate(rng.choice(places, 6, replace=False)):
+    for turn, position in enumerate(rng.choice(lines, 6, replace=False)):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        assert faults_at(subject, folder, place) == []
+        assert faults_at(subject, folder, position) == []
 
 
 @pytest.mark.parametrize("kind", ["traced", "spooled"])
@@ -57,21 +57,21 @@ def test_an_interrupt_during_the_restoration(
 ) -> None:
     subject = interrupted[kind]
     (tmp_path / "whole").mkdir()
-    places = positions(subject, tmp_path / "whole", ("cleanup.py",))
-    for turn, place in enumerate(places[-6:]):
+    lines = positions(subject, tmp_path / "whole", ("cleanup.py",))
+    for turn, position in enumerate(lines[-6:]):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        assert faults_at(subject, folder, place) == []
+        assert faults_at(subject, folder, position) == []
 
 
 def test_an_interrupt_is_raised_after_the_state_is_restored(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
     subject = interrupted["traced"]
-    places = positions(subject, tmp_path, ("models.py",))
+    lines = positions(subject, tmp_path, ("models.py",))
     # The last position is inside the restoration of the modules' mode.
     before = state_of(subject.models)
-    with pytest.raises(KeyboardInterrupt), Tracer(places[-1]) as tracer:
+    with pytest.raises(KeyboardInterrupt), Tracer(lines[-1]) as tracer:
         subject.run(tmp_path)
     assert [file for file, _ in tracer.raised] == ["extraction/models.py"]
     assert state_of(subject.models) == before
@@ -115,14 +115,14 @@ def test_an_exception_from_another_thread_leaves_everything_as_it_was(
 ) -> None:
     """Tools that limit the time of a computation do so in threads, which receive no signals."""
     subject = interrupted["spooled"]
-    found: list[object] = []
+    results: list[object] = []
 
     def send(*_: object) -> None:
         ident = ctypes.c_ulong(threading.get_ident())
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(StoppedError))
 
     def work() -> None:
-        linear = (each for each in subject.models[0].modules() if isinstance(each, nn.Linear))
+        linear = (module for module in subject.models[0].modules() if isinstance(module, nn.Linear))
         for module in linear:
             # State of this thread: hooks and the like belong to a thread.
             before = state_of(subject.models)
@@ -130,16 +130,16 @@ def test_an_exception_from_another_thread_leaves_everything_as_it_was(
             try:
                 subject.run(tmp_path)
             except StoppedError:
-                found.append(None)
+                results.append(None)
             handle.remove()
             if state_of(subject.models) != before or list(tmp_path.iterdir()):
-                found.append(type(module))
+                results.append(type(module))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert len(found) > 5
-    assert set(found) == {None}
+    assert len(results) > 5
+    assert set(results) == {None}
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def model_of(kind: str) -> Any:
     return built(TRACED[kind][0].__name__, TRACED[kind][1]) if kind in TRACED else make_model(kind)
 
 
-def given(kind: str) -> dict[str, torch.Tensor]:
+def inputs_of(kind: str) -> dict[str, torch.Tensor]:
     """Return the inputs of a model of a kind."""
     more = {"decoder_input_ids": IDS[:, :5]} if kind in ("bart", "t5") else {}
     return {"input_ids": IDS, **more}
@@ -91,7 +91,7 @@ def test_ablating_a_head_equals_zeros_in_its_slice_of_the_projection(
     name, stack = PROJECTIONS[kind]
     changed = copy.deepcopy(model)
     projection = changed.get_submodule(name)
-    own = av.extract(model, given(kind))
+    own = av.extract(model, inputs_of(kind))
     num_heads = own.stack(stack).attention(LAYER).num_heads
     with torch.no_grad():
         # GPT-2's projections store their inputs as rows.
@@ -100,9 +100,9 @@ def test_ablating_a_head_equals_zeros_in_its_slice_of_the_projection(
         rows[HEAD * width : (HEAD + 1) * width] = 0
     change = av.Ablate(layers=LAYER, heads=HEAD, stack=stack)
     for pair in ((7, 8), (100, 30)):
-        effect = av.intervene(model, given(kind), change, answer=pair).effect
-        assert effect.before == difference(model, given(kind), pair)
-        assert effect.after == difference(changed, given(kind), pair)
+        effect = av.intervene(model, inputs_of(kind), change, answer=pair).effect
+        assert effect.before == difference(model, inputs_of(kind), pair)
+        assert effect.after == difference(changed, inputs_of(kind), pair)
         assert effect.after != effect.before
         assert effect.noise == 0
 
@@ -125,15 +125,15 @@ def test_a_knockout_is_a_mask_of_four_axes(kind: str, implementation: str) -> No
     mask = four_axes([(5, 1), (5, 3), (8, 1), (8, 3)], causal=kind != "bert")
     change = av.Knockout(queries=[5, 8], keys=[1, 3])
     pair = (7, 8)
-    found = av.intervene(model, {"input_ids": IDS}, change, answer=pair)
+    record = av.intervene(model, {"input_ids": IDS}, change, answer=pair)
     expected = difference(model, {"input_ids": IDS, "attention_mask": mask}, pair)
-    assert found.effect.after == pytest.approx(expected, abs=1e-6)
-    assert abs(found.effect.change) > 1e-4
-    assert found.effect.noise < 1e-6
+    assert record.effect.after == pytest.approx(expected, abs=1e-6)
+    assert abs(record.effect.change) > 1e-4
+    assert record.effect.noise < 1e-6
     # The record has the weights of the changed run in every layer.
     masked = av.extract(model, {"input_ids": IDS, "attention_mask": mask})
     for layer in (0, 1, 2):
-        ours, theirs = (each.stack().weights(layer=layer) for each in (found, masked))
+        ours, theirs = (item.stack().weights(layer=layer) for item in (record, masked))
         assert np.abs(ours - theirs).max() < 1e-5
         assert not ours[:, [5, 8]][:, :, [1, 3]].any()
 
@@ -143,11 +143,11 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
     model = make_model(kind)
     mask = torch.ones_like(IDS)
     mask[0, 3] = 0
-    found = av.intervene(model, {"input_ids": IDS}, av.HideTokens(3), answer=(7, 8))
-    places = torch.arange(9)[None]
-    arguments = {"input_ids": IDS, "attention_mask": mask, "position_ids": places}
-    assert found.effect.after == pytest.approx(difference(model, arguments, (7, 8)), abs=1e-6)
-    weights = found.stack().weights(layer=2)
+    record = av.intervene(model, {"input_ids": IDS}, av.HideTokens(3), answer=(7, 8))
+    positions = torch.arange(9)[None]
+    arguments = {"input_ids": IDS, "attention_mask": mask, "position_ids": positions}
+    assert record.effect.after == pytest.approx(difference(model, arguments, (7, 8)), abs=1e-6)
+    weights = record.stack().weights(layer=2)
     others = np.arange(9) != 3
     assert not weights[:, others, 3].any()
     # The token keeps itself in its own row.
@@ -211,14 +211,14 @@ def test_weights_that_are_changed_after_the_softmax(
     model = make_model("gpt2")
     edited = copy.deepcopy(model)
     edited.set_attn_implementation(register("edited", edited_by(edit)))
-    found = av.intervene(model, {"input_ids": IDS}, change, answer=(7, 8))
+    record = av.intervene(model, {"input_ids": IDS}, change, answer=(7, 8))
     expected = difference(edited, {"input_ids": IDS}, (7, 8))
-    assert found.effect.after == pytest.approx(expected, abs=1e-6)
-    assert abs(found.effect.change) > 1e-4
+    assert record.effect.after == pytest.approx(expected, abs=1e-6)
+    assert abs(record.effect.change) > 1e-4
     own = av.extract(model, {"input_ids": IDS}).stack().weights(layer=0)
-    wanted = torch.from_numpy(own.copy())[None]
-    edit(wanted)
-    assert np.abs(found.stack().weights(layer=0) - wanted[0].numpy()).max() < 1e-6
+    target = torch.from_numpy(own.copy())[None]
+    edit(target)
+    assert np.abs(record.stack().weights(layer=0) - target[0].numpy()).max() < 1e-6
 
 
 def test_the_remaining_weights_of_a_row_are_renormalized() -> None:
@@ -250,18 +250,18 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
     model = make_model(kind)
     # The answer of a base model without logits is measured on its hidden states.
     pair = None if kind == "albert" else (7, 8)
-    effects = av.head_effects(model, given(kind), answer=pair, stack=stack)
+    effects = av.head_effects(model, inputs_of(kind), answer=pair, stack=stack)
     # A logit is a sum of 48 products of size 1, with an error of up to 48 roundings. An effect is
     # the difference of two such logits, each of hidden states with such an error.
     off = 4 * 48 * UNIT
     assert effects.noise < off
-    record = av.extract(model, given(kind)).stack(stack)
+    record = av.extract(model, inputs_of(kind)).stack(stack)
     assert [len(values) for values in effects] == list(record.heads_per_layer)
     assert effects.layers == record.layers
     for layer, values in zip(effects.layers, effects, strict=True):
         for head in (0, 3):
             change = av.Ablate(layer, head, stack=record.name)
-            alone = av.intervene(model, given(kind), change, answer=pair)
+            alone = av.intervene(model, inputs_of(kind), change, answer=pair)
             assert values[head] == pytest.approx(alone.effect.change, abs=off)
             assert values[head] != 0
 
@@ -272,7 +272,7 @@ def test_a_language_head_computes_only_the_requested_logits(position: int) -> No
     model = make_model("bert")
     seen: list[tuple[int, ...]] = []
     decoder = model.get_output_embeddings()
-    handle = decoder.register_forward_hook(lambda *given: seen.append(tuple(given[2].shape[:2])))
+    handle = decoder.register_forward_hook(lambda *args: seen.append(tuple(args[2].shape[:2])))
     effects = av.head_effects(model, {"input_ids": IDS}, answer=(7, 8), position=position)
     handle.remove()
     # First the model's own logits, for the comparison, then those of each layer's copies.
@@ -343,11 +343,13 @@ def without_head(model: Any, kind: str, head: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", TRACED)
-def test_effects_of_heads_that_bypass_the_dispatcher_are_slices_of_the_projection(kind: str) -> None:
+def test_effects_of_heads_that_bypass_the_dispatcher_are_slices_of_the_projection(
+    kind: str,
+) -> None:
     """Earlier layers do not run again, and each layer's heads are copies in one batch."""
     make, config, name = TRACED[kind]
     model = built(make.__name__, config)
-    given = {"input_ids": IDS}
+    inputs = {"input_ids": IDS}
     runs: Counter[int] = Counter()
 
     def count(number: int) -> Any:
@@ -355,20 +357,20 @@ def test_effects_of_heads_that_bypass_the_dispatcher_are_slices_of_the_projectio
         return projection.register_forward_hook(lambda *_: runs.update([number]))
 
     handles = [count(0), count(1)]
-    effects = av.head_effects(model, given, answer=(7, 8))
+    effects = av.head_effects(model, inputs, answer=(7, 8))
     for handle in handles:
         handle.remove()
     # Both layers run twice unchanged and once with the heads of the first layer. The last layer
     # also runs with its own heads, and before that once to check whether it can run alone.
     assert (runs[0], runs[1]) == (3, 5)
     assert effects.noise < 1e-6
-    plain = difference(model, given, (7, 8))
+    plain = difference(model, inputs, (7, 8))
     for head, value in enumerate(effects[1]):
-        expected = difference(without_head(model, kind, head), given, (7, 8)) - plain
+        expected = difference(without_head(model, kind, head), inputs, (7, 8)) - plain
         assert value == pytest.approx(expected, abs=1e-6)
         assert abs(value) > 1e-6
     for head in (0, 3):
-        alone = av.intervene(model, given, av.Ablate(0, head), answer=(7, 8)).effect
+        alone = av.intervene(model, inputs, av.Ablate(0, head), answer=(7, 8)).effect
         assert effects[0][head] == pytest.approx(alone.change, abs=1e-6)
     assert not any("forward" in module.__dict__ for module in model.modules())
 
@@ -382,11 +384,11 @@ def test_effects_of_means_are_those_of_each_text_with_the_others(kind: str) -> N
     alone = [
         av.intervene(
             model,
-            texts[here],
-            av.Ablate(0, 1, mean_of=[*texts[:here], *texts[here + 1 :]]),
+            texts[index],
+            av.Ablate(0, 1, mean_of=[*texts[:index], *texts[index + 1 :]]),
             answer=(7, 8),
         ).effect.change
-        for here in range(3)
+        for index in range(3)
     ]
     assert effects[0][1] == pytest.approx(np.mean(alone), abs=1e-6)
     assert effects.standard_errors is not None
@@ -400,7 +402,7 @@ def with_mean(model: Any, name: str) -> Any:
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
     seen: list[torch.Tensor] = []
     handle = model.get_submodule(name).register_forward_pre_hook(
-        lambda _, given: seen.append(given[0][0, :, mine])
+        lambda _, args: seen.append(args[0][0, :, mine])
     )
     with torch.no_grad():
         for text in OTHERS:
@@ -408,10 +410,10 @@ def with_mean(model: Any, name: str) -> Any:
     handle.remove()
     mean = torch.cat(seen).mean(dim=0)
 
-    def put(_: Any, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        replaced = given[0].clone()
+    def put(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        replaced = args[0].clone()
         replaced[..., mine] = mean
-        return (replaced, *given[1:])
+        return (replaced, *args[1:])
 
     changed.get_submodule(name).register_forward_pre_hook(put)
     return changed
@@ -428,16 +430,16 @@ def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
         changed.encoder = with_mean(model.encoder, name)
     else:
         changed = with_mean(model, name)
-    expected = difference(changed, given(kind), (7, 8))
+    expected = difference(changed, inputs_of(kind), (7, 8))
     change = av.Ablate(LAYER, HEAD, stack=stack, mean_of=OTHERS)
-    record = av.intervene(model, given(kind), change, answer=(7, 8))
+    record = av.intervene(model, inputs_of(kind), change, answer=(7, 8))
     assert record.effect.after == pytest.approx(expected, abs=3e-6)
     assert abs(record.effect.change) > 1e-5
     assert record.effect.noise == 0
     assert any("set to its mean over 2 other texts in layer 1" in note for note in record.notes)
     # Earlier changes of the output are replaced, and later ones apply to the mean.
     half = [av.Ablate(LAYER, HEAD, 0.0, stack), change, av.Ablate(LAYER, HEAD, 1.0, stack)]
-    again = av.intervene(model, given(kind), half, answer=(7, 8))
+    again = av.intervene(model, inputs_of(kind), half, answer=(7, 8))
     assert again.effect.after == record.effect.after
 
 
@@ -445,22 +447,22 @@ def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
 def test_attention_that_bypasses_the_dispatcher_is_changed_at_its_softmax(kind: str) -> None:
     make, config, _ = TRACED[kind]
     model = built(make.__name__, config)
-    given = {"input_ids": IDS}
+    inputs = {"input_ids": IDS}
     changed = without_head(model, kind, HEAD)
-    effect = av.intervene(model, given, av.Ablate(1, HEAD), answer=(7, 8)).effect
-    assert effect.after == pytest.approx(difference(changed, given, (7, 8)), abs=1e-6)
+    effect = av.intervene(model, inputs, av.Ablate(1, HEAD), answer=(7, 8)).effect
+    assert effect.after == pytest.approx(difference(changed, inputs, (7, 8)), abs=1e-6)
     assert abs(effect.change) > 1e-5
     assert effect.noise == 0
-    own = av.extract(model, given).stack().weights(layer=0, head=HEAD)
-    cut = av.intervene(model, given, av.Knockout(8, [2, 6], layers=0, heads=HEAD), answer=(7, 8))
+    own = av.extract(model, inputs).stack().weights(layer=0, head=HEAD)
+    cut = av.intervene(model, inputs, av.Knockout(8, [2, 6], layers=0, heads=HEAD), answer=(7, 8))
     expected = own.copy()
     expected[8] /= 1 - own[8, [2, 6]].sum()
     expected[8, [2, 6]] = 0
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < 1e-5
     assert cut.effect.change != 0
-    # The same weights as a replacement have the same effect.
+    # Replacement by equal weights has the same effect.
     given_so = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
-    effect = av.intervene(model, given, given_so, answer=(7, 8)).effect
+    effect = av.intervene(model, inputs, given_so, answer=(7, 8)).effect
     assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
 
 

@@ -33,18 +33,18 @@ def without_answer(options: dict[str, Any]) -> dict[str, Any]:
 
 WAYS: dict[str, Callable[..., Any]] = {
     "intervene": changed,
-    "head_effects": lambda *given, **options: np.stack(list(av.head_effects(*given, **options))),
-    "token_effects": lambda *given, **options: av.token_effects(*given, **options).values,
+    "head_effects": lambda *args, **options: np.stack(list(av.head_effects(*args, **options))),
+    "token_effects": lambda *args, **options: av.token_effects(*args, **options).values,
     "attribute": attributed,
     "integrated gradients": partial(attributed, method="integrated gradients"),
     "erasure_curve": lambda model, inputs, **options: (
         av.erasure_curve(model, inputs, np.arange(9.0), **options).values
     ),
-    "sufficient_tokens": lambda *given, **options: np.array(
-        [float(text[1:]) for text in av.sufficient_tokens(*given, **options).texts]
+    "sufficient_tokens": lambda *args, **options: np.array(
+        [float(text[1:]) for text in av.sufficient_tokens(*args, **options).texts]
     ),
-    "permutation_effect": lambda *given, **options: (
-        av.permutation_effect(*given, layer=1, head=0, query=8, **without_answer(options)).values
+    "permutation_effect": lambda *args, **options: (
+        av.permutation_effect(*args, layer=1, head=0, query=8, **without_answer(options)).values
     ),
 }
 WITH_ANSWER = [way for way in WAYS if way != "permutation_effect"]
@@ -95,7 +95,7 @@ def test_a_model_in_training_mode_is_measured_in_evaluation_mode(way: str) -> No
     expected = WAYS[way](model, {"input_ids": IDS}, **options)
     model.train()
     dispatcher = transformers.AttentionInterface.__dict__["get_interface"]
-    found = WAYS[way](model, {"input_ids": IDS}, **options)
+    values = WAYS[way](model, {"input_ids": IDS}, **options)
     assert transformers.AttentionInterface.__dict__["get_interface"] is dispatcher
     assert all(parameter.requires_grad for parameter in model.parameters())
     for module in model.modules():
@@ -103,7 +103,7 @@ def test_a_model_in_training_mode_is_measured_in_evaluation_mode(way: str) -> No
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
         assert "forward" not in module.__dict__
-    assert np.allclose(found, expected, atol=1e-6, equal_nan=True)
+    assert np.allclose(values, expected, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -117,9 +117,9 @@ def test_inference_mode(way: str) -> None:
             WAYS[way](model, {"input_ids": IDS}, **options)
         return
     with torch.inference_mode():
-        found = WAYS[way](model, {"input_ids": IDS}, **options)
+        values = WAYS[way](model, {"input_ids": IDS}, **options)
     expected = WAYS[way](model, {"input_ids": IDS}, **options)
-    assert np.allclose(found, expected, atol=1e-6, equal_nan=True)
+    assert np.allclose(values, expected, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

@@ -24,15 +24,15 @@ TEXTS = [
 ]
 
 
-def assert_same(found: Any, alone: Any) -> None:
+def assert_same(record: Any, alone: Any) -> None:
     """Compare the record of one of several texts with that of the text alone."""
-    assert found.effect.measure == alone.effect.measure
-    assert found.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
-    assert found.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
-    assert found.notes[-2] == alone.notes[-2]
+    assert record.effect.measure == alone.effect.measure
+    assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
+    assert record.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
+    assert record.notes[-2] == alone.notes[-2]
     off = forwards_error(alone)
     for name, stack in alone.stacks.items():
-        ours = found.stack(name)
+        ours = record.stack(name)
         assert ours.query_tokens.text == stack.query_tokens.text
         for layer in stack.layers:
             difference = ours.weights(layer=layer) - stack.weights(layer=layer)
@@ -47,8 +47,8 @@ def test_tokens_are_those_of_each_text(kind: str, side: str, byte_tokenizer: Any
     changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
     options = {"tokenizer": byte_tokenizer}
     alone = [av.intervene(model, text, changes, **options) for text in TEXTS]
-    places = {record.stack().query_tokens.position("the") for record in alone}
-    assert len(places) == 3
+    positions = {record.stack().query_tokens.position("the") for record in alone}
+    assert len(positions) == 3
     together = av.intervene(model, TEXTS, changes, **options)
     encoded = byte_tokenizer(TEXTS, padding=True, padding_side=side, return_tensors="pt")
     if side == "left":
@@ -67,10 +67,10 @@ def test_each_text_has_its_answer(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     answers = [(7, 8), (9, 10), None]
     options = {"tokenizer": byte_tokenizer}
-    found = av.intervene(model, TEXTS, av.Ablate(1), answer=answers, **options)
-    for text, answer, record in zip(TEXTS, answers, found, strict=True):
+    records = av.intervene(model, TEXTS, av.Ablate(1), answer=answers, **options)
+    for text, answer, record in zip(TEXTS, answers, records, strict=True):
         assert_same(record, av.intervene(model, text, av.Ablate(1), answer=answer, **options))
-    assert len({record.effect.measure for record in found}) == 3
+    assert len({record.effect.measure for record in records}) == 3
     with pytest.raises(ValueError, match="answer is a list of 2, but inputs has 3 texts"):
         av.intervene(model, TEXTS, av.Ablate(1), answer=answers[:2], **options)
     with pytest.raises(ValueError, match="keys='cat'"):
@@ -83,11 +83,11 @@ def test_texts_are_generated_each(byte_tokenizer: Any) -> None:
     options = {"tokenizer": byte_tokenizer, "generate": 4}
     alone = [av.intervene(model, text, change, **options) for text in TEXTS]
     encoded = byte_tokenizer(TEXTS, padding=True, padding_side="left", return_tensors="pt")
-    for given in (TEXTS, encoded):
-        for found, one in zip(av.intervene(model, given, change, **options), alone, strict=True):
-            assert_same(found, one)
-            assert found.effect.text_after == one.effect.text_after
-            assert found.stack().query_tokens.ids == one.stack().query_tokens.ids
+    for inputs in (TEXTS, encoded):
+        for record, one in zip(av.intervene(model, inputs, change, **options), alone, strict=True):
+            assert_same(record, one)
+            assert record.effect.text_after == one.effect.text_after
+            assert record.stack().query_tokens.ids == one.stack().query_tokens.ids
 
 
 def test_pairs_of_texts(word_tokenizer: Any) -> None:
@@ -95,17 +95,17 @@ def test_pairs_of_texts(word_tokenizer: Any) -> None:
     pairs = [("the cat sat", "it was tired"), ("it looked at the dog", "the mat")]
     change = av.Knockout(queries=0, keys="it", layers=[0, 2])
     options = {"tokenizer": word_tokenizer}
-    found = av.intervene(model, pairs, change, **options)
+    records = av.intervene(model, pairs, change, **options)
     encoded = word_tokenizer(*zip(*pairs, strict=True), padding=True, return_tensors="pt")
     padded = av.intervene(model, encoded, change, **options)
-    for pair, one, other in zip(pairs, found, padded, strict=True):
+    for pair, one, other in zip(pairs, records, padded, strict=True):
         alone = av.intervene(model, pair, change, **options)
         assert set(alone.stack().query_tokens.sequence) >= {0, 1}
         assert_same(one, alone)
         assert_same(other, alone)
-        place = alone.stack().query_tokens.position("it")
-        assert not one.stack().weights(layer=2)[:, 0, place].any()
-        assert one.stack().weights(layer=1)[:, 0, place].any()
+        position = alone.stack().query_tokens.position("it")
+        assert not one.stack().weights(layer=2)[:, 0, position].any()
+        assert one.stack().weights(layer=1)[:, 0, position].any()
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
@@ -118,15 +118,17 @@ def test_texts_with_targets(kind: str, byte_tokenizer: Any) -> None:
         av.Ablate(2, 1, stack="decoder"),
     ]
     options = {"tokenizer": byte_tokenizer}
-    found = av.intervene(model, TEXTS, changes, target=targets, **options)
-    for text, target, record in zip(TEXTS, targets, found, strict=True):
+    records = av.intervene(model, TEXTS, changes, target=targets, **options)
+    for text, target, record in zip(TEXTS, targets, records, strict=True):
         alone = av.intervene(model, text, changes, target=target, **options)
         assert_same(record, alone)
         assert abs(alone.effect.change) > 1e-5
     encoded = byte_tokenizer(TEXTS, padding=True, return_tensors="pt")
     labels = byte_tokenizer(targets, padding=True, return_tensors="pt")
     encoded["labels"] = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, -100)
-    for record, alone in zip(av.intervene(model, encoded, changes, **options), found, strict=True):
+    for record, alone in zip(
+        av.intervene(model, encoded, changes, **options), records, strict=True
+    ):
         assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
     with pytest.raises(ValueError, match="target must be a list"):
         av.intervene(model, TEXTS, changes, target="one", **options)
@@ -139,7 +141,7 @@ def test_pictures(register: Callable[..., str]) -> None:
     model = transformers.ViTForImageClassification(config).eval()
     pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     change = av.Knockout(queries=0, keys=[3, 4, 9])
-    found = av.intervene(model, {"pixel_values": pixels}, change, answer=(1, 4))
+    records = av.intervene(model, {"pixel_values": pixels}, change, answer=(1, 4))
 
     def without(  # noqa: PLR0917 - as transformers calls it
         module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float = 1.0, **_: Any
@@ -152,8 +154,8 @@ def test_pictures(register: Callable[..., str]) -> None:
     edited = copy.deepcopy(model)
     edited.set_attn_implementation(register("without", without))
     with torch.no_grad():
-        before, after = (each(pixel_values=pixels).logits for each in (model, edited))
-    for record, one, other in zip(found, before, after, strict=True):
+        before, after = (version(pixel_values=pixels).logits for version in (model, edited))
+    for record, one, other in zip(records, before, after, strict=True):
         assert record.effect.before == pytest.approx(float(one[1] - one[4]), abs=1e-6)
         assert record.effect.after == pytest.approx(float(other[1] - other[4]), abs=1e-6)
         assert abs(record.effect.change) > 1e-5
@@ -191,27 +193,32 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
     alone = {"input_ids": ids}
     change = av.Knockout(5, 2)
     options: dict[str, Any] = {"answer": (7, 8)}
-    found, expected = (av.intervene(model, each, change, **options) for each in (padded, alone))
-    assert_same(found, expected)
-    ours, theirs = (av.head_effects(model, each, **options) for each in (padded, alone))
+    record, expected = (
+        av.intervene(model, inputs, change, **options) for inputs in (padded, alone)
+    )
+    assert_same(record, expected)
+    ours, theirs = (av.head_effects(model, inputs, **options) for inputs in (padded, alone))
     assert np.allclose(np.stack(ours), np.stack(theirs), atol=1e-6)
     for removal in ("mask", "mean embedding", "delete"):
         own, other = (
-            av.token_effects(model, each, removal=removal, **options).values
-            for each in (padded, alone)
+            av.token_effects(model, inputs, removal=removal, **options).values
+            for inputs in (padded, alone)
         )
         assert np.allclose(own, other, atol=1e-6, equal_nan=True)
         assert np.isnan(own[5])
     # BERT has a norm between the layers and the answer.
     methods = ["gradient", "knockout gradient", "integrated gradients", "value norm"]
     for method in [*methods, "direct"] if kind == "gpt2" else methods:
-        given: dict[str, Any] = {"method": method, **(options if method != "value norm" else {})}
-        one, two = (av.attribute(model, each, **given).stack() for each in (padded, alone))
+        arguments: dict[str, Any] = {
+            "method": method,
+            **(options if method != "value norm" else {}),
+        }
+        one, two = (av.attribute(model, inputs, **arguments).stack() for inputs in (padded, alone))
         assert np.allclose(one.weights(layer=1), two.weights(layer=1), atol=1e-6)
         assert np.abs(two.weights(layer=1)).max() > 1e-4
     moved, expected_moves = (
-        av.permutation_effect(model, each, layer=0, head=1, permutations=5).values
-        for each in (padded, alone)
+        av.permutation_effect(model, inputs, layer=0, head=1, permutations=5).values
+        for inputs in (padded, alone)
     )
     assert np.allclose(moved, expected_moves, atol=1e-6)
 
@@ -227,10 +234,12 @@ def test_padding_before_a_decoders_text_is_no_token() -> None:
         "decoder_attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1]]),
     }
     change = av.Knockout(3, 1, stack="decoder")
-    found, expected = (av.intervene(model, each, change, answer=(7, 8)) for each in (padded, alone))
+    record, expected = (
+        av.intervene(model, inputs, change, answer=(7, 8)) for inputs in (padded, alone)
+    )
     assert abs(expected.effect.change) > 1e-4
-    assert_same(found, expected)
-    ours, theirs = (av.attribute(model, each, answer=(7, 8)) for each in (padded, alone))
+    assert_same(record, expected)
+    ours, theirs = (av.attribute(model, inputs, answer=(7, 8)) for inputs in (padded, alone))
     for name in ("decoder", "cross"):
         gradients = theirs.stack(name).weights(layer=1)
         assert np.allclose(ours.stack(name).weights(layer=1), gradients, atol=1e-6)

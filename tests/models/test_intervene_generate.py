@@ -68,7 +68,7 @@ def by_hand(window: int | None) -> Callable[..., Any]:
     ) -> tuple[torch.Tensor, None]:
         del attention_mask
         groups = query.shape[1] // key.shape[1]
-        key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
+        key, value = (vectors.repeat_interleave(groups, dim=1) for vectors in (key, value))
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         logits = query @ key.transpose(2, 3) * scale
         number = torch.arange(logits.shape[-1])
@@ -117,7 +117,7 @@ def test_steps_are_full_forwards_with_the_same_change(
     # The record equals a changed run over the generated text.
     own = av.intervene(model, {"input_ids": ids}, CHANGES)
     for layer in (0, 1, 2):
-        ours, theirs = (each.stack().weights(layer=layer) for each in (record, own))
+        ours, theirs = (item.stack().weights(layer=layer) for item in (record, own))
         assert np.abs(ours - theirs).max() < 1e-6
     assert not record.stack().weights(layer=0)[:, :, [1, 7]].any()
     # The effect is measured after the prompt.
@@ -158,12 +158,12 @@ def test_steps_are_those_of_one_forward_under_the_change(
     tokens = record.stack("decoder" if several else None).query_tokens
     for step, prediction in enumerate(tokens.predictions):
         ids = torch.tensor([list(tokens.ids or ())[: prediction.query + 1]])
-        given = {"input_ids": IDS, "decoder_input_ids": ids} if several else {"input_ids": ids}
+        inputs = {"input_ids": IDS, "decoder_input_ids": ids} if several else {"input_ids": ids}
         pair = rows[step].topk(2).indices.tolist()
         assert prediction.token.id == pair[0]
         if step not in (0, 2, COUNT - 1):
             continue
-        effect = av.intervene(model, given, so_far(changes, ids.shape[1]), answer=pair).effect
+        effect = av.intervene(model, inputs, so_far(changes, ids.shape[1]), answer=pair).effect
         assert effect.after == pytest.approx(
             float(rows[step][pair[0]] - rows[step][pair[1]]), abs=2e-5
         )
@@ -173,16 +173,16 @@ def test_steps_are_those_of_one_forward_under_the_change(
 
 def so_far(changes: Sequence[Change], count: int) -> list[Change]:
     """Return the changes without tokens at or after `count`."""
-    found: list[Change] = []
+    kept: list[Change] = []
     for change in changes:
         queries = change.queries if isinstance(change, av.Knockout) else None
         if not isinstance(change, av.Knockout) or queries is None:
             if getattr(change, "tokens", 0) < count:
-                found.append(change)
+                kept.append(change)
         else:
-            there = [each for each in np.atleast_1d(queries) if each < count]
-            found += [replace(change, queries=there)] if there else []
-    return found
+            present = [query for query in np.atleast_1d(queries) if query < count]
+            kept += [replace(change, queries=present)] if present else []
+    return kept
 
 
 def test_each_beam_is_changed() -> None:
@@ -219,13 +219,13 @@ def test_weights_that_are_given_are_those_of_the_prompt() -> None:
     for weights in (even, other):
         change = av.SetWeights(1, 2, weights)
         record, _ = produced(model, {"input_ids": IDS}, change)
-        found = record.stack().weights(layer=1, head=2)
-        there = even if weights is even else other.stack().weights(layer=1, head=2)
-        assert np.abs(found[:9, :9] - there).max() < 1e-6
+        computed = record.stack().weights(layer=1, head=2)
+        expected = even if weights is even else other.stack().weights(layer=1, head=2)
+        assert np.abs(computed[:9, :9] - expected).max() < 1e-6
         # Generated tokens keep their own attention.
-        assert not found[:9, 9:].any()
-        assert np.abs(found[9:].sum(axis=1) - 1).max() < 1e-6
-        assert found[9:].max() > 0.3
+        assert not computed[:9, 9:].any()
+        assert np.abs(computed[9:].sum(axis=1) - 1).max() < 1e-6
+        assert computed[9:].max() > 0.3
     with pytest.raises(ValueError, match=r"must be \(9, 9\)"):
         produced(model, {"input_ids": IDS}, av.SetWeights(1, 2, np.eye(15)))
 

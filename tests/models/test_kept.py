@@ -34,7 +34,9 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
 
 def held(record: AttentionRecord) -> int:
     """Return the bytes of the storage of these tensors, including parts outside of views."""
-    storages = {each.data_ptr(): each.untyped_storage().nbytes() for each in tensors_of(record)}
+    storages = {
+        tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
+    }
     return sum(storages.values())
 
 
@@ -57,8 +59,8 @@ def assert_keeps(
     tolerance: float = 1e-6,
 ) -> None:
     """Check that the record has exactly these layers with these weights."""
-    found = {(name, layer) for name, stack in record.stacks.items() for layer in stack.layers}
-    assert found == set(expected)
+    layers = {(name, layer) for name, stack in record.stacks.items() for layer in stack.layers}
+    assert layers == set(expected)
     for (name, layer), weights in expected.items():
         own = record.stacks[name].weights(layer=layer)
         np.testing.assert_allclose(own, weights, rtol=0, atol=tolerance)
@@ -72,7 +74,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(self: Copier, parts: Any, written: Any) -> dict[str, torch.Tensor]:
         made = copy(self, parts, written)
-        sizes.extend(each.untyped_storage().nbytes() for each in made.values())
+        sizes.extend(tensor.untyped_storage().nbytes() for tensor in made.values())
         return made
 
     monkeypatch.setattr(Copier, "_copies_of", counted)
@@ -102,10 +104,10 @@ def test_memory_is_that_of_the_kept_layers(kind: str) -> None:
     whole = extract(model, arguments)
     one_layer = extract(model, arguments, layers=[0])
     expected = sum(
-        each.nbytes
+        tensor.nbytes
         for stack in whole.stacks.values()
         if (vectors := stack.attention(0).vectors) is not None
-        for each in (vectors.queries, vectors.keys)
+        for tensor in (vectors.queries, vectors.keys)
     )
     assert held(one_layer) == expected
     narrow = extract(model, arguments, layers=[0], dtype="bfloat16")
@@ -147,9 +149,9 @@ def test_padding_is_removed_from_stored_layers() -> None:
     own = reference(model, batch)["self"]
     records = extract(model, batch, layers=[2])
     for example, (record, length) in enumerate(zip(records, (10, 6), strict=True)):
-        found = record.stack().weights(layer=2, head=1)
-        assert found.shape == (length, length)
-        assert np.abs(found - own[2][example, 1, :length, :length]).max() < 1e-4
+        weights = record.stack().weights(layer=2, head=1)
+        assert weights.shape == (length, length)
+        assert np.abs(weights - own[2][example, 1, :length, :length]).max() < 1e-4
     # Layers are counted if one module runs several times, also with padding.
     shared = make_model("albert")
     whole = extract(shared, batch)
@@ -167,7 +169,7 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
     name = str(dtype).removeprefix("torch.")
     for tensor in tensors_of(rounded):
         assert tensor.dtype == getattr(torch, name)
-    (note,) = [each for each in rounded.notes if "were kept in" in each]
+    (note,) = [note for note in rounded.notes if "were kept in" in note]
     assert note.startswith(f"Queries and keys were kept in {name}: weights differ by up to ")
     assert note.endswith(", measured on 4 queries of each head.")
     stated = float(note.split("up to ")[1].split(",")[0].replace("−", "-"))
@@ -175,8 +177,8 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
     sampled = 0.0
     for key, stack in exact.stacks.items():
         for layer in stack.layers:
-            own, found = (each.stacks[key].weights(layer=layer) for each in (exact, rounded))
-            difference = np.abs(own - found)
+            own, weights = (record.stacks[key].weights(layer=layer) for record in (exact, rounded))
+            difference = np.abs(own - weights)
             worst = max(worst, float(difference.max()))
             count = difference.shape[1]
             rows = [count * part // 4 - 1 for part in range(1, 5)]
@@ -186,17 +188,17 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
     # A dtype that is at least as wide does not change queries and keys.
     for same in (None, "float32", torch.float64):
         record = extract(model, arguments, dtype=same)
-        assert not any("were kept in" in each for each in record.notes)
+        assert not any("were kept in" in note for note in record.notes)
 
 
 def test_a_model_in_half_precision_keeps_it() -> None:
     model = make_model("llama").to(torch.bfloat16)
     record = extract(model, IDS, dtype="bfloat16")
-    assert {each.dtype for each in tensors_of(record)} == {torch.bfloat16}
-    assert not any("were kept in" in each for each in record.notes)
+    assert {tensor.dtype for tensor in tensors_of(record)} == {torch.bfloat16}
+    assert not any("were kept in" in note for note in record.notes)
     # float16 and bfloat16 cannot represent each other's numbers.
     record = extract(model, IDS, dtype="float16")
-    assert any("were kept in float16" in each for each in record.notes)
+    assert any("were kept in float16" in note for note in record.notes)
 
 
 def test_numbers_too_large_for_a_dtype_are_refused() -> None:
@@ -256,19 +258,19 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error() 
     for dtype in ("float16", "bfloat16"):
         record = extract(model, IDS, dtype=dtype)
         assert held(record) == 3 * 4 * 10 * 10 * 2
-        (note,) = [each for each in record.notes if "were kept in" in each]
+        (note,) = [note for note in record.notes if "were kept in" in note]
         assert "Weights without known queries and keys" in note
         stated = float(note.split("up to ")[1].rstrip(".").replace("−", "-"))
         worst = 0.0
         for layer in range(3):
             for head in range(4):
-                own, found = (
-                    each.stack().weights(layer=layer, head=head) for each in (exact, record)
+                own, weights = (
+                    item.stack().weights(layer=layer, head=head) for item in (exact, record)
                 )
-                sums = np.abs(found.sum(axis=1) - own.sum(axis=1)).max()
-                worst = max(worst, float(np.abs(found - own).max()), float(sums))
+                sums = np.abs(weights.sum(axis=1) - own.sum(axis=1)).max()
+                worst = max(worst, float(np.abs(weights - own).max()), float(sums))
                 # Positive weights stay positive, because a zero means that there was none.
-                np.testing.assert_array_equal(found > 0, own > 0)
+                np.testing.assert_array_equal(weights > 0, own > 0)
         assert worst * 0.999 <= stated <= worst * 1.11
         assert stated < 0.01
         zeros = record.stack().exact_zeros(layer=0, head=1)
@@ -283,14 +285,14 @@ class Turns(Pooled):
         super().__init__(config)
         others = [torch.nn.Identity() for _ in range(6)]
         self.blocks = torch.nn.ModuleList(others)
-        for place in (2, 5):
-            self.blocks[place] = self.layers[place // 3]
+        for number in (2, 5):
+            self.blocks[number] = self.layers[number // 3]
         del self.layers
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
         hidden = self.embedding(input_ids)
-        for place in (2, 5, 2, 5):
-            layer = self.blocks[place]
+        for number in (2, 5, 2, 5):
+            layer = self.blocks[number]
             hidden = hidden + layer(hidden, hidden, hidden, need_weights=False)[0]
         return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=hidden)
 
@@ -376,7 +378,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "error", "words"), BAD, ids=[str(each[0]) for each in BAD])
+@pytest.mark.parametrize(("options", "error", "words"), BAD, ids=[str(case[0]) for case in BAD])
 def test_bad_capture_options_are_refused(
     options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
@@ -394,7 +396,7 @@ def test_a_missing_device_raises_before_the_model_runs() -> None:
 
 def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     record = extract(make_model("gpt2"), IDS, device=None)
-    assert {each.device.type for each in tensors_of(record)} == {"cpu"}
+    assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
     # The tensors are still copies, because the model may overwrite its buffers.
     assert held(record) == held(extract(make_model("gpt2"), IDS))
 

@@ -68,7 +68,7 @@ class TestWhisper:
         record = extracted(model, inputs, processor=extractor)
         assert list(record.stacks) == ["encoder", "decoder", "cross"]
         frames = record.stacks["encoder"].query_tokens
-        assert frames.text == tuple(f"{place / 50:.2f}s" for place in range(1500))
+        assert frames.text == tuple(f"{index / 50:.2f}s" for index in range(1500))
         assert record.stacks["cross"].key_tokens == frames
         assert record.stacks["decoder"].query_tokens.ids == self.DECODER
         own = own_fields(model, inputs)
@@ -85,16 +85,16 @@ class TestWhisper:
         record = extract(model, sound(3), processor=extractor, decoder_input_ids=ids)
         features = extractor(sound(3), sampling_rate=RATE, return_tensors="pt")
         by_hand = extract(model, features, processor=extractor, decoder_input_ids=ids)
-        for given in (
+        for inputs in (
             torch.from_numpy(sound(3)),
             sound(3).astype(np.float64),
             {"array": sound(3), "sampling_rate": RATE},
         ):
-            same = extract(model, given, processor=extractor, decoder_input_ids=ids)
+            same = extract(model, inputs, processor=extractor, decoder_input_ids=ids)
             assert same.stacks["cross"].key_tokens == record.stacks["cross"].key_tokens
             for one in (record, by_hand):
-                found = one.stacks["cross"].weights(layer=1)
-                assert np.abs(found - same.stacks["cross"].weights(layer=1)).max() < 1e-5
+                weights = one.stacks["cross"].weights(layer=1)
+                assert np.abs(weights - same.stacks["cross"].weights(layer=1)).max() < 1e-5
         assert any("The sound ends at 3.00s" in note for note in record.notes)
         assert not any("ends at" in note for note in by_hand.notes)
 
@@ -119,13 +119,13 @@ def test_speech_encoders(name: str, more: dict[str, Any]) -> None:
     for seconds in (5, 0.8):
         record = extract(model, sound(seconds), processor=extractor)
         count = (int(seconds * RATE) - 400) // 320 + 1
-        assert record.tokens.text == tuple(f"{place / 50:.2f}s" for place in range(count))
+        assert record.tokens.text == tuple(f"{index / 50:.2f}s" for index in range(count))
         assert not record.notes
     inputs = dict(extractor(sound(0.8), sampling_rate=RATE, return_tensors="pt"))
     own = own_fields(model, inputs)["attentions"]
     same = extracted(model, inputs)
-    for each in (record, same):
-        assert_own(each, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.1)
+    for item in (record, same):
+        assert_own(item, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.1)
 
 
 def test_a_frame_depends_on_the_samples_of_its_time() -> None:
@@ -137,8 +137,8 @@ def test_a_frame_depends_on_the_samples_of_its_time() -> None:
     before, after = sound(0.8), sound(0.8)
     after[6400:6480] += 1.0
     queries = [
-        extract(model, each, processor=extractor).stacks["self"].queries(layer=0, head=0)
-        for each in (before, after)
+        extract(model, samples, processor=extractor).stacks["self"].queries(layer=0, head=0)
+        for samples in (before, after)
     ]
     changed = np.flatnonzero((queries[0] != queries[1]).any(-1))
     # Frames start every 0.02 s. Those of 0.38 s and 0.40 s contain the time from 0.400 s to 0.405
@@ -160,8 +160,8 @@ def test_sounds_of_different_lengths_in_a_batch() -> None:
     for example, record in enumerate(records):
         layers = {number: layer[example] for number, layer in enumerate(own)}
         assert_own(record, "self", layers, peak=0.1)
-    heard = (int(0.4 * RATE) - 400) // 320 + 1
-    assert not records[1].stacks["self"].weights(layer=1)[:, :, heard:].any()
+    clip = (int(0.4 * RATE) - 400) // 320 + 1
+    assert not records[1].stacks["self"].weights(layer=1)[:, :, clip:].any()
 
 
 class TestSoundAndText:
@@ -206,28 +206,28 @@ class TestSoundAndText:
         assert list(record.stacks) == ["self", "audio"]
         # The encoder has 2 s in frames of 0.02 s. Two frames are a token, and 1.2 s are 30 tokens.
         frames = record.stacks["audio"].query_tokens
-        assert frames.text == tuple(f"{place / 50:.2f}s" for place in range(100))
+        assert frames.text == tuple(f"{index / 50:.2f}s" for index in range(100))
         tokens = record.stacks["self"].query_tokens
-        assert tokens.text[1:31] == tuple(f"{place / 25:.2f}s" for place in range(30))
+        assert tokens.text[1:31] == tuple(f"{index / 25:.2f}s" for index in range(30))
         assert "".join(tokens.text[31:]) == "<|audio_eos|>The·cat"
         assert not any(tokens.special[1:31])
         own = own_modules(model, inputs)
         for stack, part in (("self", "language_model"), ("audio", "audio_tower")):
-            calls = [each[0][0] for name, each in own.items() if part in name]
+            calls = [outputs[0][0] for name, outputs in own.items() if part in name]
             assert_own(record, stack, dict(enumerate(calls)), peak=0.2)
 
     def test_a_sound_with_a_text_in_every_form(self, model: Any, processor: Any) -> None:
-        heard = sound(1.2)
-        record = extract(model, (heard, "The cat"), processor=processor)
-        content = [{"type": "audio", "audio": heard}, {"type": "text", "text": "The cat"}]
+        clip = sound(1.2)
+        record = extract(model, (clip, "The cat"), processor=processor)
+        content = [{"type": "audio", "audio": clip}, {"type": "text", "text": "The cat"}]
         chat = [{"role": "user", "content": content}]
-        pair = ("The cat", {"array": heard, "sampling_rate": RATE})
-        for given in (chat, pair):
-            other = extract(model, given, processor=processor)
+        pair = ("The cat", {"array": clip, "sampling_rate": RATE})
+        for inputs in (chat, pair):
+            other = extract(model, inputs, processor=processor)
             for name in record.stacks:
                 assert other.stacks[name].query_tokens == record.stacks[name].query_tokens
-                found = other.stacks[name].weights(layer=1)
-                assert np.array_equal(found, record.stacks[name].weights(layer=1))
+                weights = other.stacks[name].weights(layer=1)
+                assert np.array_equal(weights, record.stacks[name].weights(layer=1))
         assert "0.04s" in record.stacks["self"].query_tokens.text
 
     def test_two_sounds_in_one_prompt(self, model: Any, processor: Any) -> None:
@@ -238,6 +238,6 @@ class TestSoundAndText:
         record = extract(model, [{"role": "user", "content": content}], processor=processor)
         named = [text for text in record.stacks["self"].query_tokens.text if text.endswith("s")]
         assert [text for text in named if ":" in text] == [
-            *(f"1: {place / 25:.2f}s" for place in range(30)),
-            *(f"2: {place / 25:.2f}s" for place in range(15)),
+            *(f"1: {index / 25:.2f}s" for index in range(30)),
+            *(f"2: {index / 25:.2f}s" for index in range(15)),
         ]

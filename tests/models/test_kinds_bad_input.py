@@ -58,7 +58,7 @@ def gpt2() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("inputs", "words"),
     [
         (Image.fromarray(IMAGE), "got an image. Pass a text"),
         ((IMAGE, TEXT), "got an image with a text. Pass a text"),
@@ -68,13 +68,13 @@ def gpt2() -> Any:
         ({"array": SOUND, "sampling_rate": 16_000}, "got a sound .* Pass a text"),
     ],
 )
-def test_a_model_of_texts(given: Any, words: str, gpt2: Any, byte_tokenizer: Any) -> None:
+def test_a_model_of_texts(inputs: Any, words: str, gpt2: Any, byte_tokenizer: Any) -> None:
     with pytest.raises(TypeError, match=rf"^inputs: GPT2LMHeadModel takes texts; {words}"):
-        extract(gpt2, given, tokenizer=byte_tokenizer)
+        extract(gpt2, inputs, tokenizer=byte_tokenizer)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("inputs", "words"),
     [
         (TEXT, "got a text. Pass an image"),
         ((IMAGE, TEXT), "got an image with a text. Pass an image"),
@@ -82,35 +82,35 @@ def test_a_model_of_texts(given: Any, words: str, gpt2: Any, byte_tokenizer: Any
         (3.5, "got a float. Pass an image"),
     ],
 )
-def test_a_model_of_images(given: Any, words: str, byte_tokenizer: Any) -> None:
+def test_a_model_of_images(inputs: Any, words: str, byte_tokenizer: Any) -> None:
     with pytest.raises(TypeError, match=rf"^inputs: ViTModel takes images; {words}"):
-        extract(vit(), given, processor=seeing(), tokenizer=byte_tokenizer)
+        extract(vit(), inputs, processor=seeing(), tokenizer=byte_tokenizer)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("inputs", "words"),
     [
         (TEXT, "got a text. Pass a sound"),
         (Image.fromarray(IMAGE), "got an image. Pass a sound"),
         ((SOUND, TEXT), "got a sound with a text. Pass a sound"),
     ],
 )
-def test_a_model_of_sounds(given: Any, words: str) -> None:
+def test_a_model_of_sounds(inputs: Any, words: str) -> None:
     with pytest.raises(TypeError, match=rf"^inputs: Wav2Vec2Model takes sounds; {words}"):
-        extract(wav2vec2(), given, processor=hearing())
+        extract(wav2vec2(), inputs, processor=hearing())
 
 
 def test_a_model_of_texts_and_images(llava: tuple[Any, Any]) -> None:
     model, processor = llava
     name = "inputs: LlavaForConditionalGeneration takes texts and images;"
-    for given, words in (
+    for inputs, words in (
         (Image.fromarray(IMAGE), r"got an image without a text. Pass \(image, text\)"),
         (IMAGE, r"got an image without a text. Pass \(image, text\)"),
         ((SOUND, TEXT), "got a sound with a text. Pass a text or an image"),
         (SOUND, "got a sound .* Pass"),
     ):
         with pytest.raises(TypeError, match=f"^{name} {words}"):
-            extract(model, given, processor=processor)
+            extract(model, inputs, processor=processor)
     with pytest.raises(TypeError, match="several images with a text chat messages"):
         extract(model, ([IMAGE, IMAGE], TEXT), processor=processor)
 
@@ -128,9 +128,9 @@ def test_no_processor(llava: tuple[Any, Any]) -> None:
         {"tokenizer": processor.tokenizer},
         {"tokenizer": processor.tokenizer, "processor": processor.image_processor},
     ):
-        for given in ((IMAGE, TEXT), chat(IMAGE, TEXT)):
+        for inputs in ((IMAGE, TEXT), chat(IMAGE, TEXT)):
             with pytest.raises(ValueError, match=r"^processor: .* no processor for both"):
-                extract(model, given, **more)
+                extract(model, inputs, **more)
 
 
 def test_chats_without_a_template(byte_tokenizer: Any) -> None:
@@ -191,8 +191,8 @@ def test_an_image_in_other_forms(image: Any, llava: tuple[Any, Any]) -> None:
         extract(vit(), image, processor=seeing()).images[0],
         extract(model, (image, TEXT), processor=processor).images[0],
     ]
-    for each in shown:
-        assert np.abs(each.astype(int) - IMAGE).max() <= 1
+    for stored in shown:
+        assert np.abs(stored.astype(int) - IMAGE).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_large_image_is_stored_in_the_size_of_the_models_input() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "words"),
+    ("inputs", "kind", "words"),
     [
         (np.zeros(0, np.float32), ValueError, "the sound is empty"),
         (np.full(8000, np.nan, np.float32), ValueError, "the sound contains NaN"),
@@ -241,9 +241,9 @@ def test_a_large_image_is_stored_in_the_size_of_the_models_input() -> None:
         ({"input_values": torch.full((1, 8000), torch.inf)}, ValueError, "values contains NaN"),
     ],
 )
-def test_inputs_that_are_no_sounds(given: Any, kind: type[Exception], words: str) -> None:
+def test_inputs_that_are_no_sounds(inputs: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=f"^inputs: .*{words}"):
-        extract(wav2vec2(), given, processor=hearing())
+        extract(wav2vec2(), inputs, processor=hearing())
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

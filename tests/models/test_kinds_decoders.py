@@ -132,9 +132,9 @@ def test_a_prompt_that_the_model_removes_from_its_output() -> None:
     names = ("[virtual0]", "[virtual1]", "[virtual2]", "#5", "#17")
     assert record.tokens.text[:5] == names
     for number, layer in enumerate(own_fields(model, {"input_ids": IDS})["attentions"]):
-        found = record.stacks["self"].weights(layer=number)
-        assert found.shape == (4, COUNT + 3, COUNT + 3)
-        assert np.abs(found[:, 3:, 3:] - layer[0]).max() < 1e-5
+        weights = record.stacks["self"].weights(layer=number)
+        assert weights.shape == (4, COUNT + 3, COUNT + 3)
+        assert np.abs(weights[:, 3:, 3:] - layer[0]).max() < 1e-5
     assert any("Its output does not contain them" in note for note in record.notes)
 
 

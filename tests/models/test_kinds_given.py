@@ -35,10 +35,10 @@ def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str
     if kind in ("bart", "t5"):
         arguments["decoder_input_ids"] = IDS[:, :5]
     kept = [np.flatnonzero(row) for row in mask]
-    keep = [{"input": places, "decoder": np.arange(5)} for places in kept]
-    for ids, places, record in zip(IDS, kept, extract_own(model, arguments, keep), strict=True):
+    keep = [{"input": positions, "decoder": np.arange(5)} for positions in kept]
+    for ids, positions, record in zip(IDS, kept, extract_own(model, arguments, keep), strict=True):
         tokens = next(iter(record.stacks.values())).key_tokens
-        assert tokens.ids == tuple(ids[places].tolist())
+        assert tokens.ids == tuple(ids[positions].tolist())
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -107,7 +107,7 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     with torch.no_grad():
         model.set_attn_implementation("eager")
         rest = model(**arguments, output_attentions=True).attentions
-    # As the error says, rows of the whole text equal those of the steps.
+    # Rows of the whole text equal those of the steps, as the error says.
     for layer, own in enumerate(rest):
         assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
 
@@ -130,9 +130,7 @@ def test_encoder_outputs_as_input_are_refused() -> None:
         ("bloom", ["attention_dropout", "hidden_dropout"]),
     ],
 )
-def test_dropout_in_training_mode_is_disabled_and_noted(
-    kind: str, names: list[str]
-) -> None:
+def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[str]) -> None:
     model = make_model(kind, **dict.fromkeys(names, 0.5)).train()
     arguments = {"input_ids": IDS[:1]}
     if kind == "bart":
@@ -146,9 +144,7 @@ def test_dropout_in_training_mode_is_disabled_and_noted(
 
 
 @pytest.mark.parametrize("cache", [None, True, False])
-def test_a_note_names_the_forward_if_a_cache_changes_the_mask(
-    *, cache: bool | None
-) -> None:
+def test_a_note_names_the_forward_if_a_cache_changes_the_mask(*, cache: bool | None) -> None:
     size = {"d_model": 48, "src_vocab_size": 400, "tgt_vocab_size": 400, "langs": ["en", "de"]}
     sides = {
         f"{side}_{name}": number
@@ -164,8 +160,8 @@ def test_a_note_names_the_forward_if_a_cache_changes_the_mask(
     own = own_fields(model, shown)["decoder_attentions"]
     later = np.triu(np.ones((5, 5)), 1).astype(bool)
     for layer, weights in enumerate(own):
-        found = record.stacks["decoder"].weights(layer=layer)
-        assert np.abs(found - weights[0]).max() < TOLERANCE
-        assert (found[:, later].max() > 0.01) == bool(cache)
+        computed = record.stacks["decoder"].weights(layer=layer)
+        assert np.abs(computed - weights[0]).max() < TOLERANCE
+        assert (computed[:, later].max() > 0.01) == bool(cache)
     note = "with a cache, in which this model masks nothing" if cache else "a forward without a"
-    assert sum(note in each for each in record.notes) == 1
+    assert sum(note in text for text in record.notes) == 1

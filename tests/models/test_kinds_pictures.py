@@ -45,8 +45,8 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
     ]
     corners = [(0, 0), (0, 32), (32, 0), (32, 32)]
     for (top, left), tile in zip(corners, record.images[:4], strict=True):
-        given = image[top : top + 32, left : left + 32]
-        assert np.abs(tile.astype(int) - given).max() <= 1
+        original = image[top : top + 32, left : left + 32]
+        assert np.abs(tile.astype(int) - original).max() <= 1
     alone = mixing_nothing(model)
     seen = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
     read = [grid.start for grid in tokens.grids]
@@ -80,7 +80,7 @@ def test_tokens_of_a_resampler_are_no_patches(byte_tokenizer: Any) -> None:
         ("connector crossattention", ".crossattention."),
         ("vision", "vision_model"),
     ):
-        calls = [each[0][0] for name, each in own.items() if part in name]
+        calls = [outputs[0][0] for name, outputs in own.items() if part in name]
         assert_own(record, stack, dict(enumerate(calls)), peak=0.15)
 
 
@@ -117,7 +117,7 @@ class TestPagesOfPictures:
     def inputs(self, images: list[Any]) -> dict[str, torch.Tensor]:
         # Pixtral's processor ends each row of an image with token 10, the last with 11.
         rows = [[9] * 4, [10], [9] * 4, [11], [5, 6], *[[9] * 2, [10]] * 2, [9] * 2, [11], [7]]
-        ids = torch.tensor([[each for row in rows for each in row]])
+        ids = torch.tensor([[number for row in rows for number in row]])
         mask = torch.ones_like(ids)
         return {"input_ids": ids, "attention_mask": mask, **pixtral_inputs(images)}
 
@@ -130,9 +130,9 @@ class TestPagesOfPictures:
             (0, 0, 4, 8),
             (1, 32, 6, 4),
         ]
-        for shown, given in zip(record.images, images, strict=True):
-            assert shown.shape == given.shape
-            assert np.abs(shown.astype(int) - given).max() <= 1
+        for shown, image in zip(record.images, images, strict=True):
+            assert shown.shape == image.shape
+            assert np.abs(shown.astype(int) - image).max() <= 1
         # A grid must be one run of tokens. These rows are separated, so their tokens have only
         # names.
         text = record.stacks["self"].query_tokens
@@ -143,7 +143,7 @@ class TestPagesOfPictures:
         assert not text.grids
         own = own_modules(model, inputs)
         for stack, part in (("vision", "vision_tower"), ("self", "language_model")):
-            calls = [each[0][0] for name, each in own.items() if part in name]
+            calls = [outputs[0][0] for name, outputs in own.items() if part in name]
             assert_own(record, stack, dict(enumerate(calls)), peak=0.2)
 
     def test_a_patch_of_other_pixels(self, model: Any, images: list[Any]) -> None:
@@ -174,7 +174,7 @@ def test_an_image_padded_to_a_number_of_patches() -> None:
     assert np.abs(record.images[0].astype(int) - image).max() <= 1
     weights = record.stacks["vision"].weights(layer=1)
     assert not weights[:, :, 12:].any()
-    own = [each[0][0] for each in own_modules(model, inputs).values()]
+    own = [outputs[0][0] for outputs in own_modules(model, inputs).values()]
     assert_own(record, "vision", dict(enumerate(own)), peak=0.25)
     for row, column in [(0, 0), (1, 3), (2, 2)]:
         other = with_patch(image, (8 * row, 8 * column), 8)
@@ -235,8 +235,8 @@ def test_one_attention_over_a_text_and_an_image() -> None:
     ):
         model = mixing_nothing(built(name, config, factor=10.0))
 
-        def inputs(given: Any, more: dict[str, Any] = more) -> dict[str, Any]:
-            pixels = processor(images=given, return_tensors="pt")["pixel_values"]
+        def inputs(pixel_values: Any, more: dict[str, Any] = more) -> dict[str, Any]:
+            pixels = processor(images=pixel_values, return_tensors="pt")["pixel_values"]
             return {"input_ids": ids, "pixel_values": pixels, **more}
 
         record = extract(model, inputs(image), processor=processor)
@@ -258,7 +258,7 @@ def test_one_attention_over_a_text_and_an_image() -> None:
         ("Glm4vImageProcessorPil", "glm4v", 2),
         ("Ernie4_5_VLMoeImageProcessorPil", "ernie4_5_vl_moe", 2),
         ("CohereCompassImageProcessorPil", "cohere_compass", 2),
-        # These processors put patches in row-major order, with all channels of a pixel together.
+        # Processors with patches in row-major order, and with all channels of a pixel together.
         ("HunYuanVLImageProcessorPil", "hunyuan_vl", 1),
         ("PaddleOCRVLImageProcessorPil", "paddleocr_vl", 1),
         ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),
@@ -269,11 +269,11 @@ def test_pictures_come_back_from_patches(name: str, kind: str, block: int) -> No
     processor = getattr(transformers, name)(patch_size=8, merge_size=2, do_resize=False)
     images = [picture(32, 48), picture(64, 16, seed=1)]
     encoded = processor(images=images, return_tensors="pt")
-    arguments = {each: encoded[each] for each in ("pixel_values", "image_grid_thw")}
+    arguments = {name: encoded[name] for name in ("pixel_values", "image_grid_thw")}
     flat = arguments["pixel_values"].flatten(1)
     vision = SimpleNamespace(temporal_patch_size=flat.shape[1] // (3 * 64))
     config = SimpleNamespace(model_type=kind, vision_config=vision)
-    found, notes = pictures(arguments, config, processor, block=block)
+    restored, notes = pictures(arguments, config, processor, block=block)
     assert not notes
-    for shown, given in zip(found, images, strict=True):
-        assert np.abs(shown.astype(int) - given).max() <= 1
+    for shown, image in zip(restored, images, strict=True):
+        assert np.abs(shown.astype(int) - image).max() <= 1

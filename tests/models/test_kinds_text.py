@@ -59,7 +59,7 @@ def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
     record = extract(model, {"input_ids": ids, "decoder_input_ids": ids})
     side = getattr(model, stack)
     table = side.block[0].layer[0].SelfAttention.relative_attention_bias.weight.detach().numpy()
-    places = np.array(
+    positions = np.array(
         [
             [
                 bucket(key - query, both_ways=stack == "encoder", buckets=8, furthest=20)
@@ -68,8 +68,8 @@ def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
             for query in range(count)
         ]
     )
-    assert len(set(places.flat)) > 4
-    expected: NDArray[np.float32] = table[places].transpose(2, 0, 1)
+    assert len(set(positions.flat)) > 4
+    expected: NDArray[np.float32] = table[positions].transpose(2, 0, 1)
     everything = slice(0, count)
     for number in range(3):
         attention = record.stacks[stack].attention(number)
@@ -79,8 +79,8 @@ def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
         assert bias.values.shape == (4, 2 * count - 1)
         seen = np.tri(count, dtype=bool) if stack == "decoder" else np.ones((count, count), bool)
         for head in range(4):
-            found = bias.added(head, everything, everything).numpy()
-            assert np.abs(found - expected[head])[seen].max() < 1e-6
+            values = bias.added(head, everything, everything).numpy()
+            assert np.abs(values - expected[head])[seen].max() < 1e-6
         assert attention.mask == (BandMask(None, 0) if stack == "decoder" else None)
     cross = record.stacks["cross"].attention(0)
     assert isinstance(cross, QueryKeyAttention)

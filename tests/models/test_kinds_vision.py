@@ -119,7 +119,7 @@ def test_patches_by_name_and_weights_by_the_model(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TOWERS)
 def test_a_patch_of_other_pixels_is_the_token_of_its_name(kind: str) -> None:
-    """In the first layer a token depends only on its own patch."""
+    """A token depends only on its own patch in the first layer."""
     _, _, (height, width), before, _ = TOWERS[kind]
     model, image = tower(kind), picture(height, width)
     rows, columns = height // 8, width // 8
@@ -200,8 +200,8 @@ def test_stages_of_a_pyramid(kind: str) -> None:
     assert list(record.stacks) == [f"vision stage {number}" for number in range(1, 5)]
     for stack, grids, weights in zip(record.stacks.values(), stages, own, strict=True):
         tokens = (stack.query_tokens, stack.key_tokens)
-        found = [[(each.rows, each.columns) for each in side.grids] for side in tokens]
-        assert found == [[grids[0]], [grids[1]]]
+        shapes = [[(grid.rows, grid.columns) for grid in side.grids] for side in tokens]
+        assert shapes == [[grids[0]], [grids[1]]]
         assert np.abs(stack.weights(layer=stack.layers[0]) - weights[0]).max() < 1e-4
         assert weights.max(-1).mean() > 0.25
     # Only the last stage has a class token.
@@ -216,9 +216,9 @@ def test_patches_of_a_pyramid_lie_where_they_are_named() -> None:
     for row, column in [(3, 7), (9, 20), (15, 0)]:
         other = with_patch(image, (row * 4, column * 4), 4)
         changed = changed_queries(model, processor(), (image, other), "vision stage 1", 0)
-        places = {divmod(token, 24) for token in changed}
-        assert (row, column) in places
-        assert max(max(abs(r - row), abs(c - column)) for r, c in places) == 1
+        positions = {divmod(token, 24) for token in changed}
+        assert (row, column) in positions
+        assert max(max(abs(r - row), abs(c - column)) for r, c in positions) == 1
 
 
 def test_objects_that_a_detector_asks_for_are_no_patches() -> None:

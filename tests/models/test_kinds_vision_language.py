@@ -98,7 +98,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(
         if kind == "qwen 2.5":
             # After one layer of windows it affects its window.
             second = changed_queries(model, processor, pair, "vision", 1)
-            assert {divmod(each, columns) for each in second} == {
+            assert {divmod(token, columns) for token in second} == {
                 (r, c)
                 for r in range(rows)
                 for c in range(columns)
@@ -161,8 +161,8 @@ def test_two_images_in_one_prompt(kind: str, made: Callable[[str], tuple[Any, An
         ]
         assert tokens.text[tokens.grids[1].start] == "2: 0,0"
         assert [grid.image for grid in record.stacks["vision"].query_tokens.grids] == [0, 1]
-        for shown, given in zip(record.images, (image, other), strict=True):
-            assert np.abs(shown.astype(int) - given).max() <= 1
+        for shown, original in zip(record.images, (image, other), strict=True):
+            assert np.abs(shown.astype(int) - original).max() <= 1
         inputs = encoded(processor, image, TEXT, other)
         own = own_fields(model, inputs)["attentions"]
         assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.2)
@@ -190,7 +190,7 @@ def test_text_that_comes_after_an_image(kind: str, made: Callable[[str], tuple[A
     record = extract(model, (image, TEXT), processor=processor, generate=5, progress=False)
     tokens = record.stacks["self"].query_tokens
     assert tokens.ids == tuple(came[0].tolist())
-    assert [each.token.id for each in tokens.predictions] == came[0, -5:].tolist()
+    assert [prediction.token.id for prediction in tokens.predictions] == came[0, -5:].tolist()
     assert len(tokens.grids) == len(record.images) == 1
     whole = {**inputs, "input_ids": came, "attention_mask": torch.ones_like(came)}
     for name in ("mm_token_type_ids", "token_type_ids"):
@@ -207,13 +207,13 @@ def test_text_that_comes_after_an_image(kind: str, made: Callable[[str], tuple[A
 def test_a_padded_batch_of_images_with_texts(
     made: Callable[[str], tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In Gemma 3 the number of padding tokens equals that of patches."""
+    """The number of padding tokens equals that of patches for Gemma 3."""
     model, processor = made("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]
     monkeypatch.setattr(processor.tokenizer, "padding_side", "left")
     batch = processor(
-        images=[[each] for each in images], text=texts, padding=True, return_tensors="pt"
+        images=[[image] for image in images], text=texts, padding=True, return_tensors="pt"
     )
     assert batch["input_ids"].shape[1] == 16
     records = extract(model, batch, processor=processor)

@@ -62,7 +62,7 @@ def pixels(height: int, width: int) -> dict[str, torch.Tensor]:
     return dict(processor()(images=picture(height, width), return_tensors="pt"))
 
 
-def places(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
+def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
     """Return the patch at each position of each window by the layer's own functions, -1 for
     padding.
     """
@@ -71,8 +71,8 @@ def places(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.in
     shift = int(layer.shift_size)
     shifted = torch.roll(padded, (-shift, -shift), (1, 2))
     windows = partition(shifted, int(layer.window_size))
-    found: NDArray[np.int64] = windows.flatten(1).long().numpy() - 1
-    return found
+    patches: NDArray[np.int64] = windows.flatten(1).long().numpy() - 1
+    return patches
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
@@ -103,14 +103,14 @@ def test_swin_weights_are_the_models_own(size: str) -> None:
         for number in (0, 1):
             layer = model.encoder.layers[stage - 1].blocks[number]
             assert int(layer.shift_size) == 2 * number
-            windows = places(layer, rows, columns, modeling_swin.window_partition)
+            windows = patches_by_window(layer, rows, columns, modeling_swin.window_partition)
             (weights,) = own[f"encoder.layers.{stage - 1}.blocks.{number}.attention"]
             expected = spread(weights, windows, count)
-            found = stack.weights(layer=number)
-            assert np.abs(found[:, :count, :count] - expected).max() < 1e-4
+            computed = stack.weights(layer=number)
+            assert np.abs(computed[:, :count, :count] - expected).max() < 1e-4
             assert expected.max(-1).mean() > 0.25
             # The weights of padding count: a row sums to 1 with them.
-            assert np.abs(found[:, :count].sum(-1) - 1).max() < 1e-5
+            assert np.abs(computed[:, :count].sum(-1) - 1).max() < 1e-5
         # Each stage merges four patches into one.
         rows, columns = -(-rows // 2), -(-columns // 2)
 
@@ -188,16 +188,16 @@ def test_a_batch_of_images_in_windows() -> None:
 
 def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
     """Return the second output of each layer's attention: its weights."""
-    found: list[Weights] = []
+    weights: list[Weights] = []
     handles = [
-        layer.attn.register_forward_hook(lambda _, __, output: found.append(output[1].numpy()))
+        layer.attn.register_forward_hook(lambda _, __, output: weights.append(output[1].numpy()))
         for layer in layers
     ]
     with torch.no_grad():
         model(**inputs)
     for handle in handles:
         handle.remove()
-    return found
+    return weights
 
 
 def test_sam() -> None:
@@ -230,8 +230,8 @@ def test_sam() -> None:
         windows, _ = layers[number].window_partition(numbers, 5)
         tokens = windows.flatten(1).long().numpy() - 1
         expected = spread(own[number].reshape(9, 4, 25, 25), tokens, 144)
-        found = windowed.weights(layer=number)
-        assert np.abs(found[:, :144, :144] - expected).max() < 1e-4
+        weights = windowed.weights(layer=number)
+        assert np.abs(weights[:, :144, :144] - expected).max() < 1e-4
         assert expected.max(-1).mean() > 0.25
     assert np.abs(whole.weights(layer=1) - own[1]).max() < 1e-4
     image = picture(48, 48)
@@ -272,5 +272,5 @@ def test_donut_reads_windows_with_its_encoder() -> None:
     own = own_fields(model, encoded)
     for name in ("decoder", "cross"):
         for number, weights in enumerate(own[f"{name}_attentions"]):
-            found = record.stacks[name].weights(layer=number)
-            assert np.abs(found - weights[0]).max() < 1e-4
+            computed = record.stacks[name].weights(layer=number)
+            assert np.abs(computed - weights[0]).max() < 1e-4

@@ -49,13 +49,13 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
         model,
         IDS,
         generate=COUNT,
-        show=lambda *given: shown.append(given),
+        show=lambda *args: shown.append(args),
         is_stopped=never,
     )
     assert state_of([model]) == before
     assert [most for _, most in shown] == [COUNT] * len(shown)
-    for count, (each, _) in enumerate(shown, 1):
-        assert_same(each, extract(model, IDS, generate=count))
+    for count, (partial, _) in enumerate(shown, 1):
+        assert_same(partial, extract(model, IDS, generate=count))
     # The last record is the final one. It is not extracted again.
     assert record is shown[-1][0]
 
@@ -91,7 +91,11 @@ def test_a_search_with_beams_shows_its_end() -> None:
     settings = {"max_new_tokens": COUNT, "num_beams": 2, "do_sample": False}
     shown: list[AttentionRecord] = []
     record = extract_live(
-        model, IDS, generate=settings, show=lambda each, _: shown.append(each), is_stopped=never
+        model,
+        IDS,
+        generate=settings,
+        show=lambda partial, _: shown.append(partial),
+        is_stopped=never,
     )
     assert not shown
     assert_same(record, extract(model, IDS, generate=settings))
@@ -105,7 +109,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
         model,
         IDS,
         generate=COUNT,
-        show=lambda each, _: shown.append(each),
+        show=lambda partial, _: shown.append(partial),
         is_stopped=lambda: len(shown) == 3,
     )
     assert_same(record, extract(model, IDS, generate=3))
@@ -225,7 +229,7 @@ def test_in_a_script_the_call_waits_for_the_end(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({}, ValueError, "generate= is missing"),
         ({"generate": 3, "words": True}, ValueError, "live=True cannot be combined with words="),
@@ -233,8 +237,8 @@ def test_in_a_script_the_call_waits_for_the_end(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_arguments_that_conflict_with_live_raise(
-    options: dict[str, Any], error: type[Exception], said: str
+    options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     model, tokenizer = demos.load("decoder")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         show_head_view(model, TEXT, tokenizer=tokenizer, **({"live": True} | options))

@@ -77,11 +77,11 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     own = model(**tokenizer(TEXT, SECOND, return_tensors="pt"), output_attentions=True).attentions
     for layer, weights in enumerate(own):
         expected = (matrix / matrix.sum(1, keepdims=True)) @ weights[0].numpy() @ matrix.T
-        found = merged.stack().weights(layer=layer)
+        computed = merged.stack().weights(layer=layer)
         # A weight of words sums up to as many weights as the longest word has tokens.
         off = matrix.sum(1).max() * forwards_error(record)
-        np.testing.assert_allclose(found, expected, atol=off)
-        np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(computed, expected, atol=off)
+        np.testing.assert_allclose(computed.sum(-1), 1, atol=1e-5)
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ class Own:
         **options: Any,
     ) -> tuple[torch.Tensor, None]:
         size = query.shape[1] // key.shape[1]
-        key, value = (each.repeat_interleave(size, dim=1) for each in (key, value))
+        key, value = (vectors.repeat_interleave(size, dim=1) for vectors in (key, value))
         logits = query @ key.mT * options["scaling"]
         allowed = torch.ones_like(logits, dtype=torch.bool)
         if attention_mask is not None:
@@ -91,8 +91,8 @@ def test_functions_that_follow_the_formula_are_shown_and_named(model: Any, own: 
     records: list[AttentionRecord] = extracted(model, own)
     for number, record in enumerate(records):
         for layer, weights in enumerate(own.weights):
-            found = record.stacks["self"].weights(layer=layer)
-            assert np.abs(found - weights[number].numpy()).max() < 1e-5
+            computed = record.stacks["self"].weights(layer=layer)
+            assert np.abs(computed - weights[number].numpy()).max() < 1e-5
         notes = [note for note in record.notes if "'mine'" in note]
         assert len(notes) == 1
         assert "test_own_attention) does not come with transformers" in notes[0]
@@ -124,8 +124,8 @@ def _a_row_without_its_mask(logits: torch.Tensor, allowed: torch.Tensor) -> None
 
 
 def _another_window(logits: torch.Tensor, allowed: torch.Tensor) -> None:
-    places = torch.arange(LENGTH)
-    allowed |= places[:, None] - places == WINDOW
+    positions = torch.arange(LENGTH)
+    allowed |= positions[:, None] - positions == WINDOW
 
 
 def _one_example(logits: torch.Tensor, allowed: torch.Tensor) -> None:
@@ -144,7 +144,9 @@ def _one_example(logits: torch.Tensor, allowed: torch.Tensor) -> None:
         _one_example,
     ],
 )
-def test_functions_that_differ_in_one_call_are_refused(model: Any, own: Own, change: Change, call: int) -> None:
+def test_functions_that_differ_in_one_call_are_refused(
+    model: Any, own: Own, change: Change, call: int
+) -> None:
     with pytest.raises(NotImplementedError, match=r"'mine'.* is not softmax.*its output differs"):
         extracted(model, own, change, call)
 

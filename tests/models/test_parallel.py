@@ -64,17 +64,17 @@ def start(model_folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(model_folder: Path) -> Callable[[str], Any]:
+def results(model_folder: Path) -> Callable[[str], Any]:
     """Return a function with the result of a case for each process: an error or the weights."""
     out = model_folder.parent
     start(model_folder)
-    said = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+    outcomes = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
     def of_case(name: str) -> Any:
         return [
-            np.load(out / f"{name}-{rank}.npy") if each[name] == "read" else each[name]
-            for rank, each in enumerate(said)
-            if name in each
+            np.load(out / f"{name}-{rank}.npy") if outcome[name] == "read" else outcome[name]
+            for rank, outcome in enumerate(outcomes)
+            if name in outcome
         ]
 
     return of_case
@@ -103,40 +103,44 @@ def own(model_folder: Path) -> NDArray[np.float32]:
         "tensor_parallel_and_fsdp",
     ],
 )
-def test_divided_heads_are_refused(found: Callable[[str], Any], case: str) -> None:
-    both = found(case)
+def test_divided_heads_are_refused(results: Callable[[str], Any], case: str) -> None:
+    both = results(case)
     assert len(both) == 2
-    for said in both:
-        assert isinstance(said, str), said.shape
-        assert said.startswith("NotImplementedError: model: its attention heads are split across 2")
-        assert "without tp_plan" in said
-        assert "device_map='auto'" in said
+    for message in both:
+        assert isinstance(message, str), message.shape
+        assert message.startswith(
+            "NotImplementedError: model: its attention heads are split across 2"
+        )
+        assert "without tp_plan" in message
+        assert "device_map='auto'" in message
 
 
 @pytest.mark.parametrize("case", ["context_parallel", "context_parallel_whole_text"])
-def test_divided_tokens_are_refused(found: Callable[[str], Any], case: str) -> None:
-    both = found(case)
+def test_divided_tokens_are_refused(results: Callable[[str], Any], case: str) -> None:
+    both = results(case)
     assert len(both) == 2
-    for said in both:
-        assert isinstance(said, str), said.shape
-        assert said.startswith("NotImplementedError: model: it runs in context parallel")
-        assert "outside of context_parallel" in said
+    for message in both:
+        assert isinstance(message, str), message.shape
+        assert message.startswith("NotImplementedError: model: it runs in context parallel")
+        assert "outside of context_parallel" in message
 
 
-def test_divided_layers_are_refused(found: Callable[[str], Any]) -> None:
-    both = found("pipeline_parallel")
+def test_divided_layers_are_refused(results: Callable[[str], Any]) -> None:
+    both = results("pipeline_parallel")
     assert len(both) == 2
-    for said in both:
-        assert said.startswith("NotImplementedError: model: its layers are split across processes")
-        assert "without tp_plan" in said
+    for message in both:
+        assert message.startswith(
+            "NotImplementedError: model: its layers are split across processes"
+        )
+        assert "without tp_plan" in message
 
 
 @pytest.mark.parametrize("case", ["after_context_parallel", "fsdp", "ddp", "ddp_alone"])
 def test_data_parallel_is_read_as_one_process(
-    found: Callable[[str], Any], own: NDArray[np.float32], case: str
+    results: Callable[[str], Any], own: NDArray[np.float32], case: str
 ) -> None:
-    weights = found(case)
+    weights = results(case)
     assert len(weights) == (1 if case == "ddp_alone" else 2)
-    for each in weights:
-        assert each.shape == (2, 8, 8, 8)
-        assert np.abs(each - own).max() < 1e-5
+    for computed in weights:
+        assert computed.shape == (2, 8, 8, 8)
+        assert np.abs(computed - own).max() < 1e-5

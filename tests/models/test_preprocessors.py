@@ -120,9 +120,9 @@ def test_files_may_appear_and_disappear(
     assert [tokens(model, IDS)[0] for _ in range(2)] == ["#7", "#7"]
     assert reads == {"here": 1}
     byte_tokenizer.save_pretrained(saved)
-    found = tokens(model, TEXT)
+    texts = tokens(model, TEXT)
     shutil.rmtree(saved)
-    assert tokens(model, TEXT) == found
+    assert tokens(model, TEXT) == texts
     assert reads == {"here": 2}
 
 
@@ -182,11 +182,11 @@ def test_threads_read_once_and_each_gets_its_own_truncation(
 
 
 def test_the_tokenizer_of_a_model_that_other_processes_load_is_found(saved: Path) -> None:
-    for given in (
+    for inputs in (
         _unloaded_model(saved, None, None),
         _unloaded_model(lambda: None, str(saved), None),
     ):
-        tokenizer = find_tokenizer(given, from_hub=False)
+        tokenizer = find_tokenizer(inputs, from_hub=False)
         assert (
             tokenizer(TEXT)["input_ids"]
             == find_tokenizer(load(loaded(saved)), from_hub=False)(TEXT)["input_ids"]

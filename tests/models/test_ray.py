@@ -75,17 +75,17 @@ def saved(statistics: av.HeadStatistics, folder: Path) -> bytes:
 def alive() -> list[int]:
     """Return the ids of processes with a model."""
     below = psutil.Process().children(recursive=True)
-    found = []
+    pids = []
     for process in below:
         with suppress(psutil.Error):
             if "MapWorker" in " ".join(process.cmdline()):
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
-def wait_for(there: Any, seconds: float = 240) -> None:
+def wait_for(condition: Any, seconds: float = 240) -> None:
     until = time.monotonic() + seconds
-    while not there():
+    while not condition():
         assert time.monotonic() < until
         time.sleep(0.2)
 
@@ -95,13 +95,13 @@ def test_statistics_are_those_of_one_process(
 ) -> None:
     columns = {"half": ["first"] * 12 + ["second"] * 13}
     alone = statistics(decoder, TEXTS, columns=columns)
-    found = statistics(decoder, TEXTS, columns=columns, engine=ENGINE)
-    assert found.texts == 24
-    assert found.num_skipped == 1
+    result = statistics(decoder, TEXTS, columns=columns, engine=ENGINE)
+    assert result.texts == 24
+    assert result.num_skipped == 1
     # Sums, edges and token windows are equal bit for bit.
-    assert saved(found, tmp_path) == saved(alone, tmp_path)
+    assert saved(result, tmp_path) == saved(alone, tmp_path)
     for one, other in zip(
-        alone.stack().mean("entropy"), found.stack().mean("entropy"), strict=True
+        alone.stack().mean("entropy"), result.stack().mean("entropy"), strict=True
     ):
         assert np.array_equal(one, other)
 
@@ -128,7 +128,7 @@ def test_a_lost_actor_changes_nothing(
         model.__class__ = Killed
         return model
 
-    found = av.head_statistics(
+    result = av.head_statistics(
         load,
         TEXTS,
         tokenizer=tokenizer,
@@ -139,11 +139,11 @@ def test_a_lost_actor_changes_nothing(
     )
     assert marker.exists()
     alone = statistics(decoder, TEXTS, name="demo")
-    assert saved(found, tmp_path) == saved(alone, tmp_path)
+    assert saved(result, tmp_path) == saved(alone, tmp_path)
 
 
 def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    """For JSONL and Parquet the numbers of texts are those of rows."""
+    """The numbers of texts are those of the rows in JSONL and Parquet."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
@@ -153,8 +153,8 @@ def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path)
     dataset = cluster.data.read_parquet(str(tmp_path / "texts.parquet"))
     assert on_ray.to_table(dataset)["body"].tolist() == TEXTS
     dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)
-    found = statistics(decoder, dataset, column="body", columns=["half"], engine=ONE)
-    assert saved(found, tmp_path) == saved(alone, tmp_path)
+    result = statistics(decoder, dataset, column="body", columns=["half"], engine=ONE)
+    assert saved(result, tmp_path) == saved(alone, tmp_path)
     with pytest.raises(ValueError, match="column='text': the table has the columns"):
         statistics(decoder, dataset)
 
@@ -192,5 +192,5 @@ def test_an_interrupt_leaves_no_actors(
         with pytest.raises(KeyboardInterrupt):
             statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint)
     wait_for(lambda: not alive())
-    found = statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint, resume=True)
-    assert saved(found, tmp_path) == saved(statistics(decoder, TEXTS), tmp_path)
+    resumed = statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint, resume=True)
+    assert saved(resumed, tmp_path) == saved(statistics(decoder, TEXTS), tmp_path)

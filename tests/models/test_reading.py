@@ -44,7 +44,7 @@ class Forwards:
 
     def _note(self, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         first = (*args, *(options.get(name) for name in ("input_ids", "pixel_values")))
-        self.sizes.append(len(next(each for each in first if each is not None)))
+        self.sizes.append(len(next(value for value in first if value is not None)))
 
     def __enter__(self) -> list[int]:
         return self.sizes
@@ -57,16 +57,16 @@ def read(model: Any, texts: Sequence[Any], **options: Any) -> list[ReadText]:
     return list(read_records(model, Texts(texts), range(len(texts)), **options))
 
 
-def alone(kind: str, model: Any, tokenizer: Any, place: int) -> Weights:
+def alone(kind: str, model: Any, tokenizer: Any, index: int) -> Weights:
     """Return the model's own eager weights of one text."""
-    inputs = dict(tokenizer(TEXTS[place], return_tensors="pt"))
+    inputs = dict(tokenizer(TEXTS[index], return_tensors="pt"))
     inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     if kind == "gpt_oss":
         del inputs["attention_mask"]
     if kind in ("bart", "t5"):
-        inputs["labels"] = tokenizer(text_target=TARGETS[place], return_tensors="pt")["input_ids"]
-    found: Weights = reference(model, inputs)
-    return found
+        inputs["labels"] = tokenizer(text_target=TARGETS[index], return_tensors="pt")["input_ids"]
+    weights: Weights = reference(model, inputs)
+    return weights
 
 
 @pytest.mark.parametrize("kind", ["bert", "albert", "roberta", *DECODERS, "bart", "t5"])
@@ -78,13 +78,13 @@ def test_texts_that_are_read_together_have_their_own_weights(
     model = make_model(kind)
     target = TARGETS if kind in ("bart", "t5") else None
     with Forwards(model) as sizes:
-        found = read(model, TEXTS, tokenizer=tokenizer, target=target, batch_size=6)
+        examples = read(model, TEXTS, tokenizer=tokenizer, target=target, batch_size=6)
     # The first text alone, the others together, and their shortest one alone as a check.
     assert sizes == [1, 6, 1]
-    assert [each.index for each in found] == list(range(7))
-    for each in found:
-        own = alone(kind, model, tokenizer, each.index)
-        assert largest_error(each.record, own) < 1e-4
+    assert [example.index for example in examples] == list(range(7))
+    for example in examples:
+        own = alone(kind, model, tokenizer, example.index)
+        assert largest_error(example.record, own) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_texts_that_are_read_together_have_their_own_weights(
 def test_all_implementations_of_attention(implementation: str, byte_tokenizer: Any) -> None:
     model = make_model("llama", implementation)
     with Forwards(model) as sizes:
-        found = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=3)
+        examples = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=3)
     assert sizes == [1, 3, 1, 3, 1]
-    for each in found:
-        own = alone("llama", model, byte_tokenizer, each.index)
-        assert largest_error(each.record, own) < 1e-4
+    for example in examples:
+        own = alone("llama", model, byte_tokenizer, example.index)
+        assert largest_error(example.record, own) < 1e-4
 
 
 def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: Any) -> None:
@@ -110,12 +110,12 @@ def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: 
 
     handle = model.bert.embeddings.register_forward_hook(leak)
     with Forwards(model) as sizes:
-        found = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
+        examples = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
     # The first text, six together, the check that fails, and each of the six alone.
     assert sizes == [1, 6, 1, *[1] * 6]
-    for each in found:
-        own = reference(model, dict(word_tokenizer(TEXTS[each.index], return_tensors="pt")))
-        assert largest_error(each.record, own) < 1e-4
+    for example in examples:
+        own = reference(model, dict(word_tokenizer(TEXTS[example.index], return_tensors="pt")))
+        assert largest_error(example.record, own) < 1e-4
     handle.remove()
 
 
@@ -154,14 +154,14 @@ def test_positions_that_depend_on_the_longest_text(
     rope = {"rope_theta": 10_000.0, **rope}
     model = make_model("llama", rope_parameters=rope, max_position_embeddings=12)
     with Forwards(model) as sizes:
-        found = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=6)
+        examples = read(model, TEXTS, tokenizer=byte_tokenizer, batch_size=6)
     lengths = [len(byte_tokenizer(text)["input_ids"]) for text in TEXTS]
     assert max(sizes) == sum(length <= 12 for length in lengths[1:]) > 1
-    for each in found:
+    for example in examples:
         # A new model, because rotary frequencies depend on the longest text so far.
         new = make_model("llama", rope_parameters=dict(rope), max_position_embeddings=12)
-        own = alone("llama", new, byte_tokenizer, each.index)
-        assert largest_error(each.record, own) < 1e-4
+        own = alone("llama", new, byte_tokenizer, example.index)
+        assert largest_error(example.record, own) < 1e-4
 
 
 def test_experts_with_a_capacity_for_all_texts(byte_tokenizer: Any) -> None:
@@ -193,14 +193,14 @@ def test_a_decoder_without_a_padding_token(byte_tokenizer: Any) -> None:
     assert tokenizer.pad_token_id is None
     model.config.pad_token_id = None
     with Forwards(model) as sizes:
-        found = read(model, TEXTS, tokenizer=tokenizer, target=TARGETS, batch_size=6)
+        examples = read(model, TEXTS, tokenizer=tokenizer, target=TARGETS, batch_size=6)
     assert max(sizes) == 6
-    for each in found:
-        assert each.record is not None
-        tokens = each.record.tokens
+    for example in examples:
+        assert example.record is not None
+        tokens = example.record.tokens
         assert tokens.predictions[-1].token.text == tokens.text[-1]
         own = reference(model, {"input_ids": torch.tensor([tokens.ids])})
-        assert largest_error(each.record, own) < 1e-4
+        assert largest_error(example.record, own) < 1e-4
 
 
 def test_a_forward_that_does_not_fit_is_halved(word_tokenizer: Any) -> None:
@@ -212,9 +212,9 @@ def test_a_forward_that_does_not_fit_is_halved(word_tokenizer: Any) -> None:
 
     handle = model.register_forward_pre_hook(fail, with_kwargs=True)
     with Forwards(model) as sizes:
-        found = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
+        examples = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
     handle.remove()
-    assert [each.index for each in found] == list(range(7))
+    assert [example.index for example in examples] == list(range(7))
     assert max(sizes) == 2
 
 
@@ -224,11 +224,11 @@ def test_an_error_names_its_text_after_the_earlier_results(
 ) -> None:
     model = make_model("bert")
     texts: list[Any] = [*TEXTS[:4], torch.tensor([[9999]]), *TEXTS[4:]]
-    found: list[int] = []
+    indices: list[int] = []
     reading = read_records(model, Texts(texts), range(8), tokenizer=word_tokenizer, ordered=ordered)
     with pytest.raises(ValueError, match=r"^texts\[4\]: inputs: token id 9999 is out of range"):
-        found.extend(each.index for each in reading)
-    assert sorted(found) == [0, 1, 2, 3]
+        indices.extend(example.index for example in reading)
+    assert sorted(indices) == [0, 1, 2, 3]
 
 
 def test_an_error_of_a_forward_names_its_text(word_tokenizer: Any) -> None:
@@ -240,23 +240,23 @@ def test_an_error_of_a_forward_names_its_text(word_tokenizer: Any) -> None:
             raise RuntimeError("a fault")
 
     handle = model.register_forward_pre_hook(fail, with_kwargs=True)
-    found: list[int] = []
+    indices: list[int] = []
     reading = read_records(model, Texts(TEXTS), range(7), tokenizer=word_tokenizer)
     with pytest.raises(RuntimeError, match=r"^texts\[5\]: a fault"):
-        found.extend(each.index for each in reading)
+        indices.extend(example.index for example in reading)
     handle.remove()
-    assert found == [0, 1, 2, 3, 4]
+    assert indices == [0, 1, 2, 3, 4]
 
 
 def test_an_order_without_waiting(word_tokenizer: Any) -> None:
-    given = [TEXTS[0], "", *TEXTS[1:], "the cat " * 200]
+    texts = [TEXTS[0], "", *TEXTS[1:], "the cat " * 200]
     reading = read_records(
-        make_model("bert"), Texts(given), range(9), tokenizer=word_tokenizer, ordered=False
+        make_model("bert"), Texts(texts), range(9), tokenizer=word_tokenizer, ordered=False
     )
-    found = {each.index: each for each in reading}
-    assert sorted(found) == list(range(9))
-    assert [found[at].skip_reason for at in (0, 1, 8)] == ["", "empty", "too long"]
-    assert "tokens are too many" in found[8].reason
+    by_index = {example.index: example for example in reading}
+    assert sorted(by_index) == list(range(9))
+    assert [by_index[at].skip_reason for at in (0, 1, 8)] == ["", "empty", "too long"]
+    assert "tokens are too many" in by_index[8].reason
 
 
 def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(

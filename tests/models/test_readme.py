@@ -19,7 +19,9 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 @pytest.mark.slow
-def test_the_code_of_the_readme_runs_after_a_plain_installation(checkpoint_folder: Path, tmp_path: Path) -> None:
+def test_the_code_of_the_readme_runs_after_a_plain_installation(
+    checkpoint_folder: Path, tmp_path: Path
+) -> None:
     """The extras (pandas, Pillow, playwright, ...) cannot be imported."""
     (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     code = code.replace(HUB_ID, checkpoint_folder.as_posix())
@@ -38,14 +40,14 @@ def test_the_code_of_the_readme_runs_after_a_plain_installation(checkpoint_folde
 
 
 def test_a_record_has_the_size_in_the_table_of_limits(tmp_path: Path) -> None:
-    said = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     # One of GPT-2's 12 layers: 12 heads of 64 dimensions, 1,024 tokens.
     vectors = torch.randn(2, 1, 12, 1024, 64, generator=torch.Generator().manual_seed(0))
-    tokens = [f"t{place}" for place in range(1024)]
+    tokens = [f"t{index}" for index in range(1024)]
     for dtype, bytes_each in ((torch.float32, 4), (torch.bfloat16, 2)):
         queries, keys = vectors.to(dtype)
         record = AttentionRecord.from_qk([queries], [keys], tokens, causal=True)
         layer = (12 + 12) * 64 * 1024 * bytes_each
         record.save(tmp_path / "layer.safetensors")
         assert (tmp_path / "layer.safetensors").stat().st_size == pytest.approx(layer, rel=0.02)
-        assert f"{12 * layer / 1e6:.1f} MB" in said
+        assert f"{12 * layer / 1e6:.1f} MB" in page

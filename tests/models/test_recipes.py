@@ -146,7 +146,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(name: str) -> None:
     )
     tokens = av.extract(model, inputs, progress=False).stacks["self"].query_tokens
     label = f"{tile + 1}: 1,1" if tile else "1,1"
-    assert [tokens.text[each] for each in sorted(changed)] == [label]
+    assert [tokens.text[position] for position in sorted(changed)] == [label]
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -156,7 +156,7 @@ def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
     page = parsed("docs/recipes/vision-language.md").text
     (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
     assert type(model).__name__ in line
-    assert all(f"`{each}`" in line for each in inputs)
+    assert all(f"`{name}`" in line for name in inputs)
     record = av.extract(model, inputs, generate=3, progress=False)
     grids = {
         stack: [(grid.rows, grid.columns) for grid in record.stacks[stack].query_tokens.grids]
@@ -175,7 +175,7 @@ def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("large-models")
     assert printed.startswith("<self: layers 5, 11, 8 heads each, 512 tokens>")
-    # They equal the same layers and heads of a full record.
+    # The weights equal those of a full record.
     config, ids = names["config"], names["ids"]
     everything = av.extract(names["model"], ids, progress=False).stack()
     assert names["row"].shape == (1, 512)
@@ -240,14 +240,14 @@ def test_model_families(
     gpt_oss, llama4, whisper, t5 = made
     for model, inputs, record in (gpt_oss, llama4):
         own = own_modules(model, inputs)
-        assert_own(record, "self", {number: own[each][0][0] for number, each in enumerate(own)})
+        assert_own(record, "self", {number: own[name][0][0] for number, name in enumerate(own)})
     features = names["extractor"](names["sound"], sampling_rate=16_000, return_tensors="pt")
     decoder = {"decoder_input_ids": torch.tensor([[1, 50, 60, 70]])}
-    for (model, _, record), given in (
+    for (model, _, record), arguments in (
         (whisper, {"input_features": features["input_features"], **decoder}),
         (t5, t5[1]),
     ):
-        own = own_fields(model, given)
+        own = own_fields(model, arguments)
         for stack in ("encoder", "decoder", "cross"):
             layers = own[f"{stack}_attentions"]
             expected = {number: layer[0] for number, layer in enumerate(layers)}
@@ -379,11 +379,11 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
                 delta_softplus=True,
             )[0]
             assert expected.abs().max() > 0.01
-            found = (matrices @ u.T[..., None])[..., 0]
-            assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+            outputs = (matrices @ u.T[..., None])[..., 0]
+            assert (outputs - expected).abs().max() < 1e-4 * expected.abs().max()
             assert (matrices.triu(1) == 0).all()
             # A selection of channels equals these channels of the full result.
-            some = names["hidden_attention"](mixer, seen, torch.tensor([3, 7]))
-            assert torch.allclose(some, matrices[[3, 7]], atol=1e-6)
+            subset = names["hidden_attention"](mixer, seen, torch.tensor([3, 7]))
+            assert torch.allclose(subset, matrices[[3, 7]], atol=1e-6)
     with pytest.raises(ValueError, match="has no attention to show"):
         av.extract(model, torch.tensor([[1, 2]]), progress=False)

@@ -38,8 +38,8 @@ def nowhere_to_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def data_of(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = page_data.bare_data_of(path.read_text(encoding="utf-8"))
-    return found
+    data: dict[str, Any] = page_data.bare_data_of(path.read_text(encoding="utf-8"))
+    return data
 
 
 def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,12 +67,12 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
     assert (state["layer"], state["heads"], state["color"]) == (2, [1], "ends")
     # The points equal the vectors of the model's own records.
     alone = av.extract(model, TEXTS[2], tokenizer=tokenizer)
-    place = [str(name).startswith("the street") for name in view.corpus.names].index(True)
-    one = view.corpus.records[place].stack()
-    found, expected = (each.queries(layer=2, head=1) for each in (one, alone.stack()))
-    assert found is not None
+    index = [str(name).startswith("the street") for name in view.corpus.names].index(True)
+    one = view.corpus.records[index].stack()
+    queries, expected = (stack.queries(layer=2, head=1) for stack in (one, alone.stack()))
+    assert queries is not None
     assert expected is not None
-    assert_allclose(found, expected, atol=1e-5)
+    assert_allclose(queries, expected, atol=1e-5)
 
 
 def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> None:
@@ -116,7 +116,7 @@ def test_unreadable_inputs_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "error", "message"),
+    ("inputs", "options", "error", "message"),
     [
         (corpus([4, 5]), {"texts": TEXTS}, TypeError, "model is a corpus.*Omit texts"),
         (corpus([4, 5]), {"max_points": 5}, TypeError, "Omit max_points"),
@@ -130,10 +130,10 @@ def test_unreadable_inputs_are_refused(
     ],
 )
 def test_bad_arguments_without_a_model(
-    given: Any, options: dict[str, Any], error: type[Exception], message: str
+    inputs: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        av.show_embedding_view(given, **options)
+        av.show_embedding_view(inputs, **options)
 
 
 def test_missing_packages_raise_before_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_the_command_writes_a_page(
     state, embedded = data["state"], data["embedding"]
     assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
     assert (state["color"], state["theme"], embedded["top_keys"]) == ("position", "dark", 3)
-    assert [each["layer"] for each in embedded["stacks"][0]["layers"]] == [0, 1]
+    assert [layer["layer"] for layer in embedded["stacks"][0]["layers"]] == [0, 1]
     assert embedded["stacks"][0]["count"] <= 60
 
 
@@ -243,14 +243,14 @@ def test_the_command_reads_the_lines_of_a_text_file(
     decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = command(tmp_path, decoder)
+    arguments = command(tmp_path, decoder)
     # A line separator inside a text, a byte order mark, and line ends of Windows.
     lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
     (tmp_path / "texts.txt").write_bytes(lines.encode())
-    assert main(given) == 0
+    assert main(arguments) == 0
     [stack] = data_of(tmp_path / "tiny-embedding-view.html")["embedding"]["stacks"]
-    told = json.loads(zlib.decompress(base64.b64decode(stack["corpus"])))
-    assert told["names"] == ["the cat sat on the dog", "the dog sat"]
+    texts = json.loads(zlib.decompress(base64.b64decode(stack["corpus"])))
+    assert texts["names"] == ["the cat sat on the dog", "the dog sat"]
 
 
 @pytest.fixture

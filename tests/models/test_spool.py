@@ -27,7 +27,7 @@ KINDS = "albert llama gpt_oss bart t5 vit bloom".split()
 
 
 def names_in(folder: Path) -> list[str]:
-    return sorted(each.name for each in folder.iterdir())
+    return sorted(file.name for file in folder.iterdir())
 
 
 def num_layers(record: AttentionRecord) -> int:
@@ -38,7 +38,7 @@ def assert_mapped(record: AttentionRecord, folder: Path) -> None:
     """Check that all tensors that grow with the text are memory-mapped files of the folder."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
-        pytest.skip("only Linux tells what is mapped")
+        pytest.skip("only Linux lists mapped files")
     spans = []
     for line in maps.read_text(encoding="utf-8").splitlines():
         if f" {folder}/" in line:
@@ -103,20 +103,20 @@ def test_a_generated_text_is_spooled(tmp_path: Path) -> None:
         expected = extract(model, {"input_ids": IDS}, generate=5)
         record = extract(model, {"input_ids": IDS}, generate=5, spool=tmp_path / kind)
         assert_same(expected, record)
-        predictions = [each.query_tokens.predictions for each in record.stacks.values()]
-        assert predictions == [each.query_tokens.predictions for each in expected.stacks.values()]
+        predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
+        assert predictions == [stack.query_tokens.predictions for stack in expected.stacks.values()]
         assert any(predictions)
 
 
 def test_texts_and_rows_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -> None:
     model = make_model("gpt2")
     texts = ["The cat sat.", "A dog", "it was too tired"]
-    given: dict[str, Any] = {"tokenizer": byte_tokenizer, "progress": False}
-    expected = extract(model, texts, **given)
-    records = extract(model, texts, spool=tmp_path / "texts", **given)
+    options: dict[str, Any] = {"tokenizer": byte_tokenizer, "progress": False}
+    expected = extract(model, texts, **options)
+    records = extract(model, texts, spool=tmp_path / "texts", **options)
     assert names_in(tmp_path / "texts") == ["0", "1", "2"]
     batch = byte_tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
-    rows = extract(model, batch, spool=tmp_path / "rows", **given)
+    rows = extract(model, batch, spool=tmp_path / "rows", **options)
     for number, one in enumerate(expected):
         assert_same(one, records[number])
         assert_same(one, load(tmp_path / "texts" / str(number)))
@@ -129,7 +129,7 @@ def test_texts_and_rows_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -
             )
             assert_mapped(rows[number], tmp_path / "rows" / str(number))
     # A list of one text gives a list.
-    (one,) = extract(model, texts[:1], spool=tmp_path / "single", **given)
+    (one,) = extract(model, texts[:1], spool=tmp_path / "single", **options)
     assert_same(expected[0], load(tmp_path / "single" / "0"))
 
 
@@ -260,7 +260,9 @@ def test_a_full_disk_raises_and_removes_the_files(
     assert names_in(tmp_path) == []
 
 
-def test_bad_spool_paths_are_refused_before_the_model_runs(tmp_path: Path, byte_tokenizer: Any) -> None:
+def test_bad_spool_paths_are_refused_before_the_model_runs(
+    tmp_path: Path, byte_tokenizer: Any
+) -> None:
     model = make_model("gpt2")
     extract(model, IDS, spool=tmp_path / "record")
     (tmp_path / "file").touch()
@@ -272,14 +274,14 @@ def test_bad_spool_paths_are_refused_before_the_model_runs(tmp_path: Path, byte_
         raise AssertionError("the model ran")
 
     hook = model.transformer.wte.register_forward_pre_hook(run_model)
-    for name, inputs, error, said in (
+    for name, inputs, error, message in (
         ("record", IDS, FileExistsError, "the folder is not empty"),
         ("texts", IDS, FileExistsError, "the folder is not empty"),
         ("texts", ["a", "b"], FileExistsError, "texts' cannot be written: the folder is not empty"),
         ("file", IDS, NotADirectoryError, "is a file"),
         ("no/x", IDS, FileNotFoundError, "the parent folder does not exist"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             extract(model, inputs, tokenizer=byte_tokenizer, spool=tmp_path / name, progress=False)
     with pytest.raises(TypeError, match="spool must be the path of a folder"):
         extract(model, IDS, spool=7)  # type: ignore[call-overload]

@@ -27,13 +27,13 @@ def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> 
     """Return the share of words in a second half that are predicted without one head."""
     copies = Copies(model, Runs.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH)
 
-    def ablate(call: AttentionCall, place: Place) -> None:
-        if head is not None and place[0] == f"transformer.h.{head[0]}.attn":
+    def ablate(call: AttentionCall, key: Place) -> None:
+        if head is not None and key[0] == f"transformer.h.{head[0]}.attn":
             call.output[:, :, head[1]] = 0
 
     # A word is predictable after the first repeated word.
-    found = copies.run(1, ablate).logits[0, LENGTH:-1].argmax(dim=-1)
-    return float((found == ids[0, LENGTH + 1 :]).float().mean())
+    predicted = copies.run(1, ablate).logits[0, LENGTH:-1].argmax(dim=-1)
+    return float((predicted == ids[0, LENGTH + 1 :]).float().mean())
 
 
 def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, Any]) -> None:
@@ -48,7 +48,7 @@ def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, An
         for layer in (0, 1, 2)
         for head in range(4)
     }
-    induction = max(scores, key=lambda place: scores[place])
+    induction = max(scores, key=lambda pair: scores[pair])
 
     def right(head: tuple[int, int] | None) -> float:
         return float(np.mean([share_right(model, ids, head) for ids in texts]))
@@ -77,15 +77,15 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
         head = int(rows[:, sentence.source].argmax())
         options = {"answer": (right, wrong), "tokenizer": tokenizer}
 
-        def said(key: int, *, before: bool = True, head: int = head, **more: Any) -> str:
+        def sentence_about(key: int, *, before: bool = True, head: int = head, **more: Any) -> str:
             edge = av.Knockout(-1, key, layers=1, heads=head, renormalize=before)
             effect = av.intervene(model, more.pop("text"), edge, **more).effect
             return str(effect.candidates_after[0].text)
 
-        given = {"text": sentence.prompt, **options}
-        flipped += said(sentence.source, **given) == wrong
-        kept += said(sentence.distractor, **given) == right
-        neither += said(sentence.source, before=False, **given) not in (right, wrong)
+        arguments = {"text": sentence.prompt, **options}
+        flipped += sentence_about(sentence.source, **arguments) == wrong
+        kept += sentence_about(sentence.distractor, **arguments) == right
+        neither += sentence_about(sentence.source, before=False, **arguments) not in (right, wrong)
     assert flipped >= 9
     assert kept >= 9
     assert neither >= 7
@@ -137,9 +137,9 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
             },
         }
         for name, change in changes.items():
-            found = asked.answer(*change)[: len(ids)]
-            right.setdefault(name, []).append(found == ids)
-    shares = {name: np.mean(each, axis=0) for name, each in right.items()}
+            answer = asked.answer(*change)[: len(ids)]
+            right.setdefault(name, []).append(answer == ids)
+    shares = {name: np.mean(results, axis=0) for name, results in right.items()}
 
     assert (shares["nothing"] == 1).all()
     for cut, other in (("month", "day"), ("day", "month")):
@@ -149,7 +149,7 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
         assert second < first < 0.9
         kept = shares[cut][[*DIGITS["year"], *DIGITS[other]]]
         assert (kept > 0.95).all()
-    heads = [each for name, each in shares.items() if name.startswith("head")]
+    heads = [share for name, share in shares.items() if name.startswith("head")]
     assert len(heads) == 8
     assert (np.mean(heads, axis=1) > 0.9).all()
 
@@ -163,17 +163,17 @@ def test_a_shape_is_named_from_its_own_patches() -> None:
         asked = Asked(model, image, processor=processor)
         # CLS is token 0.
         shape, ground = (1 + np.flatnonzero(patches == on) for on in (True, False))
-        some = generator.choice(ground, min(len(shape), len(ground)), replace=False)
+        subset = generator.choice(ground, min(len(shape), len(ground)), replace=False)
         changes: dict[str, list[Change]] = {
             "nothing": [],
             "shape": [av.Knockout(0, shape.tolist())],
             "shape, last layer": [av.Knockout(0, shape.tolist(), layers=2)],
-            "as many others": [av.Knockout(0, some.tolist())],
+            "as many others": [av.Knockout(0, subset.tolist())],
             "all others": [av.Knockout(0, ground.tolist())],
         }
         for name, change in changes.items():
             right.setdefault(name, []).append(bool(asked.answer(*change) == kind))
-    shares = {name: float(np.mean(each)) for name, each in right.items()}
+    shares = {name: float(np.mean(results)) for name, results in right.items()}
 
     assert shares["nothing"] > 0.95
     # By chance one of four shapes is right.

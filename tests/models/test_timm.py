@@ -49,19 +49,19 @@ def test_swin(
     model = wrapped(architecture, **sizes, num_heads=(2, 4))
     pixels = torch.randn(1, 3, *image, generator=torch.Generator().manual_seed(1))
     record = extract(model, {"pixel_values": pixels})
-    found = [
+    outputs = [
         stack.weights(layer=number) for stack in record.stacks.values() for number in stack.layers
     ]
     expected = softmaxes(model, pixels)
-    assert len(found) == len(expected) == 4
-    for weights, own in zip(found, expected, strict=True):
+    assert len(outputs) == len(expected) == 4
+    for weights, own in zip(outputs, expected, strict=True):
         blocks = torch.stack([torch.block_diag(*head) for head in own.transpose(0, 1)])
         assert blocks.amax() > 0.3
         assert np.abs(weights - blocks.numpy()).max() < 1e-5
 
 
 def test_cait_says_which_of_its_modules_are_left_out(wrapped: Callable[..., Any]) -> None:
-    """In all but two layers a matrix mixes heads after the softmax."""
+    """A matrix mixes heads after the softmax in all layers except two."""
     model = wrapped("cait_xxs24_224", img_size=64, depth=4)
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with pytest.warns(UserWarning, match="not shown"):

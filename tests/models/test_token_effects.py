@@ -25,12 +25,12 @@ def difference(model: Any, row: int = -1, **arguments: Any) -> float:
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_masking_a_token_equals_hiding_it(kind: str) -> None:
     model = make_model(kind)
-    given = {"input_ids": IDS}
-    effects = av.token_effects(model, given, answer=PAIR)
+    inputs = {"input_ids": IDS}
+    effects = av.token_effects(model, inputs, answer=PAIR)
     assert effects.noise < 1e-6
     assert np.isnan(effects.values[8])
     for token in (0, 3, 7):
-        hidden = av.intervene(model, given, av.HideTokens(token), answer=PAIR)
+        hidden = av.intervene(model, inputs, av.HideTokens(token), answer=PAIR)
         assert effects.values[token] == pytest.approx(hidden.effect.change, abs=1e-6)
         assert effects.values[token] != 0
 
@@ -38,14 +38,14 @@ def test_masking_a_token_equals_hiding_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_a_token_is_deleted(kind: str) -> None:
     model = make_model(kind)
-    given = {"input_ids": IDS}
+    inputs = {"input_ids": IDS}
     for position, row in ((8, -1), (5, -4)):
-        effects = av.token_effects(model, given, answer=PAIR, position=position, removal="delete")
-        before = difference(model, row, **given)
+        effects = av.token_effects(model, inputs, answer=PAIR, position=position, removal="delete")
+        before = difference(model, row, **inputs)
         for token in (0, 4, 7):
             rest = torch.cat([IDS[:, :token], IDS[:, token + 1 :]], dim=1)
-            there = row + 1 if token > position else row
-            expected = difference(model, there, input_ids=rest) - before
+            shifted = row + 1 if token > position else row
+            expected = difference(model, shifted, input_ids=rest) - before
             assert effects.values[token] == pytest.approx(expected, abs=1e-6)
         assert np.isnan(effects.values[position])
         # A causal model does not read later tokens.
@@ -74,7 +74,7 @@ def test_a_patch_gets_the_mean_color() -> None:
     # The sixth patch of 4 x 4: second row, second column.
     changed[0, :, 8:16, 8:16] = pixels[0].mean(dim=(1, 2))[:, None, None]
     with torch.no_grad():
-        rows = [model(each).logits[0].double() for each in (pixels, changed)]
+        rows = [model(values).logits[0].double() for values in (pixels, changed)]
     before, after = (float(row[0] - row[1]) for row in rows)
     assert effects.values[6] == pytest.approx(after - before, abs=1e-6)
     assert after != before
@@ -82,11 +82,11 @@ def test_a_patch_gets_the_mean_color() -> None:
 
 def test_an_encoder_is_read_without_a_token() -> None:
     model = make_model("bart")
-    given: dict[str, Any] = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
-    effects = av.token_effects(model, given, answer=PAIR)
+    inputs: dict[str, Any] = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
+    effects = av.token_effects(model, inputs, answer=PAIR)
     mask = torch.ones_like(IDS)
     mask[0, 8] = 0
-    expected = difference(model, **given, attention_mask=mask) - difference(model, **given)
+    expected = difference(model, **inputs, attention_mask=mask) - difference(model, **inputs)
     assert effects.values[8] == pytest.approx(expected, abs=1e-6)
     assert not np.isnan(effects.values).any()
 
@@ -95,15 +95,15 @@ def test_positions_that_start_after_the_padding_id() -> None:
     """RoBERTa counts positions from 2, and by ids instead of the mask."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
     for removal in ("mask", "delete"):
-        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
+        effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
         for token in (0, 4):
             mask = torch.ones_like(IDS)
             mask[0, token] = 0
-            given: dict[str, Any] = {"input_ids": IDS, "attention_mask": mask}
+            inputs: dict[str, Any] = {"input_ids": IDS, "attention_mask": mask}
             if removal == "delete":
-                given = {"input_ids": IDS[mask != 0][None]}
-            expected = difference(model, **given) - difference(model, input_ids=IDS)
-            assert found.values[token] == pytest.approx(expected, abs=1e-6)
+                inputs = {"input_ids": IDS[mask != 0][None]}
+            expected = difference(model, **inputs) - difference(model, input_ids=IDS)
+            assert effects.values[token] == pytest.approx(expected, abs=1e-6)
             assert abs(expected) > 1e-4
 
 
@@ -114,18 +114,18 @@ def test_the_noise_is_measured(removal: Any) -> None:
     step = torch.zeros(model.config.vocab_size)
     step[PAIR[0]] = 1e-5
 
-    def add(module: Any, given: Any, output: torch.Tensor) -> torch.Tensor:
-        del module, given
+    def add(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        del module, args
         return output + step * len(output)
 
     hook = model.get_output_embeddings().register_forward_hook(add)
     try:
-        found = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
+        effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
     finally:
         hook.remove()
     # Eight tokens are removed. With the unchanged copy there are nine examples instead of one.
     # Logits are below 1, so their rounding errors are below 1e-7.
-    assert found.noise == pytest.approx(8e-5, abs=1e-6)
+    assert effects.noise == pytest.approx(8e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize(

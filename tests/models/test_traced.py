@@ -76,9 +76,9 @@ def test_weights_are_the_models_own(kind: str) -> None:
     assert stack.layers == tuple(range(len(own)))
     peaks = []
     for layer, expected in enumerate(own):
-        found = stack.weights(layer=layer)
-        assert found.shape == expected[0].shape
-        assert np.abs(found - expected[0].numpy()).max() < 1e-5
+        weights = stack.weights(layer=layer)
+        assert weights.shape == expected[0].shape
+        assert np.abs(weights - expected[0].numpy()).max() < 1e-5
         peaks.append(expected.max(-1).values.mean())
     # Sharp rows show a wrong formula, unlike almost uniform ones.
     assert np.mean(peaks) > 0.3
@@ -117,7 +117,7 @@ def test_disentangled_attention_notes_that_products_are_only_a_part(kind: str) -
 
 @pytest.mark.parametrize("again", [False, True])
 def test_modules_that_the_forward_replaces(*, again: bool) -> None:
-    """For a short text BigBird replaces its encoder's modules while it runs."""
+    """BigBird replaces its encoder's modules while it runs if the text is short."""
     model = make_model("bigbird_pegasus")
     arguments = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
     own = reference(model, arguments)
@@ -142,14 +142,14 @@ class _Times(torch.nn.Module):
 def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_place: bool) -> None:
     def with_factor(factor: torch.Tensor) -> Any:
         model = made(kind)
-        places = [
+        positions = [
             (module, name)
             for module in model.modules()
             for name, child in module.named_children()
             if isinstance(child, torch.nn.Dropout) and name in ("attention_dropout", "attn_dropout")
         ]
-        assert places
-        for module, name in places:
+        assert positions
+        for module, name in positions:
             setattr(module, name, _Times(factor, in_place=in_place))
         return model
 
@@ -177,7 +177,7 @@ _LONG = {**_ENCODER, "max_position_embeddings": 66, "attention_window": [4, 4], 
     ],
 )
 def test_longformer_is_refused(name: str) -> None:
-    """Its classifiers have tokens with global attention, and only their rows could be read."""
+    """Longformer's classifiers have tokens with global attention. Only their rows could be read."""
     kind = getattr(transformers, name)
     model = kind(transformers.LongformerConfig(**_LONG, sep_token_id=2)).eval()
     # A question, and the text after two separators.
@@ -200,14 +200,14 @@ def test_led_is_shown_without_its_encoder_or_refused() -> None:
         max_decoder_position_embeddings=64,
     )
     model = transformers.LEDForConditionalGeneration(config).eval()
-    given = {"input_ids": IDS, "decoder_input_ids": IDS[:, :5]}
+    inputs = {"input_ids": IDS, "decoder_input_ids": IDS[:, :5]}
     with pytest.warns(UserWarning, match=r"LEDEncoderSelfAttention"):
-        record = extract(model, given)
+        record = extract(model, inputs)
     assert list(record.stacks) == ["decoder", "cross"]
     assert (
         "led.encoder.layers.*.self_attn.longformer_self_attn (LEDEncoderSelfAttention) also attend "
         "in layers 0, 1. The weights cannot be read and are not shown."
     ) in record.notes
-    given["global_attention_mask"] = torch.eye(1, IDS.shape[1], dtype=torch.long)
+    inputs["global_attention_mask"] = torch.eye(1, IDS.shape[1], dtype=torch.long)
     with pytest.raises(NotImplementedError, match=r"LEDEncoderSelfAttention.* 1 of the 9 tokens"):
-        extract(model, given)
+        extract(model, inputs)

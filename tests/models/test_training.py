@@ -141,11 +141,11 @@ def test_two_processes_train_unaffected_and_one_writes(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr[-4000:]
     for kind in ("ddp", "fsdp"):
         for rank in range(2):
-            found = json.loads((tmp_path / f"{kind}-{rank}.json").read_text())
-            assert len(found["alone"]) == 2
-            assert found["watched"] == found["alone"], kind
-            assert found["shape"] == [2, 4, LENGTH, LENGTH]
-            assert found["error"] < 1e-5, kind
+            result = json.loads((tmp_path / f"{kind}-{rank}.json").read_text())
+            assert len(result["alone"]) == 2
+            assert result["watched"] == result["alone"], kind
+            assert result["shape"] == [2, 4, LENGTH, LENGTH]
+            assert result["error"] < 1e-5, kind
         # The file was written once: a second process would have written each row again.
         with (tmp_path / kind / "log" / "metrics.csv").open(encoding="utf-8", newline="") as file:
             rows = [(row["step"], row["metric"]) for row in csv.DictReader(file)]
@@ -170,7 +170,7 @@ def test_without_an_active_run_it_warns_once_and_keeps_the_records(tmp_path: Pat
     callback = AttentionCallback(TEXT, every=1, tokenizer=tokenizer())
     with pytest.warns(UserWarning, match="no tracker has an active run") as caught:
         train(tmp_path, 2, callback)
-    assert len([each for each in caught if "no tracker" in str(each.message)]) == 1
+    assert len([warning for warning in caught if "no tracker" in str(warning.message)]) == 1
     assert sorted(callback.records) == [0, 1, 2]
 
 
@@ -182,7 +182,7 @@ def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_pa
     callback.on_train_begin = _then_blocked(callback.on_train_begin, folder)  # type: ignore[method-assign]
     with pytest.warns(UserWarning, match="AttentionCallback, step") as caught:
         _, losses = train(tmp_path, 2, callback)
-    assert [str(each.message).partition(":")[0] for each in caught] == [
+    assert [str(warning.message).partition(":")[0] for warning in caught] == [
         "AttentionCallback, step 1",
         "AttentionCallback, step 2",
     ]
@@ -192,8 +192,8 @@ def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_pa
 def _then_blocked(look: Any, folder: Path) -> Any:
     """Return a callback that replaces the folder with a file."""
 
-    def looked(*arguments: Any, **given: Any) -> None:
-        look(*arguments, **given)
+    def looked(*arguments: Any, **options: Any) -> None:
+        look(*arguments, **options)
         folder.rename(folder.with_name("moved"))
         folder.write_text("in the way")
 

@@ -114,7 +114,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "message"),
+    ("inputs", "kind", "message"),
     [
         (0, ValueError, "truncation=0 must be at least 1"),
         (-3, ValueError, "truncation=-3 must be at least 1"),
@@ -124,11 +124,11 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
     ],
 )
 def test_bad_values(
-    minilm: tuple[Any, Any], given: Any, kind: type[Exception], message: str
+    minilm: tuple[Any, Any], inputs: Any, kind: type[Exception], message: str
 ) -> None:
     model, tokenizer = minilm
     with pytest.raises(kind, match=message):
-        extract(model, LONG, tokenizer=tokenizer, truncation=given)
+        extract(model, LONG, tokenizer=tokenizer, truncation=inputs)
 
 
 def test_encoded_inputs_are_not_truncated(minilm: tuple[Any, Any]) -> None:

@@ -29,8 +29,8 @@ KINDS = {
 EAGER_ONLY = {"gemma2", "gpt_oss"}
 
 
-def row_of(server: RecordServer, num_keys: int, **place: Any) -> tuple[dict[str, Any], Any]:
-    reply = server.reply("vectors", {**place, "keys": [0, num_keys]})
+def row_of(server: RecordServer, num_keys: int, **location: Any) -> tuple[dict[str, Any], Any]:
+    reply = server.reply("vectors", {**location, "keys": [0, num_keys]})
     assert reply.data is not None
     floats = np.frombuffer(reply.data, "<f4").astype(np.float64)
     ends = np.cumsum([np.prod(part["shape"], dtype=int) for part in reply.header["parts"]])
@@ -48,7 +48,7 @@ def largest_differences(
     """Return the error of weights, the error of sums of terms, and the features of layers."""
     server = RecordServer(record)
     weight_error = sum_error = 0.0
-    found: set[str] = set()
+    features: set[str] = set()
     for name, layers in own.items():
         stack = record.stack(name)
         for layer, weights in zip(stack.layers, layers, strict=True):
@@ -71,11 +71,13 @@ def largest_differences(
                     )
                     expected = weights[0, head, token]
                     weight_error = max(weight_error, np.abs(added - expected).max())
-                    found |= {"bias"} if header["has_bias"] else set()
-                    found |= {"softcap"} if cap is not None else set()
-                    found |= {"sink"} if header["sink"] else set()
-                    found |= {"grouped"} if header["num_key_heads"] < header["num_heads"] else set()
-    return weight_error, sum_error, found
+                    features |= {"bias"} if header["has_bias"] else set()
+                    features |= {"softcap"} if cap is not None else set()
+                    features |= {"sink"} if header["sink"] else set()
+                    features |= (
+                        {"grouped"} if header["num_key_heads"] < header["num_heads"] else set()
+                    )
+    return weight_error, sum_error, features
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,9 +89,9 @@ def test_cells_add_up_to_the_models_own_weights(kind: str) -> None:
     own = reference(model, arguments)
     record = extract(model, arguments)
 
-    weight_error, sum_error, found = largest_differences(record, own)
+    weight_error, sum_error, features = largest_differences(record, own)
     print(f"{kind}: weights {weight_error:.1e}, sums {sum_error:.1e}")  # noqa: T201
-    assert found == KINDS[kind]
+    assert features == KINDS[kind]
     assert weight_error < TOLERANCE
     assert sum_error < TOLERANCE
 

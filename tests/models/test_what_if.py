@@ -39,8 +39,8 @@ def view(decoder: tuple[Any, Any]) -> av.HeadView:
 def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of the view to changes, as its browser receives it."""
     view.changes = list(changes)
-    given = () if view.answer is None else view.answer
-    measured = given if isinstance(given, list | tuple) else [given]
+    answers = () if view.answer is None else view.answer
+    measured = answers if isinstance(answers, list | tuple) else [answers]
     request = {"changes": view.changes, "measured": measured}
     header = dict(whole_reply(view._channel._server, "intervene", request).header)
     answer: dict[str, Any] = json.loads(json.dumps(header, allow_nan=False))
@@ -49,11 +49,11 @@ def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
 
 def test_an_answer_is_short_however_much_is_changed(view: av.HeadView) -> None:
     many = [{**EDGE, "query": query, "key": 0, "layer": None} for query in range(1, 14)] * 2
-    many = [{**each, "head": place % 4} for place, each in enumerate(many)]
+    many = [{**change, "head": index % 4} for index, change in enumerate(many)]
     assert len(json.dumps(ask(view, *many))) < 20_000
-    wanted = [{**HEAD, "stack": "self"}] * 33
+    expected = [{**HEAD, "stack": "self"}] * 33
     with pytest.raises(ValueError, match=r"33 entries\. Pass at most 32"):
-        whole_reply(view._channel._server, "intervene", {"changes": wanted})
+        whole_reply(view._channel._server, "intervene", {"changes": expected})
 
 
 @contextmanager
@@ -61,8 +61,8 @@ def forwards(model: Any) -> Iterator[list[int]]:
     """Count the forwards of the model in the block."""
     count = [0]
 
-    def counted(*given: Any) -> None:
-        del given
+    def counted(*args: Any) -> None:
+        del args
         count[0] += 1
 
     handle = model.register_forward_pre_hook(counted)
@@ -94,17 +94,19 @@ def test_the_numbers_are_those_of_intervene(
     assert answer["divergence"] == pytest.approx(effect.divergence, abs=1e-5)
     assert 0 <= answer["noise"] < 1e-4
     for name in ("candidates_before", "candidates_after"):
-        wanted = [(each.text, each.probability) for each in getattr(effect, name)]
-        found = [(each["text"], each["probability"]) for each in answer[name]]
-        assert [text for text, _ in found] == [text for text, _ in wanted]
-        assert [each for _, each in found] == pytest.approx([each for _, each in wanted], abs=1e-5)
+        expected = [(token.text, token.probability) for token in getattr(effect, name)]
+        candidates = [(candidate["text"], candidate["probability"]) for candidate in answer[name]]
+        assert [text for text, _ in candidates] == [text for text, _ in expected]
+        assert [probability for _, probability in candidates] == pytest.approx(
+            [probability for _, probability in expected], abs=1e-5
+        )
 
 
 def test_an_answer_says_in_a_sentence_which_cut_it_was(view: av.HeadView) -> None:
-    said = ask(view, EDGE)["sentence"]
-    assert said.startswith("Cut before the softmax, the next token becomes “animal” (“street” ")
-    assert "to 0.00). " in said
-    assert re.search(r"noise (0|\d[.\d]*e−\d)\.$", said)
+    sentence = ask(view, EDGE)["sentence"]
+    assert sentence.startswith("Cut before the softmax, the next token becomes “animal” (“street” ")
+    assert "to 0.00). " in sentence
+    assert re.search(r"noise (0|\d[.\d]*e−\d)\.$", sentence)
     assert ask(view, {**EDGE, "renormalize": False})["sentence"].startswith("Cut after the softmax")
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
@@ -137,8 +139,8 @@ def logits_after_the_text(
         attention = model.transformer.h[layer].attn
         width = attention.head_dim
 
-        def leave_out(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-            outputs = given[0].clone()
+        def leave_out(_: Any, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+            outputs = args[0].clone()
             outputs[..., head * width : (head + 1) * width] = 0
             return (outputs,)
 
@@ -149,13 +151,13 @@ def logits_after_the_text(
     finally:
         for handle in handles:
             handle.remove()
-    found: torch.Tensor = logits.double()
-    return found
+    result: torch.Tensor = logits.double()
+    return result
 
 
 def words_of(decoder: tuple[Any, Any], *ids: torch.Tensor) -> str:
     """Describe the logit difference of two tokens."""
-    one, other = (decoder[1].decode([int(each)]) for each in ids)
+    one, other = (decoder[1].decode([int(token_id)]) for token_id in ids)
     return f"logit of “{one}” minus logit of “{other}” after “the”"
 
 
@@ -171,39 +173,41 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     answer = ask(view, {"kind": "ablate", "layer": head[0], "head": head[1]})
     assert answer["measure"] == words_of(decoder, winner, other)
     # Float32 logits of about 20 differ by 1e-5 if sums have another order.
-    for found, logits in ((answer["before"], before), (answer["after"], after)):
-        assert found == pytest.approx(float(logits[winner] - logits[other]), abs=1e-4)
+    for value, logits in ((answer["before"], before), (answer["after"], after)):
+        assert value == pytest.approx(float(logits[winner] - logits[other]), abs=1e-4)
     assert (answer["after"] < 0) == (first != winner)
     effect = av.intervene(decoder[0], TEXT, av.Ablate(*head), tokenizer=decoder[1]).effect
     assert effect.measure == answer["measure"]
 
 
-@pytest.mark.parametrize("given", ["animal", ("street", "canal"), ("canal", "street")])
+@pytest.mark.parametrize("answer_argument", ["animal", ("street", "canal"), ("canal", "street")])
 def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
-    given: Any, decoder: tuple[Any, Any]
+    answer_argument: Any, decoder: tuple[Any, Any]
 ) -> None:
     model, tokenizer = decoder
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, (1, 0))
     record = av.extract(model, TEXT, tokenizer=tokenizer)
-    view = av.HeadView(record, model=model, inputs=TEXT, tokenizer=tokenizer, answer=given)
-    texts = [given, "street"] if given == "animal" else given
-    one, other = (tokenizer(each, add_special_tokens=False)["input_ids"][0] for each in texts)
-    wanted = [float(logits[one] - logits[other]) for logits in (before, after)]
-    said = ask(view, HEAD)
+    view = av.HeadView(
+        record, model=model, inputs=TEXT, tokenizer=tokenizer, answer=answer_argument
+    )
+    texts = [answer_argument, "street"] if answer_argument == "animal" else answer_argument
+    one, other = (tokenizer(text, add_special_tokens=False)["input_ids"][0] for text in texts)
+    expected = [float(logits[one] - logits[other]) for logits in (before, after)]
+    reply = ask(view, HEAD)
     measure = f"logit of “{texts[0]}” minus logit of “{texts[1]}”"
-    assert said["measure"] == f"{measure} after “the”"
-    assert [said["before"], said["after"]] == pytest.approx(wanted, abs=1e-4)
-    [old, new] = (f"{number:.1f}".replace("-", "−") for number in wanted)
-    assert f"{measure.capitalize()}: {old} to {new}, noise" in said["sentence"]
+    assert reply["measure"] == f"{measure} after “the”"
+    assert [reply["before"], reply["after"]] == pytest.approx(expected, abs=1e-4)
+    [old, new] = (f"{number:.1f}".replace("-", "−") for number in expected)
+    assert f"{measure.capitalize()}: {old} to {new}, noise" in reply["sentence"]
     # The answer without changes has it, too.
     assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {old}.")
-    bars = av.head_effects(model, TEXT, answer=given, tokenizer=tokenizer, progress=False)
-    assert bars.measure == said["measure"]
-    assert float(bars[1][0]) == pytest.approx(wanted[1] - wanted[0], abs=1e-4)
+    bars = av.head_effects(model, TEXT, answer=answer_argument, tokenizer=tokenizer, progress=False)
+    assert bars.measure == reply["measure"]
+    assert float(bars[1][0]) == pytest.approx(expected[1] - expected[0], abs=1e-4)
     view.changes = [HEAD]
     changed = view.changed_record
     assert changed is not None
-    assert changed.effect.measure == said["measure"]
+    assert changed.effect.measure == reply["measure"]
 
 
 def test_another_answer_to_the_same_changes_needs_no_run(
@@ -213,10 +217,10 @@ def test_another_answer_to_the_same_changes_needs_no_run(
     with forwards(decoder[0]) as count:
         for answer in ("canal", 70, ("street", "canal"), None):
             view.answer = answer
-            said = ask(view, HEAD)
+            reply = ask(view, HEAD)
             changed = view.changed_record
             assert changed is not None
-            assert changed.effect.measure == said["measure"]
+            assert changed.effect.measure == reply["measure"]
         assert count == [0]
     assert view.answer is None
 
@@ -245,9 +249,9 @@ def test_an_answer_that_cannot_be_measured_is_refused(
     with pytest.raises(traitlets.TraitError, match=message):
         view.answer = answer
     assert view.answer == "animal"
-    given = {"model": decoder[0], "inputs": TEXT, "tokenizer": decoder[1]}
+    arguments = {"model": decoder[0], "inputs": TEXT, "tokenizer": decoder[1]}
     with pytest.raises(traitlets.TraitError, match=message):
-        av.HeadView(view.record, answer=answer, **given)
+        av.HeadView(view.record, answer=answer, **arguments)
 
 
 def test_an_invalid_typed_answer_gives_an_error_message(view: av.HeadView) -> None:
@@ -258,9 +262,7 @@ def test_an_invalid_typed_answer_gives_an_error_message(view: av.HeadView) -> No
     assert "street" in ask(view, EDGE)["sentence"]
 
 
-def test_an_answer_needs_a_model(
-    decoder: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_needs_a_model(decoder: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.views.show.show", lambda view: view)
     model, tokenizer = decoder
     record = av.extract(model, TEXT, tokenizer=tokenizer)
@@ -301,24 +303,24 @@ def test_a_new_change_shows_the_run_after_it(view: av.HeadView, decoder: tuple[A
     view.run = "difference"
     view.changes = [HEAD, EDGE, TOKEN]
     assert view.run == "difference"
-    given = {"model": decoder[0], "inputs": TEXT, "tokenizer": decoder[1], "changes": [HEAD]}
-    assert av.HeadView(view.record, **given).run == "after"
-    assert av.HeadView(view.record, **given, run="before").run == "before"
+    arguments = {"model": decoder[0], "inputs": TEXT, "tokenizer": decoder[1], "changes": [HEAD]}
+    assert av.HeadView(view.record, **arguments).run == "after"
+    assert av.HeadView(view.record, **arguments, run="before").run == "before"
     assert av.HeadView(view.record, changes=[HEAD]).run == "before"
 
 
 def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
-    place = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6}
+    pair = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6}
     changes = {"changes": [{**EDGE, "stack": "self"}]}
-    for name, arguments in (("intervene", changes), ("changed", changes), ("edge", place)):
+    for name, arguments in (("intervene", changes), ("changed", changes), ("edge", pair)):
         reply = whole_reply(view._channel._server, name, arguments)
         assert_declared(RECORD_REQUESTS.headers[name], reply.header)
 
 
 def asked_of(view: WhatIf, **more: Any) -> dict[str, Any]:
     """Return the view's data for a pair of query and key."""
-    place = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
-    return dict(whole_reply(view._channel._server, "edge", place).header)
+    pair = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
+    return dict(whole_reply(view._channel._server, "edge", pair).header)
 
 
 def test_the_value_norm_of_a_pair_needs_no_additional_run(
@@ -330,14 +332,14 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
         assert asked_of(view) == {"model": "waits", **nothing}
         assert count == [0]
         ask(view)
-        found = {(layer, head): asked_of(view, layer=layer, head=head) for layer, head in HEADS}
+        by_head = {(layer, head): asked_of(view, layer=layer, head=head) for layer, head in HEADS}
         assert count == [2]
     # The share is the value norm of `attribute` divided by the sum of the row.
     norms = av.attribute(decoder[0], TEXT, method="value norm", tokenizer=decoder[1]).stack()
-    for (layer, head), known in found.items():
+    for (layer, head), reply in by_head.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
-        assert known["share"] == pytest.approx(row[6] / row.sum(), abs=1e-5)
-        assert (known["model"], known["cuts"], known["noise"]) == ("ready", [], "")
+        assert reply["share"] == pytest.approx(row[6] / row.sum(), abs=1e-5)
+        assert (reply["model"], reply["cuts"], reply["noise"]) == ("ready", [], "")
     with pytest.raises(ValueError, match="no model that could run again"):
         asked_of(av.HeadView(view.record))
     for wrong in ({"query": 14}, {"key": -1}, {"head": 4}, {"layer": 7}):
@@ -394,27 +396,27 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     with forwards(decoder[0]) as count:
         ask(view)
         ask(view, *asked)
-        # The same run also has the weights.
+        # Weights are from the run that answered.
         [stack] = changed_stacks(view)
         record = view.changed_record
         assert count == [3]
     assert record is not None
-    wanted = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1])
-    assert record.effect.after == pytest.approx(wanted.effect.after, abs=1e-5)
+    target = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1])
+    assert record.effect.after == pytest.approx(target.effect.after, abs=1e-5)
     assert len(record.changes) == len(asked)
     server = view._channel._server
     for layer in range(3):
         for head in range(4):
             before = view.record.stack().weights(layer=layer, head=head)
-            own = wanted.stack().weights(layer=layer, head=head)
-            place = {"layer": layer, "heads": [head], "rows": [0, 14], "columns": [0, 14]}
+            own = target.stack().weights(layer=layer, head=head)
+            block = {"layer": layer, "heads": [head], "rows": [0, 14], "columns": [0, 14]}
             for which, expected in (("after", own), ("difference", own - before)):
                 name = stack[which]["name"]
-                request = {"stack": name, **place}
+                request = {"stack": name, **block}
                 data = whole_reply(server, "block", request).data or b""
-                found = np.frombuffer(data, np.float32).reshape(14, 14)
-                np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert stack["after"]["normalized"] == all(each.get("renormalize", True) for each in asked)
+                weights = np.frombuffer(data, np.float32).reshape(14, 14)
+                np.testing.assert_allclose(weights, expected, atol=1e-6)
+    assert stack["after"]["normalized"] == all(change.get("renormalize", True) for change in asked)
     assert stack["difference"]["measure"] == "difference"
     assert stack["difference"]["signed"]
 
@@ -445,7 +447,7 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     view.run = "difference"
     page = view.to_html()
     data = json.loads(page.partition('id="attnviz-data">')[2].partition("</script>")[0])
-    names = [each["name"] for each in data["description"]["stacks"]]
+    names = [stack["name"] for stack in data["description"]["stacks"]]
     run = data["state"]["changed_run"]
     assert names == ["self", run["stacks"]["self"]["after"], run["stacks"]["self"]["difference"]]
     assert run["changes"] == data["state"]["changes"] == view.changes
@@ -535,8 +537,8 @@ def test_the_model_is_restored_after_a_failed_change(
 
 
 def _raise(error: type[BaseException]) -> Callable[..., None]:
-    def hook(*given: Any) -> None:
-        del given
+    def hook(*args: Any) -> None:
+        del args
         raise error("6 GB are needed")
 
     return hook
@@ -563,7 +565,7 @@ def test_a_second_change_waits_for_the_first(
 ) -> None:
     monkeypatch.setattr("attnviz.server.pending_replies.REPLY_SECONDS", 0)
     server = view._channel._server
-    one, other = ({"changes": [{**each, "stack": "self"}]} for each in (HEAD, EDGE))
+    one, other = ({"changes": [{**change, "stack": "self"}]} for change in (HEAD, EDGE))
     under_way = replies(server, "intervene", one)
     assert next(under_way).header["pending"]["doing"] == "the unchanged run"
     with pytest.raises(RuntimeError, match="another change is being computed"):
@@ -587,7 +589,7 @@ def test_views_that_are_shown_have_the_model(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    # These views show other tokens than the model reads.
+    # Views that show other tokens than the model reads.
     for options in ({"generate": 2}, {"words": True}):
         view = av.show_head_view(model, TEXT, tokenizer=tokenizer, **options)
         assert not view.runs_model
@@ -601,10 +603,10 @@ def test_views_that_are_shown_have_the_model(
 
 def test_pages_contain_the_answers(view: av.HeadView) -> None:
     assert '"outcomes"' not in view.to_html()
-    said = ask(view, EDGE)["sentence"]
+    sentence = ask(view, EDGE)["sentence"]
     page = view.to_html()
     assert '"outcomes"' in page
-    assert said.partition("(")[0] in page
+    assert sentence.partition("(")[0] in page
 
 
 @pytest.mark.parametrize(

@@ -60,17 +60,17 @@ def all_weights(record: AttentionRecord) -> list[NDArray[np.float32]]:
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_half_precision(kind: str, dtype: torch.dtype) -> None:
     model = make_model(kind).to(dtype)
-    found: list[AttentionRecord] = []
-    calls = received(model, lambda: found.append(extract(model, IDS)))
-    for weights, call in zip(all_weights(found[0]), calls, strict=True):
+    records: list[AttentionRecord] = []
+    calls = received(model, lambda: records.append(extract(model, IDS)))
+    for weights, call in zip(all_weights(records[0]), calls, strict=True):
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
-    (note,) = (note for note in found[0].notes if "float32 softmax" in note)
+    (note,) = (note for note in records[0].notes if "float32 softmax" in note)
     stated = float(re.findall(r"up to ([\d.e-]*\d)", note)[0])
     # Eager weights in half precision equal these up to several roundings.
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS, output_attentions=True).attentions
-    first = np.abs(own[0][0].float().numpy() - all_weights(found[0])[0]).max()
+    first = np.abs(own[0][0].float().numpy() - all_weights(records[0])[0]).max()
     assert 0 < first < {torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
     # The note is an estimate from some queries of one head. `first` covers the whole layer.
     assert first / 10 < stated < 10 * first
@@ -95,8 +95,8 @@ def test_flex_attention_with_padding() -> None:
     plain = extract(model, {"input_ids": ids, "attention_mask": mask})
     model.set_attn_implementation("flex_attention")
     with torch.compiler.set_stance("force_eager"):
-        found = extract(model, {"input_ids": ids, "attention_mask": mask})
-    for one, other in zip(plain, found, strict=True):
+        record = extract(model, {"input_ids": ids, "attention_mask": mask})
+    for one, other in zip(plain, record, strict=True):
         for weights, again in zip(all_weights(one), all_weights(other), strict=True):
             assert np.abs(weights - again).max() < forwards_error(one)
 
@@ -122,9 +122,9 @@ def test_a_compiled_model(how: str) -> None:
     own = reference(model, {"input_ids": IDS})
     counts: list[int] = []
     options: dict[str, Any] = {"backend": counting_backend(counts)}
-    given = model
+    compiled = model
     if how == "whole":
-        given = torch.compile(model, **options)
+        compiled = torch.compile(model, **options)
     elif how == "in place":
         model.compile(**options)
     elif how == "a layer":
@@ -132,13 +132,13 @@ def test_a_compiled_model(how: str) -> None:
     else:
         model.forward = torch.compile(model.forward, **options)
     with torch.no_grad():
-        before = given(input_ids=IDS).logits
+        before = compiled(input_ids=IDS).logits
     ran = len(counts)
     assert ran > 0
-    assert largest_error(extract(given, IDS), own) < 1e-5
+    assert largest_error(extract(compiled, IDS), own) < 1e-5
     assert len(counts) == ran
     with torch.no_grad():
-        after = given(input_ids=IDS).logits
+        after = compiled(input_ids=IDS).logits
     # Afterwards the model runs compiled and returns the same.
     assert len(counts) > ran
     assert torch.equal(before, after)
@@ -152,9 +152,9 @@ def test_int8_weights() -> None:
         quantised = torch.ao.quantization.quantize_dynamic(
             model, {torch.nn.Linear}, dtype=torch.qint8
         )
-        found: list[AttentionRecord] = []
-        calls = received(quantised, lambda: found.append(extract(quantised, IDS)))
-    for weights, call in zip(all_weights(found[0]), calls, strict=True):
+        records: list[AttentionRecord] = []
+        calls = received(quantised, lambda: records.append(extract(quantised, IDS)))
+    for weights, call in zip(all_weights(records[0]), calls, strict=True):
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
 
 
@@ -173,9 +173,9 @@ def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = make_model("llama")
     model.save_pretrained(tmp_path / "model")
-    places: Any = "auto"
+    positions: Any = "auto"
     if offloaded:
-        places = {
+        positions = {
             "model.embed_tokens": "disk",
             "model.layers.0": "cpu",
             "model.layers.1": "disk",
@@ -185,7 +185,7 @@ def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
             "lm_head": "disk",
         }
     spread = transformers.LlamaForCausalLM.from_pretrained(
-        tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "offloaded")
+        tmp_path / "model", device_map=positions, offload_folder=str(tmp_path / "offloaded")
     )
     devices = {parameter.device.type for parameter in spread.parameters()}
     assert ("meta" in devices) == offloaded

@@ -99,7 +99,7 @@ def test_a_model_of_timm(timm: Any, timm_wrapper: None) -> None:
     assert [*stack.query_tokens.text[:3], stack.query_tokens.text[-1]] == [
         "[CLS]", "0,0", "0,1", "3,3",
     ]  # fmt: skip
-    found, expected = record.to_numpy("vision"), softmaxes(model, pixels)
-    assert len(found) == len(expected) == 2
-    for weights, own in zip(found, expected, strict=True):
+    weights_by_layer, expected = record.to_numpy("vision"), softmaxes(model, pixels)
+    assert len(weights_by_layer) == len(expected) == 2
+    for weights, own in zip(weights_by_layer, expected, strict=True):
         assert np.abs(weights - own[0].numpy()).max() < forwards_error(record)

@@ -124,25 +124,25 @@ def own_modules(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weig
     """
     eager = _eager(model)
     names = {id(module): name for name, module in eager.named_modules()}
-    found: dict[str, list[Weights]] = {}
+    by_module: dict[str, list[Weights]] = {}
     files = {sys.modules[type(module).__module__] for module in eager.modules()}
     functions = [
-        (file, each) for file in files for each in vars(file) if each.endswith(_EAGER_FUNCTION)
+        (file, name) for file in files for name in vars(file) if name.endswith(_EAGER_FUNCTION)
     ]
 
     def noting(own: Callable[..., Any]) -> Callable[..., Any]:
         def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
             output, weights = own(module, *args, **kwargs)
-            found.setdefault(names[id(module)], []).append(weights.float().numpy())
+            by_module.setdefault(names[id(module)], []).append(weights.float().numpy())
             return output, weights
 
         return noted
 
     with ExitStack() as stack:
-        for file, each in functions:
-            stack.enter_context(mock.patch.object(file, each, noting(getattr(file, each))))
+        for file, name in functions:
+            stack.enter_context(mock.patch.object(file, name, noting(getattr(file, name))))
         _run(eager, arguments)
-    return found
+    return by_module
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
@@ -165,12 +165,12 @@ def assert_own(
 
     `own` maps numbers of layers to arrays (heads, queries, keys).
     """
-    found = record.stacks[stack]
-    assert found.layers == tuple(own)
+    stack_ = record.stacks[stack]
+    assert stack_.layers == tuple(own)
     # Sharp rows show a wrong formula, unlike almost uniform ones.
     assert np.mean([weights.max(-1).mean() for weights in own.values()]) > peak
     for number, expected in own.items():
-        weights = found.weights(layer=number)
+        weights = stack_.weights(layer=number)
         assert weights.shape == expected.shape
         assert np.abs(weights - expected).max() < 1e-4, (stack, number)
 

@@ -66,13 +66,13 @@ def main() -> None:
         with torch.no_grad():
             own = torch.cat(trained.eval()(ids, output_attentions=True).attentions)
         kept = np.stack(callback.records[STEPS][0].to_numpy())
-        found = {
+        result = {
             "alone": alone,
             "watched": watched,
             "shape": kept.shape,
             "error": float(np.abs(kept - own.numpy()).max()),
         }
-        (folder / f"{kind}-{dist.get_rank()}.json").write_text(json.dumps(found))
+        (folder / f"{kind}-{dist.get_rank()}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 
 
