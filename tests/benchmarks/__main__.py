@@ -190,7 +190,7 @@ class Run:
             sys.exit(f"{layers} layers of weights for {tokens} tokens were not made: {done.fault}")
         return str(path)
 
-    def _made(self, case: Case, weights_path: str, page: Path) -> Outcome:
+    def _built(self, case: Case, weights_path: str, page: Path) -> Outcome:
         sizes = (str(case.layers), str(case.tokens))
         arguments = (case.view, case.tool, *sizes, str(page), str(self._plan.repeats), weights_path)
         return self._guarded("benchmarks.building", *arguments, limits=self._limits(case.view))
@@ -198,14 +198,16 @@ class Run:
     def _measured(self, case: Case, weights_path: str) -> Row:
         page = self._folder / "page.html"
         limits = self._limits(case.view)
-        made = self._made(case, weights_path, page)
-        figures, fault = made.figures, made.fault and f"building: {made.fault}"
+        outcome = self._built(case, weights_path, page)
+        figures, fault = outcome.figures, outcome.fault and f"building: {outcome.fault}"
         if not fault:
             which, times = (case.view, case.tool), str(self._plan.repeats)
             paths = (str(page), str(self._folder), self._browser)
             # The limit holds for making plus opening the page.
-            left = replace(limits, seconds=max(1.0, limits.seconds - all_of(figures["build_s"])[0]))
-            opened = self._guarded("benchmarks.opening", *which, *paths, times, limits=left)
+            remaining = replace(
+                limits, seconds=max(1.0, limits.seconds - all_of(figures["build_s"])[0])
+            )
+            opened = self._guarded("benchmarks.opening", *which, *paths, times, limits=remaining)
             figures = {**figures, **opened.figures, "tab_bytes": opened.largest_bytes}
             # A page that was drawn counts as opened, even if it did not respond afterwards.
             if "drawn_s" not in figures:

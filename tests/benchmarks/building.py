@@ -33,9 +33,9 @@ def measured(make: Callable[[], Made]) -> tuple[Made, float, float]:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _largest_size()
     start = time.perf_counter()
-    made = make()
+    result = make()
     seconds = time.perf_counter() - start
-    return made, seconds, _largest_size() - before
+    return result, seconds, _largest_size() - before
 
 
 def _largest_size() -> int:

@@ -9,7 +9,7 @@ import attnviz as av
 TEXT_TOKENS, HEAD_DIM = 100, 64
 
 
-def made(points: int, layers: int, heads: int) -> av.Corpus:
+def random_corpus(points: int, layers: int, heads: int) -> av.Corpus:
     """Return a corpus with `points` queries and keys and heads for positions and topics.
 
     Each text has `TEXT_TOKENS` tokens.

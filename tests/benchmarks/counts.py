@@ -30,7 +30,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.server.server import RecordServer
 from attnviz.views.record_view import RecordView
-from benchmarks.corpora import made
+from benchmarks.corpora import random_corpus
 from benchmarks.inputs import texts, weights
 from benchmarks.live import LiveView, logits_computed
 from benchmarks.opening import VIEWPORT
@@ -65,7 +65,7 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
         "model view, 12 x 12, n=64": av.ModelView(short),
         "model view, 32 x 32, n=64": av.ModelView(wide),
         "compare view, 12 x 12, n=64": _compared(short),
-        EMBEDDING: av.EmbeddingView(made(1_000, 12, 12)),
+        EMBEDDING: av.EmbeddingView(random_corpus(1_000, 12, 12)),
     }
     for name, view in views.items():
         path = view.save(folder / "page.html")
@@ -102,7 +102,7 @@ def _live(browser: Browser) -> Iterator[tuple[str, int]]:
         "neuron view, 12 x 12, n=96": av.NeuronView(record),
         "compare view, 12 x 12, n=96": _compared(record),
         "head view, 1 x 2, n=16384": av.HeadView(long_record(16_384, heads=2, key_heads=1)),
-        EMBEDDING: av.EmbeddingView(made(1_000, 12, 12)),
+        EMBEDDING: av.EmbeddingView(random_corpus(1_000, 12, 12)),
     }
     for name, view in views.items():
         page = browser.new_page(viewport=VIEWPORT)
@@ -155,13 +155,13 @@ def _what_if(browser: Browser) -> Iterator[tuple[str, int]]:
     live.count()
     panel = page.locator(".av-what-if")
     answer = panel.locator(".av-what-if-answer")
-    asked = (
+    steps = (
         ("opened", panel.locator("summary"), "Unchanged"),
         ("a cut", panel.get_by_role("button", name="What if this edge were cut?"), "Cut before"),
         ("without a head", panel.get_by_role("button", name="Without head 1.0"), "these 2 changes"),
     )
     with _forwards(model) as ran:
-        for what, button, words in asked:
+        for what, button, words in steps:
             ran.clear()
             button.click()
             expect(answer).to_contain_text(words)
@@ -176,13 +176,13 @@ def _extraction() -> Iterator[tuple[str, int]]:
     torch.manual_seed(0)
     model: Any = GPT2Model(GPT2Config(n_embd=48, n_layer=3, n_head=4)).eval()
     record = av.extract(model, {"input_ids": torch.arange(64)[None]}, progress=False)
-    held = 0
+    num_bytes = 0
     for stack in record.stacks.values():
         for layer in stack.layers:
             attention = stack.attention(layer)
             assert isinstance(attention, QueryKeyAttention)
-            held += attention.queries.nbytes + attention.keys.nbytes
-    yield "record of GPT-2, 3 x 4, n=64: bytes of queries and keys", held
+            num_bytes += attention.queries.nbytes + attention.keys.nbytes
+    yield "record of GPT-2, 3 x 4, n=64: bytes of queries and keys", num_bytes
 
 
 def counted(browser: Browser, folder: Path) -> Counts:

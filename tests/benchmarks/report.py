@@ -213,8 +213,8 @@ def _summary(results: Results) -> str:
 
 def with_figures(readme: str, results: Results) -> str:
     """Return the README with the figures of a run between its marks."""
-    before, start, rest = readme.partition(_MARKS[0])
-    _, end, after = rest.partition(_MARKS[1])
+    before, start, remainder = readme.partition(_MARKS[0])
+    _, end, after = remainder.partition(_MARKS[1])
     if not start or not end:
         raise ValueError(
             f"README.md lacks {_MARKS[0]} or {_MARKS[1]}. Put both around the figures."

@@ -49,11 +49,11 @@ def _bertviz(view: str) -> Build:
 
 def _circuitsvis(weights: torch.Tensor, tokens: list[str], names: list[str] | None) -> str:
     attention = importlib.import_module("circuitsvis.attention")
-    made = attention.attention_heads(
+    page = attention.attention_heads(
         attention=weights, tokens=tokens, attention_head_names=names, mask_upper_tri=True
     )
     # The output for use without a network: the page contains its script, like attnviz's pages.
-    return f"{_START}{made.local_src}"
+    return f"{_START}{page.local_src}"
 
 
 def _circuitsvis_layer(weights: torch.Tensor, tokens: list[str]) -> str:
@@ -70,11 +70,11 @@ def _inspectus(weights: torch.Tensor, tokens: list[str]) -> str:
     display: Any = importlib.import_module("IPython.display")
     parts: list[str] = []
     # inspectus displays its output and returns nothing.
-    shown, display.display = display.display, lambda html: parts.append(html.data)
+    original, display.display = display.display, lambda html: parts.append(html.data)
     try:
         importlib.import_module("inspectus").attention(weights.numpy(), tokens)
     finally:
-        display.display = shown
+        display.display = original
     return _START + "".join(parts)
 
 

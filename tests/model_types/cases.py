@@ -73,24 +73,24 @@ def override_of(case: Case) -> dict[str, Any]:
     """Return the exceptions of a case to the general rules: of its type, its class and its flag."""
     override = OVERRIDES.get(case.model_type, {})
     head = override.get("heads", {}).get(case.kind, {})
-    made = {
+    arguments = {
         name: _merged(_merged(override.get(name, {}), head.get(name, {})), own)
         for name, own in (("config", case.settings), ("inputs", case.inputs))
     }
     kind = case.kind or override.get("class")
-    return {**override, **head, **made, "class": kind}
+    return {**override, **head, **arguments, "class": kind}
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Merge nested settings. Values of `other` replace values of `one`."""
-    made = dict(one)
+    merged = dict(one)
     for name, value in other.items():
-        now = made.get(name)
+        now = merged.get(name)
         if isinstance(now, Mapping) and isinstance(value, Mapping):
-            made[name] = _merged(now, value)
+            merged[name] = _merged(now, value)
         else:
-            made[name] = value
-    return made
+            merged[name] = value
+    return merged
 
 
 def _classes(model_type: str) -> dict[str, list[str]]:
@@ -112,12 +112,12 @@ def _flagged(model_type: str, kind: str) -> Iterator[Case]:
     # The row of the base model reports a configuration that cannot be built.
     except Exception:  # noqa: BLE001
         return
-    seen: list[Mapping[str, Any]] = []
+    tried: list[Mapping[str, Any]] = []
     for flag in FLAGS:
         settings = settings_of(config, flag)
         # Two flags may set the same values.
-        if settings and settings not in seen:
-            seen.append(settings)
+        if settings and settings not in tried:
+            tried.append(settings)
             name = _named(next(iter(flag.settings)), settings)
             yield Case(model_type, kind, (), name, settings, flag.inputs)
 

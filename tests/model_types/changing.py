@@ -159,7 +159,7 @@ _Zeros = dict[str, list[torch.Tensor]]
 @contextmanager
 def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
     """Record which columns of the inputs of matrices are all 0 inside the context."""
-    seen: _Zeros = {name: [] for name in matrices}
+    zeros_of: _Zeros = {name: [] for name in matrices}
 
     def look(zeros: list[torch.Tensor], module: nn.Module, args: tuple[Any, ...]) -> None:
         del module
@@ -169,9 +169,9 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
 
     with ExitStack() as stack:
         for name, module in matrices.items():
-            handle = module.register_forward_pre_hook(partial(look, seen[name]))
+            handle = module.register_forward_pre_hook(partial(look, zeros_of[name]))
             stack.callback(handle.remove)
-        yield seen
+        yield zeros_of
 
 
 def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:

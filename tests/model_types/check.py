@@ -98,14 +98,14 @@ def _check_cached(
         )
         return
     row.cached = True
-    kept = (row.stacks, row.way, row.notes)
+    before = (row.stacks, row.way, row.notes)
     try:
         own, calls = _own(eager_copy(model), inputs, override)
         comparison, _ = _compared(row, model, inputs, (own, by_pattern(calls)), override)
         _demand(row, comparison, inputs)
     except _EndedError as end:
         raise _EndedError(end.result, f"with use_cache=True: {end.reason}") from end
-    row.stacks, row.way, row.notes = kept
+    row.stacks, row.way, row.notes = before
     row.error = max(row.error or 0.0, comparison.error)
 
 
@@ -185,7 +185,7 @@ def _prepared(
         raise _EndedError("not built", error) from error
     row.kind = type(model).__name__
     try:
-        inputs = find_inputs(model, lambda made: run(model, made), override["inputs"])
+        inputs = find_inputs(model, lambda candidate: run(model, candidate), override["inputs"])
     except Exception as error:
         raise _EndedError("no inputs", error) from error
     row.inputs = list(inputs)
@@ -255,10 +255,12 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
     layers = [stack.attention(n) for stack in record.stacks.values() for n in stack.layers]
     kinds = {isinstance(layer, QueryKeyAttention) for layer in layers}
     row.way = " / ".join(
-        way for way, kept in (("queries and keys", True), ("weights", False)) if kept in kinds
+        way
+        for way, has_vectors in (("queries and keys", True), ("weights", False))
+        if has_vectors in kinds
     )
-    made: AttentionRecord = record
-    return made
+    extracted: AttentionRecord = record
+    return extracted
 
 
 def _change(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:

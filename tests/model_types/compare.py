@@ -132,19 +132,21 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
     unverified: dict[str, Layers] = {}
     for stack in record.stacks.values():
         used = {id(pair.attention) for match in matches for pair in match.pairs}
-        left = [
+        remaining = [
             (stack.name, number, stack.attention(number))
             for number in stack.layers
             if id(stack.attention(number)) not in used
         ]
-        if not left:
+        if not remaining:
             continue
-        match = _by_modules(stack.name, left, own, modules)
+        match = _by_modules(stack.name, remaining, own, modules)
         if match is not None:
             matches.append(match)
         else:
-            part = "" if len(left) == stack.num_layers else f" ({len(left)} of its layers)"
-            unverified[f"{stack.name}{part}"] = left
+            part = (
+                "" if len(remaining) == stack.num_layers else f" ({len(remaining)} of its layers)"
+            )
+            unverified[f"{stack.name}{part}"] = remaining
     return Comparison(matches, unmatched, unverified)
 
 
@@ -180,11 +182,11 @@ def _candidates(name: str, groups: dict[str, Layers]) -> Iterator[str]:
     for pattern, beginnings in _STACKS:
         if not pattern.search(name):
             continue
-        seen: set[str] = set()
+        yielded: set[str] = set()
         for beginning in beginnings:
             for group in groups:
-                if group.startswith(beginning) and group not in seen:
-                    seen.add(group)
+                if group.startswith(beginning) and group not in yielded:
+                    yielded.add(group)
                     yield group
         return
 
@@ -231,10 +233,10 @@ def _match(
 def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
     """Match weights of some layers only. Each must equal a layer after the previous match."""
     pairs: list[Pair] = []
-    rest = iter(layers)
+    remaining = iter(layers)
     for tensor in tensors:
-        made = (_pair(layer, tensor) for layer in rest)
-        pair = next((p for p in made if p is not None and p.error <= TOLERANCE), None)
+        candidates = (_pair(layer, tensor) for layer in remaining)
+        pair = next((p for p in candidates if p is not None and p.error <= TOLERANCE), None)
         if pair is None:
             return f"{len(tensors)} layers in the model's own weights, {len(layers)} in the record"
         pairs.append(pair)
@@ -246,16 +248,16 @@ def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -
 
     Examples are CANINE's local and deep layers, and Mllama's self- and cross-attention.
     """
-    left = list(layers)
+    remaining = list(layers)
     pairs: list[Pair] = []
     for index, tensor in enumerate(tensors):
         if tensor is None:
             continue
         # Try the layer with the same number first. The sort keeps the order of the others.
-        for layer in sorted(left, key=lambda layer: layer[1] != index):
+        for layer in sorted(remaining, key=lambda layer: layer[1] != index):
             pair = _pair(layer, tensor)
             if pair is not None and pair.error <= ROUNDED:
-                left.remove(layer)
+                remaining.remove(layer)
                 pairs.append(pair)
                 break
         else:
@@ -282,7 +284,7 @@ def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str
     return f"layer {number}: own weights {tuple(tensor.shape)}, record {shape}"
 
 
-def _by_modules(stack: str, left: Layers, own: Weights, modules: Weights) -> Match | None:
+def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -> Match | None:
     """Match the layers of a stack with the weights of modules, or return None if none fit."""
     outputs = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
     matches: list[Match] = []
@@ -293,13 +295,13 @@ def _by_modules(stack: str, left: Layers, own: Weights, modules: Weights) -> Mat
             # A field of the output has its own stack.
             if tensor is not None and not any(torch.equal(tensor, other) for other in outputs)
         ]
-        if len(computed) == len(left) and isinstance(
-            match := _match(name, stack, left, computed), Match
+        if len(computed) == len(remaining) and isinstance(
+            match := _match(name, stack, remaining, computed), Match
         ):
             matches.append(match)
-        elif len(computed) > len(left):
+        elif len(computed) > len(remaining):
             # A stage of a tower: some of its layers, in order.
-            pairs = _in_order(left, computed)
+            pairs = _in_order(remaining, computed)
             if pairs is not None:
                 matches.append(Match(name, stack, pairs))
     return min(matches, key=lambda match: match.error, default=None)
@@ -308,10 +310,10 @@ def _by_modules(stack: str, left: Layers, own: Weights, modules: Weights) -> Mat
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
     """Return for each layer the next tensor that it equals, or None if one is missing."""
     pairs: list[Pair] = []
-    rest = iter(tensors)
+    remaining = iter(tensors)
     for layer in layers:
-        made = (_pair(layer, tensor) for tensor in rest)
-        pair = next((p for p in made if p is not None and p.error <= TOLERANCE), None)
+        candidates = (_pair(layer, tensor) for tensor in remaining)
+        pair = next((p for p in candidates if p is not None and p.error <= TOLERANCE), None)
         if pair is None:
             return None
         pairs.append(pair)

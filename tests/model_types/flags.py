@@ -44,11 +44,11 @@ class Flag:
 def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
     """Return a function that negates a boolean setting."""
 
-    def made(config: PretrainedConfig) -> Any:
+    def setting(config: PretrainedConfig) -> Any:
         now = vars(config)[name]
         return not now if isinstance(now, bool) else _LEAVE
 
-    return made
+    return setting
 
 
 def _swapped_layers(config: PretrainedConfig) -> Any:
@@ -65,11 +65,11 @@ def _swapped_layers(config: PretrainedConfig) -> Any:
 def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
     """Return a function that makes all layers one kind if they are sliding and full layers."""
 
-    def made(config: PretrainedConfig) -> Any:
+    def setting(config: PretrainedConfig) -> Any:
         now: Sequence[str] = config.layer_types or ()
         return [kind] * len(now) if now and set(now) <= {_SLIDING, _FULL} else _LEAVE
 
-    return made
+    return setting
 
 
 def _decoder(config: PretrainedConfig) -> Any:
@@ -185,10 +185,10 @@ def settings_of(config: PretrainedConfig, flag: Flag) -> dict[str, Any]:
     """
     first = next(iter(flag.settings))
     settings: dict[str, Any] = {}
-    value = _made(config, flag.settings[first]) if first in vars(config) else _LEAVE
+    value = _value_of(config, flag.settings[first]) if first in vars(config) else _LEAVE
     if value is not _LEAVE and value != vars(config)[first]:
         settings = {
-            name: _made(config, setting)
+            name: _value_of(config, setting)
             for name, setting in flag.settings.items()
             if name in vars(config)
         }
@@ -199,7 +199,7 @@ def settings_of(config: PretrainedConfig, flag: Flag) -> dict[str, Any]:
     return settings
 
 
-def _made(config: PretrainedConfig, value: Any) -> Any:
+def _value_of(config: PretrainedConfig, value: Any) -> Any:
     return value(config) if callable(value) else value
 
 

@@ -98,8 +98,8 @@ def _set_placeholders(
     if number is None:
         return
     start = ids.index(number) if number in ids else 3
-    rest = [entry for entry in ids if entry != number]
-    inputs["input_ids"] = torch.tensor([rest[:start] + [number] * required + rest[start:]])
+    others = [entry for entry in ids if entry != number]
+    inputs["input_ids"] = torch.tensor([others[:start] + [number] * required + others[start:]])
     if "attention_mask" in inputs:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     if "mm_token_type_ids" in inputs:

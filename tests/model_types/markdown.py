@@ -10,8 +10,10 @@ __all__ = ["lines", "number", "plain", "short"]
 
 def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table."""
-    made = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in made)
+    table_rows = [head, ["---"] * len(head), *rows]
+    return "".join(
+        f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in table_rows
+    )
 
 
 def short(text: str, length: int = 170) -> str:

@@ -66,8 +66,8 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
     """
     if model not in _eager:
         config = copy.deepcopy(model.config)
-        made = type(model)._from_config(config, attn_implementation="eager")
-        _eager[model] = made.eval()
+        copied = type(model)._from_config(config, attn_implementation="eager")
+        _eager[model] = copied.eval()
     eager = _eager[model]
     eager.load_state_dict(model.state_dict())
     return eager
@@ -78,11 +78,11 @@ def double_softmax() -> Iterator[None]:
     """Keep eager attention from casting the logits of a float64 model to float32."""
     softmax = nn.functional.softmax
 
-    def kept(logits: torch.Tensor, dim: int | None = None, **options: Any) -> torch.Tensor:
+    def without_dtype(logits: torch.Tensor, dim: int | None = None, **options: Any) -> torch.Tensor:
         options.pop("dtype", None)
         return softmax(logits, dim=dim, **options)
 
-    with mock.patch.object(nn.functional, "softmax", kept):
+    with mock.patch.object(nn.functional, "softmax", without_dtype):
         yield
 
 
@@ -158,32 +158,32 @@ def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
     """Apply the softmax to scores, and drop tensors that are not weights, such as the state of
     linear attention.
     """
-    kept: Weights = {}
+    weights: Weights = {}
     for path, tensors in by_path.items():
-        made = [
+        converted = [
             None if tensor is None else tensor if are_weights(tensor) else _softmax(tensor, kind)
             for tensor in tensors
         ]
-        if any(tensor is not None for tensor in made):
-            kept[path] = made
-    return _without_cross(kept)
+        if any(tensor is not None for tensor in converted):
+            weights[path] = converted
+    return _without_cross(weights)
 
 
 def _without_cross(by_path: Weights) -> Weights:
     """Remove cross-attention from the attentions if it is also in cross_attentions (Q-Formers)."""
-    kept = dict(by_path)
+    without_cross = dict(by_path)
     for path, tensors in by_path.items():
         cross = by_path.get(re.sub(r"(^|\.)attentions$", r"\1cross_attentions", path), ())
         if path.endswith("cross_attentions") or not cross:
             continue
-        rest = [
+        remaining = [
             tensor
             for tensor in tensors
             if tensor is None
             or not any(other is not None and torch.equal(tensor, other) for other in cross)
         ]
-        kept[path] = rest or tensors
-    return kept
+        without_cross[path] = remaining or tensors
+    return without_cross
 
 
 def are_weights(tensor: torch.Tensor) -> bool:
@@ -217,29 +217,29 @@ def module_calls(
     Outputs of composite models lack the weights of vision towers. Outputs of hierarchical models
     have only the last layer of a stage.
     """
-    seen = _Seen(eager)
+    recorder = _WeightsRecorder(eager)
     with ExitStack() as stack:
         for source in {type(module).__module__ for module in eager.modules()}:
             if hasattr(sys.modules[source], "eager_attention_forward"):
-                stack.enter_context(_noting(sys.modules[source], seen.note))
+                stack.enter_context(_noting(sys.modules[source], recorder.note))
         run(eager, inputs)
-    by_function, seen.calls = seen.calls, {}
+    by_function, recorder.calls = recorder.calls, {}
     with ExitStack() as stack:
         # Count only the last of several forwards.
-        stack.callback(eager.register_forward_pre_hook(seen.begin).remove)
+        stack.callback(eager.register_forward_pre_hook(recorder.begin).remove)
         for name, module in eager.named_modules():
             is_covered = any(other == name or other.startswith(f"{name}.") for other in by_function)
             if re.search("atten|attn", type(module).__name__, re.IGNORECASE) and not is_covered:
-                stack.callback(module.register_forward_hook(seen.hook).remove)
+                stack.callback(module.register_forward_hook(recorder.hook).remove)
         try:
             # Some modules return their weights only on request.
             _with_attentions(eager, inputs)
         except (IndexError, TypeError, ValueError):
             run(eager, inputs)
-    return by_function | seen.calls
+    return by_function | recorder.calls
 
 
-class _Seen:
+class _WeightsRecorder:
     """Weights that modules returned, by module name."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -272,12 +272,12 @@ def _noting(source: Any, note: Any) -> Iterator[None]:
     original = source.eager_attention_forward
 
     @functools.wraps(original)
-    def seen(module: nn.Module, *args: Any, **options: Any) -> Any:
+    def recorded(module: nn.Module, *args: Any, **options: Any) -> Any:
         output = original(module, *args, **options)
         note(module, output[1:])
         return output
 
-    source.eager_attention_forward = seen
+    source.eager_attention_forward = recorded
     try:
         yield
     finally:

@@ -74,7 +74,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
         owners = [owner for owner in measured if owner and f"{name}.".startswith(f"{owner}.")]
         groups.setdefault(max(owners, key=len, default=""), _Group()).parameters.append(parameter)
     for _ in range(_TRIES):
-        kept = [parameter.clone() for group in groups.values() for parameter in group.parameters]
+        before = [parameter.clone() for group in groups.values() for parameter in group.parameters]
         adapted = [group.adapt(peak(measured.get(name, ()))) for name, group in groups.items()]
         if not any(adapted):
             return
@@ -83,7 +83,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
             # The model overflows: restore the previous values.
             parameters = [parameter for group in groups.values() for parameter in group.parameters]
             with torch.no_grad():
-                for parameter, values in zip(parameters, kept, strict=True):
+                for parameter, values in zip(parameters, before, strict=True):
                     parameter.copy_(values)
             return
 

@@ -88,16 +88,16 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
     for name, value in changes.items():
         part = vars(default).get(name)
         if isinstance(value, Mapping) and "model_type" in value:
-            rest = {n: entry for n, entry in value.items() if n != "model_type"}
-            settings[name] = tiny_config(value["model_type"], rest)
+            own_settings = {n: entry for n, entry in value.items() if n != "model_type"}
+            settings[name] = tiny_config(value["model_type"], own_settings)
         elif isinstance(value, Mapping) and isinstance(part, PretrainedConfig):
             settings[name] = _shrunk(part, value, ids)
         else:
             settings[name] = value
-    made = kind(**settings)
+    config = kind(**settings)
     parts = {name: part for name, part in settings.items() if isinstance(part, PretrainedConfig)}
-    if all(hasattr(made, name) for name in parts):
-        return made
+    if all(hasattr(config, name) for name in parts):
+        return config
     # Before transformers 5.2 some configurations accept their parts only as dicts.
     return kind(**settings | {name: part.to_dict() for name, part in parts.items()})
 
@@ -131,10 +131,10 @@ def _layers_of(default: PretrainedConfig, changes: Mapping[str, Any]) -> _Layers
     kinds = getattr(default, "layer_types", None) or getattr(default, "layers_block_type", None)
     if not isinstance(kinds, list | tuple) or len(kinds) != number or number <= 2:
         return _Layers(number, range(min(number, changes.get("num_hidden_layers", 2))))
-    kept: list[int] = []
+    selected: list[int] = []
     for kind in dict.fromkeys(kinds):
-        kept += [index for index, other in enumerate(kinds) if other == kind][:2]
-    return _Layers(number, sorted(kept))
+        selected += [index for index, other in enumerate(kinds) if other == kind][:2]
+    return _Layers(number, sorted(selected))
 
 
 def _settings_that_belong_together(
@@ -198,17 +198,17 @@ def _smaller_count(name: str, value: Any, layers: _Layers) -> int | None:
 
 def _smaller_list(name: str, value: Sequence[Any], layers: _Layers) -> Any:
     size = SIZES.get(name)
-    made: Sequence[Any] | None = None
+    smaller: Sequence[Any] | None = None
     if name in LAYER_LISTS:
-        made = [1]
+        smaller = [1]
     elif isinstance(size, tuple):
-        made = size
+        smaller = size
     elif name in ("image_size", "patch_size") and value and isinstance(value[0], int):
-        made = [size] * len(value)
+        smaller = [size] * len(value)
     elif name in STAGE_DEPTHS:
-        made = [min(entry, 2) for entry in value]
+        smaller = [min(entry, 2) for entry in value]
     elif len(value) == layers.number > 2:
-        made = [value[index] for index in layers.kept]
-    if made is None:
+        smaller = [value[index] for index in layers.kept]
+    if smaller is None:
         return None
-    return tuple(made) if isinstance(value, tuple) else list(made)
+    return tuple(smaller) if isinstance(value, tuple) else list(smaller)

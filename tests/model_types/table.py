@@ -200,11 +200,11 @@ def _by_stack(values: Mapping[str, str]) -> str:
     if not values:
         return ""
     usual = Counter(values.values()).most_common(1)[0][0]
-    rest: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
     for name, value in values.items():
         if value != usual:
-            rest.setdefault(value, []).append(name)
-    return "; ".join([usual, *(f"{value}: {', '.join(names)}" for value, names in rest.items())])
+            others.setdefault(value, []).append(name)
+    return "; ".join([usual, *(f"{value}: {', '.join(names)}" for value, names in others.items())])
 
 
 def _refused(rows: Sequence[Row]) -> str:

@@ -32,12 +32,12 @@ class Copies(TorchDispatchMode):
         self.count = self.bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func in self._COPIES:
             # `copy_` writes its second argument into the first.
             source = args[1] if func is torch.ops.aten.copy_.default else args[0]
-            fits = (source.device.type, made.device.type) == (self._source, self._target)
+            fits = (source.device.type, result.device.type) == (self._source, self._target)
             if fits and source.numel() > 1:
                 self.count += 1
                 self.bytes += source.numel() * source.element_size()
-        return made
+        return result

@@ -222,12 +222,12 @@ def _duration(subject: Subject, outside: Path) -> float:
     times = []
     for number in range(4):
         started = time.perf_counter()
-        subject.run(_made(outside / f"warm {number}"))
+        subject.run(_make_folder(outside / f"warm {number}"))
         times.append(time.perf_counter() - started)
     return min(times)
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
@@ -242,18 +242,18 @@ def by_signals(count: int, seed: int) -> int:
     stop = _Stop()
     signal.signal(signal.SIGINT, stop)
     faults: Counter[str] = Counter()
-    met: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:
         outside = Path(name)
         for kind, subject in subjects().items():
             before = state_of(subject.models)
-            duration = _duration(subject, _made(outside / f"{kind} before"))
+            duration = _duration(subject, _make_folder(outside / f"{kind} before"))
             for turn in range(count // len(subjects())):
-                folder = _made(outside / f"{kind} {turn}")
+                folder = _make_folder(outside / f"{kind} {turn}")
                 delay = rng.uniform(0, 1.1 * duration)
                 raised = stop.raised
                 error = _interrupted(subject, folder, delay, stop)
-                met[kind] += stop.raised > raised
+                counts[kind] += stop.raised > raised
                 differences = _differences(before, state_of(subject.models)) + spool_faults(folder)
                 if error is not None and not isinstance(error, KeyboardInterrupt):
                     differences.append(f"raised as {type(error).__name__}: {str(error)[:90]}")
@@ -263,7 +263,7 @@ def by_signals(count: int, seed: int) -> int:
                 shutil.rmtree(folder)
     for fault, times in faults.most_common():
         print(f"{times} times {fault}")  # noqa: T201
-    print(f"faults {sum(faults.values())} of {sum(met.values())} met, {dict(met)}")  # noqa: T201
+    print(f"faults {sum(faults.values())} of {sum(counts.values())} met, {dict(counts)}")  # noqa: T201
     return sum(faults.values())
 
 

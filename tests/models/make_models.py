@@ -180,6 +180,6 @@ def extract_own(
     extracted: Any = extract(model, arguments, **options)
     records = extracted if isinstance(extracted, list) else [extracted]
     for example, record in enumerate(records):
-        kept = None if keep is None else keep[example]
-        assert largest_error(record, own, example, kept) < 1e-4
+        positions = None if keep is None else keep[example]
+        assert largest_error(record, own, example, positions) < 1e-4
     return extracted

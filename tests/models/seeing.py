@@ -52,9 +52,9 @@ def chat(*parts: Any) -> list[dict[str, Any]]:
 
 def _with(tokenizer: Any, *tokens: str) -> Any:
     """Return a copy of the tokenizer with additional special tokens."""
-    made = copy.deepcopy(tokenizer)
-    made.add_tokens([AddedToken(token, special=True) for token in tokens], special_tokens=True)
-    return made
+    extended = copy.deepcopy(tokenizer)
+    extended.add_tokens([AddedToken(token, special=True) for token in tokens], special_tokens=True)
+    return extended
 
 
 def _template(image: str) -> str:
@@ -238,8 +238,8 @@ def mixing_nothing(model: Any) -> Any:
 
 
 def _nothing(output: Any) -> Any:
-    first, *rest = output if isinstance(output, tuple) else (output,)
-    return (first * 0, *rest) if rest else first * 0
+    first, *others = output if isinstance(output, tuple) else (output,)
+    return (first * 0, *others) if others else first * 0
 
 
 def softmaxes(

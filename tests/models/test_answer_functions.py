@@ -58,7 +58,7 @@ KINDS: dict[str, tuple[str, str, Any]] = {
 
 
 @pytest.fixture(params=list(KINDS))
-def asked(request: pytest.FixtureRequest) -> tuple[Any, str, Any]:
+def question(request: pytest.FixtureRequest) -> tuple[Any, str, Any]:
     name, projection, function = KINDS[request.param]
     return built(name, SIZE), projection, function
 
@@ -84,8 +84,8 @@ def by_hand(
             hook.remove()
 
 
-def test_heads_are_ablated_as_by_hand(asked: tuple[Any, str, Any]) -> None:
-    model, projection, function = asked
+def test_heads_are_ablated_as_by_hand(question: tuple[Any, str, Any]) -> None:
+    model, projection, function = question
     before = by_hand(model, function)
     effects = av.head_effects(model, GIVEN, answer=function)
     assert effects.measure == f"value of {function.__name__}"
@@ -127,12 +127,14 @@ def test_the_answer_of_a_reranker_is_its_single_logit() -> None:
 def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     model = built("BertForQuestionAnswering", SIZE)
     before = by_hand(model, widest)
-    expected, rest = [], dict[str, Any]()
+    expected, changes = [], dict[str, Any]()
     for token in range(COUNT):
         mask = torch.ones_like(IDS)
         mask[0, token] = 0
-        rest = {"attention_mask": mask} if removal == "mask" else {"input_ids": IDS[mask > 0][None]}
-        expected.append(by_hand(model, widest, **rest))
+        changes = (
+            {"attention_mask": mask} if removal == "mask" else {"input_ids": IDS[mask > 0][None]}
+        )
+        expected.append(by_hand(model, widest, **changes))
     effects = av.token_effects(model, GIVEN, answer=widest, removal=removal)
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
     curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)

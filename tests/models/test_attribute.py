@@ -34,7 +34,7 @@ from unit.asking import whole_reply
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 PAIR = (7, 8)
 
-seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+calls: list[tuple[torch.Tensor, torch.Tensor]] = []
 
 
 def explicit(  # noqa: PLR0917 - as transformers calls it
@@ -54,7 +54,7 @@ def explicit(  # noqa: PLR0917 - as transformers calls it
     ahead = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).triu(1)
     logits = (query @ key.transpose(2, 3) * scale).masked_fill(ahead, -torch.inf)
     weights = logits.softmax(dim=-1)
-    seen.append((logits, weights))
+    calls.append((logits, weights))
     return (weights @ value).transpose(1, 2).contiguous(), None
 
 
@@ -64,14 +64,14 @@ def slopes(model: Any, implementation: str) -> list[tuple[Any, Any, Any]]:
     """
     changed = copy.deepcopy(model)
     changed.set_attn_implementation(implementation)
-    seen.clear()
+    calls.clear()
     row = changed(IDS, use_cache=False).logits[0, -1]
-    tensors = [tensor for pair in seen for tensor in pair]
+    tensors = [tensor for pair in calls for tensor in pair]
     gradients = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], tensors)
     return [
         (weights[0].detach().numpy(), by_weights[0].numpy(), by_logits[0].numpy())
         for (_, weights), by_logits, by_weights in zip(
-            seen, gradients[::2], gradients[1::2], strict=True
+            calls, gradients[::2], gradients[1::2], strict=True
         )
     ]
 
@@ -124,10 +124,10 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
     ).weights(0, slice(1, 5), slice(1, 4))
     for row, query in enumerate(range(1, 5)):
         for column, key in enumerate(range(1, 4)):
-            kept = logits[query].clone()
-            kept[key] = -torch.inf
+            cut_logits = logits[query].clone()
+            cut_logits[key] = -torch.inf
             # The effect of the cut, to first order in the other weights.
-            lost = (values[key].double() - kept.softmax(dim=-1) @ values.double()) @ (
+            lost = (values[key].double() - cut_logits.softmax(dim=-1) @ values.double()) @ (
                 gradients[query].double()
             )
             expected = float(weights[query, key] * lost)
@@ -173,10 +173,10 @@ def test_131072_tokens_need_no_memory_for_all_pairs() -> None:
     stack = AttentionStack("self", {0: attention}, tokens, signed=True, measure="gradient")
     server = RecordServer(AttentionRecord({"self": stack}))
     last = [count - 4, count]
-    asked: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [1]}
+    request: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [1]}
     with LiveTensors() as tensors:
         maps = whole_reply(server, "maps", {"stack": "self", "layer": 0, "size": 32})
-        block = whole_reply(server, "block", asked | {"rows": last, "columns": last})
+        block = whole_reply(server, "block", request | {"rows": last, "columns": last})
         strongest = run_steps(
             find_strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2)
         )
@@ -371,16 +371,16 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
         blocks, norm = model.model.layers, model.model.norm
         projections = [block.self_attn.o_proj for block in blocks]
         matrices = [projection.weight.T for projection in projections]
-    seen: dict[Any, torch.Tensor] = {}
+    inputs_of: dict[Any, torch.Tensor] = {}
     handles = [
-        hooked.register_forward_pre_hook(lambda module, args: seen.update({module: args[0]}))
+        hooked.register_forward_pre_hook(lambda module, args: inputs_of.update({module: args[0]}))
         for hooked in (*projections, norm)
     ]
     with torch.no_grad():
         model(IDS, use_cache=False)
     for handle in handles:
         handle.remove()
-    stream = seen[norm][0, -1].detach()
+    stream = inputs_of[norm][0, -1].detach()
     unembedding = model.lm_head.weight.detach()
     towards = norm.weight.detach() * (unembedding[PAIR[0]] - unembedding[PAIR[1]])
     if kind == "gpt2":
@@ -392,7 +392,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     for layer, (projection, matrix) in enumerate(zip(projections, matrices, strict=True)):
         for head in range(4):
             mine = slice(head * 12, (head + 1) * 12)
-            part = seen[projection][0, -1, mine] @ matrix.detach()[mine]
+            part = inputs_of[projection][0, -1, mine] @ matrix.detach()[mine]
             expected = float(part @ towards / scale)
             weights = record.weights(layer=layer, head=head)
             assert float(weights[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)

@@ -116,17 +116,17 @@ def test_two_tokenizers_over_one_text(minilm: tuple[Any, Any]) -> None:
 def test_only_one_model_is_in_memory() -> None:
     model, tokenizer = av.demos.load("decoder")
     alive: list[int] = []
-    made: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
 
     def load(factor: float) -> Any:
         gc.collect(1)
-        alive.append(sum(reference() is not None for reference in made))
+        alive.append(sum(reference() is not None for reference in references))
         copied = copy.deepcopy(model)
         with torch.no_grad():
             # The queries of layer 2, head 0, in the joint projection.
             size = model.config.n_embd // model.config.n_head
             copied.transformer.h[2].attn.c_attn.weight[:, :size] *= factor
-        made.append(weakref.ref(copied))
+        references.append(weakref.ref(copied))
         return copied
 
     factors = (1.0, 1.5, 2.0)
@@ -137,7 +137,7 @@ def test_only_one_model_is_in_memory() -> None:
         names = ["start", "middle", "end"]
         comparison = av.compare(models, "the cat sat on the mat", tokenizer=tokenizer, names=names)
         gc.collect(1)
-        assert not any(reference() is not None for reference in made)
+        assert not any(reference() is not None for reference in references)
         assert comparison.names == ("start", "middle", "end")
         distances = [np.stack(comparison.pair(name).distance()) for name in ("middle", "end")]
         assert all(layer.argmax() == 2 * 4 for layer in distances)

@@ -56,7 +56,7 @@ def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing
 
 
 @pytest.fixture
-def made(
+def make_corpus(
     byte_tokenizer: Any, word_tokenizer: Any
 ) -> Callable[[str], tuple[Corpus, list[list[NDArray[np.float32]]]]]:
     def make(kind: str) -> tuple[Corpus, list[list[NDArray[np.float32]]]]:
@@ -81,8 +81,8 @@ WAYS = [
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral"])
-def test_every_way_of_placing_gives_the_models_own_weights(kind: str, made: Make) -> None:
-    corpus, own = made(kind)
+def test_every_way_of_placing_gives_the_models_own_weights(kind: str, make_corpus: Make) -> None:
+    corpus, own = make_corpus(kind)
     for placing in WAYS:
         assert worst(corpus, own, placing) < 2e-4
     assert not any(corpus.caveats(None, layer) for layer in corpus.stack().layers)
@@ -91,8 +91,10 @@ def test_every_way_of_placing_gives_the_models_own_weights(kind: str, made: Make
 @pytest.mark.parametrize(
     ("kind", "say"), [("gemma2", "soft-caps its logits"), ("gpt_oss", "has a sink")]
 )
-def test_soft_caps_and_sinks_make_moving_the_keys_inexact(kind: str, say: str, made: Make) -> None:
-    corpus, own = made(kind)
+def test_soft_caps_and_sinks_make_moving_the_keys_inexact(
+    kind: str, say: str, make_corpus: Make
+) -> None:
+    corpus, own = make_corpus(kind)
     # Scaling is exact even then, and the formula of this test equals the model's.
     assert worst(corpus, own, Placing("none", translate=False)) < 1e-4
     assert worst(corpus, own, Placing("norms", translate=False)) < 2e-4

@@ -82,15 +82,15 @@ def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
     plain()
     alone = peak(plain)
     moved = peak(lambda: extract(model, ids))
-    kept: list[AttentionRecord] = []
-    stays = peak(lambda: kept.append(extract(model, ids, device=None)))
-    held = sum(
+    records: list[AttentionRecord] = []
+    stays = peak(lambda: records.append(extract(model, ids, device=None)))
+    num_bytes = sum(
         part.element_size() * part.numel()
         for layer in range(16)
-        for part in _parts(kept[0].stacks["self"].attention(layer))
+        for part in _parts(records[0].stacks["self"].attention(layer))
     )
-    assert stays - alone > 0.9 * held
-    assert moved - alone < 0.2 * held
+    assert stays - alone > 0.9 * num_bytes
+    assert moved - alone < 0.2 * num_bytes
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -105,14 +105,14 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
         with Copies("cuda", "cpu") as counted:
             record = extract(model, ids, device=device)
         copied[device] = counted.bytes
-        held = sum(
+        num_bytes = sum(
             part.element_size() * part.numel()
             for layer in record.stacks["self"].layers
             for part in _parts(record.stacks["self"].attention(layer))
         )
     # The comparison with the model's output reads a few limits of each layer.
-    assert copied[None] < 0.02 * held
-    assert held <= copied["cpu"] < 1.02 * held
+    assert copied[None] < 0.02 * num_bytes
+    assert num_bytes <= copied["cpu"] < 1.02 * num_bytes
 
 
 def _parts(attention: Any) -> tuple[torch.Tensor, torch.Tensor]:

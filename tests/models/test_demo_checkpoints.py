@@ -28,14 +28,14 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 def test_keeping_checkpoints_does_not_change_the_training() -> None:
     """The comparison is bit for bit."""
     decoder = recipe("decoder")
-    kept = Checkpoints((0, 1, 2))
-    with_checkpoints, _ = decoder.train(2, kept)
+    checkpoints = Checkpoints((0, 1, 2))
+    with_checkpoints, _ = decoder.train(2, checkpoints)
     without, _ = decoder.train(2)
     assert same(with_checkpoints.state_dict(), without.state_dict())
-    assert same(kept.models[2].state_dict(), without.state_dict())
+    assert same(checkpoints.models[2].state_dict(), without.state_dict())
     one, _ = decoder.train(2, Checkpoints((1,)))
-    assert same(kept.models[1].state_dict(), one.state_dict())
-    assert not same(kept.models[1].state_dict(), without.state_dict())
+    assert same(checkpoints.models[1].state_dict(), one.state_dict())
+    assert not same(checkpoints.models[1].state_dict(), without.state_dict())
 
 
 def test_the_training_script_leaves_checkpoints_that_transformers_loads(
@@ -67,13 +67,13 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
 
 def test_a_training_that_ends_early_takes_the_same_steps() -> None:
     induction = recipe("induction")
-    kept, once = Checkpoints((0, 1, 3)), Checkpoints((1,))
+    checkpoints, once = Checkpoints((0, 1, 3)), Checkpoints((1,))
     with torch.enable_grad():
-        induction.train(checkpoints=kept)
+        induction.train(checkpoints=checkpoints)
         induction.train(checkpoints=once)
-    assert list(kept.models) == [0, 1, 3]
-    assert same(kept.models[1].state_dict(), once.models[1].state_dict())
-    for model in kept.models.values():
+    assert list(checkpoints.models) == [0, 1, 3]
+    assert same(checkpoints.models[1].state_dict(), once.models[1].state_dict())
+    for model in checkpoints.models.values():
         assert not model.training
         assert all(parameter.grad is None for parameter in model.parameters())
         # Input and output embedding are tied, as in GPT-2.

@@ -311,8 +311,8 @@ def written(reader: tuple[Any, Any], scenes: list[Scene], which: int) -> list[st
         text=[processor.image_token + scene.prompt(which) for scene in scenes],
         return_tensors="pt",
     )
-    made = model.generate(**inputs, do_sample=False)[:, inputs["input_ids"].shape[1] :]
-    texts: list[str] = processor.batch_decode(made, skip_special_tokens=True)
+    generated = model.generate(**inputs, do_sample=False)[:, inputs["input_ids"].shape[1] :]
+    texts: list[str] = processor.batch_decode(generated, skip_special_tokens=True)
     return texts
 
 
@@ -337,13 +337,13 @@ def test_its_heads_attend_to_the_shape_that_is_asked_for(
     # The query of the colour predicts the shape. The 64 patches precede the words.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
-    asked, other = (
+    chosen, other = (
         of_heads(patterns.mass_on(row, patches[:, which, None, None])) for which in (0, 1)
     )
-    head = np.unravel_index((asked - other).argmax(), asked.shape)
+    head = np.unravel_index((chosen - other).argmax(), chosen.shape)
     # Each shape has about a seventh of the patches.
     assert patches.mean() < 0.2
-    assert asked[head] > 0.5
+    assert chosen[head] > 0.5
     assert other[head] < 0.1
 
 
@@ -352,8 +352,8 @@ def test_the_vision_language_model_answers_its_example(vision_language: tuple[An
     image, prompt = demos.example("vision-language")["inputs"]
     assert (image.size, image.mode) == ((32, 32), "RGB")
     inputs = processor(images=image, text=processor.image_token + prompt, return_tensors="pt")
-    made = model.generate(**inputs, do_sample=False)[0, inputs["input_ids"].shape[1] :]
-    text = processor.decode(made, skip_special_tokens=True)
+    generated = model.generate(**inputs, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+    text = processor.decode(generated, skip_special_tokens=True)
     assert text == demos.example("vision-language")["target"]
 
 
@@ -365,12 +365,12 @@ def test_held_out_pairs_are_in_no_training_sentence() -> None:
     for make in (antecedent_sentence, recipient_sentence):
         pairs: list[set[frozenset[str]]] = []
         for held_out in (True, False):
-            made = [make(generator, held_out=held_out) for _ in range(1500)]
-            assert all(s.words[s.answer] == s.words[s.source] for s in made)
-            assert all(s.words[s.distractor] != s.words[s.answer] for s in made)
-            assert all(s.source < s.answer and s.distractor < s.answer for s in made)
-            assert {word for s in made for word in s.words} <= set(WORDS)
-            pairs.append({frozenset((s.words[s.source], s.words[s.distractor])) for s in made})
+            sentences = [make(generator, held_out=held_out) for _ in range(1500)]
+            assert all(s.words[s.answer] == s.words[s.source] for s in sentences)
+            assert all(s.words[s.distractor] != s.words[s.answer] for s in sentences)
+            assert all(s.source < s.answer and s.distractor < s.answer for s in sentences)
+            assert {word for s in sentences for word in s.words} <= set(WORDS)
+            pairs.append({frozenset((s.words[s.source], s.words[s.distractor])) for s in sentences})
         assert not pairs[0] & pairs[1]
     example = demos.example("decoder")["inputs"]
     animal_and_street = frozenset(("animal", "street"))

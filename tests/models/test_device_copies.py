@@ -45,6 +45,6 @@ def test_an_extraction_copies_queries_and_keys_no_more_than_once() -> None:
         return counted.bytes
 
     # Six heads' vectors of 8 numbers for each token and layer.
-    held = 3 * 60 * 6 * 8 * 4
+    num_bytes = 3 * 60 * 6 * 8 * 4
     alone = copied(None)
-    assert held <= copied("float64") - alone < 2 * held
+    assert num_bytes <= copied("float64") - alone < 2 * num_bytes

@@ -264,8 +264,10 @@ def test_every_block_runs(
     names = reader(page)
     if page in RESULTS:
         RESULTS[page](names, capsys.readouterr().out)
-    shown = [value.record if isinstance(value, av.HeadView) else value for value in names.values()]
-    for record in shown:
+    records = [
+        value.record if isinstance(value, av.HeadView) else value for value in names.values()
+    ]
+    for record in records:
         if isinstance(record, av.AttentionRecord):
             texts = [stack.query_tokens.text for stack in record.stacks.values()]
             assert not any("<unk>" in text for text in texts), "the demo model lacks a word"

@@ -22,9 +22,9 @@ WAY_OUT = (
 @pytest.fixture(scope="module")
 def model() -> Any:
     config = transformers.BertConfig(**SIZE, intermediate_size=32, vocab_size=50)
-    made: Any = transformers.BertModel(config).eval()
-    made.set_attn_implementation("sdpa")
-    return made
+    model: Any = transformers.BertModel(config).eval()
+    model.set_attn_implementation("sdpa")
+    return model
 
 
 @pytest.fixture(scope="module")

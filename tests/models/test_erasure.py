@@ -59,10 +59,10 @@ def test_the_smallest_set_is_found(decoder: Any) -> None:
     choice = range(13)
     assert without(model, options, choice) <= 0
     alone = {
-        kept: without(model, options, [token for token in choice if token not in kept])
-        for kept in combinations(choice, 1)
+        subset: without(model, options, [token for token in choice if token not in subset])
+        for subset in combinations(choice, 1)
     }
-    best = max(alone, key=lambda kept: alone[kept])
+    best = max(alone, key=lambda subset: alone[subset])
     assert tokens.positions == best
     assert tokens.value == pytest.approx(alone[best], abs=1e-4)
 

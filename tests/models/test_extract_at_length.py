@@ -90,9 +90,9 @@ def added(model: Any, tokens: int, **options: Any) -> int:
     return count.peak - own
 
 
-def kept(record: AttentionRecord) -> int:
+def record_bytes(record: AttentionRecord) -> int:
     layers = [record.stack().attention(number) for number in record.stack().layers]
-    vectors = [each for layer in layers if (each := layer.vectors) is not None]
+    vectors = [layer_vectors for layer in layers if (layer_vectors := layer.vectors) is not None]
     assert len(vectors) == len(layers)
     return sum(vector.queries.nbytes + vector.keys.nbytes for vector in vectors)
 
@@ -103,8 +103,8 @@ def test_memory_added_to_a_forward_is_linear() -> None:
     assert long <= 4.5 * short
     # The count includes at least the record, and not much more.
     record = extract(model, arguments_of(model, 8192), progress=False)
-    assert kept(record) == 2 * (4 + 2) * 8 * 8192 * 4
-    assert kept(record) <= long <= 1.5 * kept(record)
+    assert record_bytes(record) == 2 * (4 + 2) * 8 * 8192 * 4
+    assert record_bytes(record) <= long <= 1.5 * record_bytes(record)
 
 
 def test_a_spooled_extraction_adds_little_memory(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_these_models_allocate_a_square_themselves(kind: str) -> None:
     assert forward(model, tokens).largest >= tokens * tokens
     # The record keeps no such tensor.
     record = extract(model, arguments_of(model, tokens), progress=False)
-    assert kept(record) < tokens * tokens
+    assert record_bytes(record) < tokens * tokens
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma3_text"])

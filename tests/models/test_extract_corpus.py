@@ -223,9 +223,9 @@ def test_progress_counts_points(
     decoder: tuple[Any, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     extract_corpus(decoder[0], TEXTS, tokenizer=decoder[1], max_points=60)
-    shown = capsys.readouterr().err
-    assert "extract_corpus" in shown
-    assert re.search(r"(\d+)/\1 ", shown)
+    errors = capsys.readouterr().err
+    assert "extract_corpus" in errors
+    assert re.search(r"(\d+)/\1 ", errors)
     read(decoder, TEXTS[:2])
     assert not capsys.readouterr().err
 
@@ -398,11 +398,11 @@ def test_an_error_in_a_common_argument_names_no_text(
 
 def test_a_missing_target_and_an_empty_target() -> None:
     model, tokenizer = demos.load("encoder-decoder")
-    made = {"tokenizer": tokenizer, "progress": False}
+    options = {"tokenizer": tokenizer, "progress": False}
     with pytest.raises(ValueError, match=r"^target: .* needs a text"):
-        extract_corpus(model, ["3 March 2021"] * 2, **made)
+        extract_corpus(model, ["3 March 2021"] * 2, **options)
     with pytest.raises(ValueError, match=r"^texts\[\d\]: target: the text is empty"):
-        extract_corpus(model, ["3 March 2021"] * 2, target=["", ""], **made)
+        extract_corpus(model, ["3 March 2021"] * 2, target=["", ""], **options)
 
 
 def test_a_model_without_attention_says_so(byte_tokenizer: Any) -> None:

@@ -126,13 +126,13 @@ def test_the_last_capture_restores_the_mode_of_a_module(
     model.model.layers[1].eval()
     before = state_of([model])
     ends = Ends()
-    held = [model if part == "whole" else model.model for part in parts]
-    for model_part, undo in zip(held, ends.inside, strict=True):
+    model_parts = [model if part == "whole" else model.model for part in parts]
+    for model_part, undo in zip(model_parts, ends.inside, strict=True):
         assert evaluate(model_part, undo)
-    assert not any(module.training for model_part in held for module in model_part.modules())
+    assert not any(module.training for model_part in model_parts for module in model_part.modules())
     ends.end(order[0])
     # The part that is still in use stays in evaluation mode.
-    assert not any(module.training for module in held[order[1]].modules())
+    assert not any(module.training for module in model_parts[order[1]].modules())
     ends.end(order[1])
     torch.set_grad_enabled(True)
     assert state_of([model]) == before

@@ -168,9 +168,9 @@ def test_a_forked_process(dropping: Any) -> None:
                 queue = context.Queue()
                 process = context.Process(target=_send, args=(queue, dropping))
                 process.start()
-                weights, _ = queue.get()
+                received, _ = queue.get()
                 process.join()
-                assert np.array_equal(weights, alone)
+                assert np.array_equal(received, alone)
         finally:
             done.set()
 

@@ -37,5 +37,5 @@ def test_extraction_under_autocast_says_so() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         record = extract(make_model("llama"), IDS)
     assert any("autocast" in note or "computes in bfloat16" in note for note in record.notes)
-    kept = extract(make_model("llama"), IDS, dtype="bfloat16")
-    assert not any("computes in bfloat16" in note for note in kept.notes)
+    half = extract(make_model("llama"), IDS, dtype="bfloat16")
+    assert not any("computes in bfloat16" in note for note in half.notes)

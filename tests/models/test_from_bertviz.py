@@ -207,10 +207,10 @@ def bundled(byte_tokenizer: Any, tmp_path: Path) -> Callable[[str, Path], dict[s
         # RoBERTa counts positions from its padding, whose number is fixed in BertViz.
         vocabulary = json.loads(Path(files[0]).read_text(encoding="utf-8")) | {"<s>": 0, "<pad>": 1}
         Path(files[0]).write_text(json.dumps(vocabulary), encoding="utf-8")
-        made = {"bertviz": (bundled_classes(), theirs), "attnviz": (transformers, ours)}
+        sides = {"bertviz": (bundled_classes(), theirs), "attnviz": (transformers, ours)}
         return {
             side: {"model": model, "tokenizer": getattr(module, f"{name}Tokenizer")(*files)}
-            for side, (module, model) in made.items()
+            for side, (module, model) in sides.items()
         }
 
     return make
@@ -299,12 +299,12 @@ def test_cells_of_notebooks_draw_the_same(
     checkpoints: Callable[[str], Path],
     request: pytest.FixtureRequest,
 ) -> None:
-    made: list[dict[str, Any]] = []
+    namespaces: list[dict[str, Any]] = []
     for column in first_cells():
-        made.append({"AutoModel": transformers.AutoModel, "checkpoint": checkpoints(name)})
-        exec(column, made[-1])  # noqa: S102 - the document's own code
+        namespaces.append({"AutoModel": transformers.AutoModel, "checkpoint": checkpoints(name)})
+        exec(column, namespaces[-1])  # noqa: S102 - the document's own code
     theirs, ours = (
-        names | TEXTS | {"tokenizer": request.getfixturevalue(tokenizer)} for names in made
+        names | TEXTS | {"tokenizer": request.getfixturevalue(tokenizer)} for names in namespaces
     )
     ours["AttentionRecord"] = AttentionRecord
     for view in ("head_view", "model_view"):
@@ -315,9 +315,9 @@ def test_cells_of_notebooks_draw_the_same(
         ]
         assert np.mean(largest) > 0.3
         # A cell of attnviz may use names of BertViz's cell, such as the hidden weights.
-        shown = run(row.attnviz.replace("head_view", view), theirs | ours)
-        assert isinstance(shown, VIEWS[view])
-        compare_attention(drawn, shown)
+        view_shown = run(row.attnviz.replace("head_view", view), theirs | ours)
+        assert isinstance(view_shown, VIEWS[view])
+        compare_attention(drawn, view_shown)
 
 
 def parameters_of(html: str) -> dict[str, Any]:
@@ -343,14 +343,14 @@ def compare_view(drawn: Mapping[str, Any], view: RecordView) -> None:
         assert heads == view.heads
     if drawn.get("display_mode") == "light":
         assert view.theme == "light"
-    kept = getattr(view, "include_heads", None)
-    assert drawn.get("include_heads") in (None, kept, list(range(first.heads_per_layer[0])))
+    included = getattr(view, "include_heads", None)
+    assert drawn.get("include_heads") in (None, included, list(range(first.heads_per_layer[0])))
     compare_attention(drawn, view)
 
 
 def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
-    shown = {STACKS.get(str(entry["name"]), "self") for entry in drawn["attention"]}
-    assert shown == set(view.record.stacks)
+    stacks = {STACKS.get(str(entry["name"]), "self") for entry in drawn["attention"]}
+    assert stacks == set(view.record.stacks)
     for entry in drawn["attention"]:
         compare_weights(entry, view.record, getattr(view, "include_heads", None))
 
@@ -491,8 +491,8 @@ def test_a_target_is_shifted_to_the_right(
     model = transformers.BartModel.from_pretrained(checkpoints("Bart"))
     target = f"<s>{TEXTS['target']}</s>"
     record = extract(model, TEXTS["text"], target=target, tokenizer=byte_tokenizer)
-    first, *rest = record.stack("decoder").query_tokens
-    assert (first, rest[0], "</s>" in rest) == ("</s>", "<s>", False)
+    first, *others = record.stack("decoder").query_tokens
+    assert (first, others[0], "</s>" in others) == ("</s>", "<s>", False)
 
 
 def test_given_weights_may_have_special_tokens_and_a_title(

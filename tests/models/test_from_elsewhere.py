@@ -43,13 +43,13 @@ def blocks_of(section: str) -> list[str]:
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
     """Run the blocks of a section. Return the records that they made, and all names."""
     namespace = dict(names)
-    made = []
+    records = []
     for code in [*blocks_of(FIRST), *blocks_of(section)]:
         namespace.pop("record", None)
         exec(code, namespace)  # noqa: S102 - the document's own code
         if "record" in namespace:
-            made.append(namespace["record"])
-    return made, namespace
+            records.append(namespace["record"])
+    return records, namespace
 
 
 def weights_of(record: AttentionRecord) -> list[NDArray[np.float32]]:
@@ -157,16 +157,16 @@ class Lens:
         self, text: str, names_filter: Callable[[str], bool] = lambda _: True
     ) -> tuple[torch.Tensor, LensCache]:
         cache = LensCache()
-        with self._kept(cache), torch.no_grad():
+        with self._storing(cache), torch.no_grad():
             inputs = self.tokenizer(text, return_tensors="pt")
             outputs = self.model(**inputs, output_attentions=True)
         for layer, pattern in enumerate(outputs.attentions):
             cache[f"blocks.{layer}.attn.hook_pattern"] = pattern
-        kept = {name: value for name, value in cache.items() if names_filter(name)}
-        return outputs[0], LensCache(kept)
+        selected = {name: value for name, value in cache.items() if names_filter(name)}
+        return outputs[0], LensCache(selected)
 
     @contextmanager
-    def _kept(self, cache: LensCache) -> Iterator[None]:
+    def _storing(self, cache: LensCache) -> Iterator[None]:
         """Store queries and keys as (batch, tokens, heads, head_dim)."""
         if self.cfg.positional_embedding_type == "rotary":
             module = importlib.import_module("transformers.models.llama.modeling_llama")
@@ -218,16 +218,16 @@ def test_transformer_lens(kind: str, byte_tokenizer: Any, tmp_path: Path) -> Non
     byte_tokenizer.save_pretrained(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     bridge = lens(model, tokenizer)
-    made, _ = run("TransformerLens", {"model": bridge, "text": TEXT})
+    records, _ = run("TransformerLens", {"model": bridge, "text": TEXT})
     patterns = bridge.run_with_cache(TEXT)[1]
-    assert len(made) == 2
-    for record in made:
+    assert len(records) == 2
+    for record in records:
         assert "·animal" in "".join(record.tokens)
         assert len(weights_of(record)) == 3
         for layer, weights in enumerate(weights_of(record)):
             assert_allclose(weights, patterns["pattern", layer][0].detach(), atol=1e-5)
     # Only the first record has weights. The second computes them.
-    assert [record.stack().has_vectors for record in made] == [False, True]
+    assert [record.stack().has_vectors for record in records] == [False, True]
 
 
 def test_multihead_attention() -> None:

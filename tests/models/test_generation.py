@@ -135,11 +135,11 @@ def test_a_target_is_predicted_as_a_generated_text_is() -> None:
     model, tokenizer = demos.load("encoder-decoder")
     arguments = {"inputs": "Sunday, 17 November 2019", "tokenizer": tokenizer}
     generated = extract(model, **arguments, generate=20).stack("cross").query_tokens
-    made = extract(model, **arguments, target="2019-11-17").stack("cross").query_tokens
-    assert made == generated
+    tokens = extract(model, **arguments, target="2019-11-17").stack("cross").query_tokens
+    assert tokens == generated
     labels = tokenizer(text_target="2019-11-17", return_tensors="pt")["input_ids"]
     encoded = dict(tokenizer(arguments["inputs"], return_tensors="pt")) | {"labels": labels}
-    assert extract(model, encoded, tokenizer=tokenizer).stack("cross").query_tokens == made
+    assert extract(model, encoded, tokenizer=tokenizer).stack("cross").query_tokens == tokens
     # A token that the model hardly considers.
     other = extract(model, **arguments, target="1999-11-17").stack("cross").query_tokens
     first = other.predictions[0]
@@ -328,9 +328,9 @@ def test_a_long_text_shows_a_bar(
 
     monkeypatch.setattr(generate, "tqdm", at_once)
     extract(llama, IDS, generate=6)
-    shown = capsys.readouterr().err
-    assert "generate" in shown
-    assert "6/6" in shown
+    errors = capsys.readouterr().err
+    assert "generate" in errors
+    assert "6/6" in errors
     extract(llama, IDS, generate=6, progress=False)
     assert not capsys.readouterr().err
 

@@ -81,7 +81,7 @@ def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
     """The generator of torch would push the mode again when it is closed after the interrupt."""
-    subject, met = interrupted["traced"], []
+    subject, caught = interrupted["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:
         if (
@@ -90,7 +90,7 @@ def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
         ):
             name = frame.f_locals["self"].gen.__name__
             if name == "_pop_mode_temporarily":
-                met.append(name)
+                caught.append(name)
                 raise KeyboardInterrupt
 
     before = state_of(subject.models)
@@ -102,7 +102,7 @@ def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     finally:
         sys.settrace(None)
     gc.collect()
-    assert met
+    assert caught
     assert state_of(subject.models) == before
 
 

@@ -270,14 +270,14 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
 def test_a_language_head_computes_only_the_requested_logits(position: int) -> None:
     """BERT's language head computes the logits of all positions. Effects are measured on these."""
     model = make_model("bert")
-    seen: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     decoder = model.get_output_embeddings()
-    handle = decoder.register_forward_hook(lambda *args: seen.append(tuple(args[2].shape[:2])))
+    handle = decoder.register_forward_hook(lambda *args: shapes.append(tuple(args[2].shape[:2])))
     effects = av.head_effects(model, {"input_ids": IDS}, answer=(7, 8), position=position)
     handle.remove()
     # First the model's own logits, for the comparison, then those of each layer's copies.
-    assert seen[0] == (1, 9)
-    assert {rows for _, rows in seen[1:]} == {9 - position}
+    assert shapes[0] == (1, 9)
+    assert {rows for _, rows in shapes[1:]} == {9 - position}
     for layer, head in ((0, 1), (2, 3)):
         change = av.Ablate(layer, head)
         alone = av.intervene(
@@ -400,15 +400,15 @@ def with_mean(model: Any, name: str) -> Any:
     """Return a copy whose projection gets a head's mean input over other texts at every token."""
     changed = copy.deepcopy(model)
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
-    seen: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
     handle = model.get_submodule(name).register_forward_pre_hook(
-        lambda _, args: seen.append(args[0][0, :, mine])
+        lambda _, args: outputs.append(args[0][0, :, mine])
     )
     with torch.no_grad():
         for text in OTHERS:
             model(text[None])
     handle.remove()
-    mean = torch.cat(seen).mean(dim=0)
+    mean = torch.cat(outputs).mean(dim=0)
 
     def put(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         replaced = args[0].clone()

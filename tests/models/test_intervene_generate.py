@@ -173,16 +173,16 @@ def test_steps_are_those_of_one_forward_under_the_change(
 
 def so_far(changes: Sequence[Change], count: int) -> list[Change]:
     """Return the changes without tokens at or after `count`."""
-    kept: list[Change] = []
+    reduced: list[Change] = []
     for change in changes:
         queries = change.queries if isinstance(change, av.Knockout) else None
         if not isinstance(change, av.Knockout) or queries is None:
             if getattr(change, "tokens", 0) < count:
-                kept.append(change)
+                reduced.append(change)
         else:
             present = [query for query in np.atleast_1d(queries) if query < count]
-            kept += [replace(change, queries=present)] if present else []
-    return kept
+            reduced += [replace(change, queries=present)] if present else []
+    return reduced
 
 
 def test_each_beam_is_changed() -> None:

@@ -32,7 +32,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
                 yield weights
 
 
-def held(record: AttentionRecord) -> int:
+def record_bytes(record: AttentionRecord) -> int:
     """Return the bytes of the storage of these tensors, including parts outside of views."""
     storages = {
         tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
@@ -73,9 +73,9 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     copy = Copier._copies_of
 
     def counted(self: Copier, parts: Any, written: Any) -> dict[str, torch.Tensor]:
-        made = copy(self, parts, written)
-        sizes.extend(tensor.untyped_storage().nbytes() for tensor in made.values())
-        return made
+        copies = copy(self, parts, written)
+        sizes.extend(tensor.untyped_storage().nbytes() for tensor in copies.values())
+        return copies
 
     monkeypatch.setattr(Copier, "_copies_of", counted)
     return sizes
@@ -95,7 +95,7 @@ def test_kept_layers_have_the_models_own_weights(kind: str, copied: list[int]) -
         assert stack.heads_per_layer == (own[name][1].shape[1],)
         assert np.abs(stack.weights(layer=1) - own[name][1][0]).max() < 1e-4
     # No other tensors are stored, and none were copied.
-    assert sum(copied) == held(record)
+    assert sum(copied) == record_bytes(record)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,9 +109,9 @@ def test_memory_is_that_of_the_kept_layers(kind: str) -> None:
         if (vectors := stack.attention(0).vectors) is not None
         for tensor in (vectors.queries, vectors.keys)
     )
-    assert held(one_layer) == expected
+    assert record_bytes(one_layer) == expected
     narrow = extract(model, arguments, layers=[0], dtype="bfloat16")
-    assert held(narrow) == expected // 2
+    assert record_bytes(narrow) == expected // 2
 
 
 def test_each_stack_keeps_the_layers_that_it_has() -> None:
@@ -257,7 +257,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error() 
     assert exact.stack().attention(0).stored_weights is not None
     for dtype in ("float16", "bfloat16"):
         record = extract(model, IDS, dtype=dtype)
-        assert held(record) == 3 * 4 * 10 * 10 * 2
+        assert record_bytes(record) == 3 * 4 * 10 * 10 * 2
         (note,) = [note for note in record.notes if "were kept in" in note]
         assert "Weights without known queries and keys" in note
         stated = float(note.split("up to ")[1].rstrip(".").replace("−", "-"))
@@ -319,7 +319,7 @@ def test_the_estimate_equals_the_memory_of_the_record(
     kind: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
-    needed = held(extract(model, arguments, **options))
+    needed = record_bytes(extract(model, arguments, **options))
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed)
     extract(model, arguments, **options)
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed - 1)
@@ -335,7 +335,7 @@ def test_weights_of_torchs_own_module_are_estimated_as_weights(
 ) -> None:
     needed = 3 * 4 * 10 * 10 * 4
     model = weights_only()
-    assert held(extract(model, IDS)) == needed
+    assert record_bytes(extract(model, IDS)) == needed
     monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed - 1)
     with pytest.raises(MemoryError, match=r"4\.8 kB on cpu"):
         extract(model, IDS)
@@ -398,13 +398,13 @@ def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     record = extract(make_model("gpt2"), IDS, device=None)
     assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
     # The tensors are still copies, because the model may overwrite its buffers.
-    assert held(record) == held(extract(make_model("gpt2"), IDS))
+    assert record_bytes(record) == record_bytes(extract(make_model("gpt2"), IDS))
 
 
 @pytest.mark.gpu
 def test_a_device_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model("llama").cuda()
-    needed = held(extract(model, IDS, device=None))
+    needed = record_bytes(extract(model, IDS, device=None))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (needed - 1, 10**9))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)

@@ -48,8 +48,8 @@ def hearing() -> Any:
 
 @pytest.fixture(scope="module")
 def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
-    made: tuple[Any, Any] = MODELS["llava"](byte_tokenizer)
-    return made
+    model_and_processor: tuple[Any, Any] = MODELS["llava"](byte_tokenizer)
+    return model_and_processor
 
 
 @pytest.fixture
@@ -187,12 +187,12 @@ def test_inputs_that_are_no_images(
 def test_an_image_in_other_forms(image: Any, llava: tuple[Any, Any]) -> None:
     """The alpha channel is removed, and numbers in [0, 1] are multiples of 1/255."""
     model, processor = llava
-    shown = [
+    stored_images = [
         extract(vit(), image, processor=seeing()).images[0],
         extract(model, (image, TEXT), processor=processor).images[0],
     ]
-    for stored in shown:
-        assert np.abs(stored.astype(int) - IMAGE).max() <= 1
+    for image_stored in stored_images:
+        assert np.abs(image_stored.astype(int) - IMAGE).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_an_image_in_other_forms(image: Any, llava: tuple[Any, Any]) -> None:
     ids=["grey", "one colour", "grey of PIL", "grey and alpha"],
 )
 def test_grey_images_have_three_equal_colours(image: Any) -> None:
-    shown = extract(vit(), image, processor=seeing()).images[0]
+    stored = extract(vit(), image, processor=seeing()).images[0]
     for colour in range(3):
-        assert np.abs(shown[..., colour].astype(int) - IMAGE[..., 0]).max() <= 1
+        assert np.abs(stored[..., colour].astype(int) - IMAGE[..., 0]).max() <= 1
 
 
 def test_a_greyscale_model() -> None:

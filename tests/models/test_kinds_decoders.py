@@ -101,7 +101,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def made(kind: str) -> Any:
+def model_of(kind: str) -> Any:
     name, settings = KINDS[kind]
     model = built(name, settings)
     if kind == "gpt-oss":
@@ -113,7 +113,7 @@ def made(kind: str) -> Any:
 
 @cache
 def record_of(kind: str) -> Any:
-    return extracted(made(kind), {"input_ids": IDS})
+    return extracted(model_of(kind), {"input_ids": IDS})
 
 
 def test_a_prompt_that_the_model_removes_from_its_output() -> None:
@@ -140,7 +140,7 @@ def test_a_prompt_that_the_model_removes_from_its_output() -> None:
 
 def test_missing_rows_are_an_error() -> None:
     """A Gemma 4 that drops all queries but the last in the layers with shared keys."""
-    model = made("gemma 4, shared keys")
+    model = model_of("gemma 4, shared keys")
 
     def only_the_last(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         del module
@@ -301,7 +301,7 @@ def test_some_layers_of_a_hybrid_keep_their_numbers() -> None:
     whole = record_of("jamba").stacks["self"]
     with pytest.raises(IndexError, match=r"layer=0.*1, 4"):
         whole.weights(layer=0)
-    model = made("jamba")
+    model = model_of("jamba")
     stack = extract(model, IDS, layers=[4]).stacks["self"]
     assert stack.layers == (4,)
     np.testing.assert_allclose(stack.weights(layer=4), whole.weights(layer=4), rtol=0, atol=1e-6)

@@ -34,9 +34,11 @@ def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str
     arguments = {"input_ids": IDS, "attention_mask": mask}
     if kind in ("bart", "t5"):
         arguments["decoder_input_ids"] = IDS[:, :5]
-    kept = [np.flatnonzero(row) for row in mask]
-    keep = [{"input": positions, "decoder": np.arange(5)} for positions in kept]
-    for ids, positions, record in zip(IDS, kept, extract_own(model, arguments, keep), strict=True):
+    kept_positions = [np.flatnonzero(row) for row in mask]
+    keep = [{"input": positions, "decoder": np.arange(5)} for positions in kept_positions]
+    for ids, positions, record in zip(
+        IDS, kept_positions, extract_own(model, arguments, keep), strict=True
+    ):
         tokens = next(iter(record.stacks.values())).key_tokens
         assert tokens.ids == tuple(ids[positions].tolist())
 
@@ -106,9 +108,9 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     record = extract(model, {"input_ids": IDS[:1], "past_key_values": None})
     with torch.no_grad():
         model.set_attn_implementation("eager")
-        rest = model(**arguments, output_attentions=True).attentions
+        attentions = model(**arguments, output_attentions=True).attentions
     # Rows of the whole text equal those of the steps, as the error says.
-    for layer, own in enumerate(rest):
+    for layer, own in enumerate(attentions):
         assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
 
 
@@ -156,8 +158,8 @@ def test_a_note_names_the_forward_if_a_cache_changes_the_mask(*, cache: bool | N
     if cache is not None:
         arguments["use_cache"] = cache
     record = extract(model, arguments)
-    shown = arguments | {"use_cache": bool(cache)}
-    own = own_fields(model, shown)["decoder_attentions"]
+    inputs = arguments | {"use_cache": bool(cache)}
+    own = own_fields(model, inputs)["decoder_attentions"]
     later = np.triu(np.ones((5, 5)), 1).astype(bool)
     for layer, weights in enumerate(own):
         computed = record.stacks["decoder"].weights(layer=layer)

@@ -48,13 +48,13 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
         original = image[top : top + 32, left : left + 32]
         assert np.abs(tile.astype(int) - original).max() <= 1
     alone = mixing_nothing(model)
-    seen = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
+    starts = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
     read = [grid.start for grid in tokens.grids]
     # The second patch in the third row of the second tile is in the second row of its tokens.
     other = with_patch(image, (16, 32 + 8), 8)
     pair = (chat(image, "The cat"), chat(other, "The cat"))
     changed = changed_queries(model, processor, pair, "vision", 0)
-    assert {token for token in changed if token < seen[4]} == {seen[1] + 2 * 4 + 1}
+    assert {token for token in changed if token < starts[4]} == {starts[1] + 2 * 4 + 1}
     changed = changed_queries(alone, processor, pair, "self", 0)
     assert {token for token in changed if token < read[4]} == {read[1] + 2}
 
@@ -130,9 +130,9 @@ class TestPagesOfPictures:
             (0, 0, 4, 8),
             (1, 32, 6, 4),
         ]
-        for shown, image in zip(record.images, images, strict=True):
-            assert shown.shape == image.shape
-            assert np.abs(shown.astype(int) - image).max() <= 1
+        for stored, image in zip(record.images, images, strict=True):
+            assert stored.shape == image.shape
+            assert np.abs(stored.astype(int) - image).max() <= 1
         # A grid must be one run of tokens. These rows are separated, so their tokens have only
         # names.
         text = record.stacks["self"].query_tokens
@@ -275,5 +275,5 @@ def test_pictures_come_back_from_patches(name: str, kind: str, block: int) -> No
     config = SimpleNamespace(model_type=kind, vision_config=vision)
     restored, notes = pictures(arguments, config, processor, block=block)
     assert not notes
-    for shown, image in zip(restored, images, strict=True):
-        assert np.abs(shown.astype(int) - image).max() <= 1
+    for stored, image in zip(restored, images, strict=True):
+        assert np.abs(stored.astype(int) - image).max() <= 1

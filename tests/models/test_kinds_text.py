@@ -77,10 +77,10 @@ def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
         bias = attention.bias
         assert isinstance(bias, DistanceBias)
         assert bias.values.shape == (4, 2 * count - 1)
-        seen = np.tri(count, dtype=bool) if stack == "decoder" else np.ones((count, count), bool)
+        visible = np.tri(count, dtype=bool) if stack == "decoder" else np.ones((count, count), bool)
         for head in range(4):
             values = bias.added(head, everything, everything).numpy()
-            assert np.abs(values - expected[head])[seen].max() < 1e-6
+            assert np.abs(values - expected[head])[visible].max() < 1e-6
         assert attention.mask == (BandMask(None, 0) if stack == "decoder" else None)
     cross = record.stacks["cross"].attention(0)
     assert isinstance(cross, QueryKeyAttention)

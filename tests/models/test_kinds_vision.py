@@ -151,10 +151,10 @@ def test_an_image_is_stored_as_the_model_received_it() -> None:
     image[:32, 48:] = (250, 20, 30)
     resizing = transformers.ViTImageProcessorPil(size={"height": 32, "width": 48})
     record = extract(tower("vit"), image, processor=resizing)
-    shown = record.images[0]
-    assert shown.shape == (32, 48, 3)
-    assert np.abs(shown[:14, 26:].astype(int) - (250, 20, 30)).max() <= 1
-    assert not shown[18:].any()
+    stored = record.images[0]
+    assert stored.shape == (32, 48, 3)
+    assert np.abs(stored[:14, 26:].astype(int) - (250, 20, 30)).max() <= 1
+    assert not stored[18:].any()
 
 
 def test_a_pooling_head_is_a_separate_stack() -> None:
@@ -166,8 +166,8 @@ def test_a_pooling_head_is_a_separate_stack() -> None:
     assert stack.key_tokens == record.stacks["vision"].query_tokens
     head = model.head
     with torch.no_grad():
-        seen = model(**inputs).last_hidden_state
-        _, own = head.attention(head.probe, seen, seen, average_attn_weights=False)
+        states = model(**inputs).last_hidden_state
+        _, own = head.attention(head.probe, states, states, average_attn_weights=False)
     assert np.abs(stack.weights(layer=0) - own[0].numpy()).max() < 1e-5
 
 

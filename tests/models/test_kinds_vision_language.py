@@ -32,7 +32,7 @@ SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
 
 
 @pytest.fixture(scope="module")
-def made(byte_tokenizer: Any) -> Callable[[str], tuple[Any, Any]]:
+def model_and_processor(byte_tokenizer: Any) -> Callable[[str], tuple[Any, Any]]:
     """Return a function that makes a model of a kind with its processor once."""
     models: dict[str, tuple[Any, Any]] = {}
 
@@ -54,9 +54,11 @@ def encoded(processor: Any, *parts: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_names_grids_and_the_picture(kind: str, made: Callable[[str], tuple[Any, Any]]) -> None:
+def test_names_grids_and_the_picture(
+    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
+) -> None:
     (height, width), patch, block = SIZES[kind]
-    model, processor = made(kind)
+    model, processor = model_and_processor(kind)
     image = picture(height, width)
     record = extract(model, (image, TEXT), processor=processor)
     rows, columns = height // patch, width // patch
@@ -78,11 +80,11 @@ def test_names_grids_and_the_picture(kind: str, made: Callable[[str], tuple[Any,
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_a_patch_of_other_pixels_is_the_token_of_its_name(
-    kind: str, made: Callable[[str], tuple[Any, Any]]
+    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
 ) -> None:
     """The change affects one patch in the tower's first layer, and one token without mixing."""
     (height, width), patch, block = SIZES[kind]
-    model, processor = made(kind)
+    model, processor = model_and_processor(kind)
     alone = mixing_nothing(model)
     image = picture(height, width)
     record = extract(model, (image, TEXT), processor=processor)
@@ -108,10 +110,10 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(
 
 @pytest.mark.parametrize("layers", [[0], [1, 2]])
 def test_windows_that_run_one_by_one_are_kept_together(
-    layers: list[int], made: Callable[[str], tuple[Any, Any]]
+    layers: list[int], model_and_processor: Callable[[str], tuple[Any, Any]]
 ) -> None:
     """The layer over all patches runs in one call, those over windows in several."""
-    model, processor = made("qwen 2.5")
+    model, processor = model_and_processor("qwen 2.5")
     inputs = (picture(*SIZES["qwen 2.5"][0]), TEXT)
     whole = extract(model, inputs, processor=processor)
     record = extract(model, inputs, processor=processor, layers=layers)
@@ -134,9 +136,9 @@ def same(one: AttentionRecord, other: AttentionRecord) -> bool:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_an_image_with_a_text_in_every_form(
-    kind: str, made: Callable[[str], tuple[Any, Any]]
+    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
 ) -> None:
-    model, processor = made(kind)
+    model, processor = model_and_processor(kind)
     image = picture(*SIZES[kind][0])
     record = extract(model, (image, TEXT), processor=processor)
     assert same(record, extract(model, (TEXT, image), processor=processor))
@@ -148,10 +150,12 @@ def test_an_image_with_a_text_in_every_form(
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_two_images_in_one_prompt(kind: str, made: Callable[[str], tuple[Any, Any]]) -> None:
+def test_two_images_in_one_prompt(
+    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
+) -> None:
     """Each image has its own grid, even if both are equal."""
     (height, width), patch, block = SIZES[kind]
-    model, processor = made(kind)
+    model, processor = model_and_processor(kind)
     image, second = picture(height, width), picture(height, width, seed=1)
     for other in (second, image):
         record = extract(model, chat(image, TEXT, other), processor=processor)
@@ -161,8 +165,8 @@ def test_two_images_in_one_prompt(kind: str, made: Callable[[str], tuple[Any, An
         ]
         assert tokens.text[tokens.grids[1].start] == "2: 0,0"
         assert [grid.image for grid in record.stacks["vision"].query_tokens.grids] == [0, 1]
-        for shown, original in zip(record.images, (image, other), strict=True):
-            assert np.abs(shown.astype(int) - original).max() <= 1
+        for stored, original in zip(record.images, (image, other), strict=True):
+            assert np.abs(stored.astype(int) - original).max() <= 1
         inputs = encoded(processor, image, TEXT, other)
         own = own_fields(model, inputs)["attentions"]
         assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.2)
@@ -175,8 +179,10 @@ def test_two_images_in_one_prompt(kind: str, made: Callable[[str], tuple[Any, An
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_text_that_comes_after_an_image(kind: str, made: Callable[[str], tuple[Any, Any]]) -> None:
-    model, processor = made(kind)
+def test_text_that_comes_after_an_image(
+    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
+) -> None:
+    model, processor = model_and_processor(kind)
     image = picture(*SIZES[kind][0])
     inputs = processor.apply_chat_template(
         chat(image, TEXT),
@@ -205,10 +211,10 @@ def test_text_that_comes_after_an_image(kind: str, made: Callable[[str], tuple[A
 
 
 def test_a_padded_batch_of_images_with_texts(
-    made: Callable[[str], tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+    model_and_processor: Callable[[str], tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of padding tokens equals that of patches for Gemma 3."""
-    model, processor = made("gemma 3")
+    model, processor = model_and_processor("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]
     monkeypatch.setattr(processor.tokenizer, "padding_side", "left")
@@ -230,8 +236,10 @@ def test_a_padded_batch_of_images_with_texts(
             assert np.abs(difference).max() < 1e-4
 
 
-def test_a_batch_with_all_images_in_one_row(made: Callable[[str], tuple[Any, Any]]) -> None:
-    model, processor = made("qwen 2")
+def test_a_batch_with_all_images_in_one_row(
+    model_and_processor: Callable[[str], tuple[Any, Any]],
+) -> None:
+    model, processor = model_and_processor("qwen 2")
     text = "<|vision_start|><|image_pad|><|vision_end|>The cat"
     images = [picture(56, 84), picture(56, 56)]
     batch = processor(images=images, text=[text, text], padding=True, return_tensors="pt")

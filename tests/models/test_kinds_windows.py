@@ -139,7 +139,7 @@ def test_swin_patches_lie_where_they_are_named(kind: str, size: str) -> None:
         assert named == window
         # Windows are shifted by two patches and end at the edges of the image.
         blocks = {((r + 2) // 4, (c + 2) // 4) for r, c in window}
-        seen = {
+        visible = {
             (r // 2, c // 2)
             for r in range(rows)
             for c in range(columns)
@@ -148,7 +148,7 @@ def test_swin_patches_lie_where_they_are_named(kind: str, size: str) -> None:
         third = changed_queries(model, processor(), pair, "vision stage 2", 0)
         coarse = (-(-rows // 2), -(-columns // 2))
         named = {divmod(token, coarse[1]) for token in third if token < coarse[0] * coarse[1]}
-        assert named == seen
+        assert named == visible
 
 
 def test_windows_are_kept_small() -> None:

@@ -44,20 +44,20 @@ def never() -> bool:
 def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> None:
     model = make_model(name)
     before = state_of([model])
-    shown: list[tuple[AttentionRecord, int | None]] = []
+    reports: list[tuple[AttentionRecord, int | None]] = []
     record = extract_live(
         model,
         IDS,
         generate=COUNT,
-        show=lambda *args: shown.append(args),
+        show=lambda *args: reports.append(args),
         is_stopped=never,
     )
     assert state_of([model]) == before
-    assert [most for _, most in shown] == [COUNT] * len(shown)
-    for count, (partial, _) in enumerate(shown, 1):
+    assert [most for _, most in reports] == [COUNT] * len(reports)
+    for count, (partial, _) in enumerate(reports, 1):
         assert_same(partial, extract(model, IDS, generate=count))
     # The last record is the final one. It is not extracted again.
-    assert record is shown[-1][0]
+    assert record is reports[-1][0]
 
 
 def test_reading_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,28 +89,28 @@ def test_reading_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_search_with_beams_shows_its_end() -> None:
     model = make_model("gpt2")
     settings = {"max_new_tokens": COUNT, "num_beams": 2, "do_sample": False}
-    shown: list[AttentionRecord] = []
+    records: list[AttentionRecord] = []
     record = extract_live(
         model,
         IDS,
         generate=settings,
-        show=lambda partial, _: shown.append(partial),
+        show=lambda partial, _: records.append(partial),
         is_stopped=never,
     )
-    assert not shown
+    assert not records
     assert_same(record, extract(model, IDS, generate=settings))
 
 
 @pytest.mark.usefixtures("at_each_token")
 def test_a_stopped_generation_keeps_its_tokens() -> None:
     model = make_model("gpt2")
-    shown: list[AttentionRecord] = []
+    records: list[AttentionRecord] = []
     record = extract_live(
         model,
         IDS,
         generate=COUNT,
-        show=lambda partial, _: shown.append(partial),
-        is_stopped=lambda: len(shown) == 3,
+        show=lambda partial, _: records.append(partial),
+        is_stopped=lambda: len(records) == 3,
     )
     assert_same(record, extract(model, IDS, generate=3))
 

@@ -147,10 +147,10 @@ def test_the_stacks_of_an_encoder_decoder_have_the_models_own_weights(piece_toke
     ).merge_words()
     source = ("·The", "·cat", "·undone.", "</s>")
     # Shifted to the right: with the start token, and without the end token.
-    shown = texts_of(record)
-    assert shown["encoder"] == (source, source)
-    assert shown["decoder"][0][1:] == ("·user", "·sat")
-    assert shown["cross"] == (shown["decoder"][0], source)
+    texts = texts_of(record)
+    assert texts["encoder"] == (source, source)
+    assert texts["decoder"][0][1:] == ("·user", "·sat")
+    assert texts["cross"] == (texts["decoder"][0], source)
 
 
 @pytest.fixture(scope="module")

@@ -56,11 +56,11 @@ class Own:
 def own() -> Iterator[Own]:
     function = Own()
     mappings = AttentionInterface._global_mapping, AttentionMaskInterface._global_mapping
-    kept = [dict(mapping) for mapping in mappings]
+    copies = [dict(mapping) for mapping in mappings]
     AttentionInterface.register("mine", function)
-    AttentionMaskInterface.register("mine", kept[1]["sdpa"])
+    AttentionMaskInterface.register("mine", copies[1]["sdpa"])
     yield function
-    for mapping, before in zip(mappings, kept, strict=True):
+    for mapping, before in zip(mappings, copies, strict=True):
         mapping.clear()
         mapping.update(before)
 

@@ -45,14 +45,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("OMP_NUM_THREADS", "1")
         # Disable Ray's usage reports.
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        for left in (2, 1, 0):
+        for tries_left in (2, 1, 0):
             try:
                 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
                 break
             except Exception:
                 # On a busy machine Ray may exceed its limit of half a minute.
                 ray.shutdown()
-                if not left:
+                if not tries_left:
                     raise
         yield ray
         ray.shutdown()

@@ -120,12 +120,12 @@ def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: 
 
 
 def test_texts_that_begin_to_change_each_other_are_an_error(word_tokenizer: Any) -> None:
-    model, seen = make_model("bert"), 0
+    model, num_together = make_model("bert"), 0
 
     def leak(_: Any, args: tuple[Any, ...], output: Any) -> Any:
-        nonlocal seen
-        seen += len(output) > 1
-        return output + output.mean(dim=(0, 1), keepdim=True) if seen > 1 else output
+        nonlocal num_together
+        num_together += len(output) > 1
+        return output + output.mean(dim=(0, 1), keepdim=True) if num_together > 1 else output
 
     handle = model.bert.embeddings.register_forward_hook(leak)
     with pytest.raises(

@@ -227,17 +227,17 @@ def test_training(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
 def test_model_families(
     read: Callable[[str], tuple[dict[str, Any], str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[tuple[Any, Mapping[str, Any], AttentionRecord]] = []
+    cases: list[tuple[Any, Mapping[str, Any], AttentionRecord]] = []
     extract = av.extract
 
     def noting(model: Any, inputs: Any, **options: Any) -> Any:
         record = extract(model, inputs, **options)
-        made.append((model, inputs if isinstance(inputs, dict) else {"input_ids": inputs}, record))
+        cases.append((model, inputs if isinstance(inputs, dict) else {"input_ids": inputs}, record))
         return record
 
     monkeypatch.setattr(av, "extract", noting)
     names, printed = read("model-families")
-    gpt_oss, llama4, whisper, t5 = made
+    gpt_oss, llama4, whisper, t5 = cases
     for model, inputs, record in (gpt_oss, llama4):
         own = own_modules(model, inputs)
         assert_own(record, "self", {number: own[name][0][0] for number, name in enumerate(own)})
@@ -364,10 +364,10 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     torch.manual_seed(0)
     model = transformers.MambaForCausalLM(config).eval()
     with torch.no_grad():
-        for mixer, seen in names["run"](model, torch.randint(0, 50, (1, 30))):
+        for mixer, states in names["run"](model, torch.randint(0, 50, (1, 30))):
             channels = torch.arange(mixer.intermediate_size)
-            matrices = names["hidden_attention"](mixer, seen, channels)
-            u, projected = seen["x_proj"]
+            matrices = names["hidden_attention"](mixer, states, channels)
+            u, projected = states["x_proj"]
             step, b, c = projected.split([mixer.time_step_rank, 4, 4], dim=-1)
             expected = mamba_selective_scan(
                 u.T[None],
@@ -383,7 +383,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
             assert (outputs - expected).abs().max() < 1e-4 * expected.abs().max()
             assert (matrices.triu(1) == 0).all()
             # A selection of channels equals these channels of the full result.
-            subset = names["hidden_attention"](mixer, seen, torch.tensor([3, 7]))
+            subset = names["hidden_attention"](mixer, states, torch.tensor([3, 7]))
             assert torch.allclose(subset, matrices[[3, 7]], atol=1e-6)
     with pytest.raises(ValueError, match="has no attention to show"):
         av.extract(model, torch.tensor([[1, 2]]), progress=False)

@@ -77,9 +77,9 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
 
 def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> None:
     model, tokenizer = decoder
-    made = extract_corpus(model, TEXTS, tokenizer=tokenizer, max_points=40, progress=False)
-    view = av.show_embedding_view(made, include_layers=[1], method="pca")
-    assert view.corpus.points() is made.points()
+    extracted = extract_corpus(model, TEXTS, tokenizer=tokenizer, max_points=40, progress=False)
+    view = av.show_embedding_view(extracted, include_layers=[1], method="pca")
+    assert view.corpus.points() is extracted.points()
     records = [record(6), record(5, seed=1)]
     view = av.show_embedding_view(records, max_points=12, seed=1, columns={"kind": ["a", "b"]})
     # Queries and keys of one text with six tokens. Those of the second would exceed the limit.

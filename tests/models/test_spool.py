@@ -73,13 +73,13 @@ def test_spooled_records_equal_records_in_memory(
 
 def test_layers_are_written_while_the_model_runs(tmp_path: Path) -> None:
     model = make_model("llama")
-    seen: list[int] = []
+    sizes: list[int] = []
     for layer in model.model.layers:
         layer.register_forward_hook(
-            lambda *_: seen.append(len(list((tmp_path / "x").glob("*.safetensors"))))
+            lambda *_: sizes.append(len(list((tmp_path / "x").glob("*.safetensors"))))
         )
     extract(model, IDS, spool=tmp_path / "x")
-    assert seen == [1, 2, 3]
+    assert sizes == [1, 2, 3]
 
 
 def test_windows_and_images_are_restored(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, An
 def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -> None:
     model, tokenizer = decoder
     generator = np.random.default_rng(SEED)
-    flipped = kept = neither = 0
+    flipped = unchanged = neither = 0
     for _ in range(10):
         sentence: Sentence = antecedent_sentence(generator, held_out=True)
         right, wrong = sentence.words[sentence.answer], sentence.words[sentence.distractor]
@@ -77,17 +77,22 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
         head = int(rows[:, sentence.source].argmax())
         options = {"answer": (right, wrong), "tokenizer": tokenizer}
 
-        def sentence_about(key: int, *, before: bool = True, head: int = head, **more: Any) -> str:
+        def prediction_without(
+            key: int, *, before: bool = True, head: int = head, **more: Any
+        ) -> str:
             edge = av.Knockout(-1, key, layers=1, heads=head, renormalize=before)
             effect = av.intervene(model, more.pop("text"), edge, **more).effect
             return str(effect.candidates_after[0].text)
 
         arguments = {"text": sentence.prompt, **options}
-        flipped += sentence_about(sentence.source, **arguments) == wrong
-        kept += sentence_about(sentence.distractor, **arguments) == right
-        neither += sentence_about(sentence.source, before=False, **arguments) not in (right, wrong)
+        flipped += prediction_without(sentence.source, **arguments) == wrong
+        unchanged += prediction_without(sentence.distractor, **arguments) == right
+        neither += prediction_without(sentence.source, before=False, **arguments) not in (
+            right,
+            wrong,
+        )
     assert flipped >= 9
-    assert kept >= 9
+    assert unchanged >= 9
     assert neither >= 7
 
 
@@ -123,7 +128,7 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
     written: list[WrittenDate] = [draw_date(generator, held_out=True) for _ in range(20)]
     right: dict[str, list[Any]] = {}
     for number, date in enumerate(written):
-        asked = Asked(model, date.text, date.iso, tokenizer=tokenizer)
+        example = Asked(model, date.text, date.iso, tokenizer=tokenizer)
         ids = np.array(tokenizer(date.iso)["input_ids"][: len(date.iso)])
         changes: dict[str, list[Change]] = {
             "nothing": [],
@@ -137,7 +142,7 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
             },
         }
         for name, change in changes.items():
-            answer = asked.answer(*change)[: len(ids)]
+            answer = example.answer(*change)[: len(ids)]
             right.setdefault(name, []).append(answer == ids)
     shares = {name: np.mean(results, axis=0) for name, results in right.items()}
 
@@ -147,8 +152,8 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
         first, second = shares[cut][DIGITS[cut]]
         assert second < 0.5
         assert second < first < 0.9
-        kept = shares[cut][[*DIGITS["year"], *DIGITS[other]]]
-        assert (kept > 0.95).all()
+        others = shares[cut][[*DIGITS["year"], *DIGITS[other]]]
+        assert (others > 0.95).all()
     heads = [share for name, share in shares.items() if name.startswith("head")]
     assert len(heads) == 8
     assert (np.mean(heads, axis=1) > 0.9).all()
@@ -160,7 +165,7 @@ def test_a_shape_is_named_from_its_own_patches() -> None:
     images, kinds, masks = draw_shapes(generator, 20)
     right: dict[str, list[bool]] = {}
     for image, kind, patches in zip(images, kinds, patches_of(masks), strict=True):
-        asked = Asked(model, image, processor=processor)
+        example = Asked(model, image, processor=processor)
         # CLS is token 0.
         shape, ground = (1 + np.flatnonzero(patches == on) for on in (True, False))
         subset = generator.choice(ground, min(len(shape), len(ground)), replace=False)
@@ -172,7 +177,7 @@ def test_a_shape_is_named_from_its_own_patches() -> None:
             "all others": [av.Knockout(0, ground.tolist())],
         }
         for name, change in changes.items():
-            right.setdefault(name, []).append(bool(asked.answer(*change) == kind))
+            right.setdefault(name, []).append(bool(example.answer(*change) == kind))
     shares = {name: float(np.mean(results)) for name, results in right.items()}
 
     assert shares["nothing"] > 0.95

@@ -43,9 +43,9 @@ def test_a_token_is_deleted(kind: str) -> None:
         effects = av.token_effects(model, inputs, answer=PAIR, position=position, removal="delete")
         before = difference(model, row, **inputs)
         for token in (0, 4, 7):
-            rest = torch.cat([IDS[:, :token], IDS[:, token + 1 :]], dim=1)
+            remaining = torch.cat([IDS[:, :token], IDS[:, token + 1 :]], dim=1)
             shifted = row + 1 if token > position else row
-            expected = difference(model, shifted, input_ids=rest) - before
+            expected = difference(model, shifted, input_ids=remaining) - before
             assert effects.values[token] == pytest.approx(expected, abs=1e-6)
         assert np.isnan(effects.values[position])
         # A causal model does not read later tokens.

@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
 }
 
 
-def made(kind: str, implementation: str | None = None) -> Any:
+def model_of(kind: str, implementation: str | None = None) -> Any:
     """Return the sharpened model, equal on every call."""
     name, settings, factor = KINDS[kind]
     model = built(name, settings, factor=factor, implementation=implementation)
@@ -63,8 +63,8 @@ def made(kind: str, implementation: str | None = None) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_the_models_own(kind: str) -> None:
-    model = made(kind)
-    eager = made(kind, "eager")
+    model = model_of(kind)
+    eager = model_of(kind, "eager")
     with torch.no_grad():
         # In its first run BigBird changes its modules and returns no weights.
         eager(input_ids=IDS)
@@ -88,7 +88,7 @@ def test_weights_are_the_models_own(kind: str) -> None:
 
 def test_queries_and_keys_give_the_weights_by_hand() -> None:
     """ALiBi (Press et al. 2022) adds slopes 2^(-8 i / heads) times the position to the logits."""
-    stack = extract(made("bloom"), {"input_ids": IDS}).stacks["self"]
+    stack = extract(model_of("bloom"), {"input_ids": IDS}).stacks["self"]
     positions = np.arange(IDS.shape[1])
     for head in range(4):
         queries, keys = (side(layer=1, head=head) for side in (stack.queries, stack.keys))
@@ -102,7 +102,7 @@ def test_queries_and_keys_give_the_weights_by_hand() -> None:
 
 
 def test_a_position_bias_is_stored_compactly_and_a_causal_mask_is_recognised() -> None:
-    attention = extract(made("bloom"), {"input_ids": IDS}).stacks["self"].attention(0)
+    attention = extract(model_of("bloom"), {"input_ids": IDS}).stacks["self"].attention(0)
     assert isinstance(attention, QueryKeyAttention)
     assert attention.mask == BandMask(None, 0)
     assert isinstance(attention.bias, DenseBias)
@@ -111,7 +111,7 @@ def test_a_position_bias_is_stored_compactly_and_a_causal_mask_is_recognised() -
 
 @pytest.mark.parametrize("kind", ["deberta", "deberta v2", "xlnet"])
 def test_disentangled_attention_notes_that_products_are_only_a_part(kind: str) -> None:
-    record = extract(made(kind), {"input_ids": IDS})
+    record = extract(model_of(kind), {"input_ids": IDS})
     assert any("only a part of the logits" in note for note in record.notes)
 
 
@@ -141,7 +141,7 @@ class _Times(torch.nn.Module):
 @pytest.mark.parametrize("kind", ["bloom", "gptj", "codegen"])
 def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_place: bool) -> None:
     def with_factor(factor: torch.Tensor) -> Any:
-        model = made(kind)
+        model = model_of(kind)
         positions = [
             (module, name)
             for module in model.modules()
@@ -154,7 +154,7 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
         return model
 
     arguments = {"input_ids": IDS}
-    plain = extract(made(kind), arguments)
+    plain = extract(model_of(kind), arguments)
     same = extract(with_factor(torch.ones(1, 4, 1, 1)), arguments)
     for one, other in zip(plain.to_numpy(), same.to_numpy(), strict=True):
         assert np.allclose(one, other, atol=1e-6)

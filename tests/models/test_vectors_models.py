@@ -62,11 +62,11 @@ def largest_differences(
                     cap = header["softcap"]
                     logits = sums if cap is None else cap * np.tanh(sums / cap)
                     logits = logits + parts["bias"]
-                    seen = parts["allowed"] == 1
-                    added = np.where(seen, np.exp(logits - header["log_sum_exp"]), 0.0)
+                    allowed = parts["allowed"] == 1
+                    added = np.where(allowed, np.exp(logits - header["log_sum_exp"]), 0.0)
                     sum_error = max(
                         sum_error,
-                        np.abs(logits - parts["logits"])[seen].max(),
+                        np.abs(logits - parts["logits"])[allowed].max(),
                         np.abs(added - parts["weights"]).max(),
                     )
                     expected = weights[0, head, token]

@@ -73,7 +73,7 @@ def forwards(model: Any) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "change"),
+    ("requested", "change"),
     [
         ([EDGE], av.Knockout(13, 6, 1, 0)),
         ([{**EDGE, "renormalize": False}], av.Knockout(13, 6, 1, 0, renormalize=False)),
@@ -84,9 +84,9 @@ def forwards(model: Any) -> Iterator[list[int]]:
     ],
 )
 def test_the_numbers_are_those_of_intervene(
-    asked: list[dict[str, Any]], change: Any, view: av.HeadView, decoder: tuple[Any, Any]
+    requested: list[dict[str, Any]], change: Any, view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
-    answer = ask(view, *asked)
+    answer = ask(view, *requested)
     effect = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1]).effect
     assert answer["measure"] == effect.measure
     assert answer["before"] == pytest.approx(effect.before, abs=1e-5)
@@ -383,7 +383,7 @@ def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "change"),
+    ("requested", "change"),
     [
         ([EDGE], av.Knockout(13, 6, 1, 0)),
         ([{**EDGE, "layer": 0, "renormalize": False}], av.Knockout(13, 6, 0, 0, renormalize=False)),
@@ -391,11 +391,11 @@ def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
     ],
 )
 def test_the_weights_of_the_changed_run_are_those_of_intervene(
-    asked: list[dict[str, Any]], change: Any, view: av.HeadView, decoder: tuple[Any, Any]
+    requested: list[dict[str, Any]], change: Any, view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
     with forwards(decoder[0]) as count:
         ask(view)
-        ask(view, *asked)
+        ask(view, *requested)
         # Weights are from the run that answered.
         [stack] = changed_stacks(view)
         record = view.changed_record
@@ -403,7 +403,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     assert record is not None
     target = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1])
     assert record.effect.after == pytest.approx(target.effect.after, abs=1e-5)
-    assert len(record.changes) == len(asked)
+    assert len(record.changes) == len(requested)
     server = view._channel._server
     for layer in range(3):
         for head in range(4):
@@ -416,7 +416,9 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
                 data = whole_reply(server, "block", request).data or b""
                 weights = np.frombuffer(data, np.float32).reshape(14, 14)
                 np.testing.assert_allclose(weights, expected, atol=1e-6)
-    assert stack["after"]["normalized"] == all(change.get("renormalize", True) for change in asked)
+    assert stack["after"]["normalized"] == all(
+        change.get("renormalize", True) for change in requested
+    )
     assert stack["difference"]["measure"] == "difference"
     assert stack["difference"]["signed"]
 
@@ -454,8 +456,8 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     assert data["state"]["run"] == "difference"
     assert data["state"]["stack"] == "self"
     # The page from a browser, which is made in steps, is the same.
-    asked = {"part": 0, "state": {**view.state, "run": "after"}}
-    assert whole_reply(view._channel._server, "page", asked).header["parts"] == 1
+    request = {"part": 0, "state": {**view.state, "run": "after"}}
+    assert whole_reply(view._channel._server, "page", request).header["parts"] == 1
 
 
 def test_a_page_of_a_changed_run_knows_the_file_of_its_record(

@@ -223,7 +223,7 @@ def test_hooks_of_the_user_run() -> None:
     """The record has the attention of the model with its hooks."""
     model = copy.deepcopy(make_model("llama"))
     for layer in model.model.layers:
-        layer.self_attn.q_proj.register_forward_hook(lambda _module, _given, output: output * 0.5)
+        layer.self_attn.q_proj.register_forward_hook(lambda _module, _args, output: output * 0.5)
     halved = copy.deepcopy(make_model("llama"))
     with torch.no_grad():
         for layer in halved.model.layers:

@@ -195,8 +195,8 @@ def changed_queries(
     """Return the tokens whose query vectors differ between two images."""
     queries = []
     for inputs in pictures:
-        made = extract(model, inputs, processor=processor, progress=False).stacks[stack]
-        attention = made.attention(layer)
+        changed_stack = extract(model, inputs, processor=processor, progress=False).stacks[stack]
+        attention = changed_stack.attention(layer)
         assert isinstance(attention, QueryKeyAttention)
         queries.append(attention.queries.numpy())
     # Results of the same numbers are equal to the last bit.

@@ -65,12 +65,12 @@ def main() -> None:
         ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
         with torch.no_grad():
             own = torch.cat(trained.eval()(ids, output_attentions=True).attentions)
-        kept = np.stack(callback.records[STEPS][0].to_numpy())
+        captured = np.stack(callback.records[STEPS][0].to_numpy())
         result = {
             "alone": alone,
             "watched": watched,
-            "shape": kept.shape,
-            "error": float(np.abs(kept - own.numpy()).max()),
+            "shape": captured.shape,
+            "error": float(np.abs(captured - own.numpy()).max()),
         }
         (folder / f"{kind}-{dist.get_rank()}.json").write_text(json.dumps(result))
     dist.destroy_process_group()

@@ -99,9 +99,9 @@ def test_the_package_index_shows_the_readme_with_its_links_and_pictures(wheel: P
         metadata = message_from_bytes(archive.read(name))
     assert metadata["Version"] == attnviz.__version__
     assert metadata["Description-Content-Type"] == "text/markdown"
-    shown = render(str(metadata.get_payload()))
-    assert shown is not None
-    targets = re.findall(r'(?:href|src)="([^"]*)"', shown)
+    html = render(str(metadata.get_payload()))
+    assert html is not None
+    targets = re.findall(r'(?:href|src)="([^"]*)"', html)
     written = (ROOT / "README.md").read_text(encoding="utf-8")
     # All links and pictures of the README, except the dark pictures.
     links = re.findall(r"\]\((?!#)[^)]*\)|<img src=", written)

@@ -19,7 +19,7 @@ from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import run_steps
 from attnviz.views.base import View
-from benchmarks.corpora import made
+from benchmarks.corpora import random_corpus
 from benchmarks.inputs import texts, weights
 from unit.atlas.statistics_made import made_statistics
 from unit.long_records import long_record
@@ -157,7 +157,7 @@ def views() -> dict[str, View]:
         "neuron": av.NeuronView(long_record(8, layers=2, heads=3, key_heads=3)),
         "dashboard": av.Dashboard(made_record),
         "compare": av.CompareView(av.compare(made_record, other_record)),
-        "embedding": av.EmbeddingView(made(100, 2, 3)),
+        "embedding": av.EmbeddingView(random_corpus(100, 2, 3)),
         "atlas": av.AtlasView(made_statistics()),
     }
 
