@@ -136,7 +136,9 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
 
 it("follows the logarithm of the absolute value on both sides", () => {
   for (const value of [1e-5, 1e-3, 0.1, 0.8]) {
-    const [above, below] = [value, -value].map((each) => signedShareOf(each, 0.8, "log"));
+    const [above, below] = [value, -value].map((signedValue) =>
+      signedShareOf(signedValue, 0.8, "log"),
+    );
     expect(below).toBeCloseTo(-(above as number), 9);
   }
   expect(signedShareOf(0.008, 0.8, "log")).toBeCloseTo(0.5, 6);
@@ -194,27 +196,29 @@ describe("a heat map of signed numbers", () => {
 
   it("names the largest absolute value with its sign", () => {
     const now = viewport(2, 2, {}, SIGNED);
-    const said = {
+    const input = {
       ...{ viewport: now, grid: gridOf(FOUR), token: null, key: null, row: null, column: null },
     };
-    expect(strongestCells(said.grid, 3).map(({ weight }) => weight)).toEqual(
+    expect(strongestCells(input.grid, 3).map(({ weight }) => weight)).toEqual(
       [-0.8, 0.4, 0.1].map(Math.fround),
     );
-    expect(sentence(said)).toBe("Layer 0, head 1. Largest difference: “t0” to “t1”, −0.80 (less).");
-    expect(summary(said)).toBe(
+    expect(sentence(input)).toBe(
+      "Layer 0, head 1. Largest difference: “t0” to “t1”, −0.80 (less).",
+    );
+    expect(summary(input)).toBe(
       "self-attention. Layer 0, head 1. Largest differences: “t0” to “t1”, −0.80 (less); “t1” to “t0”, +0.40 (more); “t0” to “t0”, +0.10 (more).",
     );
     const row = { token: 0, window: [0, 2] as [number, number], error: 0 };
     const values = Float32Array.of(0.1, -0.8);
-    expect(sentence({ ...said, token: 0, row: { ...row, values } })).toContain(
+    expect(sentence({ ...input, token: 0, row: { ...row, values } })).toContain(
       "Largest difference from “t0”: to “t1”, −0.80 (less).",
     );
-    expect(sentence({ ...said, token: 0, key: 1, row: { ...row, values } })).toContain(
+    expect(sentence({ ...input, token: 0, key: 1, row: { ...row, values } })).toContain(
       "“t0” to “t1”: difference −0.80 (less).",
     );
-    const nothing = { ...said, grid: gridOf([0, 0, 0, 0]) };
+    const nothing = { ...input, grid: gridOf([0, 0, 0, 0]) };
     expect(sentence(nothing)).toContain("No difference is in sight.");
-    const words = coverage(said, { scale: "linear", end: 0.8, live: true });
+    const words = coverage(input, { scale: "linear", end: 0.8, live: true });
     expect(words).toBe("Each cell is one difference. Blank: no difference.");
   });
 
@@ -222,10 +226,10 @@ describe("a heat map of signed numbers", () => {
     const now = viewport(2000, 2000, {}, SIGNED);
     const values = new Array<number>(now.rows.cells * now.columns.cells).fill(0.1);
     const grid = { ...gridOf(values), rows: now.rows.cells, columns: now.columns.cells };
-    const said = { viewport: now, grid, token: null, key: null, row: null, column: null };
+    const input = { viewport: now, grid, token: null, key: null, row: null, column: null };
     const look = { scale: "linear" as const, end: 0.8, live: true };
-    expect(coverage(said, look)).toContain("the mean with the larger absolute value is shown.");
-    const most = { ...said, viewport: { ...now, pooled: "max" as const } };
+    expect(coverage(input, look)).toContain("the mean with the larger absolute value is shown.");
+    const most = { ...input, viewport: { ...now, pooled: "max" as const } };
     expect(coverage(most, look)).toContain("differences with the largest absolute value.");
   });
 
@@ -358,11 +362,11 @@ describe("lines of signed numbers", () => {
     expect([caption.scale, caption.scaleNote]).toEqual(["0.8", "less ← difference → more"]);
     expect(opacityLabels(caption, true)).toEqual(["−0.8", "0", "+0.8"]);
     expect(leftOutOf(plan, state.leave_out)).toEqual([]);
-    const said = (token: number | null, key: number | null): string =>
+    const sentenceFor = (token: number | null, key: number | null): string =>
       headWords.captionOf({ ...plan, token, key }, { ...plot, token, key }, state, true).sentence;
-    expect(said(0, null)).toContain("Largest difference from “t0”: to “t1”, −0.80 (less).");
-    expect(said(null, 2)).toContain("Largest difference to “t2”: from “t2”, +0.20 (more).");
-    expect(said(1, 2)).toContain("“t1” to “t2”: difference −0.10 (less).");
+    expect(sentenceFor(0, null)).toContain("Largest difference from “t0”: to “t1”, −0.80 (less).");
+    expect(sentenceFor(null, 2)).toContain("Largest difference to “t2”: from “t2”, +0.20 (more).");
+    expect(sentenceFor(1, 2)).toContain("“t1” to “t2”: difference −0.10 (less).");
     expect(headWords.summaryOf(plan, plot, false)).toBe(
       "self-attention. Layer 0, head 0. Largest differences: “t0” to “t1” −0.80 (less); “t0” to “t0” +0.40 (more); “t2” to “t2” +0.20 (more); “t1” to “t1” +0.10 (more); “t1” to “t2” −0.10 (less).",
     );

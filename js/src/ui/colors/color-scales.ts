@@ -116,8 +116,8 @@ function mapOf(stops: readonly string[]): Uint8ClampedArray {
       at++;
     }
     const [from, to] = [points[at] as Three, points[at + 1] as Three];
-    const way = (lightness - from[0]) / (to[0] - from[0]);
-    const mixed = from.map((value, c) => value + (to[c as 0] - value) * way) as Three;
+    const fraction = (lightness - from[0]) / (to[0] - from[0]);
+    const mixed = from.map((value, c) => value + (to[c as 0] - value) * fraction) as Three;
     out.set(rgbOfOklab(mixed), i * 3);
   }
   return out;

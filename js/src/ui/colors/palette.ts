@@ -85,11 +85,11 @@ export const PALETTES: Record<ThemeName, Palette> = {
 /** Return the palette of a theme, with the colours that a figure requests. */
 export function paletteOf(
   theme: ThemeName,
-  asked?: { background?: string | undefined; colors?: readonly string[] | undefined },
+  overrides?: { background?: string | undefined; colors?: readonly string[] | undefined },
 ): Palette {
   const palette = PALETTES[theme];
-  if (!asked?.background && !asked?.colors) return palette;
-  const { background, colors } = asked;
+  if (!overrides?.background && !overrides?.colors) return palette;
+  const { background, colors } = overrides;
   return {
     ...palette,
     ...(background && background !== "transparent" && { background }),

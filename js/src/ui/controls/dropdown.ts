@@ -23,17 +23,17 @@ export function useDropdown(first: string, within?: string) {
       // In a shadow tree, event.target is the host. The composed path has the inner elements.
       if (box.current && !event.composedPath().includes(box.current)) open.value = false;
     };
-    const left = ({ relatedTarget }: FocusEvent): void => {
+    const onFocusOut = ({ relatedTarget }: FocusEvent): void => {
       // Without relatedTarget, the window lost the focus or the focused element was removed.
       if (relatedTarget instanceof Node && !box.current?.contains(relatedTarget))
         open.value = false;
     };
     const element = box.current;
     document.addEventListener("pointerdown", outside);
-    element?.addEventListener("focusout", left);
+    element?.addEventListener("focusout", onFocusOut);
     return () => {
       document.removeEventListener("pointerdown", outside);
-      element?.removeEventListener("focusout", left);
+      element?.removeEventListener("focusout", onFocusOut);
     };
   }, [open.value]);
   const close = (): void => {

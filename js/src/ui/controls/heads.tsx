@@ -193,8 +193,10 @@ export function HeadStrip(props: HeadStripProps) {
             ? ` (map from a sample of ${props.maps.sampled.length} queries)`
             : "";
           // If only one head of signed numbers is chosen, the map has the colours of the signs.
-          const own = choiceIndex >= 0 && !(props.signed && chosen.length === 1);
-          const color = own ? headColor(palette, choiceIndex, chosen.length) : palette.neutral;
+          const hasOwnColor = choiceIndex >= 0 && !(props.signed && chosen.length === 1);
+          const color = hasOwnColor
+            ? headColor(palette, choiceIndex, chosen.length)
+            : palette.neutral;
           return (
             <button
               type="button"

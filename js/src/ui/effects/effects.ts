@@ -49,7 +49,7 @@ export function rankOf(score: number | null, bySize: boolean): number {
 }
 
 function largestOf(values: readonly (number | null)[]): number {
-  return values.reduce<number>((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
+  return values.reduce<number>((largest, value) => Math.max(largest, Math.abs(value ?? 0)), 0);
 }
 
 /** Traits with the scores of heads. */
@@ -97,8 +97,8 @@ export function tokenScoreNames(
   stack: StackDescription,
   scores: Record<string, Record<string, unknown>>,
 ): string[] {
-  const own = baseName(stack);
-  return Object.keys(scores).filter((name) => scores[name]?.[own] !== undefined);
+  const stackKey = baseName(stack);
+  return Object.keys(scores).filter((name) => scores[name]?.[stackKey] !== undefined);
 }
 
 /** Return the chosen effects of keys, otherwise the first effects, or null if there are none. */
@@ -186,11 +186,11 @@ export function tokenEffect(
 export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): string {
   const none = effects.values.filter((value) => value === null).length;
   const has = none === 1 ? "has" : "have";
-  const without =
+  const missingNote =
     none === 0
       ? ""
       : ` ${none} of ${several(effects.values.length, "key")} ${has} no number and no bar.`;
-  return effectsInWords(effects, "beside keys", standing) + without;
+  return effectsInWords(effects, "beside keys", standing) + missingNote;
 }
 
 /** Describe the effect of `key`, or the largest effect, for screen readers. */
@@ -205,8 +205,8 @@ export function tokenEffectsSpoken(
       if (Math.abs(value ?? 0) > Math.abs(effects.values[at] ?? 0)) at = i;
     });
   const text = effectText(effects, effects.values[at] ?? null);
-  const which = key === null ? "largest absolute value at " : "at ";
-  return `${capital(effects.name)}, ${which}${quotedAt(texts, at)}: ${text}.`;
+  const prefix = key === null ? "largest absolute value at " : "at ";
+  return `${capital(effects.name)}, ${prefix}${quotedAt(texts, at)}: ${text}.`;
 }
 
 /** Describe what the bars show, their direction and the value of a full bar. */

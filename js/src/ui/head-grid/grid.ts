@@ -75,14 +75,14 @@ export function rankedCells(
   stack: StackDescription,
   offered: number[][],
   scores: Scores,
-  least: number | null,
+  minScore: number | null,
   bySize = false,
 ): ScoredHead[] {
   const cells = stack.layers.flatMap((layer, at) =>
     (offered[at] ?? []).map((head) => ({ layer, head, score: scores[at]?.[head] ?? null })),
   );
   const value = (cell: ScoredHead): number => rankOf(cell.score, bySize);
-  const ranked = cells.filter((cell) => least === null || value(cell) >= least);
+  const ranked = cells.filter((cell) => minScore === null || value(cell) >= minScore);
   // The sort is stable, so equal scores keep the order of the layers.
   return ranked.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
 }
@@ -146,7 +146,7 @@ export function stepCell(
 ): GridPosition {
   let { row, column } = from;
   const across = Math.sign(columns);
-  for (let left = Math.abs(columns); left > 0; left--) {
+  for (let remaining = Math.abs(columns); remaining > 0; remaining--) {
     let next = column + across;
     while (next >= 0 && next < (grid.rows[row]?.length ?? 0) && !grid.rows[row]?.[next])
       next += across;

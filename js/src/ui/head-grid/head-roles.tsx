@@ -34,11 +34,13 @@ export const NO_ROLE = "·";
  * letter.
  */
 export function signsOf(names: readonly string[]): string[] {
-  const taken = new Set<string>();
+  const usedLetters = new Set<string>();
   return names.map((name) => {
     const letters = [...name.toUpperCase()].filter((character) => /\p{L}/u.test(character));
-    const sign = [...letters, ..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].find((letter) => !taken.has(letter));
-    taken.add(sign ?? "?");
+    const sign = [...letters, ..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].find(
+      (letter) => !usedLetters.has(letter),
+    );
+    usedLetters.add(sign ?? "?");
     return sign ?? "?";
   });
 }
@@ -195,8 +197,8 @@ const LETTER = 5.2;
 
 /** Return a role's name, shortened to `width` pixels. */
 export function fittedName(name: string, width: number): string {
-  const most = Math.floor(width / LETTER);
-  return name.length <= most ? name : `${name.slice(0, Math.max(1, most - 1))}…`;
+  const maxLetters = Math.floor(width / LETTER);
+  return name.length <= maxLetters ? name : `${name.slice(0, Math.max(1, maxLetters - 1))}…`;
 }
 
 /** Maximum number of roles in the line below the heads. */

@@ -64,7 +64,7 @@ interface Strong {
  */
 export function strongestCells(
   grid: Grid,
-  most: number,
+  maxCells: number,
   counts: (cell: Strong) => boolean = () => true,
 ): Strong[] {
   const cells: Strong[] = [];
@@ -72,13 +72,14 @@ export function strongestCells(
     const weight = grid.values[i] as number;
     const size = Math.abs(weight);
     if (!(size > 0)) continue;
-    if (cells.length === most && size <= Math.abs((cells[most - 1] as Strong).weight)) continue;
+    if (cells.length === maxCells && size <= Math.abs((cells[maxCells - 1] as Strong).weight))
+      continue;
     const cell = { row: Math.floor(i / grid.columns), column: i % grid.columns, weight };
     if (!counts(cell)) continue;
     let at = cells.length;
     while (at > 0 && Math.abs((cells[at - 1] as Strong).weight) < size) at--;
     cells.splice(at, 0, cell);
-    if (cells.length > most) cells.pop();
+    if (cells.length > maxCells) cells.pop();
   }
   return cells;
 }
@@ -157,8 +158,8 @@ function strongInWords(input: CaptionInput, cell: Strong): string {
   const { viewport } = input;
   const from = cellInWords(viewport, "query", cell.row);
   const to = cellInWords(viewport, "key", cell.column);
-  const what = pooledInWords(viewport, cell.row, cell.column);
-  return `${from} to ${to}, ${what === "" ? "" : `${what.split(" ")[0]} `}${weightInWords(viewport, cell.weight)}`;
+  const pooling = pooledInWords(viewport, cell.row, cell.column);
+  return `${from} to ${to}, ${pooling === "" ? "" : `${pooling.split(" ")[0]} `}${weightInWords(viewport, cell.weight)}`;
 }
 
 /** Return the main sentence: the selection and the largest weight. */
@@ -256,8 +257,9 @@ export function summary(input: CaptionInput): string {
         ? ofLine(column, query)
         : strongestCells(grid, MAX_IN_SUMMARY).map((cell) => strongInWords(input, cell));
   const { name, signed } = quantityOf(viewport.stack);
-  const most = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
-  const strongest = named.length > 0 ? `${most}: ${named.join("; ")}.` : `No ${name} is in sight.`;
+  const heading = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
+  const strongest =
+    named.length > 0 ? `${heading}: ${named.join("; ")}.` : `No ${name} is in sight.`;
   const spoken = input.effects ? [tokenEffectsSpoken(input.effects, viewport.keys.text, pin)] : [];
   return [
     `${stackName(viewport.stack.name)}.`,
@@ -306,8 +308,8 @@ export function emptyQueries(viewport: Viewport, grid: Grid): number {
 function windowInWords(name: string, window: Range, count: number): string {
   if (window[0] === 0 && window[1] === count) return `all ${count} ${name}`;
   const one = window[1] - window[0] === 1;
-  const which = one ? `${window[0]}` : `${window[0]}–${window[1] - 1}`;
-  return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${which} of ${count}`;
+  const indices = one ? `${window[0]}` : `${window[0]}–${window[1] - 1}`;
+  return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${indices} of ${count}`;
 }
 
 /** Return the share of the maximum below which numbers are encoded as 0 (`client/codec.ts`). */
@@ -322,9 +324,9 @@ export function nothingInWords(
 ): string {
   if (grid.error === 0) return "0";
   // Pages with signed numbers may contain only the largest absolute values.
-  const left = stack.signed && stack.embedded?.form === "strongest";
-  const least = left ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
-  return `less than ${plainNumber(roundedUp(least))}${stack.signed ? " in absolute value" : ""}`;
+  const isIncomplete = stack.signed && stack.embedded?.form === "strongest";
+  const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
+  return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
 }
 
 /** Return the second sentence: what is visible, what a cell is, and what the colours leave out. */
@@ -376,13 +378,13 @@ export function coverage(
     parts.push(one ? `Each cell is one ${quantity.name}.` : "Each cell is one query and one key.");
   }
   if (grid.values.some((weight) => weight === 0)) {
-    const least = grid.error > 0 ? ` or ${nothingInWords(grid, viewport.stack)}` : "";
+    const threshold = grid.error > 0 ? ` or ${nothingInWords(grid, viewport.stack)}` : "";
     const ahead = viewport.stack.causal ? "; no query attends to later keys" : "";
-    parts.push(`Blank: no ${quantity.name}${least}${ahead}.`);
+    parts.push(`Blank: no ${quantity.name}${threshold}${ahead}.`);
   }
   if (look.scale === "log") {
-    const what = quantity.signed ? "the logarithm of the size" : "the logarithm";
-    parts.push(`Colour follows ${what}, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
+    const followed = quantity.signed ? "the logarithm of the size" : "the logarithm";
+    parts.push(`Colour follows ${followed}, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
   }
   const empty = emptyQueries(viewport, grid);
   if (empty > 0) {

@@ -141,7 +141,7 @@ function widest(
       fitLabel(tokens.text[token] as string, limit, font, measure).width;
     widestLabel = longestOf(tokens.text)
       .filter((token) => (shapeOf?.(token) ?? null) === null)
-      .reduce((most, token) => Math.max(most, widthOf(token)), 0);
+      .reduce((widestSoFar, token) => Math.max(widestSoFar, widthOf(token)), 0);
     cached.set(key, widestLabel);
   }
   return widestLabel;
@@ -174,16 +174,16 @@ export function layOut(input: LayoutInput): Layout {
     printed ? (step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null) : labelSizeAt(step);
   const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
   /** Return all sizes, with or without space for token labels. */
-  const sized = (labelled: boolean) => {
+  const sizesFor = (labelled: boolean) => {
     const queryWidth = widest(selection.queries, largest, limit, measure, shapes?.query);
     const left = GAP + Math.ceil(labelled ? Math.max(MIN_LEFT, queryWidth) : NUMBERS_LEFT);
     const lean = narrow || !labelled ? 0 : keyWidth * SLANT;
     const right = Math.max(barRoom, Math.min(lean, MAX_LEAN), GAP);
-    const most = {
+    const maxRoom = {
       width: Math.max(MIN_CELLS, Math.floor(width - left - right)),
       height: Math.max(MIN_CELLS, input.mostHeight),
     };
-    const room = roomOf(selection, state, most, ratio);
+    const room = roomOf(selection, state, maxRoom, ratio);
     const viewport = viewportOf(selection, state, room, ratio);
     const steps = { rows: tokenStep(viewport, "rows"), columns: tokenStep(viewport, "columns") };
     const sizes = labelled
@@ -191,10 +191,10 @@ export function layOut(input: LayoutInput): Layout {
       : { rows: null, columns: null };
     return { left, right, room, viewport, steps, sizes };
   };
-  const roomy = sized(true);
+  const withLabels = sizesFor(true);
   // A figure cannot be zoomed, so it needs no space for other parts.
-  const without = printed && roomy.sizes.rows === null && roomy.sizes.columns === null;
-  const { left, right, room, viewport, steps, sizes } = without ? sized(false) : roomy;
+  const labelless = printed && withLabels.sizes.rows === null && withLabels.sizes.columns === null;
+  const { left, right, room, viewport, steps, sizes } = labelless ? sizesFor(false) : withLabels;
   const whole = viewportOf(
     selection,
     { ...state, query_window: null, key_window: null },
@@ -213,7 +213,7 @@ export function layOut(input: LayoutInput): Layout {
   // Vertical labels are shortened to the height of diagonal ones.
   const mostText = leans && !printed ? keyLimit * SLANT : keyLimit;
   const aboveFor = (step: number): { slope: Slope; limit: number; above: number } => {
-    const size = without ? null : labelSize(step);
+    const size = labelless ? null : labelSize(step);
     const patch = shapes?.key ? patchSizeFor(shapes.key, step) + GAP + 4 : 0;
     if (size === null) return { slope: "upright", limit: keyLimit, above: NUMBERS_TOP };
     const text = widest(selection.keys, size, keyLimit, measure, shapes?.key);
@@ -297,10 +297,10 @@ export function middleOf(layout: Layout, side: "rows" | "columns", token: number
 
 /** Return the token indices to label, at least `apart` pixels apart. */
 export function ticks(window: Range, step: number, apart: number): number[] {
-  const least = apart / step;
-  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  const minInterval = apart / step;
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, minInterval)));
   const every =
-    [1, 2, 5, 10].map((factor) => factor * power).find((interval) => interval >= least) ?? 1;
+    [1, 2, 5, 10].map((factor) => factor * power).find((interval) => interval >= minInterval) ?? 1;
   const out: number[] = [];
   for (let at = Math.ceil(window[0] / every) * every; at < window[1]; at += every) out.push(at);
   return out;

@@ -33,8 +33,8 @@ export function scaleLabels({
   signs,
 }: Omit<WeightScale, "theme">): [string, string, string] {
   if (signs) {
-    const most = plainNumber(end);
-    const [low, , high] = aroundZero(most);
+    const endLabel = plainNumber(end);
+    const [low, , high] = aroundZero(endLabel);
     const zero = scale === "log" ? `±${plainNumber(weightAt(0, end, scale))} and less` : "0";
     return beyond ? [`≤${low}`, zero, `≥${high}`] : [low, zero, high];
   }

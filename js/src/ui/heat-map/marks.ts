@@ -152,14 +152,14 @@ function numberMarks(heatMap: HeatMap): Mark[] {
   const level = Math.max(rows.level, columns.level);
   const numbers = level === 0 && rows.cell >= 20 && columns.cell >= NUMBER_CELL;
   const room = Math.min(rows.cell, columns.cell);
-  const least = leastNumber(heatMap, end);
+  const minNumber = leastNumber(heatMap, end);
   if (!numbers && (!signs || room < MIN_SIGN_CELL)) return [];
   const marks: Mark[] = [];
   for (let row = 0; row < grid.rows; row++) {
     for (let column = 0; column < grid.columns; column++) {
       const weight = grid.values[row * grid.columns + column] as number;
       const share = (signs ? signedShareOf : shareOf)(weight, end, scale);
-      if (share === null || (numbers && Math.abs(weight) < least)) continue;
+      if (share === null || (numbers && Math.abs(weight) < minNumber)) continue;
       const text = numbers ? written(quantity, weight) : "−";
       if (numbers && isTiny(quantity, weight)) continue;
       if (!numbers && share > -MIN_SIGNED_SHARE) continue;
@@ -576,13 +576,13 @@ function number(
 }
 
 /** Numbers that are only marked as small have the muted colour. */
-function inkOf(weight: number, least: number, palette: Palette): string {
-  return Math.abs(weight) < least ? palette.muted : palette.ink;
+function inkOf(weight: number, minNumber: number, palette: Palette): string {
+  return Math.abs(weight) < minNumber ? palette.muted : palette.ink;
 }
 
 /** Return the smallest number that is written. Signed numbers have no fixed magnitude. */
-function leastNumber(heatMap: HeatMap, most: number): number {
-  return signsOf(heatMap) ? most / 100 : MIN_NUMBER;
+function leastNumber(heatMap: HeatMap, end: number): number {
+  return signsOf(heatMap) ? end / 100 : MIN_NUMBER;
 }
 
 /** Width of a number to the left of a thin first column. */
@@ -603,9 +603,9 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const quantity = quantityOf(layout.viewport.stack);
   const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = endOf(heatMap);
+  const fullBar = endOf(heatMap);
   const start = layout.top + layout.cellsHeight + GAP;
-  const least = leastNumber(heatMap, most);
+  const minNumber = leastNumber(heatMap, fullBar);
   const stroke = signs ? palette.muted : palette.rule;
   // Positive bars extend up from the line, negative ones down.
   const y = signs ? start + NUMBER_HIGH + MAX_BAR_BELOW / 3 : start;
@@ -616,25 +616,25 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const axisBase = { x: layout.left - BEFORE_FIRST_NUMBER, y, reach: longest, standing: true };
   const marks: Mark[] = [
     { kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke },
-    ...axisMarks({ ...axisBase, signs: signs && "both" }, most, palette),
+    ...axisMarks({ ...axisBase, signs: signs && "both" }, fullBar, palette),
   ];
   values.forEach((value, i) => {
     if (value === 0) return;
-    const height = barLength(value, most, longest);
+    const height = barLength(value, fullBar, longest);
     const x = middle(i) - thick / 2;
     const fill = signs ? signColor(value, signs) : palette.neutral;
     const up = signs !== undefined && value > 0;
     const bar = { zero: y, length: up ? -height : height, from: x, thick, standing: true };
     marks.push({ kind: "rect", x, y: up ? y - height : y, width: thick, height, fill });
-    marks.push(...breakMarks(bar, value, most, palette));
+    marks.push(...breakMarks(bar, value, fullBar, palette));
   });
   for (const i of numbered(values, axis.cell, NUMBERS_APART)) {
     const value = values[i] as number;
     if (isTiny(quantity, value)) continue;
     const down = signs ? -Math.sign(value) : 1;
-    const end = y + down * (barLength(value, most, longest) + 8);
+    const end = y + down * (barLength(value, fullBar, longest) + 8);
     const text = written(quantity, value);
-    marks.push(number(text, middle(i), end, inkOf(value, least, palette), "middle"));
+    marks.push(number(text, middle(i), end, inkOf(value, minNumber, palette), "middle"));
   }
   const title = `${quantity.name} from ${quoted(queries.text[line.token] ?? "")}`;
   marks.push({
@@ -655,10 +655,10 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const quantity = quantityOf(layout.viewport.stack);
   const signs = signsOf(heatMap);
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = endOf(heatMap);
+  const fullBar = endOf(heatMap);
   const start = layout.left + layout.cellsWidth + GAP;
   const longest = signs ? MAX_BAR_BESIDE / 3 : MAX_BAR_BESIDE;
-  const least = leastNumber(heatMap, most);
+  const minNumber = leastNumber(heatMap, fullBar);
   const stroke = signs ? palette.muted : palette.rule;
   const x = signs ? start + NUMBER_WIDE + longest : start;
   const thick = Math.max(0.75, Math.min(12, axis.cell - (axis.cell > 3 ? 1 : 0)));
@@ -666,11 +666,11 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const y1 = layout.top + layout.cellsHeight;
   const marks: Mark[] = [
     { kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke },
-    ...axisMarks({ x, y: y1 + 4, reach: longest, signs: signs && "both" }, most, palette),
+    ...axisMarks({ x, y: y1 + 4, reach: longest, signs: signs && "both" }, fullBar, palette),
   ];
   /** Length on one side of the line only. */
   const lengthOf = (i: number, sign: number): number =>
-    barLength(Math.max(0, sign * (values[i] ?? 0)), most, longest);
+    barLength(Math.max(0, sign * (values[i] ?? 0)), fullBar, longest);
   values.forEach((value, i) => {
     if (value === 0) return;
     const width = lengthOf(i, Math.sign(value));
@@ -685,7 +685,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
       height: thick,
       fill,
     });
-    marks.push(...breakMarks(bar, value, most, palette));
+    marks.push(...breakMarks(bar, value, fullBar, palette));
   });
   const reach = axis.cell < BAR_NUMBER_SIZE ? Math.ceil(BAR_NUMBER_SIZE / 2 / axis.cell) : 0;
   for (const i of numbered(values, axis.cell, 12)) {
@@ -700,7 +700,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
         written(quantity, value),
         x + side * (end + 5),
         middle(i),
-        inkOf(value, least, palette),
+        inkOf(value, minNumber, palette),
         side < 0 ? "end" : "start",
       ),
     );

@@ -75,7 +75,7 @@ export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
   }
   const title = `${tokensInWords(viewport, "query", at.row)} → ${tokensInWords(viewport, "key", at.column)}`;
   const value = heatMap.grid.values[at.row * heatMap.grid.columns + at.column] as number;
-  const what = pooledInWords(viewport, at.row, at.column);
+  const pooling = pooledInWords(viewport, at.row, at.column);
   const { error, every } = heatMap.grid;
   const quantity = quantityOf(viewport.stack);
   const { name } = quantity;
@@ -92,7 +92,7 @@ export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
           ? `${name}  ${number(value < 0.00995 ? 4 : 3)}${within(error)}, estimate`
           : `${name}  ${rounded}${within(error)}`;
   const rows = [{ color: "", text: weight, meant: true }];
-  if (what !== "") rows.push({ color: "", text: what, meant: false });
+  if (pooling !== "") rows.push({ color: "", text: pooling, meant: false });
   return { title, rows };
 }
 
@@ -131,10 +131,10 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     if (!layout) return;
     // Wheel events have whole pixels. Prefer the more precise position of the pointer.
     const point = pointIn(plot.current, event);
-    const rest = pointer.peek();
+    const resting = pointer.peek();
     const scrolled = plot.current?.scrollLeft ?? 0;
-    const near = rest && Math.hypot(rest.x + scrolled - point.x, rest.y - point.y) < 1.5;
-    const { x, y } = near ? { x: rest.x + scrolled, y: rest.y } : point;
+    const near = resting && Math.hypot(resting.x + scrolled - point.x, resting.y - point.y) < 1.5;
+    const { x, y } = near ? { x: resting.x + scrolled, y: resting.y } : point;
     // The cells start at the same position in a requested layout that is not drawn yet.
     store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
@@ -308,7 +308,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     const viewport = store.viewport.peek();
     if (!viewport) return false;
     const cursor = store.cursor.peek();
-    const far = shift ? 10 : 1;
+    const stepSize = shift ? 10 : 1;
     const anchor =
       cursor?.query != null && cursor.key != null
         ? {
@@ -323,16 +323,16 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     }
     switch (key) {
       case "ArrowDown":
-        moveCursor(far, 0);
+        moveCursor(stepSize, 0);
         return true;
       case "ArrowUp":
-        moveCursor(-far, 0);
+        moveCursor(-stepSize, 0);
         return true;
       case "ArrowLeft":
-        moveCursor(0, -far);
+        moveCursor(0, -stepSize);
         return true;
       case "ArrowRight":
-        moveCursor(0, far);
+        moveCursor(0, stepSize);
         return true;
       case "+":
       case "=":

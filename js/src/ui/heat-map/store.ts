@@ -91,10 +91,10 @@ interface LineQuestion {
   window: Range;
 }
 
-async function loadLine(source: Source, asked: LineQuestion, ended: AbortSignal): Promise<Line> {
-  const { stack, layer, heads, token, window } = asked;
+async function loadLine(source: Source, question: LineQuestion, ended: AbortSignal): Promise<Line> {
+  const { stack, layer, heads, token, window } = question;
   const one: Range = [token, token + 1];
-  const [rows, columns] = asked.side === "query" ? [one, window] : [window, one];
+  const [rows, columns] = question.side === "query" ? [one, window] : [window, one];
   const request = { stack, layer, heads, rows, columns };
   const piece = await source.block(request, ended);
   return { token, window, values: meanOf(piece.matrices), error: piece.error };
@@ -184,10 +184,12 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const { stack, layer, heads } = now;
       return { stack: stack.name, layer, heads, token, side, window };
     });
-    const answered = record.answer(question, (asked, ended) => loadLine(source, asked, ended));
+    const answered = record.answer(question, (lineQuestion, ended) =>
+      loadLine(source, lineQuestion, ended),
+    );
     return computed(() => {
-      const had = answered.value;
-      return had && same(had.question, question.value) ? had.answer : null;
+      const lastAnswer = answered.value;
+      return lastAnswer && same(lastAnswer.question, question.value) ? lastAnswer.answer : null;
     });
   };
   const row = lineOf("query");
@@ -203,7 +205,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
 
   // Means of many weights and signed numbers have a few large values, which would make all others
   // pale.
-  const own = computed(() => {
+  const ownLargest = computed(() => {
     const now = shown.value;
     const viewport = now?.layout.viewport;
     const averaged =
@@ -211,13 +213,13 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return now && averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
   });
 
-  const most = context.scale?.largest(own) ?? own;
+  const scaleMaximum = context.scale?.largest(ownLargest) ?? ownLargest;
 
   const base = computed<HeatMap | null>(() => {
     const now = shown.value;
     if (!now) return null;
     const signed = ownScale(now.layout.viewport);
-    const end = scaleEnd(most.value, now.grid.maximum, scaling.value, signed) || 1;
+    const end = scaleEnd(scaleMaximum.value, now.grid.maximum, scaling.value, signed) || 1;
     return {
       ...now,
       palette: context.palette.value,
@@ -268,9 +270,9 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
 
   const captionInput = computed<CaptionInput | null>(() => {
     const now = shown.value;
-    const asked = viewport.value;
-    if (!now || !asked) return null;
-    const { token, key } = asked;
+    const requested = viewport.value;
+    if (!now || !requested) return null;
+    const { token, key } = requested;
     return {
       viewport: now.layout.viewport,
       grid: now.grid,
@@ -284,21 +286,21 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
 
   const current = computed(() => {
     const now = shown.value;
-    const asked = viewport.value;
+    const requested = viewport.value;
     const whole = imagesDrawn(context);
-    if (!now || !asked || !now.grid.fine || !whole) return false;
+    if (!now || !requested || !now.grid.fine || !whole) return false;
     const drawn = now.layout.viewport;
-    const what = (plan: Viewport): unknown => [
+    const resolutionOf = (plan: Viewport): unknown => [
       tileSetOf(plan),
       tileLevel(plan),
       plan.rows.window,
       plan.columns.window,
     ];
-    if (!same(what(drawn), what(asked))) return false;
+    if (!same(resolutionOf(drawn), resolutionOf(requested))) return false;
     // Bars are part of the heat map.
     return (
       (now.layout.barsBelow === 0 || row.value !== null) &&
-      (now.layout.barsBeside === 0 || column.value !== null || !lineable(asked, "key"))
+      (now.layout.barsBeside === 0 || column.value !== null || !lineable(requested, "key"))
     );
   });
 

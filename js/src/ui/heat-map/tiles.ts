@@ -266,9 +266,9 @@ function fill(
         for (let x = left; x < right; x = nextStart(x, tokensPerCell, right)) {
           const wide = nextStart(x, tokensPerCell, right) - x;
           const value = values[inRow + Math.floor((x - firstColumn) / tokensPerCell)] as number;
-          const most = pooled === "max";
-          if (value < 0) below = most ? Math.min(below, value) : below + value * high * wide;
-          else above = most ? Math.max(above, value) : above + value * high * wide;
+          const isMaximum = pooled === "max";
+          if (value < 0) below = isMaximum ? Math.min(below, value) : below + value * high * wide;
+          else above = isMaximum ? Math.max(above, value) : above + value * high * wide;
         }
       }
       const count = pooled === "max" ? 1 : (bottom - top) * (right - left);

@@ -83,7 +83,7 @@ function sharp(pixels: number, ratio: number): number {
 function axisOf(
   count: number,
   extent: Range,
-  asked: Range,
+  requested: Range,
   tokenPixels: number,
   room: number,
   ratio: number,
@@ -91,11 +91,11 @@ function axisOf(
   let level = levelOf(tokenPixels);
   for (;;) {
     const tokensPerCell = 2 ** level;
-    const first = Math.floor(asked[0] / tokensPerCell);
-    const cells = Math.ceil(asked[1] / tokensPerCell) - first;
+    const first = Math.floor(requested[0] / tokensPerCell);
+    const cells = Math.ceil(requested[1] / tokensPerCell) - first;
     // Aligning to whole cells may add one cell more than fits.
     if (cells <= room || cells === 1) {
-      const pixels = Math.min(room, tokenPixels * (asked[1] - asked[0]));
+      const pixels = Math.min(room, tokenPixels * (requested[1] - requested[0]));
       const cell = sharp(pixels / cells, ratio);
       // At the border of two texts, a cell may cover tokens of both.
       const window: Range = [
@@ -128,13 +128,13 @@ export function viewportOf(
   const [rows, columns] = [within(state.query_window, queries), within(state.key_window, keys)];
   const [numQueries, numKeys] = [selection.queries.text.length, selection.keys.text.length];
   const [high, wide] = tokenPixels(sizeOf(rows), sizeOf(columns), room);
-  const least = Math.min(...tokenPixels(sizeOf(queries), sizeOf(keys), room));
+  const smallestToken = Math.min(...tokenPixels(sizeOf(queries), sizeOf(keys), room));
   return {
     ...selection,
     pair,
     pooled: state.pooled,
     ratio,
-    poolsWhole: levelOf(least) > 0,
+    poolsWhole: levelOf(smallestToken) > 0,
     rows: axisOf(numQueries, queries, rows, high, room.height, ratio),
     columns: axisOf(numKeys, keys, columns, wide, room.width, ratio),
   };
@@ -144,8 +144,8 @@ export function viewportOf(
 function tokenPixels(numRows: number, numColumns: number, room: Room): [number, number] {
   const square = Math.min(room.width / numColumns, room.height / numRows, MAX_CELL);
   // Twenty queries by a thousand keys would be a thin line, so cells are not square there.
-  const thick = (count: number, most: number): number =>
-    Math.max(square, Math.min(MIN_THICKNESS / count, MAX_THIN_CELL, most / count));
+  const thick = (count: number, available: number): number =>
+    Math.max(square, Math.min(MIN_THICKNESS / count, MAX_THIN_CELL, available / count));
   return [thick(numRows, room.height), thick(numColumns, room.width)];
 }
 
@@ -160,15 +160,15 @@ export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, r
  * Return the space for a selection and its parts. It is the size of the whole, whose cells may be
  * rounded to whole pixels.
  */
-export function roomOf(selection: Selection, state: ViewportState, most: Room, ratio = 1): Room {
+export function roomOf(selection: Selection, state: ViewportState, maxRoom: Room, ratio = 1): Room {
   const everything = { ...state, query_window: null, key_window: null };
-  const { rows, columns } = viewportOf(selection, everything, most, ratio);
-  const high = most.height / sizeOf(rows.extent) <= most.width / sizeOf(columns.extent);
+  const { rows, columns } = viewportOf(selection, everything, maxRoom, ratio);
+  const high = maxRoom.height / sizeOf(rows.extent) <= maxRoom.width / sizeOf(columns.extent);
   const filled = ({ cells, cell }: Axis, side: number): number =>
     cell < SMALL_CELL ? Math.min(side, cells * cell) : side;
   return high
-    ? { ...most, height: filled(rows, most.height) }
-    : { ...most, width: filled(columns, most.width) };
+    ? { ...maxRoom, height: filled(rows, maxRoom.height) }
+    : { ...maxRoom, width: filled(columns, maxRoom.width) };
 }
 
 function sizeOf([start, stop]: Range): number {
@@ -220,9 +220,12 @@ export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
     sizeOf(extent),
   );
   // Use whole cells, like the hit test of the pointer, to avoid rounding twice.
-  const under = (axis: Axis, cells: number): number =>
+  const cellUnder = (axis: Axis, cells: number): number =>
     Math.max(0, Math.min(cells - 1, Math.floor(pixel / axis.cell)));
-  const [cell, nextCell] = [under(now, now.cells), under(next, Math.ceil(size / tokensPerCell))];
+  const [cell, nextCell] = [
+    cellUnder(now, now.cells),
+    cellUnder(next, Math.ceil(size / tokensPerCell)),
+  ];
   const inCell = Math.max(0, Math.min(0.999, pixel / now.cell - cell));
   const token = now.window[0] + cell * 2 ** now.level + Math.floor(inCell * 2 ** now.level);
   const start = (Math.floor(token / tokensPerCell) - nextCell) * tokensPerCell;

@@ -47,12 +47,12 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
   const of = (part: number): string => formatShare(part / total);
   const grids = keys.grids ?? [];
   const onThisGrid = sum(onGrid(heat, grid));
-  let rest = total - onThisGrid;
+  let remaining = total - onThisGrid;
   const parts = [`${of(onThisGrid)} on ${imageName(grid, keys)}`];
   for (const other of grids) {
     if (other.start === grid.start) continue;
     const share = sum(onGrid(heat, other));
-    rest -= share;
+    remaining -= share;
     parts.push(`${of(share)} on image ${other.image}`);
   }
   let best = -1;
@@ -66,9 +66,9 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
   const strongest = heat.values[best] ?? 0;
   if (strongest / total >= MIN_NAMED_SHARE) {
     parts.push(`${of(strongest)} on ${quotedAt(keys.text, best)}`);
-    rest -= strongest;
+    remaining -= strongest;
   }
-  if (rest / total >= MIN_NAMED_SHARE) parts.push(`${of(rest)} elsewhere`);
+  if (remaining / total >= MIN_NAMED_SHARE) parts.push(`${of(remaining)} elsewhere`);
   return parts.join(", ");
 }
 

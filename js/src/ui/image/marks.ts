@@ -180,8 +180,8 @@ export function panelMarks(content: PanelContent): Panel {
     const { name = "weight", signed = false } = captionInput?.quantity ?? {};
     const scale = rampBox(
       palette,
-      (way) => {
-        const share = signed ? 2 * way - 1 : way;
+      (position) => {
+        const share = signed ? 2 * position - 1 : position;
         const color = signed ? signColor(share, palette) : (only ?? palette.neutral);
         return [...rgbOf(color), 255 * HEAT_OPACITY * Math.abs(share)];
       },

@@ -74,13 +74,13 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     return { title, rows, ...beside };
   });
 
-  const under = ({ x, y }: { x: number; y: number }): HoveredPatch | null => {
+  const patchAtPoint = ({ x, y }: { x: number; y: number }): HoveredPatch | null => {
     const [now, drawn] = [panel.content.peek(), panel.drawn.peek()];
     return now && drawn && patchUnder(drawn, now.grid, x, y);
   };
   const onPointerMove = (event: PointerEvent): void => {
     const point = pointIn(plot.current, event);
-    panel.point(under(point));
+    panel.point(patchAtPoint(point));
     where.value = point;
   };
   const leave = (): void => {
@@ -88,7 +88,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   };
   const onClick = (event: MouseEvent): void => {
     const point = pointIn(plot.current, event);
-    const to = under(point);
+    const to = patchAtPoint(point);
     if (to) panel.choose(to.patch);
     else if (hitTest(panel.drawn.peek()?.marks ?? [], point.x, point.y)?.scale)
       panel.wholeScale.value = !panel.wholeScale.peek();

@@ -129,10 +129,10 @@ function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
 /** Load the values of heat maps. */
 export async function loadHeat(
   source: Source,
-  asked: HeatQuestion,
+  question: HeatQuestion,
   ended: AbortSignal,
 ): Promise<Heat[]> {
-  const { stack, layer, side, token, numQueries, numKeys, series } = asked;
+  const { stack, layer, side, token, numQueries, numKeys, series } = question;
   const heads = [...new Set(series.flatMap((item) => item.heads))];
   const one: [number, number] = [token, token + 1];
   const piece = await source.block(

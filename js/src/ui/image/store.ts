@@ -170,21 +170,24 @@ export function createImagePanel<S extends RecordState>(
     const series = fewSeries(options.series.value);
     return now && grid && series.length > 0 ? heatQuestion(now, grid, focus.value, series) : null;
   });
-  const answered = record.answer(question, (asked, ended) =>
-    loadHeat(context.source, asked, ended),
+  const answered = record.answer(question, (request, ended) =>
+    loadHeat(context.source, request, ended),
   );
 
   const base = computed<Omit<PanelContent, "hovered" | "notes"> | null>(() => {
     const [now, grid] = [selection.value, keyGrid.value];
     const image = grid && room?.images.value[grid.image];
     if (!room || !now || !grid || !image) return null;
-    const asked = question.value;
-    const had = answered.value;
+    const requested = question.value;
+    const lastAnswer = answered.value;
     // The last answer may belong to another stack or layer.
-    const fits = asked && had?.question.stack === asked.stack && had.question.layer === asked.layer;
-    const heats: readonly Heat[] = fits ? had.answer : [];
+    const fits =
+      requested &&
+      lastAnswer?.question.stack === requested.stack &&
+      lastAnswer.question.layer === requested.layer;
+    const heats: readonly Heat[] = fits ? lastAnswer.answer : [];
     const queryGrid = queryGridOf(now, grid);
-    const of = fits ? had.question : null;
+    const of = fits ? lastAnswer.question : null;
     const lies = of?.side === "key" && queryGrid ? queryGrid : grid;
     const captionInput: HeatCaptionInput | null = of && {
       question: of,
@@ -194,7 +197,7 @@ export function createImagePanel<S extends RecordState>(
       quantity: quantityOf(now.stack),
     };
     const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, lies)))));
-    const own = (token: number | null, on: PatchGrid | null): number | null =>
+    const indexOn = (token: number | null, on: PatchGrid | null): number | null =>
       token !== null && on && patchIn(on, token) ? token - on.start : null;
     const query = of?.side === "query" ? of.token : null;
     const key = of?.side === "key" ? of.token : focus.value.key;
@@ -207,8 +210,8 @@ export function createImagePanel<S extends RecordState>(
       captionInput,
       // Use the largest weight itself, as a round number would make the heat map paler.
       end: (wholeScale.value ? now.stack.maximum : largest) || 1,
-      own: of?.side === "key" ? own(key, grid) : own(query, queryGrid),
-      other: of?.side === "key" ? null : own(key, grid),
+      own: of?.side === "key" ? indexOn(key, grid) : indexOn(query, queryGrid),
+      other: of?.side === "key" ? null : indexOn(key, grid),
     };
   });
   const advice = computed(() => {
@@ -248,8 +251,8 @@ export function createImagePanel<S extends RecordState>(
     }),
     /** Whether the drawn values are the requested ones. */
     current: computed(() => {
-      const asked = question.value;
-      const answers = asked === null || same(answered.value?.question, asked);
+      const requested = question.value;
+      const answers = requested === null || same(answered.value?.question, requested);
       return selection.value === null || (base.value !== null && answers);
     }),
     hovered,

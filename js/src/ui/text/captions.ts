@@ -12,13 +12,17 @@ import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
 /** Describe the progress of a reply: "strongest keys, 34%, about 40 s left". */
-export function laterInWords({ doing, progress, seconds_left: left }: ReplyProgress): string {
+export function laterInWords({
+  doing,
+  progress,
+  seconds_left: secondsLeft,
+}: ReplyProgress): string {
   const parts = [doing, `${Math.floor(100 * progress)}%`];
-  if (left !== null) {
+  if (secondsLeft !== null) {
     // The estimate is not more precise than this.
-    const seconds = left > 20 ? 10 * Math.ceil(left / 10) : Math.ceil(left);
+    const seconds = secondsLeft > 20 ? 10 * Math.ceil(secondsLeft / 10) : Math.ceil(secondsLeft);
     parts.push(
-      seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(left / 60)} min left`,
+      seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(secondsLeft / 60)} min left`,
     );
   }
   return parts.join(", ");
@@ -111,8 +115,8 @@ export function selectionInWords(selection: {
 /** Format a weight with `decimals` decimals. Smaller weights are "<0.01", missing ones "…". */
 export function formatWeight(weight: number, decimals = 2): string {
   if (Number.isNaN(weight)) return "…";
-  const least = 10 ** -decimals;
-  if (weight > 0 && weight < least / 2) return `<${least}`;
+  const smallest = 10 ** -decimals;
+  if (weight > 0 && weight < smallest / 2) return `<${smallest}`;
   return withMinus(weight.toFixed(decimals));
 }
 
@@ -293,10 +297,10 @@ export function headName({ layer, head }: { layer: number; head: number }): stri
 }
 
 /** List heads: "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
-export function headsInWords(heads: readonly number[], most = 12): string {
+export function headsInWords(heads: readonly number[], maxNamed = 12): string {
   if (heads.length === 1) return `head ${heads[0]}`;
-  const more = heads.length - most;
-  return `heads ${heads.slice(0, most).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+  const more = heads.length - maxNamed;
+  return `heads ${heads.slice(0, maxNamed).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }
 
 const STACK_NAMES: Record<string, string> = {

@@ -74,10 +74,10 @@ export function runningText(
 export const MAX_TOKENS = 600;
 
 /** Return the visible range of a long text, with the token `around` near its middle. */
-export function windowOf(count: number, around: number, most = MAX_TOKENS): [number, number] {
-  if (count <= most) return [0, count];
-  const start = Math.max(0, Math.min(count - most, around - Math.floor(most / 2)));
-  return [start, start + most];
+export function windowOf(count: number, around: number, maxTokens = MAX_TOKENS): [number, number] {
+  if (count <= maxTokens) return [0, count];
+  const start = Math.max(0, Math.min(count - maxTokens, around - Math.floor(maxTokens / 2)));
+  return [start, start + maxTokens];
 }
 
 /**

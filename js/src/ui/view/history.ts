@@ -50,9 +50,9 @@ export function createHistory(
   signals: Readonly<Record<string, Signal<unknown>>>,
   ended: AbortSignal,
 ): History {
-  const kept = Object.entries(signals).filter(([name]) => !NOT_KEPT.includes(name));
+  const choices = Object.entries(signals).filter(([name]) => !NOT_KEPT.includes(name));
   const now = computed<Snapshot>(() =>
-    Object.fromEntries(kept.map(([name, trait]) => [name, trait.value])),
+    Object.fromEntries(choices.map(([name, trait]) => [name, trait.value])),
   );
   const steps = signal<{ past: Snapshot[]; present: Snapshot; future: Snapshot[] }>({
     past: [],
@@ -78,7 +78,7 @@ export function createHistory(
     choice = null;
     batch(() => {
       steps.value = { past, present: snapshot, future };
-      for (const [name, trait] of kept) {
+      for (const [name, trait] of choices) {
         if (!same(trait.peek(), snapshot[name])) trait.value = snapshot[name];
       }
     });
@@ -146,13 +146,13 @@ export function followReader(
     root.addEventListener(name, history.act, { ...options, passive: true });
   }
   const onKey = (event: KeyboardEvent): void => {
-    const asked = historyKey(event);
-    if (asked && !isTextField(event.composedPath()[0])) {
+    const command = historyKey(event);
+    if (command && !isTextField(event.composedPath()[0])) {
       // Prevent the default even if there is nothing to undo, because the host has a different
       // undo.
       event.preventDefault();
       event.stopPropagation();
-      history[asked]();
+      history[command]();
       keepFocus(root);
     } else if (!event.repeat && !["Control", "Shift", "Meta", "Alt"].includes(event.key)) {
       history.act();

@@ -203,14 +203,14 @@ export interface HeadOrder {
 export function orderHeads(
   heads: readonly number[],
   scores: readonly (number | null)[] | null,
-  least: number | null,
+  minScore: number | null,
   bySize = false,
 ): HeadOrder {
   if (!scores) return { heads: [...heads], scores: null };
   const scoreOf = (head: number): number => rankOf(scores[head] ?? null, bySize);
-  const kept = heads.filter((head) => least === null || scoreOf(head) >= least);
-  kept.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
-  return { heads: kept, scores: kept.map((head) => scores[head] ?? null) };
+  const shownHeads = heads.filter((head) => minScore === null || scoreOf(head) >= minScore);
+  shownHeads.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
+  return { heads: shownHeads, scores: shownHeads.map((head) => scores[head] ?? null) };
 }
 
 /** Question and its answer. */
@@ -270,8 +270,8 @@ export function createRecordStore(
     failures.value = new Map(failures.value).set(of, text);
   };
   const forget = (...of: object[]): void => {
-    const left = [...failures.peek()].filter(([owner]) => !of.includes(owner));
-    if (left.length < failures.peek().size) failures.value = new Map(left);
+    const remaining = [...failures.peek()].filter(([owner]) => !of.includes(owner));
+    if (remaining.length < failures.peek().size) failures.value = new Map(remaining);
   };
   /** Show an error, unless it is only an aborted request. */
   const fail = (reason: unknown): void => failed(general, reason);
@@ -295,17 +295,17 @@ export function createRecordStore(
     live(() => {
       attempt.value;
       text.value;
-      const asked = untracked(() => question.value);
-      if (asked === null) {
+      const newQuestion = untracked(() => question.value);
+      if (newQuestion === null) {
         // Without a question, an earlier error is obsolete.
         forget(latest);
         return undefined;
       }
       const controller = new AbortController();
-      ask(asked, controller.signal)
+      ask(newQuestion, controller.signal)
         .then((value) => {
           batch(() => {
-            latest.value = { question: asked, answer: value };
+            latest.value = { question: newQuestion, answer: value };
             forget(latest, general);
           });
         })
@@ -460,13 +460,13 @@ export function createRecordStore(
   });
   const scores = computed(() => {
     const request = ordered.value;
-    const had = scored.value;
+    const lastAnswer = scored.value;
     // Scores of another stack, name or pin do not apply.
     const fits =
-      had?.question.stack.name === request?.stack.name &&
-      had?.question.name === request?.name &&
-      isSamePin(had?.question.pin ?? null, request?.pin ?? null);
-    return request && fits ? (had?.answer ?? null) : null;
+      lastAnswer?.question.stack.name === request?.stack.name &&
+      lastAnswer?.question.name === request?.name &&
+      isSamePin(lastAnswer?.question.pin ?? null, request?.pin ?? null);
+    return request && fits ? (lastAnswer?.answer ?? null) : null;
   });
   const pair = computed(() => {
     const stack = selection.value?.stack;
@@ -477,11 +477,11 @@ export function createRecordStore(
     return pinnedWeights(source, stack, pin, signal);
   });
   const pinnedScores = computed(() => {
-    const [had, request] = [linked.value, pair.value];
+    const [lastAnswer, request] = [linked.value, pair.value];
     const fits =
-      had?.question.stack.name === request?.stack.name &&
-      isSamePin(had?.question.pin ?? null, request?.pin ?? null);
-    return request && fits ? (had?.answer ?? null) : null;
+      lastAnswer?.question.stack.name === request?.stack.name &&
+      isSamePin(lastAnswer?.question.pin ?? null, request?.pin ?? null);
+    return request && fits ? (lastAnswer?.answer ?? null) : null;
   });
   const headEffects = computed(() => {
     const current = selection.value;
@@ -503,8 +503,8 @@ export function createRecordStore(
     const bySize =
       headEffects.value?.name === state.order.value ||
       (state.order.value === BY_PIN && current.stack.signed === true);
-    const least = byRole.value ? null : state.min_score.value;
-    return orderHeads(current.allHeads, ofLayer, least, bySize);
+    const minScore = byRole.value ? null : state.min_score.value;
+    return orderHeads(current.allHeads, ofLayer, minScore, bySize);
   });
 
   return {

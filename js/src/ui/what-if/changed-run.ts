@@ -112,7 +112,7 @@ export const readShownRun = Object.assign(
 );
 
 /** Latest result for the current changes and answer. */
-export interface Known {
+export interface ChangeResult {
   changes: RequestedChange[];
   measured: AnswerToken[] | null;
   outcome: OutcomeHeader | null;
@@ -137,7 +137,7 @@ type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
 export interface ChangedRun {
   /** Whether the panel is open, so that answers are requested. */
   panelOpen: Signal<boolean>;
-  latest: ReadonlySignal<Known | null>;
+  latest: ReadonlySignal<ChangeResult | null>;
   /** Measure another answer. Resolves to an error message, or to null after success. */
   measure: (answer: string) => Promise<string | null>;
   /** Number of received answers. */
@@ -196,7 +196,7 @@ export function createChangedRun(
   live: (run: () => (() => void) | undefined) => void,
 ): ChangedRun {
   const panelOpen = signal(false);
-  const latest = signal<Known | null>(null);
+  const latest = signal<ChangeResult | null>(null);
   const answers = signal(0);
   const attempt = signal(0);
   const problem = signal<string | null>(null);
@@ -236,7 +236,7 @@ export function createChangedRun(
       const changes = state.changes.peek();
       const measured = measuredOf(state.answer.value);
       const ended = new AbortController();
-      const say = (result: Partial<Known>): void => {
+      const say = (result: Partial<ChangeResult>): void => {
         if (ended.signal.aborted) return;
         latest.value = { changes, measured, outcome: null, problem: null, ...result };
         answers.value += 1;
@@ -268,10 +268,12 @@ export function createChangedRun(
           const stacks: Stacks = {};
           for (const changedStack of (header as ChangedHeader).stacks) {
             const all = described.peek()?.stacks ?? [];
-            const own = all.find(({ name }) => withoutNumber(name) === changedStack.stack);
-            if (!own) continue;
+            const unchangedStack = all.find(
+              ({ name }) => withoutNumber(name) === changedStack.stack,
+            );
+            if (!unchangedStack) continue;
             const of = (numbers: StackNumbers): StackDescription => ({
-              ...withTokens(own, numbers, changedStack.predictions),
+              ...withTokens(unchangedStack, numbers, changedStack.predictions),
               name: withNumber(numbers.name, number.peek()),
             });
             stacks[changedStack.stack] = {
@@ -315,12 +317,13 @@ export function createChangedRun(
     const changed = new Set(
       Object.values(state.changed_run.value?.stacks ?? {}).flatMap((names) => Object.values(names)),
     );
-    const which = shown.value;
-    const own = whole.stacks.filter(({ name }) => !changed.has(name));
-    if (which === "before") return changed.size === 0 ? whole : { ...whole, stacks: own };
-    const stacks = own.map((stack): ShownStack => {
+    const shownRun = shown.value;
+    const unchangedStacks = whole.stacks.filter(({ name }) => !changed.has(name));
+    if (shownRun === "before")
+      return changed.size === 0 ? whole : { ...whole, stacks: unchangedStacks };
+    const stacks = unchangedStacks.map((stack): ShownStack => {
       const of = withoutNumber(stack.name);
-      const instead = run.value?.stacks[of]?.[which];
+      const instead = run.value?.stacks[of]?.[shownRun];
       return instead ? { ...instead, of } : stack;
     });
     return { ...whole, stacks };

@@ -22,7 +22,7 @@ import { same } from "../view/state";
 import { baseName, changedInWords } from "./changed-run";
 
 /** Available numbers for one edge. */
-interface Found {
+interface EdgeNumbers {
   edge: EdgeRequest;
   /** Formatted weight in the unchanged run, or null if it is not loaded. */
   weight: string | null;
@@ -96,7 +96,7 @@ export function PinnedEdge<S extends RecordState>({ context }: { context: ViewCo
 
 function Line({ context, selection }: { context: ViewContext<RecordState>; selection: Selection }) {
   const { source, record, state } = context;
-  const numbers = useSignal<Found | null>(null);
+  const numbers = useSignal<EdgeNumbers | null>(null);
   const edge = edgeAt(selection);
   const { live } = source.transport;
   const runs = state.runs_model.value;
@@ -108,23 +108,23 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
     const ended = new AbortController();
     const { stack: name, layer, head, query, key } = edge;
     const before = numbers.peek();
-    const kept = before && same(before.edge, edge) ? before : null;
-    const say = (more: Partial<Found>): void => {
+    const previous = before && same(before.edge, edge) ? before : null;
+    const say = (more: Partial<EdgeNumbers>): void => {
       if (ended.signal.aborted) return;
       const now = numbers.peek();
       const first = { edge, weight: null, header: null };
       numbers.value = { ...(now && same(now.edge, edge) ? now : first), ...more };
     };
     const nothing = (): void => {};
-    if (!kept?.weight) {
+    if (!previous?.weight) {
       const stack = withNumber(name, record.number.peek());
       const request = { stack, layer, heads: [head] };
       source
         .block({ ...request, rows: [query, query + 1], columns: [key, key + 1] }, ended.signal)
         .then(({ matrices, maximum }) => {
           const value = matrices[0]?.[0] ?? Number.NaN;
-          const own = quantityOf({ ...selection.stack, maximum });
-          const quantity = stack === selection.stack.name ? own : WEIGHT;
+          const shownQuantity = quantityOf({ ...selection.stack, maximum });
+          const quantity = stack === selection.stack.name ? shownQuantity : WEIGHT;
           const number = (selection.keys.text.length < MANY_KEYS ? written : writtenSmall)(
             quantity,
             value,
@@ -160,8 +160,8 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
   const now = numbers.value && same(numbers.value.edge, edge) ? numbers.value : null;
   const unchanged = record.changedRun.shown.value === "before" ? "" : " in the unchanged run";
   const named = live ? record.changedRun.latest.value?.outcome?.measure : "";
-  const rest = live && !runs ? [] : edgeInWords(now?.header ?? null, live, named);
-  const parts = [now?.weight ?? "weight …", ...rest];
+  const otherNumbers = live && !runs ? [] : edgeInWords(now?.header ?? null, live, named);
+  const parts = [now?.weight ?? "weight …", ...otherNumbers];
   return (
     <p class="av-muted av-pinned-edge" role="status">
       {`${between}, head ${edge.layer}.${edge.head}${unchanged}. ${capital(parts.join("; "))}.`}

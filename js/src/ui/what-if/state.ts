@@ -68,9 +68,9 @@ export function withChange(
 export function whyUnchanged(changes: readonly RequestedChange[], selection: Selection): string {
   const { layer, heads } = selection;
   const { layers } = selection.stack;
-  const own = baseName(selection.stack);
+  const stackKey = baseName(selection.stack);
   // The order in which layers of different stacks run is unknown.
-  if (changes.length === 0 || changes.some(({ stack }) => stack !== own)) return "";
+  if (changes.length === 0 || changes.some(({ stack }) => stack !== stackKey)) return "";
   const isHere = (change: RequestedChange): boolean =>
     (change.layer === null || change.layer === layer) &&
     (change.head === null || heads.includes(change.head));

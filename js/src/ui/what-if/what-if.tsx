@@ -190,7 +190,7 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   const answer = state.answer.value;
   const chosen = [...candidates].find(([id, text]) => answer === id || answer === text);
   const value = answer === null ? "" : chosen ? String(chosen[0]) : "own";
-  const own = isFunction(answer)
+  const answerLabel = isFunction(answer)
     ? `value of ${answer.function}`
     : (measuredOf(answer) ?? [])
         .map((part) => (typeof part === "number" ? `token ${part}` : quoted(part)))
@@ -213,7 +213,7 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
         options={[
           ["", DEFAULT_ANSWER],
           ...[...candidates].map(([id, text]) => [String(id), quoted(text)] as const),
-          ...(value === "own" ? [["own", own] as const] : []),
+          ...(value === "own" ? [["own", answerLabel] as const] : []),
           ["type", "another …"],
         ]}
         onChange={choose}

@@ -24,8 +24,8 @@ describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (them
     const whole = (lightness[255] as number) - (lightness[0] as number);
     expect(whole * direction).toBeGreaterThan(0.65);
     lightness.forEach((value, i) => {
-      const wanted = (lightness[0] as number) + (whole * i) / 255;
-      expect(Math.abs(value - wanted)).toBeLessThan(0.006);
+      const expected = (lightness[0] as number) + (whole * i) / 255;
+      expect(Math.abs(value - expected)).toBeLessThan(0.006);
     });
     const background = oklabOf(rgbOf(PALETTES[theme].background))[0];
     const step = Math.abs((lightness[0] as number) - background);

@@ -34,11 +34,11 @@ const HOSTS: Record<ThemeName, Record<string, string>> = {
 function cssColors(selector: string): Record<string, string> {
   const start = frameCss.indexOf(`${selector} {`);
   const body = frameCss.slice(start, frameCss.indexOf("}", start));
-  const found: Record<string, string> = {};
+  const colors: Record<string, string> = {};
   for (const [, name, value] of body.matchAll(/--av-([a-z-]+):([^;]+);/g)) {
-    found[name as string] = value?.match(/#[0-9a-f]{6}/g)?.at(-1) ?? "";
+    colors[name as string] = value?.match(/#[0-9a-f]{6}/g)?.at(-1) ?? "";
   }
-  return found;
+  return colors;
 }
 
 const RULES: Record<ThemeName, string> = {
@@ -69,9 +69,9 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
     }
     // Text on search matches has the ink colour.
     hold(palette.ink, palette.searchMatch, "ink on found");
-    for (let place = 0; place < MAX_COLOURS; place++) {
+    for (let index = 0; index < MAX_COLOURS; index++) {
       for (const [name, behind] of Object.entries(own)) {
-        hold(headTextColor(palette, place, MAX_COLOURS), behind, `head ${place} on ${name}`);
+        hold(headTextColor(palette, index, MAX_COLOURS), behind, `head ${index} on ${name}`);
       }
     }
     expect(faint).toEqual([]);
@@ -79,8 +79,8 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
 
   it("has the hue of its head's lines", () => {
     expect(headTextColor(palette, 1, 2 * MAX_COLOURS)).toBe(palette.headTexts[0]);
-    palette.heads.forEach((color, place) => {
-      const text = palette.headTexts[place] as string;
+    palette.heads.forEach((color, index) => {
+      const text = palette.headTexts[index] as string;
       // The text colour differs from the line colour only as much as the contrast needs.
       const [near, far] = [contrast(color, palette.background), contrast(text, palette.background)];
       expect(far).toBeGreaterThanOrEqual(near - 0.01);

@@ -69,7 +69,7 @@ class Host {
     if (event && listener) this.listeners.get(event)?.delete(listener);
   }
   count(): number {
-    return [...this.listeners.values()].reduce((sum, each) => sum + each.size, 0);
+    return [...this.listeners.values()].reduce((sum, listeners) => sum + listeners.size, 0);
   }
   send(content: unknown): void {
     const message = content as Message;
@@ -125,24 +125,24 @@ const HANDINGS: [string, Handing][] = [
   ["an ArrayBuffer", (bytes) => bytes.buffer],
 ];
 
-let place: HTMLElement;
+let container: HTMLElement;
 /** Functions that the host calls when its outputs are removed. */
 let ends: (() => void)[] = [];
 
 beforeEach(() => {
-  place = document.createElement("div");
-  document.body.append(place);
+  container = document.createElement("div");
+  document.body.append(container);
 });
 
 afterEach(() => {
   for (const end of ends) end();
   ends = [];
-  place.remove();
+  container.remove();
   for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
 });
 
 /** Show a widget in an element, like a host that passes no signal. */
-function show(widget: ReturnType<typeof makeHeadWidget>, model: Host, el = place): () => void {
+function show(widget: ReturnType<typeof makeHeadWidget>, model: Host, el = container): () => void {
   const end = widget.render({ model: model as never, el });
   ends.push(end);
   return end;
@@ -155,7 +155,7 @@ function initialize(widget: ReturnType<typeof makeHeadWidget>, model: Host): () 
 }
 
 async function drawn(name: string, layer = 0): Promise<HTMLElement> {
-  const root = place.querySelector(".attnviz") as HTMLElement;
+  const root = container.querySelector(".attnviz") as HTMLElement;
   await vi.waitFor(
     () => expect(root.getAttribute("data-attnviz-drawn")).toBe(`${name}:self:${layer}`),
     { timeout: 15_000 },
@@ -179,7 +179,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     const widget = makeWidget();
     initialize(widget, model);
     show(widget, model);
-    const root = place.querySelector(".attnviz") as HTMLElement;
+    const root = container.querySelector(".attnviz") as HTMLElement;
     await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));
     expect(root.textContent).toContain("The reply contains no data.");
   });
@@ -191,14 +191,14 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
     const close = show(widget, model);
     await drawn(name);
     close();
-    expect(place.children).toHaveLength(0);
+    expect(container.children).toHaveLength(0);
     end();
     expect(model.count()).toBe(0);
-    const asked = model.sent.length;
+    const numSent = model.sent.length;
     model.set("layer", 1);
     document.body.setAttribute("data-jp-theme-light", "false");
     await new Promise((resolve) => setTimeout(resolve, 20));
-    expect(model.sent).toHaveLength(asked);
+    expect(model.sent).toHaveLength(numSent);
   });
 
   it("draws if a host renders without initialising", async () => {
@@ -237,14 +237,14 @@ describe("requests", () => {
     const many = Array.from({ length: 128 }, (_, head) => head);
     const common = { stack: "encoder", layer: 95, heads: many };
     const span: [number, number] = [99_000, 100_000];
-    const asked = [
+    const requests = [
       source.block({ ...common, rows: span, columns: span }),
       source.maps({ ...common, size: 64 }),
       // All but one of a thousand keys are left out.
       source.page({ ...common, leave_out: Array.from({ length: 1_000 }, (_, key) => key) }),
     ];
     end.abort();
-    await Promise.allSettled(asked);
+    await Promise.allSettled(requests);
     expect(sent.length).toBeGreaterThanOrEqual(2);
     for (const message of sent) expect(message.length).toBeLessThan(MAX_REQUEST_BYTES);
     expect(MAX_REPLY_BYTES).toBeLessThanOrEqual(1_000_000);

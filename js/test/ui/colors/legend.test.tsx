@@ -22,7 +22,7 @@ describe("the legend of a colour scale", () => {
     );
     const labels = Array.from(
       box.querySelectorAll(".av-ramp-words span"),
-      (each) => each.textContent,
+      (element) => element.textContent,
     );
     expect(labels).toEqual(["0", "0", "1"]);
     expect(box.querySelector(".av-color-title")?.textContent).toBe("weight");

@@ -43,9 +43,9 @@ describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
     expect(headColor(palette, 0, 3)).toBe(palette.heads[0]);
     expect(headColor(palette, 7, MAX_COLOURS)).toBe(palette.heads[7]);
     for (const count of [9, 12, 16, 17, 32, 64, 128]) {
-      const colors = Array.from({ length: count }, (_, place) => headColor(palette, place, count));
+      const colors = Array.from({ length: count }, (_, index) => headColor(palette, index, count));
       expect(palette.heads).toEqual(expect.arrayContaining(colors));
-      const changes = colors.filter((color, place) => color !== colors[place - 1]);
+      const changes = colors.filter((color, index) => color !== colors[index - 1]);
       // No colour is used again after another one.
       expect(new Set(changes).size).toBe(changes.length);
     }

@@ -20,7 +20,7 @@ test.each([
 
 /** Transport of a kernel that makes a page in two steps and two parts. */
 class Maker implements MessageModel {
-  readonly asked: number[] = [];
+  readonly requestedParts: number[] = [];
   #listener: ((message: object, buffers?: DataView[]) => void) | null = null;
   on(event: string, listener: (...args: never[]) => void): void {
     if (event === "msg:custom") this.#listener = listener as never;
@@ -30,9 +30,10 @@ class Maker implements MessageModel {
     const { attnviz, id, arguments: args } = content as Record<string, unknown>;
     if (attnviz !== "request") return;
     const { part } = args as Requests["page"];
-    this.asked.push(part);
-    const later = { ...LATER, progress: this.asked.length / 4 };
-    const header = this.asked.length <= 2 ? { pending: later } : { parts: 2, name: "x.html" };
+    this.requestedParts.push(part);
+    const later = { ...LATER, progress: this.requestedParts.length / 4 };
+    const header =
+      this.requestedParts.length <= 2 ? { pending: later } : { parts: 2, name: "x.html" };
     const data = new TextEncoder().encode(part === 0 ? "first " : "second");
     const buffers = "parts" in header ? [new DataView(data.buffer)] : [];
     queueMicrotask(() => this.#listener?.({ attnviz: "reply", id, header }, buffers));
@@ -46,14 +47,14 @@ test("asks until the page is made, and then for its parts", async () => {
   const page = await source.page({}, undefined, ({ progress }) => shares.push(progress));
   expect([page.name, new TextDecoder().decode(page.bytes)]).toEqual(["x.html", "first second"]);
   expect(shares).toEqual([0.25, 0.5]);
-  expect(maker.asked).toEqual([0, 0, 0, 1]);
+  expect(maker.requestedParts).toEqual([0, 0, 0, 1]);
 });
 
 test("requests nothing after it is cancelled", async () => {
   const maker = new Maker();
-  const given = new AbortController();
+  const controller = new AbortController();
   const source = new Source(new KernelChannel(maker));
-  const page = source.page({}, given.signal, () => given.abort());
+  const page = source.page({}, controller.signal, () => controller.abort());
   await expect(page).rejects.toThrow();
-  expect(maker.asked).toEqual([0]);
+  expect(maker.requestedParts).toEqual([0]);
 });

@@ -50,10 +50,10 @@ describe("the cursor of a generated answer", () => {
   });
 
   it.each(cases)("$why: from $before, set to $now: $after", ({ before, now, after }) => {
-    const found = settled(PREDICTIONS, cursor(before), cursor(now));
-    expect(found).toEqual(cursor(after));
-    expect(settled(PREDICTIONS, found, found)).toEqual(found);
-    expect(settled(PREDICTIONS, cursor(before), found)).toEqual(found);
+    const result = settled(PREDICTIONS, cursor(before), cursor(now));
+    expect(result).toEqual(cursor(after));
+    expect(settled(PREDICTIONS, result, result)).toEqual(result);
+    expect(settled(PREDICTIONS, cursor(before), result)).toEqual(result);
   });
 
   it("prefers the pin in the URL to the prediction of the page", () => {

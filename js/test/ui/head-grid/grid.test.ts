@@ -71,15 +71,15 @@ describe("a grid that scrolls", () => {
       [width - boxWidth, height - boxHeight],
     ] as const) {
       const { rows, columns } = wholeInSight(layout, 64, { x, y });
-      for (const [[start, stop], each, from, room] of [
+      for (const [[start, stop], step, from, room] of [
         [columns, across, x, boxWidth - left],
         [rows, down, y, boxHeight - top],
       ] as const) {
         // The first and last cells are visible, and their neighbours are not.
-        expect(start * each).toBeGreaterThanOrEqual(from - 3);
-        expect((start - 1) * each).toBeLessThan(from);
-        expect((stop - 1) * each + cell).toBeLessThanOrEqual(from + room + 3);
-        const beyond = stop * each + cell > from + room - 15 - 3;
+        expect(start * step).toBeGreaterThanOrEqual(from - 3);
+        expect((start - 1) * step).toBeLessThan(from);
+        expect((stop - 1) * step + cell).toBeLessThanOrEqual(from + room + 3);
+        const beyond = stop * step + cell > from + room - 15 - 3;
         expect(beyond).toBe(true);
       }
     }

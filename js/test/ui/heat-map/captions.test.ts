@@ -14,7 +14,7 @@ import type { Grid } from "../../../src/ui/heat-map/tiles";
 import type { Viewport } from "../../../src/ui/heat-map/viewport";
 import { viewport } from "./viewports";
 
-function said(values: number[], now: Viewport, more: Partial<CaptionInput> = {}): CaptionInput {
+function inputOf(values: number[], now: Viewport, more: Partial<CaptionInput> = {}): CaptionInput {
   const grid: Grid = {
     rows: now.rows.cells,
     columns: now.columns.cells,
@@ -43,7 +43,7 @@ describe("captions", () => {
   });
 
   it("name the largest weight, and five in the summary", () => {
-    const now = said([0.1, 0.9, 0.7, 0.3], small);
+    const now = inputOf([0.1, 0.9, 0.7, 0.3], small);
     expect(sentence(now)).toBe("Layer 0, head 1. Strongest: “t0” to “t1”, 0.90.");
     expect(summary(now)).toBe(
       "self-attention. Layer 0, head 1. Strongest: “t0” to “t1”, 0.90; “t1” to “t0”, 0.70; “t1” to “t1”, 0.30; “t0” to “t0”, 0.10.",
@@ -52,9 +52,9 @@ describe("captions", () => {
       [0, 1],
       [1, 0],
     ]);
-    expect(sentence(said([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
+    expect(sentence(inputOf([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
     // A first token that attends to itself has no information.
-    expect(sentence(said([1, 0, 0.8, 0.2], small))).toBe(
+    expect(sentence(inputOf([1, 0, 0.8, 0.2], small))).toBe(
       "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.",
     );
   });
@@ -67,10 +67,10 @@ describe("captions", () => {
       error: 0,
     };
     const values = [0.1, 0.9, 0.7, 0.3];
-    expect(sentence(said(values, small, { token: 1, row }))).toContain(
+    expect(sentence(inputOf(values, small, { token: 1, row }))).toContain(
       "“t1” attends most to “t1”: 0.80.",
     );
-    expect(sentence(said(values, small, { token: 1, key: 0, row }))).toContain(
+    expect(sentence(inputOf(values, small, { token: 1, key: 0, row }))).toContain(
       "“t1” attends to “t0”: 0.20.",
     );
     const column = {
@@ -79,17 +79,17 @@ describe("captions", () => {
       values: Float32Array.of(0.4, 0.6),
       error: 0,
     };
-    expect(sentence(said(values, small, { key: 0, column }))).toContain(
+    expect(sentence(inputOf(values, small, { key: 0, column }))).toContain(
       "“t0” gets most from “t1”: 0.60.",
     );
-    expect(coverage(said(values, small, { token: 1, row }), look)).toContain(
+    expect(coverage(inputOf(values, small, { token: 1, row }), look)).toContain(
       "Pinned: query “t1” (Esc clears).",
     );
   });
 
   it("describe the visible part and its share of the weight", () => {
     const part = viewport(4, 4, { query_window: [1, 3], key_window: [0, 2] });
-    const now = said([0.5, 0.25, 0.25, 0], part);
+    const now = inputOf([0.5, 0.25, 0.25, 0], part);
     expect(sumInSight(part, now.grid)).toBeCloseTo(0.5, 6);
     expect(coverage(now, look)).toBe(
       "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.",
@@ -101,22 +101,22 @@ describe("captions", () => {
 
   it("describe pooling, masks and empty rows", () => {
     const causal = viewport(2, 2, {}, { causal: true });
-    expect(coverage({ ...said([1, 0, 0.5, 0.5], causal) }, look)).toContain(
+    expect(coverage({ ...inputOf([1, 0, 0.5, 0.5], causal) }, look)).toContain(
       "no query attends to later keys",
     );
-    const empty = said([0, 0, 0.5, 0.5], small);
+    const empty = inputOf([0, 0, 0.5, 0.5], small);
     expect(emptyQueries(small, empty.grid)).toBe(1);
     expect(coverage(empty, look)).toContain("1 query has no weight at all.");
     const far = viewport(1000);
     const cells = far.rows.cells * far.columns.cells;
-    const pooled = said(new Array(cells).fill(0.25), far);
+    const pooled = inputOf(new Array(cells).fill(0.25), far);
     expect(coverage(pooled, look)).toContain("Each cell is the mean of 2 × 2 weights.");
     expect(sentence(pooled)).toContain("Strongest: queries 0 to 1 to keys 0 to 1, mean 0.25.");
     expect(coverage(pooled, { ...look, scale: "log" })).toContain("from 0.0001 on");
   });
 
   it("name the largest weight that the codec rounds to 0", () => {
-    const now = said([0, 1, 1, 1], small);
+    const now = inputOf([0, 1, 1, 1], small);
     now.grid.error = 0.00392;
     expect(coverage(now, look)).toContain("Blank: no weight or less than 0.000004.");
   });

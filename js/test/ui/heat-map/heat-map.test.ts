@@ -57,9 +57,9 @@ describe("the visible part", () => {
 
   it("consists of whole cells if they are pooled", () => {
     const { rows } = viewport(5000, 5000, { query_window: [1001, 4003], key_window: [1001, 4003] });
-    const each = 2 ** rows.level;
-    expect(each).toBeGreaterThan(1);
-    expect(rows.window[0] % each).toBe(0);
+    const tokensPerCell = 2 ** rows.level;
+    expect(tokensPerCell).toBeGreaterThan(1);
+    expect(rows.window[0] % tokensPerCell).toBe(0);
     expect(rows.window[0]).toBeLessThanOrEqual(1001);
     expect(rows.window[1]).toBeGreaterThanOrEqual(4003);
   });
@@ -154,9 +154,9 @@ describe("zooming", () => {
   });
 
   it("keeps a square matrix square", () => {
-    for (const each of steps(1000, 1000)) {
-      expect(each.rows.window[1] - each.rows.window[0]).toBe(
-        each.columns.window[1] - each.columns.window[0],
+    for (const step of steps(1000, 1000)) {
+      expect(step.rows.window[1] - step.rows.window[0]).toBe(
+        step.columns.window[1] - step.columns.window[0],
       );
     }
   });
@@ -170,28 +170,30 @@ describe("zooming", () => {
 
 /** Source that serves tiles of one matrix, pooled like in Python, and records the requests. */
 function served(matrix: number[][]) {
-  const asked: TileRequest[] = [];
+  const requests: TileRequest[] = [];
   const source = new Source(
     transportOf(
       async (_name, args) => {
         const request = args as TileRequest;
-        asked.push(request);
-        const each = 2 ** request.level;
-        const span = TILE * each;
+        requests.push(request);
+        const tokensPerCell = 2 ** request.level;
+        const span = TILE * tokensPerCell;
         const cells: number[][] = [];
         for (
           let y = request.row * span;
           y < Math.min(matrix.length, (request.row + 1) * span);
-          y += each
+          y += tokensPerCell
         ) {
           const line: number[] = [];
           const width = matrix[0]?.length ?? 0;
           for (
             let x = request.column * span;
             x < Math.min(width, (request.column + 1) * span);
-            x += each
+            x += tokensPerCell
           ) {
-            const weights = matrix.slice(y, y + each).flatMap((row) => row.slice(x, x + each));
+            const weights = matrix
+              .slice(y, y + tokensPerCell)
+              .flatMap((row) => row.slice(x, x + tokensPerCell));
             line.push(
               request.pooled === "max"
                 ? Math.max(...weights)
@@ -207,7 +209,7 @@ function served(matrix: number[][]) {
       { live: false },
     ),
   );
-  return { source, asked };
+  return { source, requests };
 }
 
 function random(rows: number, columns: number): number[][] {
@@ -268,7 +270,7 @@ describe("the grid from the cached tiles", () => {
 
   it("uses coarser tiles until finer ones arrive, and is never blank", async () => {
     const matrix = random(1200, 1200);
-    const { source, asked } = served(matrix);
+    const { source, requests } = served(matrix);
     const tiles = new Tiles(source);
     const signal = new AbortController().signal;
     const far = viewport(1200);
@@ -282,14 +284,14 @@ describe("the grid from the cached tiles", () => {
     expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
     expect(before.values[101]).toBe(coarse.values[at(100, 100)]);
     expect(before.values[102]).toBe(coarse.values[at(100, 101)]);
-    const count = asked.length;
+    const count = requests.length;
     await tiles.load(tilesOf(near), signal, () => undefined);
     expect(composeGrid(near, tiles).fine).toBe(true);
-    expect(asked.slice(count).every(({ level }) => level === 0)).toBe(true);
-    expect(asked.length - count).toBe(4);
+    expect(requests.slice(count).every(({ level }) => level === 0)).toBe(true);
+    expect(requests.length - count).toBe(4);
     // Nothing is requested twice.
     await tiles.load(tilesOf(far), signal, () => undefined);
-    expect(asked.length - count).toBe(4);
+    expect(requests.length - count).toBe(4);
   });
 
   it("counts the unknown cells", () => {
@@ -447,11 +449,11 @@ describe("a pair of long texts", () => {
   const pair = viewport(1801, 1801, { pair: "a-b" }, { query_tokens: tokens(1801, sequence) });
 
   it("has cells that name all their tokens, including those of the other text", () => {
-    const each = 2 ** pair.rows.level;
-    expect(each).toBeGreaterThan(1);
+    const tokensPerCell = 2 ** pair.rows.level;
+    expect(tokensPerCell).toBeGreaterThan(1);
     // The last token of A is 702, the first of B is 703.
     const last = tokensOf(pair.rows, pair.rows.cells - 1);
-    expect(last[1] - last[0]).toBe(each);
+    expect(last[1] - last[0]).toBe(tokensPerCell);
     expect(last[0]).toBeLessThanOrEqual(702);
     expect(last[1]).toBeGreaterThan(703);
     const first = tokensOf(pair.columns, 0);

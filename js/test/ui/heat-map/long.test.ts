@@ -29,7 +29,7 @@ const long = (state = {}, more = {}) => viewport(COUNT, COUNT, state, { ...LONG,
 /** Transport of a kernel whose tiles are exact up to level 4. */
 class Kernel implements Transport {
   readonly live = false;
-  readonly asked: TileRequest[] = [];
+  readonly requests: TileRequest[] = [];
   underWay = 0;
   most = 0;
   /** Called with the number of requests. */
@@ -40,8 +40,8 @@ class Kernel implements Transport {
 
   async request(_name: string, args: object, ended?: AbortSignal) {
     const request = args as TileRequest;
-    this.asked.push(request);
-    this.onAsked(this.asked.length);
+    this.requests.push(request);
+    this.onAsked(this.requests.length);
     this.most = Math.max(this.most, ++this.underWay);
     await new Promise((resolve) => setTimeout(resolve, 1));
     this.underWay--;
@@ -53,7 +53,7 @@ class Kernel implements Transport {
   }
 }
 
-const nobody = (): AbortSignal => new AbortController().signal;
+const unaborted = (): AbortSignal => new AbortController().signal;
 const nothing = (): undefined => undefined;
 
 describe("tiles of a long matrix", () => {
@@ -81,31 +81,31 @@ describe("tiles of a long matrix", () => {
     const kernel = new Kernel();
     const tiles = new Tiles(new Source(kernel));
     const now = long();
-    await tiles.load(tilesOf(now), nobody(), nothing);
+    await tiles.load(tilesOf(now), unaborted(), nothing);
     expect(kernel.most).toBe(2);
-    expect(kernel.asked).toHaveLength(4);
+    expect(kernel.requests).toHaveLength(4);
     const grid = composeGrid(now, tiles);
     expect([grid.missing, grid.fine, grid.every]).toEqual([0, true, 128]);
-    const said = { viewport: now, grid, token: null, key: null, row: null, column: null };
-    const words = (live: boolean) => coverage(said, { scale: "linear", end: 1, live });
+    const input = { viewport: now, grid, token: null, key: null, row: null, column: null };
+    const words = (live: boolean) => coverage(input, { scale: "linear", end: 1, live });
     expect(words(true)).toContain("Estimate from 1 query in 128: zoom in for exact cells.");
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
     const inside = long({ query_window: [0, 64_000], key_window: [0, 64_000] });
     expect(sumInSight(inside, grid)).toBeNull();
     // The limit for values too small for a byte follows from the tile's largest weight, not from 1.
     expect(nothingInWords(grid)).toBe("less than 0.00000004");
-    await tiles.load(tilesOf(now), nobody(), nothing);
-    expect(kernel.asked).toHaveLength(4);
+    await tiles.load(tilesOf(now), unaborted(), nothing);
+    expect(kernel.requests).toHaveLength(4);
   });
 
   it("are exact after zooming in, and estimates before", async () => {
     const tiles = new Tiles(new Source(new Kernel()));
     const near = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
-    const wanted = wantedTiles(near);
-    await tiles.load(wanted.slice(0, 1), nobody(), nothing);
+    const tileRequests = wantedTiles(near);
+    await tiles.load(tileRequests.slice(0, 1), unaborted(), nothing);
     const before = composeGrid(near, tiles);
     expect([before.missing, before.fine, before.every]).toEqual([0, false, 256]);
-    await tiles.load(wanted, nobody(), nothing);
+    await tiles.load(tileRequests, unaborted(), nothing);
     const after = composeGrid(near, tiles);
     expect([after.missing, after.fine, after.every]).toEqual([0, true, undefined]);
   });
@@ -117,10 +117,10 @@ describe("tiles of a long matrix", () => {
     kernel.onAsked = (count) => count === 3 && controller.abort();
     const loading = tiles.load(tilesOf(long()), controller.signal, nothing);
     await expect(loading).rejects.toThrow("aborted");
-    const count = kernel.asked.length;
+    const count = kernel.requests.length;
     await new Promise((resolve) => setTimeout(resolve, 20));
     // At most the request that ran beside the first cancelled one.
-    expect(kernel.asked.length).toBeLessThanOrEqual(count + 1);
+    expect(kernel.requests.length).toBeLessThanOrEqual(count + 1);
   });
 
   it("stop at the first failure, and continue on retry", async () => {
@@ -129,27 +129,27 @@ describe("tiles of a long matrix", () => {
     const ask = kernel.request.bind(kernel);
     kernel.request = async (...request) => {
       const reply = await ask(...request);
-      if (kernel.asked.length === 2) throw new Error("The kernel was interrupted.");
+      if (kernel.requests.length === 2) throw new Error("The kernel was interrupted.");
       return reply;
     };
-    const loading = tiles.load(tilesOf(long()), nobody(), nothing);
+    const loading = tiles.load(tilesOf(long()), unaborted(), nothing);
     await expect(loading).rejects.toThrow("interrupted");
     await new Promise((resolve) => setTimeout(resolve, 20));
-    expect(kernel.asked.length).toBeLessThanOrEqual(3);
-    await tiles.load(tilesOf(long()), nobody(), nothing);
+    expect(kernel.requests.length).toBeLessThanOrEqual(3);
+    await tiles.load(tilesOf(long()), unaborted(), nothing);
     expect(composeGrid(long(), tiles).missing).toBe(0);
   });
 
   it("fill a moved window from the coarsest tile, for mean and maximum", async () => {
     const tiles = new Tiles(new Source(new Kernel()));
     const near = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
-    await tiles.load(wantedTiles(near), nobody(), nothing);
+    await tiles.load(wantedTiles(near), unaborted(), nothing);
     const moved = long({ query_window: [100_000, 100_400], key_window: [9_000, 9_400] });
     const grid = composeGrid(moved, tiles);
     expect([grid.missing, grid.fine]).toEqual([0, false]);
     // Coarse cells that stand in for finer ones do not count as the strongest.
-    const said = { viewport: moved, grid, token: null, key: null, row: null, column: null };
-    expect(sentence(said)).toBe("Layer 0, head 1. Loading finer cells.");
+    const input = { viewport: moved, grid, token: null, key: null, row: null, column: null };
+    expect(sentence(input)).toBe("Layer 0, head 1. Loading finer cells.");
   });
 });
 
@@ -183,10 +183,10 @@ describe("positions of a long text", () => {
   it("are labelled at round numbers that fit", () => {
     const now = long();
     const step = now.columns.cell / 2 ** now.columns.level;
-    const found = ticks(now.columns.window, step, 64);
-    expect(found[0]).toBe(0);
-    expect(found.every((at) => at % 10_000 === 0)).toBe(true);
-    expect(found.length).toBeGreaterThan(4);
-    expect(((found[1] as number) - (found[0] as number)) * step).toBeGreaterThanOrEqual(64);
+    const positions = ticks(now.columns.window, step, 64);
+    expect(positions[0]).toBe(0);
+    expect(positions.every((at) => at % 10_000 === 0)).toBe(true);
+    expect(positions.length).toBeGreaterThan(4);
+    expect(((positions[1] as number) - (positions[0] as number)) * step).toBeGreaterThanOrEqual(64);
   });
 });

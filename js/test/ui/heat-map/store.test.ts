@@ -18,7 +18,7 @@ const EXACT = Math.fround(0.12345);
 /** Transport of a kernel that answers on command: tiles with 255 levels, blocks exactly. */
 class Kernel implements Transport {
   readonly live = false;
-  readonly asked: [string, object][] = [];
+  readonly requests: [string, object][] = [];
   /** Requests without an answer, oldest first. */
   readonly waiting: (() => void)[] = [];
   held = false;
@@ -31,7 +31,7 @@ class Kernel implements Transport {
   }
 
   async request(name: string, args: object, ended?: AbortSignal) {
-    this.asked.push([name, args]);
+    this.requests.push([name, args]);
     if (this.held && name !== "describe") {
       await new Promise<void>((resolve, reject) => {
         this.waiting.push(resolve);
@@ -54,13 +54,13 @@ class Kernel implements Transport {
     }
     const { heads, rows, columns } = args as BlockRequest;
     const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
-    const values = shape.reduce((product, each) => product * each, 1);
+    const values = shape.reduce((product, size) => product * size, 1);
     const header = { shape, encoding: "float32", maximum: 1, error: 0 };
     return { header, data: new Float32Array(values).fill(EXACT) };
   }
 
   of(name: string): object[] {
-    return this.asked.filter(([each]) => each === name).map(([, args]) => args);
+    return this.requests.filter(([requestName]) => requestName === name).map(([, args]) => args);
   }
 }
 
@@ -81,8 +81,8 @@ async function settled(): Promise<void> {
 
 beforeEach(() => {
   kernel = new Kernel();
-  const given = { ...HEAT_MAP_DEFAULTS, stack: "self", heads: [1] };
-  ({ state, context } = roomOf<HeatMapState>(given, new Source(kernel)));
+  const values = { ...HEAT_MAP_DEFAULTS, stack: "self", heads: [1] };
+  ({ state, context } = roomOf<HeatMapState>(values, new Source(kernel)));
   store = createHeatMapStore(context);
 });
 
@@ -117,8 +117,8 @@ describe("a matrix with a kernel", () => {
     await settled();
     expect(store.heatMap.value?.row?.values[3]).toBe(EXACT);
     expect(store.heatMap.value?.column?.values[2]).toBe(EXACT);
-    const said = store.captionInput.value;
-    expect(said && coverage(said, { scale: "linear", end: 1, live: true })).toContain(
+    const input = store.captionInput.value;
+    expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
       "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
     );
     // The cells are not drawn again because of a pin.

@@ -9,8 +9,8 @@ import { stackOf } from "../../builders";
 const PLAIN = new Map<number, TokenList>();
 
 export function tokens(count: number, sequence?: (number | null)[]): TokenList {
-  const known = PLAIN.get(count);
-  if (known && !sequence) return known;
+  const cached = PLAIN.get(count);
+  if (cached && !sequence) return cached;
   const text = Array.from({ length: count }, (_, i) => `t${i}`);
   const made = { text, special: [], sequence: sequence ?? text.map(() => 0) };
   if (!sequence) PLAIN.set(count, made);

@@ -21,7 +21,7 @@ describe("the caption", () => {
     numKeys: 8,
     series: [],
   };
-  const said = { question, grid: GRID, queries: TOKENS, keys: TOKENS };
+  const captionInput = { question, grid: GRID, queries: TOKENS, keys: TOKENS };
   // 0.30 on [CLS], 0.61 on patches, 0.09 on the word.
   const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 
@@ -37,20 +37,22 @@ describe("the caption", () => {
   });
 
   it("describes where the weight is", () => {
-    expect(sharesInWords(heat(row), said)).toBe("61% on the image, 30% on “[CLS]”, 9% elsewhere");
-    // The weights of the row sum to 0.5, and shares refer to this sum.
-    expect(sharesInWords(heat(row.map((weight) => weight / 2)), said)).toBe(
+    expect(sharesInWords(heat(row), captionInput)).toBe(
       "61% on the image, 30% on “[CLS]”, 9% elsewhere",
     );
-    expect(sharesInWords(heat([0, 0, 0, 0, 0, 0, 1, 0]), said)).toBe("100% on the image");
-    expect(sharesInWords(heat([1, 0, 0, 0, 0, 0, 0, 0]), said)).toBe(
+    // The weights of the row sum to 0.5, and shares refer to this sum.
+    expect(sharesInWords(heat(row.map((weight) => weight / 2)), captionInput)).toBe(
+      "61% on the image, 30% on “[CLS]”, 9% elsewhere",
+    );
+    expect(sharesInWords(heat([0, 0, 0, 0, 0, 0, 1, 0]), captionInput)).toBe("100% on the image");
+    expect(sharesInWords(heat([1, 0, 0, 0, 0, 0, 0, 0]), captionInput)).toBe(
       "0% on the image, 100% on “[CLS]”",
     );
-    expect(sharesInWords(heat(new Array(8).fill(0)), said)).toBe("no weight at all");
+    expect(sharesInWords(heat(new Array(8).fill(0)), captionInput)).toBe("no weight at all");
   });
 
   it("has no shares for maxima over heads", () => {
-    expect(heatInWords(heat(row, { how: "max" }), said)).toBe("Most on “0,2”, 0.200.");
+    expect(heatInWords(heat(row, { how: "max" }), captionInput)).toBe("Most on “0,2”, 0.200.");
   });
 });
 

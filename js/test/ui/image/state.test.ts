@@ -71,7 +71,7 @@ describe("heat maps", () => {
       error: 0,
     }),
   } as unknown as Source;
-  const asked: HeatQuestion = {
+  const heatRequest: HeatQuestion = {
     stack: "self",
     layer: 0,
     side: "query",
@@ -86,7 +86,7 @@ describe("heat maps", () => {
     ]);
 
   it("are rows of a query, for one head, and for the mean and the maximum of two", async () => {
-    expect(await values(asked)).toEqual([
+    expect(await values(heatRequest)).toEqual([
       [120, 121, 122, 123],
       [70, 71, 72, 73],
       [120, 121, 122, 123],
@@ -94,11 +94,13 @@ describe("heat maps", () => {
   });
 
   it("are columns of a key", async () => {
-    expect((await values({ ...asked, side: "key", token: 3 }))[1]).toEqual([53, 63, 73]);
+    expect((await values({ ...heatRequest, side: "key", token: 3 }))[1]).toEqual([53, 63, 73]);
   });
 
   it("are means over all queries if none is chosen", async () => {
-    expect((await values({ ...asked, side: null, token: 0 }))[0]).toEqual([110, 111, 112, 113]);
+    expect((await values({ ...heatRequest, side: null, token: 0 }))[0]).toEqual([
+      110, 111, 112, 113,
+    ]);
   });
 
   it("have one colour per sign", () => {

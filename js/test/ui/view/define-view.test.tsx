@@ -22,11 +22,11 @@ function Model({ context }: { context: ViewContext<RecordState> }) {
 }
 
 /** A view whose pages answer with `model` if it is defined. */
-function small(model: Promise<string>, asked: string[] = []) {
+function small(model: Promise<string>, requests: string[] = []) {
   const pageTransport = (): Transport => ({
     live: false,
     request: async (name) => {
-      asked.push(name);
+      requests.push(name);
       return { header: { model: await model, notes: [], stacks: [] }, data: null };
     },
     retry: () => undefined,
@@ -45,10 +45,10 @@ function small(model: Promise<string>, asked: string[] = []) {
 const DATA = { format: 2, view: "small", state: {} } as PageData;
 
 it("uses the transport that a view defines for its pages", async () => {
-  const asked: string[] = [];
-  end = small(Promise.resolve("small of a corpus"), asked).openPage(root, DATA);
+  const requests: string[] = [];
+  end = small(Promise.resolve("small of a corpus"), requests).openPage(root, DATA);
   await vi.waitFor(() => expect(root.querySelector("p")?.textContent).toBe("small of a corpus"));
-  expect(asked).toEqual(["describe"]);
+  expect(requests).toEqual(["describe"]);
 });
 
 it("shows nothing after a page has ended", async () => {

@@ -110,15 +110,15 @@ describe("a history", () => {
   ] as const)("leaves %s as Python set it last", (name) => {
     const record = makeSignals<RecordState>(RECORD_DEFAULTS);
     const steps = createHistory(record, end.signal);
-    const given = { self: { names: [["induction"]], labels: [[null]], ranks: [[1]] } };
+    const roles = { self: { names: [["induction"]], labels: [[null]], ranks: [[1]] } };
     steps.act();
-    assign(record, { [name]: given });
+    assign(record, { [name]: roles });
     expect(steps.canUndo.value).toBe(false);
     assign(record, { layer: 1 });
-    assign(record, { [name]: { cross: given.self } });
+    assign(record, { [name]: { cross: roles.self } });
     steps.undo();
     expect(record.layer.value).toBe(0);
-    expect(record[name].value).toEqual({ cross: given.self });
+    expect(record[name].value).toEqual({ cross: roles.self });
   });
 
   it("does not read unchanged values", () => {

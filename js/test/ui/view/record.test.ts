@@ -63,13 +63,13 @@ describe("a selection", () => {
 });
 
 /** Transport that answers by request name, or fails. */
-function transport(answers: Record<string, () => Reply>): Transport & { asked: string[] } {
-  const asked: string[] = [];
+function transport(answers: Record<string, () => Reply>): Transport & { requests: string[] } {
+  const requests: string[] = [];
   return {
-    asked,
+    requests,
     live: false,
     async request(name, args) {
-      asked.push(`${name} ${JSON.stringify(args)}`);
+      requests.push(`${name} ${JSON.stringify(args)}`);
       const answer = answers[name];
       if (!answer) throw new Error(`no ${name}`);
       return answer();
@@ -91,18 +91,18 @@ function maps(): Reply {
 describe("the record of a view", () => {
   it("asks a question once per requested answer", async () => {
     const ended = new AbortController();
-    const each = transport({ describe: () => ({ header: description, data: null }), maps });
+    const fake = transport({ describe: () => ({ header: description, data: null }), maps });
     const state = makeSignals(RECORD_DEFAULTS);
-    const record = createRecordStore(new Source(each), state, ended.signal);
+    const record = createRecordStore(new Source(fake), state, ended.signal);
     await vi.waitFor(() => expect(record.selection.value).not.toBeNull());
-    expect(each.asked).toHaveLength(1);
+    expect(fake.requests).toHaveLength(1);
     record.wantMaps();
     await vi.waitFor(() => expect(record.maps.value).not.toBeNull());
     state.token.value = 1;
     state.heads.value = [1];
-    expect(each.asked).toHaveLength(2);
+    expect(fake.requests).toHaveLength(2);
     state.layer.value = 4;
-    await vi.waitFor(() => expect(each.asked).toHaveLength(3));
+    await vi.waitFor(() => expect(fake.requests).toHaveLength(3));
     ended.abort();
   });
 
@@ -111,7 +111,7 @@ describe("the record of a view", () => {
     const [stack] = description.stacks;
     const number = signal(0);
     const other = { ...stack, layers: [7], heads_per_layer: [2] };
-    const each = {
+    const expected = {
       ...transport({
         describe: () => ({
           header: number.value === 0 ? description : { ...description, stacks: [other] },
@@ -125,7 +125,7 @@ describe("the record of a view", () => {
     const takeUp = vi.fn(() => {
       if (number.value > 0) state.layer.value = 7;
     });
-    const record = createRecordStore(new Source(each), state, ended.signal, signal(""), takeUp);
+    const record = createRecordStore(new Source(expected), state, ended.signal, signal(""), takeUp);
     const seen: unknown[] = [];
     record.live(() => {
       seen.push(
@@ -140,7 +140,7 @@ describe("the record of a view", () => {
     expect(takeUp.mock.calls).toEqual([[0], [1]]);
     // The layer of one record never appears with the other record.
     expect(seen).toEqual([null, ["self", 2], ["self@1", 7]]);
-    await vi.waitFor(() => expect(each.asked.at(-1)).toMatch(/^maps .*"self@1","layer":7/));
+    await vi.waitFor(() => expect(expected.requests.at(-1)).toMatch(/^maps .*"self@1","layer":7/));
     ended.abort();
   });
 
@@ -149,7 +149,7 @@ describe("the record of a view", () => {
     const [stack] = description.stacks;
     const long = { text: new Array<string>(300_000).fill("a"), special: [], sequence: [] };
     const stacks = [{ ...stack, heads_per_layer: [8, 8], query_tokens: long }];
-    const each = transport({
+    const fake = transport({
       describe: () => ({ header: { ...description, stacks }, data: null }),
       maps: () => ({
         header: { shape: [3, 1, 1], encoding: "float32", maximum: 1, error: 0, sampled: [1, 2] },
@@ -157,10 +157,10 @@ describe("the record of a view", () => {
       }),
     });
     const state = makeSignals(RECORD_DEFAULTS);
-    const record = createRecordStore(new Source(each), state, ended.signal);
+    const record = createRecordStore(new Source(fake), state, ended.signal);
     record.wantMaps();
     await vi.waitFor(() => expect(record.maps.value?.sampled).toEqual([1, 2]));
-    const heads = each.asked.slice(1).map((asked) => /"heads":(\[.*?\])/.exec(asked)?.[1]);
+    const heads = fake.requests.slice(1).map((request) => /"heads":(\[.*?\])/.exec(request)?.[1]);
     expect(heads).toEqual(["[0,1,2]", "[3,4,5]", "[6,7]"]);
     expect(record.maps.value?.heads).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
     ended.abort();

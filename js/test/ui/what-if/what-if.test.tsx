@@ -105,11 +105,11 @@ function drawn(options: {
     measured: (number | string)[],
   ) => Promise<string>;
   /** Whether the model has logits. */
-  likeliest?: boolean;
-  edge?: (asked: EdgeRequest) => EdgeHeader;
+  hasLogits?: boolean;
+  edge?: (edgeRequest: EdgeRequest) => EdgeHeader;
   description?: object;
 }) {
-  const asked: RequestedChange[][] = [];
+  const requests: RequestedChange[][] = [];
   const measured: (number | string)[][] = [];
   const blocks: BlockRequest[] = [];
   const named: string[] = [];
@@ -126,12 +126,12 @@ function drawn(options: {
     if (name === "edge") return { header: options.edge?.(args as EdgeRequest), data: null };
     if (name === "changed") return { header: { stacks: changedStacks() }, data: null };
     const request = args as Required<InterveneRequest>;
-    asked.push(request.changes);
+    requests.push(request.changes);
     measured.push(request.measured);
     const sentence = await answer(request.changes, signal, request.measured);
     const outcome = outcomeOf(sentence);
     const none = { candidates_before: [], candidates_after: [] };
-    return { header: options.likeliest === false ? { ...outcome, ...none } : outcome, data: null };
+    return { header: options.hasLogits === false ? { ...outcome, ...none } : outcome, data: null };
   };
   const transport = transportOf(ask, { live: options.live ?? true });
   const state = makeSignals<RecordState>({
@@ -162,58 +162,69 @@ function drawn(options: {
   };
   const press = async (label: string): Promise<void> => {
     const buttons = (): HTMLButtonElement[] => [...root.querySelectorAll("button")];
-    const named = (each: HTMLButtonElement): boolean =>
-      (each.getAttribute("aria-label") ?? each.textContent ?? "").startsWith(label);
+    const named = (element: HTMLButtonElement): boolean =>
+      (element.getAttribute("aria-label") ?? element.textContent ?? "").startsWith(label);
     await vi.waitFor(() => expect(buttons().some(named)).toBe(true));
     buttons().find(named)?.click();
   };
   const choose = async (label: string, value: string): Promise<void> => {
     const select = (): HTMLSelectElement | undefined =>
       [...root.querySelectorAll("label")]
-        .find((each) => each.textContent?.startsWith(label))
+        .find((element) => element.textContent?.startsWith(label))
         ?.querySelector("select") ?? undefined;
     await vi.waitFor(() => expect(select()).toBeDefined());
-    const found = select() as HTMLSelectElement;
-    found.value = value;
-    found.dispatchEvent(new Event("change", { bubbles: true }));
+    const element = select() as HTMLSelectElement;
+    element.value = value;
+    element.dispatchEvent(new Event("change", { bubbles: true }));
     await vi.waitFor(() => expect(select()?.value).toBe(value));
   };
-  const said = (text: string): Promise<void> =>
+  const expectText = (text: string): Promise<void> =>
     vi.waitFor(() => expect(root.querySelector(".av-what-if-answer")?.textContent).toBe(text));
-  return { asked, measured, named, blocks, state, record, open, press, choose, said };
+  return {
+    requests,
+    measured,
+    named,
+    blocks,
+    state,
+    record,
+    open,
+    press,
+    choose,
+    expectText,
+  };
 }
 
 it("runs no model before it is opened, then the unchanged one", async () => {
-  const { asked, open, said } = drawn({});
+  const { requests, open, expectText } = drawn({});
   await vi.waitFor(() => expect(root.querySelector("summary")).not.toBeNull());
-  expect(asked).toEqual([]);
+  expect(requests).toEqual([]);
   await open();
-  await said("Answer to 0 changes.");
-  expect(asked).toEqual([[]]);
+  await expectText("Answer to 0 changes.");
+  expect(requests).toEqual([[]]);
   expect(root.textContent).not.toContain(CAVEAT);
 });
 
 it("cuts the pinned edge, and lists changes that can be removed", async () => {
-  const { asked, state, open, press, said } = drawn({});
+  const { requests, state, open, press, expectText } = drawn({});
   await open();
-  await said("Answer to 0 changes.");
+  await expectText("Answer to 0 changes.");
   await press("What if this edge were cut?");
-  await said("Answer to 1 changes.");
+  await expectText("Answer to 1 changes.");
   expect(state.changes.value).toEqual([EDGE]);
   expect(root.textContent).toContain(CAVEAT);
   await press("Without head 2.1");
-  await said("Answer to 2 changes.");
+  await expectText("Answer to 2 changes.");
   await press("Hide the token “the” (0)");
-  await said("Answer to 3 changes.");
-  expect(asked.at(-1)?.map((each) => each.kind)).toEqual(["knockout", "ablate", "hide"]);
+  await expectText("Answer to 3 changes.");
+  expect(requests.at(-1)?.map((change) => change.kind)).toEqual(["knockout", "ablate", "hide"]);
   await press("Remove: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
-  await said("Answer to 2 changes.");
-  expect(asked.at(-1)?.map((each) => each.kind)).toEqual(["ablate", "hide"]);
+  await expectText("Answer to 2 changes.");
+  expect(requests.at(-1)?.map((change) => change.kind)).toEqual(["ablate", "hide"]);
   // Earlier answers are not requested again.
-  const before = asked.length;
+  const before = requests.length;
   assign(state, { changes: [] });
-  await said("Answer to 0 changes.");
-  expect(asked.length).toBe(before);
+  await expectText("Answer to 0 changes.");
+  expect(requests.length).toBe(before);
 });
 
 it("cuts after the softmax, and in all layers", async () => {
@@ -227,9 +238,9 @@ it("cuts after the softmax, and in all layers", async () => {
 
 it("shows errors, and offers no changes without the unchanged run", async () => {
   const words = "inputs: the 4 queries in the record are not the 5 that the model reads";
-  const { open, said } = drawn({ answer: () => Promise.reject(new Error(words)) });
+  const { open, expectText } = drawn({ answer: () => Promise.reject(new Error(words)) });
   await open();
-  await said(words);
+  await expectText(words);
   expect(root.querySelectorAll(".av-what-if button").length).toBe(0);
 });
 
@@ -243,17 +254,17 @@ it("is absent without a model that can run again", async () => {
 });
 
 it("offers no answers for a model without logits", async () => {
-  const { open, said } = drawn({ likeliest: false });
+  const { open, expectText } = drawn({ hasLogits: false });
   await open();
-  await said("Answer to 0 changes.");
+  await expectText("Answer to 0 changes.");
   expect(root.querySelector(".av-measured")).toBeNull();
 });
 
 it("names the measured function, and requests again for another function of the same name", async () => {
   const answer = (id: number) => ({ function: "start_logit", id });
-  const { measured, state, open, said } = drawn({ state: { answer: answer(1) } });
+  const { measured, state, open, expectText } = drawn({ state: { answer: answer(1) } });
   await open();
-  await said("Answer to 0 changes.");
+  await expectText("Answer to 0 changes.");
   expect(root.querySelector(".av-measured option:checked")?.textContent).toBe(
     "value of start_logit",
   );
@@ -265,9 +276,9 @@ it("names the measured function, and requests again for another function of the 
 });
 
 it("shows the run after a new change, and keeps showing a difference", async () => {
-  const { state, open, press, said } = drawn({});
+  const { state, open, press, expectText } = drawn({});
   await open();
-  await said("Answer to 0 changes.");
+  await expectText("Answer to 0 changes.");
   await press("Without head 2.1");
   expect(state.run.value).toBe("after");
   await press("difference");
@@ -276,12 +287,12 @@ it("shows the run after a new change, and keeps showing a difference", async () 
 });
 
 it("opens for changes that come from Python, and can be closed", async () => {
-  const { state, said } = drawn({});
+  const { state, expectText } = drawn({});
   await vi.waitFor(() => expect(root.querySelector("details")).not.toBeNull());
   const details = root.querySelector("details") as HTMLDetailsElement;
   expect(details.open).toBe(false);
   assign(state, { changes: [EDGE] });
-  await said("Answer to 1 changes.");
+  await expectText("Answer to 1 changes.");
   expect(details.open).toBe(true);
   details.open = false;
   details.dispatchEvent(new Event("toggle"));
@@ -291,7 +302,7 @@ it("opens for changes that come from Python, and can be closed", async () => {
   assign(state, { changes: [{ ...EDGE, key: 1 }] });
   await vi.waitFor(() => expect(details.open).toBe(true));
   assign(state, { changes: [] });
-  await said("Answer to 0 changes.");
+  await expectText("Answer to 0 changes.");
   expect(details.open).toBe(true);
 });
 
@@ -326,7 +337,7 @@ it("explains why the weights of a head are unchanged", () => {
 it("cancels a request when the changes differ, and retries on demand", async () => {
   let failing = true;
   const signals: AbortSignal[] = [];
-  const { state, press, said } = drawn({
+  const { state, press, expectText } = drawn({
     state: { changes: [EDGE] },
     answer: (changes, signal) => {
       if (signal) signals.push(signal);
@@ -338,11 +349,11 @@ it("cancels a request when the changes differ, and retries on demand", async () 
   });
   await vi.waitFor(() => expect(signals.length).toBe(1));
   assign(state, { changes: [EDGE, { ...EDGE, key: 1 }] });
-  await said("The kernel was interrupted.");
+  await expectText("The kernel was interrupted.");
   expect(signals[0]?.aborted).toBe(true);
   failing = false;
   await press("Try again");
-  await said("Ok.");
+  await expectText("Ok.");
 });
 
 it("shows nothing on a page without outcomes", async () => {
@@ -352,15 +363,15 @@ it("shows nothing on a page without outcomes", async () => {
 });
 
 it("describes a pinned edge by weight, norm, effect and noise, in this order", async () => {
-  let known: EdgeHeader = WAITS;
-  const { named, blocks, open, press } = drawn({ edge: () => known });
+  let header: EdgeHeader = WAITS;
+  const { named, blocks, open, press } = drawn({ edge: () => header });
   const begin = "Pinned: “<b>” to “the”, head 2.1. Weight 0.25; ";
   await vi.waitFor(() =>
     expect(line()).toBe(
       `${begin}share of the value norm and effect of cutting it: open “What if the attention were changed?”.`,
     ),
   );
-  known = { ...READY, share: 0.5 };
+  header = { ...READY, share: 0.5 };
   await open();
   await vi.waitFor(() =>
     expect(line()).toBe(
@@ -373,7 +384,7 @@ it("describes a pinned edge by weight, norm, effect and noise, in this order", a
     { description: "cut before the softmax 1 to 2", measure: one },
     { description: "cut after the softmax 1 to 3", measure: other },
   ];
-  known = { ...known, cuts, noise: "0.1" };
+  header = { ...header, cuts, noise: "0.1" };
   await press("What if this edge were cut?");
   await vi.waitFor(() =>
     expect(line()).toBe(
