@@ -111,7 +111,7 @@ def _row(case: Case) -> Row:
 
 
 @pytest.mark.parametrize("model_type", SAMPLE)
-def test_weights_are_the_models_own_and_the_model_stays_as_it_was(model_type: str) -> None:
+def test_weights_are_the_models_own_and_the_model_is_unchanged(model_type: str) -> None:
     row = _checked(model_type)
 
     assert (row.result, row.reason) == ("ok", "")
@@ -136,7 +136,7 @@ def test_classes_with_a_head_and_unusual_settings_have_the_models_own_weights(
 
 
 @pytest.mark.parametrize("model_type", CHANGED)
-def test_a_head_that_is_taken_away_is_its_columns_of_the_projection(model_type: str) -> None:
+def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_type: str) -> None:
     changes = _checked(model_type).changes
 
     results = {name: (change.gate, change.projection) for name, change in changes.items()}

@@ -101,7 +101,7 @@ _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2
 
 
 def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
-    """Make a tiny model of a kind, equal on every call, with an attention implementation."""
+    """Return a tiny model with an attention implementation. Every call returns an equal model."""
     config = _config(kind)
     for name, value in settings.items():
         setattr(config, name, value)

@@ -116,7 +116,7 @@ def test_the_command_generates_text(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*arguments, "--generate", "3", "--target", "street"]) == 1
 
 
-def test_help_lists_what_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, word in ((["--help"], "examples:"), (["head-view", "--help"], "--renormalize")):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
@@ -234,7 +234,7 @@ def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
         ("--theme", "dark", {"theme": "dark"}),
     ],
 )
-def test_values_are_read_as_python_takes_them(
+def test_values_are_parsed_like_in_python(
     option: str, value: str | None, state: dict[str, Any], checkpoint_folder: Path, tmp_path: Path
 ) -> None:
     arguments = ["head-view", str(checkpoint_folder), "the cat saw it in 10", "--layer", "0"]

@@ -81,7 +81,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral"])
-def test_every_way_of_placing_gives_the_models_own_weights(kind: str, make_corpus: Make) -> None:
+def test_every_placement_gives_the_models_own_weights(kind: str, make_corpus: Make) -> None:
     corpus, own = make_corpus(kind)
     for placing in WAYS:
         assert worst(corpus, own, placing) < 2e-4

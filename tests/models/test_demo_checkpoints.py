@@ -127,7 +127,7 @@ def test_induction_heads_form_in_training() -> None:
     assert max(score[0].max() for score in scores) < 0.1
 
 
-def test_steps_lie_closer_together_at_the_beginning() -> None:
+def test_early_checkpoints_have_smaller_distances() -> None:
     for steps, count in ((900, 12), (480, 12), (20, 12), (11, 12), (1, 2), (100_000, 30)):
         chosen = checkpoint_steps(steps, count)
         assert len(chosen) == count

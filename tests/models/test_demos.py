@@ -249,7 +249,7 @@ def test_cross_attention_aligns_month_and_day(
             assert of_heads(patterns.mass_on(row, off_field))[head] < 0.25
 
 
-def test_the_character_tokenizer_takes_texts_apart_and_puts_them_together(
+def test_the_character_tokenizer_encodes_and_decodes(
     encoder_decoder: tuple[Any, Any],
 ) -> None:
     tokenizer = encoder_decoder[1]
@@ -325,7 +325,7 @@ def test_the_vision_language_model_says_which_shape_has_the_colour_and_where(
     assert np.mean(right) > 0.9
 
 
-def test_its_heads_attend_to_the_shape_that_is_asked_for(
+def test_heads_attend_to_the_shape_in_the_question(
     vision_language: tuple[Any, Any], scenes: list[Scene]
 ) -> None:
     model, processor = vision_language
@@ -360,7 +360,7 @@ def test_the_vision_language_model_answers_its_example(vision_language: tuple[An
 # --- the data
 
 
-def test_held_out_pairs_are_in_no_training_sentence() -> None:
+def test_held_out_pairs_are_not_in_the_training() -> None:
     generator = np.random.default_rng(SEED)
     for make in (antecedent_sentence, recipient_sentence):
         pairs: list[set[frozenset[str]]] = []
@@ -379,7 +379,7 @@ def test_held_out_pairs_are_in_no_training_sentence() -> None:
     assert not any(animal_and_street <= set(sentence.words) for sentence in trained)
 
 
-def test_held_out_days_are_in_no_training_date() -> None:
+def test_held_out_days_are_not_in_the_training() -> None:
     assert is_held_out(dt.date.fromisoformat(demos.example("encoder-decoder")["target"]))
     generator = np.random.default_rng(SEED)
     for held_out in (True, False):
@@ -413,13 +413,13 @@ def test_a_demo_model_has_the_class_of_transformers(name: str) -> None:
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
+def test_the_error_for_an_unknown_name_lists_the_names() -> None:
     for function in (demos.load, demos.example):
         with pytest.raises(ValueError, match="'vision', 'vision-language', not 'bert'"):
             function("bert")
 
 
-def test_the_sentences_that_are_shipped_are_held_out() -> None:
+def test_the_shipped_sentences_are_held_out() -> None:
     generator = np.random.default_rng(0)
     drawn = [antecedent_sentence(generator, held_out=True).words for _ in range(60)]
     assert demos.sentences() == [" ".join(words) for words in drawn]

@@ -90,7 +90,7 @@ def test_invalid_arguments_are_refused(decoder: Any) -> None:
         av.sufficient_tokens(model, TEXT, **(options | {"answer": ("animal", "street")}))
 
 
-def test_weights_are_permuted_among_what_a_query_may_see() -> None:
+def test_weights_are_permuted_among_the_visible_keys() -> None:
     model = make_model("gpt2")
     inputs = {"input_ids": IDS}
     effect = av.permutation_effect(

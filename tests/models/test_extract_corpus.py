@@ -64,9 +64,7 @@ def test_a_corpus_has_the_record_of_each_text(decoder: tuple[Any, Any]) -> None:
             assert_allclose(one, other, atol=1e-5)
 
 
-def test_reading_ends_where_there_are_enough_points(
-    decoder: tuple[Any, Any], forwards: list[int]
-) -> None:
+def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: list[int]) -> None:
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
@@ -373,7 +371,7 @@ def test_bad_options_are_refused_before_anything_runs(
     assert not forwards
 
 
-def test_the_values_of_a_text_are_counted_right_after_it(
+def test_the_values_of_a_text_are_counted_immediately(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     with pytest.raises(ValueError, match=r"columns\['a'\]\[\d+\] has 99 values but text \d+ has"):
@@ -405,7 +403,7 @@ def test_a_missing_target_and_an_empty_target() -> None:
         extract_corpus(model, ["3 March 2021"] * 2, target=["", ""], **options)
 
 
-def test_a_model_without_attention_says_so(byte_tokenizer: Any) -> None:
+def test_a_model_without_attention_raises(byte_tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"^model: .*has no attention"):
         extract_corpus(make_model("mamba"), TEXTS[:3], tokenizer=byte_tokenizer, progress=False)
 

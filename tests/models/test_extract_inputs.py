@@ -109,7 +109,9 @@ class TestTexts:
         extract(gpt2, [TEXT, TEXT], tokenizer=byte_tokenizer)
         assert "2/2" in capsys.readouterr().err
 
-    def test_chat_messages_hold_the_first_token_once(self, gpt2: Any, byte_tokenizer: Any) -> None:
+    def test_chat_messages_contain_the_first_token_once(
+        self, gpt2: Any, byte_tokenizer: Any
+    ) -> None:
         messages = [
             {"role": "user", "content": "hello"},
             {"role": "assistant", "content": "The dog"},
@@ -167,7 +169,7 @@ class TestTexts:
         assert np.array_equal(weights, record.stacks["cross"].weights(layer=0))
 
     @pytest.mark.parametrize("kind", ["MBart", "T5"])
-    def test_a_classifier_gives_its_decoder_the_text_itself(
+    def test_the_decoder_of_a_classifier_reads_the_text(
         self, kind: str, piece_tokenizer: Any
     ) -> None:
         sizes = {"d_model": 32, "vocab_size": len(piece_tokenizer), "num_labels": 2}
@@ -289,7 +291,7 @@ class TestEncoded:
         assert record.tokens.text == extract(gpt2, TEXT, tokenizer=byte_tokenizer).tokens.text
         assert not any("#id" in note for note in record.notes)
 
-    def test_a_padded_batch_keeps_what_the_tokenizer_knows(self, word_tokenizer: Any) -> None:
+    def test_a_padded_batch_keeps_the_data_of_the_tokenizer(self, word_tokenizer: Any) -> None:
         pairs = [("The cat", "the dog sat on the mat"), ("The", "dog")]
         encoded = word_tokenizer(
             [first for first, _ in pairs],

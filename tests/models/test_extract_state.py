@@ -90,7 +90,7 @@ def test_gradient_mode_belongs_to_the_caller() -> None:
     assert record.stacks["self"].weights(layer=0).shape == (4, 10, 10)
 
 
-def test_captures_inside_one_another_restore_in_turn() -> None:
+def test_nested_captures_restore_the_state() -> None:
     model = make_model("gpt2")
     original = AttentionInterface.__dict__["get_interface"]
     outer: list[AttentionCall] = []

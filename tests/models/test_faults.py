@@ -33,7 +33,7 @@ def test_autocast_changes_no_record(kind: str) -> None:
     assert np.array_equal(outside, inside)
 
 
-def test_extraction_under_autocast_says_so() -> None:
+def test_extraction_under_autocast_adds_a_note() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         record = extract(make_model("llama"), IDS)
     assert any("autocast" in note or "computes in bfloat16" in note for note in record.notes)

@@ -495,7 +495,7 @@ def test_a_target_is_shifted_to_the_right(
     assert (first, others[0], "</s>" in others) == ("</s>", "<s>", False)
 
 
-def test_given_weights_may_have_special_tokens_and_a_title(
+def test_weights_may_have_special_tokens_and_a_title(
     given_weights: dict[str, Any], byte_tokenizer: Any, names: Callable[[Row], Any]
 ) -> None:
     available = names(rows()[-1])["attnviz"] | given_weights | {"tokenizer": byte_tokenizer}

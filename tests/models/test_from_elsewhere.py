@@ -95,7 +95,7 @@ def rows_of_axes() -> list[tuple[str, str]]:
     return re.findall(r"^\| (\(.+?\).*?) \| `(.+?)` \|$", text, re.MULTILINE)
 
 
-def test_the_table_of_axes_is_there() -> None:
+def test_the_page_has_a_table_of_axes() -> None:
     assert len(rows_of_axes()) == 7
 
 

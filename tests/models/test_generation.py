@@ -273,7 +273,7 @@ class TestSettings:
         assert record.tokens.ids == expected
         assert model.generation_config.max_length == 9
 
-    def test_the_decoder_begins_with_ids_that_are_given(self, bart: Any) -> None:
+    def test_the_decoder_starts_with_ids_from_the_caller(self, bart: Any) -> None:
         record = extract(bart, IDS, decoder_input_ids=[2, 30, 40], generate=5)
         tokens = record.stack("cross").query_tokens
         own = own_steps(bart, 5, decoder_input_ids=torch.tensor([[2, 30, 40]]))
@@ -429,7 +429,7 @@ def test_generation_ends_at_the_last_position() -> None:
     assert len(extract(make_model("gpt2"), IDS, generate=56).tokens) <= 64
 
 
-def test_labels_are_a_text_that_is_given(bart: Any) -> None:
+def test_labels_are_a_target(bart: Any) -> None:
     with pytest.raises(ValueError, match=r"^generate: the model would choose.*labels in inputs"):
         extract(bart, {"input_ids": IDS, "labels": IDS}, generate=4)
 

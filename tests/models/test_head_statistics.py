@@ -46,7 +46,7 @@ class TestTheDemoDecoder:
         model, tokenizer = decoder
         return head_statistics(model, texts, tokenizer=tokenizer, progress=False)
 
-    def test_its_two_known_heads_are_found_and_no_other(self, statistics: HeadStatistics) -> None:
+    def test_only_the_two_known_heads_are_found(self, statistics: HeadStatistics) -> None:
         roles = statistics.stack().roles()
         roles_of_layers = [
             (layer, name) for layer, names in enumerate(roles.names) for name in names if name

@@ -134,7 +134,7 @@ def test_texts_with_targets(kind: str, byte_tokenizer: Any) -> None:
         av.intervene(model, TEXTS, changes, target="one", **options)
 
 
-def test_pictures(register: Callable[..., str]) -> None:
+def test_images(register: Callable[..., str]) -> None:
     """The answer of a classifier is a class. Each image of a batch is changed separately."""
     config = transformers.ViTConfig(**SIZE, image_size=32, patch_size=8, num_labels=5)
     torch.manual_seed(0)

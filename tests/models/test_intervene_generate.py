@@ -201,7 +201,7 @@ def test_each_beam_is_changed() -> None:
     assert list(hidden.stack().query_tokens.ids) != plain[0].tolist()
 
 
-def test_both_models_draw_from_the_same_random_state() -> None:
+def test_both_models_use_the_same_random_numbers() -> None:
     model = make_model("gpt2")
     settings = {"max_new_tokens": COUNT, "do_sample": True, "top_k": 0}
     torch.manual_seed(3)
@@ -212,7 +212,7 @@ def test_both_models_draw_from_the_same_random_state() -> None:
     assert own.stack().query_tokens.ids == record.stack().query_tokens.ids
 
 
-def test_weights_that_are_given_are_those_of_the_prompt() -> None:
+def test_weights_from_the_caller_are_those_of_the_prompt() -> None:
     model = make_model("llama")
     even = np.tril(np.ones((9, 9))) / np.arange(1, 10)[:, None]
     other = av.extract(model, {"input_ids": IDS.flip(1)})
@@ -268,7 +268,7 @@ def test_unsupported_changes_are_refused_before_the_generation(
     assert not begun
 
 
-def test_a_generation_leaves_nothing_behind() -> None:
+def test_a_generation_restores_the_model() -> None:
     model = make_model("bloom").train()
     before = transformers.AttentionInterface.__dict__["get_interface"]
     produced(model, {"input_ids": IDS}, av.HideTokens(1))

@@ -121,7 +121,7 @@ class TestPagesOfPictures:
         mask = torch.ones_like(ids)
         return {"input_ids": ids, "attention_mask": mask, **pixtral_inputs(images)}
 
-    def test_weights_names_and_pictures(self, model: Any, images: list[Any]) -> None:
+    def test_weights_names_and_images(self, model: Any, images: list[Any]) -> None:
         inputs = self.inputs(images)
         processor = transformers.PixtralImageProcessorPil(do_normalize=False)
         record = extracted(model, inputs, processor=processor)
@@ -264,7 +264,7 @@ def test_one_attention_over_a_text_and_an_image() -> None:
         ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),
     ],
 )
-def test_pictures_come_back_from_patches(name: str, kind: str, block: int) -> None:
+def test_images_are_restored_from_patches(name: str, kind: str, block: int) -> None:
     """Processors order patches, and the channels of a patch, differently."""
     processor = getattr(transformers, name)(patch_size=8, merge_size=2, do_resize=False)
     images = [picture(32, 48), picture(64, 16, seed=1)]

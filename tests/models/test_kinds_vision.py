@@ -129,7 +129,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(kind: str) -> None:
         assert changed == {len(before) + row * columns + column}
 
 
-def test_the_picture_is_the_one_given() -> None:
+def test_the_stored_image_equals_the_input() -> None:
     """Colours are reconstructed from mean and deviation, up to rounding."""
     image = picture(32, 48)
     for settings in (
@@ -210,7 +210,7 @@ def test_stages_of_a_pyramid(kind: str) -> None:
     )
 
 
-def test_patches_of_a_pyramid_lie_where_they_are_named() -> None:
+def test_patches_of_a_pyramid_have_the_positions_in_their_names() -> None:
     """Segformer's patches overlap: changed pixels reach only the neighbouring patches."""
     model, image = built("SegformerModel", _STAGES), picture(64, 96)
     for row, column in [(3, 7), (9, 20), (15, 0)]:

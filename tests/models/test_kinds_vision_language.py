@@ -179,7 +179,7 @@ def test_two_images_in_one_prompt(
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_text_that_comes_after_an_image(
+def test_text_generated_after_an_image(
     kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
 ) -> None:
     model, processor = model_and_processor(kind)

@@ -119,7 +119,7 @@ def test_swin_weights_are_the_models_own(size: str) -> None:
     ("kind", "size"),
     [("SwinModel", "whole windows"), ("SwinModel", "padded"), ("Swinv2Model", "whole windows")],
 )
-def test_swin_patches_lie_where_they_are_named(kind: str, size: str) -> None:
+def test_swin_patches_have_the_positions_in_their_names(kind: str, size: str) -> None:
     """The change affects one token, then its window, then windows that overlap it."""
     height, width = SIZES[size]
     model, image = swin(kind), picture(height, width)

@@ -60,7 +60,7 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
     assert record is reports[-1][0]
 
 
-def test_reading_takes_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extraction_takes_a_limited_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each token takes a second, and reading the text so far takes three."""
     now = 0.0
     model = make_model("gpt2")
@@ -206,7 +206,7 @@ def test_an_error_of_the_model_is_reported_and_the_text_is_kept() -> None:
     in_a_kernel(run())
 
 
-def test_a_view_that_is_closed_ends_its_generation() -> None:
+def test_closing_a_view_ends_its_generation() -> None:
     async def run() -> None:
         steps = Steps(4)
         generation = LiveGeneration(steps, asyncio.get_running_loop())

@@ -187,7 +187,7 @@ def test_a_tokenizer_without_word_splitting_is_not_one_word(
         assert merged.tokens.text == ("·The", "·animal", "·l·l", "·sat.")
 
 
-def test_patches_stay_and_other_stacks_need_no_words() -> None:
+def test_patches_are_not_merged_and_other_stacks_need_no_words() -> None:
     model, processor = demos.load("vision")
     record = attnviz.extract(model, **demos.example("vision"), processor=processor)
     assert record.merge_words() is record

@@ -126,14 +126,14 @@ def test_files_may_appear_and_disappear(
     assert reads == {"here": 2}
 
 
-def test_the_hub_is_not_asked_at_every_call(
+def test_the_hub_is_requested_only_once(
     byte_tokenizer: Any, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama")
     model.name_or_path = "nobody/nothing"
     for _ in range(2):
         assert tokens(model, IDS)[0] == "#7"
-    # Token labels do not justify a request to the hub.
+    # Ids need a tokenizer only for labels, so the hub is not asked.
     assert reads == {"here": 1}
     for _ in range(2):
         with pytest.raises(ValueError, match="no tokenizer was found"):
@@ -166,7 +166,7 @@ def test_the_cache_of_the_hub_is_read_once(
     assert reads == {"here": 2}
 
 
-def test_threads_read_once_and_each_gets_its_own_truncation(
+def test_threads_load_a_tokenizer_once_with_separate_truncation(
     saved: Path, reads: Counter[str]
 ) -> None:
     model = load(loaded(saved))

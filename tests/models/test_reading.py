@@ -70,7 +70,7 @@ def alone(kind: str, model: Any, tokenizer: Any, index: int) -> Weights:
 
 
 @pytest.mark.parametrize("kind", ["bert", "albert", "roberta", *DECODERS, "bart", "t5"])
-def test_texts_that_are_read_together_have_their_own_weights(
+def test_texts_read_in_a_batch_have_their_own_weights(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     name = {"t5": "piece", "bart": "piece"}.get(kind, "byte" if kind in DECODERS else "word")

@@ -75,7 +75,7 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
     assert_allclose(queries, expected, atol=1e-5)
 
 
-def test_a_corpus_or_records_are_shown_as_they_are(decoder: tuple[Any, Any]) -> None:
+def test_a_corpus_and_records_are_shown_unchanged(decoder: tuple[Any, Any]) -> None:
     model, tokenizer = decoder
     extracted = extract_corpus(model, TEXTS, tokenizer=tokenizer, max_points=40, progress=False)
     view = av.show_embedding_view(extracted, include_layers=[1], method="pca")
@@ -228,7 +228,7 @@ def test_the_command_writes_a_page(
 @pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
 )
-def test_the_command_waits_for_a_method_that_takes_time(
+def test_the_command_waits_for_a_slow_method(
     decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -148,7 +148,7 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
 
     assert (shares["nothing"] == 1).all()
     for cut, other in (("month", "day"), ("day", "month")):
-        # The second digit has ten values, the first two or four.
+        # The second digit has ten possible values. The first has two or four.
         first, second = shares[cut][DIGITS[cut]]
         assert second < 0.5
         assert second < first < 0.9
@@ -159,7 +159,7 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
     assert (np.mean(heads, axis=1) > 0.9).all()
 
 
-def test_a_shape_is_named_from_its_own_patches() -> None:
+def test_a_shape_is_predicted_from_its_own_patches() -> None:
     model, processor = av.demos.load("vision")
     generator = np.random.default_rng(SEED)
     images, kinds, masks = draw_shapes(generator, 20)

@@ -60,7 +60,7 @@ def test_swin(
         assert np.abs(weights - blocks.numpy()).max() < 1e-5
 
 
-def test_cait_says_which_of_its_modules_are_left_out(wrapped: Callable[..., Any]) -> None:
+def test_a_note_names_the_modules_of_cait_that_are_left_out(wrapped: Callable[..., Any]) -> None:
     """A matrix mixes heads after the softmax in all layers except two."""
     model = wrapped("cait_xxs24_224", img_size=64, depth=4)
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))

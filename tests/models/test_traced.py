@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
 
 
 def model_of(kind: str, implementation: str | None = None) -> Any:
-    """Return the sharpened model, equal on every call."""
+    """Return a sharpened model. Every call returns an equal model."""
     name, settings, factor = KINDS[kind]
     model = built(name, settings, factor=factor, implementation=implementation)
     if kind == "xlnet":

@@ -102,7 +102,7 @@ def test_the_numbers_are_those_of_intervene(
         )
 
 
-def test_an_answer_says_in_a_sentence_which_cut_it_was(view: av.HeadView) -> None:
+def test_the_sentence_of_an_answer_names_the_cut(view: av.HeadView) -> None:
     sentence = ask(view, EDGE)["sentence"]
     assert sentence.startswith("Cut before the softmax, the next token becomes “animal” (“street” ")
     assert "to 0.00). " in sentence
@@ -640,7 +640,7 @@ def test_changes_that_do_not_fit_are_refused(changes: Any, message: str, view: a
     ]
 
 
-def test_a_model_goes_with_its_inputs(decoder: tuple[Any, Any]) -> None:
+def test_a_model_needs_inputs(decoder: tuple[Any, Any]) -> None:
     model, tokenizer = decoder
     record = av.extract(model, TEXT, tokenizer=tokenizer)
     with pytest.raises(TypeError, match=r"inputs is missing\. Pass the inputs"):

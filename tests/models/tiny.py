@@ -60,7 +60,7 @@ _EAGER_FUNCTION = "eager_attention_forward"
 
 
 def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | None = None) -> Any:
-    """Return a sharpened model of a transformers class, equal on every call."""
+    """Return a sharpened model of a transformers class. Every call returns an equal model."""
     torch.manual_seed(0)
     maker = getattr(transformers, name)
     if isinstance(config, Mapping):

@@ -73,7 +73,7 @@ def files_in(wheel: Path) -> set[str]:
         return {info.filename for info in archive.infolist() if info.file_size > 0}
 
 
-def test_the_wheel_holds_what_it_needs_and_no_more(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_necessary_files(wheel: Path) -> None:
     files = files_in(wheel)
     assert {"attnviz/static/head.js", "attnviz/static/head-page.js"} <= files
     assert {f"attnviz/pages/{name}.js" for name in ("note", "loader", "widget")} <= files
