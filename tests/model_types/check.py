@@ -18,7 +18,6 @@ from attnviz import AttentionRecord
 from attnviz.record.attention import QueryKeyAttention
 from model_types.build import tiny_model
 from model_types.cases import Case, override_of
-from model_types.changing import changes_of
 from model_types.compare import ROUNDED, TOLERANCE, Comparison, Match, compare
 from model_types.control import unnoticed
 from model_types.inputs import find_inputs
@@ -35,6 +34,7 @@ from model_types.reference import (
 )
 from model_types.rows import Row
 from model_types.sharpen import peak, sharpen
+from model_types.stack_changes import changes_of
 from model_types.state import Calls, pairs_of_tensors, same
 from models.interrupts import state_of
 

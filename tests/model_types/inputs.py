@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from model_types.input_tensors import as_tensor
 from model_types.shrink import token_ids
 from model_types.sizes import SPECIAL_IDS
-from model_types.written import as_tensor
 
 __all__ = ["find_inputs"]
 

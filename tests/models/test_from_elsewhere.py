@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from attnviz import AttentionRecord
+from models.image_models import softmaxes
 from models.make_models import make_model
-from models.seeing import softmaxes
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "from-elsewhere.md"
 TEXT = "The animal didn't cross the street because it was too tired."

@@ -12,8 +12,8 @@ import transformers
 from PIL import Image
 
 from attnviz import extract
+from models.image_models import MODELS, chat
 from models.make_models import make_model
-from models.seeing import MODELS, chat
 from models.tiny import SIZE, built, picture
 
 TEXT = "The cat"

@@ -12,7 +12,7 @@ import transformers
 
 from attnviz import extract
 from attnviz.extraction.tokens.patches import pictures
-from models.seeing import MODELS, TEXT, chat, mixing_nothing
+from models.image_models import MODELS, TEXT, chat, mixing_nothing
 from models.tiny import (
     SIZE,
     assert_own,

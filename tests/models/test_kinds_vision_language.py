@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from attnviz import AttentionRecord, extract
-from models.seeing import MODELS, chat, mixing_nothing
+from models.image_models import MODELS, chat, mixing_nothing
 from models.tiny import (
     assert_own,
     changed_queries,

@@ -14,8 +14,8 @@ import transformers
 
 import attnviz as av
 from attnviz import AttentionRecord
+from models.image_models import TEXT, mixing_nothing
 from models.make_models import largest_error, reference
-from models.seeing import TEXT, mixing_nothing
 from models.test_docs import parsed, run
 from models.tiny import SIZE, assert_own, built, changed_queries, own_fields, own_modules
 

@@ -13,7 +13,7 @@ from transformers.models.timm_wrapper import modeling_timm_wrapper
 from transformers.models.timm_wrapper.configuration_timm_wrapper import TimmWrapperConfig
 
 from attnviz import extract
-from models.seeing import softmaxes
+from models.image_models import softmaxes
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import transformers
 from torch import nn
 
 from attnviz import AttentionRecord, extract, show_head_view
+from models.image_models import softmaxes
 from models.make_models import make_model
-from models.seeing import softmaxes
 from rounding import forwards_error
 from unit.asking import whole_reply
 
