@@ -231,7 +231,7 @@ def test_in_a_script_the_call_waits_for_the_end(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, ValueError, "generate= is missing"),
+        ({}, ValueError, "needs generate=, which is missing"),
         ({"generate": 3, "words": True}, ValueError, "live=True cannot be combined with words="),
         ({"generate": 3, "live": 1}, TypeError, "live=1 must be True or False"),
     ],

@@ -37,7 +37,7 @@ __all__ = ["View"]
 # Names that BertViz or other functions of attnviz use for traits of a view.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
 # Arguments of BertViz that do not exist here, each with its replacement.
-_OF_BERTVIZ = {
+_BERTVIZ_ARGUMENTS = {
     "prettify_tokens": "pass tokens=Tokens.of(tokens), which are shown unchanged",
     "html_action": "view.to_html() returns the page, and view.save('view.html') writes it",
     "model_type": "it is not needed",
@@ -49,7 +49,7 @@ _OF_BERTVIZ = {
         "decoder_attentions=..., cross_attentions=..., decoder_tokens=...)",
     ),
 }
-_OF_BERTVIZ["cross_attention"] = _OF_BERTVIZ["encoder_attention"]
+_BERTVIZ_ARGUMENTS["cross_attention"] = _BERTVIZ_ARGUMENTS["encoder_attention"]
 
 # Traits from which a browser creates a widget and its layout.
 _EMBEDDED_TRAITS = [
@@ -63,7 +63,7 @@ _logger = logging.getLogger(__name__)
 def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
     """Return the description while the widget opens, and None in every other message."""
     del value
-    return view._describe_now() if view._opens else None
+    return view._describe_now() if view._is_opening else None
 
 
 class View(anywidget.AnyWidget):
@@ -104,9 +104,9 @@ class View(anywidget.AnyWidget):
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     # `__del__` may run after Python deleted the name `sys` of this module.
-    _at_the_end = staticmethod(sys.is_finalizing)
+    _is_finalizing = staticmethod(sys.is_finalizing)
     # Whether the message that opens the widget in the browser is being created.
-    _opens = False
+    _is_opening = False
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
@@ -258,11 +258,11 @@ class View(anywidget.AnyWidget):
         --------
         >>> view.open()                                  # doctest: +SKIP
         """
-        self._opens = True
+        self._is_opening = True
         try:
             super().open()
         finally:
-            self._opens = False
+            self._is_opening = False
         end_with_cell(self)
 
     def _page(self, state: Mapping[str, Any]) -> str:
@@ -310,9 +310,10 @@ class View(anywidget.AnyWidget):
         unknown = sorted(set(names) - set(own))
         if unknown:
             instead = did_you_mean(unknown[0], own, _OTHER_NAMES)
-            if unknown[0] in _OF_BERTVIZ:
+            if unknown[0] in _BERTVIZ_ARGUMENTS:
                 raise TypeError(
-                    f"{cls.__name__} has no argument {unknown[0]!r}: {_OF_BERTVIZ[unknown[0]]}"
+                    f"{cls.__name__} has no argument {unknown[0]!r}: "
+                    f"{_BERTVIZ_ARGUMENTS[unknown[0]]}"
                 )
             takes = ["include_layers", *own] if cls.offers_layers else own
             raise TypeError(
@@ -449,7 +450,7 @@ class View(anywidget.AnyWidget):
 
     def __del__(self) -> None:
         # At shutdown, modules that `close` needs may be gone.
-        if not self._at_the_end():
+        if not self._is_finalizing():
             super().__del__()
 
     def _get_embed_state(self, *options: Any, **named: Any) -> dict[str, Any]:
@@ -462,13 +463,13 @@ class View(anywidget.AnyWidget):
 
         del options, named
         try:
-            shown = self.to_iframe()
+            html = self.to_iframe()
         except ValueError as error:
             # `ipywidgets.embed` writes all views, including those that the user did not choose.
             warn_caller(f"a view is not embedded: {error}")
-            shown = f"<p>This view was not embedded: {escape(str(error))}</p>"
+            html = f"<p>This view was not embedded: {escape(str(error))}</p>"
         names = [*_EMBEDDED_TRAITS, "_esm", "_anywidget_id"]
-        state = self.get_state(names) | {"_esm": make_module(shown)}
+        state = self.get_state(names) | {"_esm": make_module(html)}
         model = ("_model_name", "_model_module", "_model_module_version")
         return {name[1:]: state[name] for name in model} | {"state": state}
 

@@ -66,7 +66,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CachedEffect:
     """Cached effect of some changes."""
 
     changes: tuple[RequestedChange, ...]
@@ -101,7 +101,7 @@ class ChangedRuns:
         self._source = source
         self._hint = hint
         self._interventions: RepeatedInterventions | None = None
-        self._outcomes: dict[str, _Known] = {}
+        self._outcomes: dict[str, _CachedEffect] = {}
         self._runs: dict[str, _Run] = {}
         self.measured = measured
         self._names: dict[str, str] = {}
@@ -112,7 +112,7 @@ class ChangedRuns:
     ) -> Steps[OutcomeHeader]:
         """Compute the effect of `changes`, made together, on the measured answer."""
         measured = self.measured if measured is None else measured
-        outcome = yield from self._answered(changes, measured)
+        outcome = yield from self._compute_outcome(changes, measured)
         effect = outcome.effect
         return {
             "sentence": outcome.sentence,
@@ -123,15 +123,15 @@ class ChangedRuns:
             "after": effect.after,
             "noise": effect.noise,
             "divergence": effect.divergence,
-            "candidates_before": _likely(effect.candidates_before),
-            "candidates_after": _likely(effect.candidates_after),
+            "candidates_before": _answer_tokens(effect.candidates_before),
+            "candidates_after": _answer_tokens(effect.candidates_after),
         }
 
     def check(self, measured: Measured) -> None:
         """Raise ValueError or TypeError if an answer cannot be measured. May run the model."""
-        run_steps(self._made().check(measured))
+        run_steps(self._get_interventions().check(measured))
 
-    def _made(self) -> RepeatedInterventions:
+    def _get_interventions(self) -> RepeatedInterventions:
         if self._source is None:
             raise ValueError(f"this view has no model that could run again. {self._hint}")
         if self._interventions is None:
@@ -143,23 +143,25 @@ class ChangedRuns:
             )
         return self._interventions
 
-    def _answered(self, changes: tuple[RequestedChange, ...], measured: Measured) -> Steps[Outcome]:
-        interventions = self._made()
+    def _compute_outcome(
+        self, changes: tuple[RequestedChange, ...], measured: Measured
+    ) -> Steps[Outcome]:
+        interventions = self._get_interventions()
         check_count(len(changes))
         made = [change_of(change) for change in changes]
         outcome: Outcome = yield from interventions.outcome(made, measured or None)
         if changes:
             key = _key(changes)
             self._outcomes.pop(key, None)
-            self._outcomes[key] = _Known(
+            self._outcomes[key] = _CachedEffect(
                 changes, outcome.described, outcome.sentence, outcome.effect
             )
-            _shorten(self._outcomes, _MAX_OUTCOMES)
+            _drop_oldest(self._outcomes, _MAX_OUTCOMES)
             if outcome.record is not None:
                 cached = self._runs.pop(key, None)
-                shown = cached.shown if cached else self._shown(key, outcome)
+                shown = cached.shown if cached else self._shown_stacks(key, outcome)
                 self._runs[key] = _Run(measured, outcome.record, shown)
-                _shorten(self._runs, _MAX_RUNS)
+                _drop_oldest(self._runs, _MAX_RUNS)
         return outcome
 
     def run(
@@ -173,7 +175,9 @@ class ChangedRuns:
         key = _key(changes)
         cached = self._runs.get(key)
         if cached is None or measured not in (None, cached.measured):
-            yield from self._answered(changes, self.measured if measured is None else measured)
+            yield from self._compute_outcome(
+                changes, self.measured if measured is None else measured
+            )
         if key not in self._runs:
             raise MemoryError(
                 "the weights of the changed run do not fit into free memory. Its answer is "
@@ -212,29 +216,31 @@ class ChangedRuns:
 
     def edge(self, pair: EdgeRequest) -> Steps[EdgeHeader]:
         """Return the norm share of a query-key pair and the effects of cutting it."""
-        interventions = self._made()
+        interventions = self._get_interventions()
         if not interventions.ready:
             return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
-        share, why = None, ""
+        share, problem = None, ""
         try:
             share = yield from interventions.norm_share(
                 pair.stack, pair.layer, pair.head, pair.query, pair.key
             )
         except LookupError as error:
-            why = str(error.args[0])
-        cuts, noise = self._cuts_of(pair)
-        header = EdgeHeader(model="ready", share=share, share_problem=why, cuts=cuts, noise=noise)
+            problem = str(error.args[0])
+        cuts, noise = self._describe_cuts(pair)
+        header = EdgeHeader(
+            model="ready", share=share, share_problem=problem, cuts=cuts, noise=noise
+        )
         self._edges.pop(pair, None)
         self._edges[pair] = header
-        _shorten(self._edges, _MAX_OUTCOMES)
+        _drop_oldest(self._edges, _MAX_OUTCOMES)
         return header
 
-    def _cuts_of(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
+    def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
         """Return the cached effects of cutting a pair, and the largest noise, in words."""
         cuts: list[Cut] = []
         noise = 0.0
         for cached in self._outcomes.values():
-            if len(cached.changes) != 1 or not _cuts(cached.changes[0], pair):
+            if len(cached.changes) != 1 or not _is_cut_of(cached.changes[0], pair):
                 continue
             [change], effect = cached.changes, cached.effect
             when = "before" if change.renormalize else "after"
@@ -262,16 +268,16 @@ class ChangedRuns:
         if self._edges:
             edges = []
             for asked, header in self._edges.items():
-                cuts, noise = self._cuts_of(asked)
+                cuts, noise = self._describe_cuts(asked)
                 edges.append({**asdict(asked), **header, "cuts": cuts, "noise": noise})
             made["known_edges"] = edges
         return made
 
-    def _shown(self, key: str, outcome: Outcome) -> ShownStacks:
+    def _shown_stacks(self, key: str, outcome: Outcome) -> ShownStacks:
         """Return the stacks of a changed run and the differences, under unique names."""
         if outcome.record is None:
             raise TypeError("a run without a record has no stacks")
-        words = self._named(key, outcome.described)
+        words = self._unique_name(key, outcome.described)
         shown = ShownStacks({}, {})
         for name, before in self._record.stacks.items():
             if name not in outcome.record.stacks:
@@ -303,7 +309,7 @@ class ChangedRuns:
             )
         return shown
 
-    def _named(self, key: str, described: Sequence[str]) -> str:
+    def _unique_name(self, key: str, described: Sequence[str]) -> str:
         """Return a unique name for changes, made from their descriptions."""
         if key in self._names:
             return self._names[key]
@@ -331,13 +337,13 @@ def _key(changes: Iterable[RequestedChange]) -> str:
     return json.dumps([asdict(change) for change in changes])
 
 
-def _shorten(kept: dict[Any, Any], most: int) -> None:
+def _drop_oldest(cache: dict[Any, Any], max_entries: int) -> None:
     """Drop the oldest entries of a dict."""
-    while len(kept) > most:
-        kept.pop(next(iter(kept)))
+    while len(cache) > max_entries:
+        cache.pop(next(iter(cache)))
 
 
-def _cuts(change: RequestedChange, pair: EdgeRequest) -> bool:
+def _is_cut_of(change: RequestedChange, pair: EdgeRequest) -> bool:
     """Whether a change cuts a query-key pair in its head, alone or with other heads."""
     return (
         change.kind == "knockout"
@@ -347,7 +353,7 @@ def _cuts(change: RequestedChange, pair: EdgeRequest) -> bool:
     )
 
 
-def _likely(candidates: Iterable[Candidate]) -> list[AnswerToken]:
+def _answer_tokens(candidates: Iterable[Candidate]) -> list[AnswerToken]:
     return [
         AnswerToken(text=candidate.text, id=candidate.id, probability=candidate.probability)
         for candidate in candidates

@@ -119,7 +119,7 @@ class CompareView(TokenWindows, RecordView):
         self._compared = comparison
         # Contains every stack once per record.
         self._members = with_layers(comparison.record(), include_layers)
-        self._described = _of_layers(comparison.describe(), comparison, self._members)
+        self._described = _restrict_layers(comparison.describe(), comparison, self._members)
         self._members.model = _model_of(comparison)
         super().__init__(comparison.a, include_layers=include_layers, **traits)
         self.set_trait("comparison", self._described)
@@ -152,10 +152,10 @@ class CompareView(TokenWindows, RecordView):
             return None
         name = values.get("stack")
         stack = self._stack_named(self._record.stack().name if name is None else name)
-        farthest = self._farthest(stack, stack.layers, _first_member(values))
-        if farthest is None:
+        most_different = self._most_different(stack, stack.layers, _first_member(values))
+        if most_different is None:
             return None
-        layer, head, distance, rounding = farthest
+        layer, head, distance, rounding = most_different
         return {
             "stack": stack.name,
             "layer": layer,
@@ -165,22 +165,22 @@ class CompareView(TokenWindows, RecordView):
             "rounding": rounding,
         }
 
-    def _farthest(
+    def _most_different(
         self, stack: AttentionStack, layers: Iterable[int], member: int
     ) -> tuple[int, int, float, float | None] | None:
         """Return layer, head, distance and rounding error of the head that differs most.
 
         This is the head whose distance most exceeds its rounding error.
         """
-        about = self._described["stacks"][stack.name]
-        if not 0 < member < len(about["distances"]):
+        description = self._described["stacks"][stack.name]
+        if not 0 < member < len(description["distances"]):
             return None
         best: tuple[float, tuple[int, int, float, float | None]] | None = None
         for layer in layers:
-            at = stack.layers.index(layer)
-            rounding = about["rounding"][member]
-            for head, distance in enumerate(about["distances"][member][at]):
-                floor = rounding[at][head] if rounding is not None else None
+            index = stack.layers.index(layer)
+            rounding = description["rounding"][member]
+            for head, distance in enumerate(description["distances"][member][index]):
+                floor = rounding[index][head] if rounding is not None else None
                 if distance is None or distance <= (floor or 0.0):
                     continue
                 beyond = distance - (floor or 0.0)
@@ -195,10 +195,12 @@ class CompareView(TokenWindows, RecordView):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the head of the layer that differs most, and all lines up to 32 tokens."""
         has_layer = layer in stack.layers
-        farthest = self._farthest(stack, [layer], self._shown_member) if has_layer else None
+        most_different = (
+            self._most_different(stack, [layer], self._shown_member) if has_layer else None
+        )
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
-            "heads": [0] if farthest is None else [farthest[1]],
+            "heads": [0] if most_different is None else [most_different[1]],
             "top_k": None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3,
         }
 
@@ -219,7 +221,7 @@ class CompareView(TokenWindows, RecordView):
         return self._members
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        return {**state, "comparison": _rounded(self._described)}
+        return {**state, "comparison": _round_distances(self._described)}
 
     @traitlets.observe("member")
     def _remember_member(self, change: Mapping[str, Any]) -> None:
@@ -250,8 +252,8 @@ def _model_of(comparison: Comparison) -> str:
         for member, name in zip(comparison.members, comparison.names, strict=True)
     ]
     models = [model for model in dict.fromkeys(bare) if model]
-    rest = len(models) - _MAX_NAMED_MODELS
-    more = f" and {rest} more" if rest > 0 else ""
+    num_more = len(models) - _MAX_NAMED_MODELS
+    more = f" and {num_more} more" if num_more > 0 else ""
     return ", ".join(models[:_MAX_NAMED_MODELS]) + more
 
 
@@ -266,23 +268,26 @@ def _check_comparison(comparison: object) -> None:
         )
 
 
-def _rounded(described: Mapping[str, Any]) -> dict[str, Any]:
+def _round_distances(described: Mapping[str, Any]) -> dict[str, Any]:
     """Round the distances and rounding errors to the precision that a page needs."""
 
-    def few(scores: list[list[float | None]] | None) -> list[list[float | None]] | None:
+    def rounded(scores: list[list[float | None]] | None) -> list[list[float | None]] | None:
         return scores and [
             [None if score is None else float(f"{score:.{_DIGITS}g}") for score in row]
             for row in scores
         ]
 
     stacks = {
-        name: {**about, **{of: [*map(few, about[of])] for of in ("distances", "rounding")}}
-        for name, about in described["stacks"].items()
+        name: {
+            **description,
+            **{key: [*map(rounded, description[key])] for key in ("distances", "rounding")},
+        }
+        for name, description in described["stacks"].items()
     }
     return {**described, "stacks": stacks}
 
 
-def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
+def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
     """Return the queries and keys that each member lacks, as lists of positions."""
     pairs = [comparison.pair(member) for member in range(1, len(comparison.names))]
     sides = [dict(zip(("queries", "keys"), pair.alignment(stack), strict=True)) for pair in pairs]
@@ -295,25 +300,28 @@ def _missing(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
     ]
 
 
-def _of_layers(
+def _restrict_layers(
     described: Mapping[str, Any], comparison: Comparison, shown: AttentionRecord
 ) -> dict[str, Any]:
     """Restrict the description to the layers of `shown`, and add the tokens that members lack."""
     stacks = {}
-    for name, about in described["stacks"].items():
-        member = about["members"][0]
+    for name, description in described["stacks"].items():
+        member = description["members"][0]
         if member not in shown.stacks:
             continue
         layers = comparison.a.stack(name).layers
-        kept = [layers.index(layer) for layer in shown.stack(member).layers]
+        indices = [layers.index(layer) for layer in shown.stack(member).layers]
 
-        def only(values: list[Any], kept: list[int] = kept) -> list[Any]:
-            return [scores if scores is None else [scores[at] for at in kept] for scores in values]
+        def select(values: list[Any], indices: list[int] = indices) -> list[Any]:
+            return [
+                scores if scores is None else [scores[index] for index in indices]
+                for scores in values
+            ]
 
         stacks[name] = {
-            **about,
-            "distances": only(about["distances"]),
-            "rounding": only(about["rounding"]),
-            "missing": _missing(comparison, name),
+            **description,
+            "distances": select(description["distances"]),
+            "rounding": select(description["rounding"]),
+            "missing": _missing_tokens(comparison, name),
         }
     return {**described, "stacks": stacks}

@@ -87,7 +87,7 @@ class _TokenScores(traitlets.Dict):
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert arrays and `TokenEffects` for the shown stack to lists."""
-        checked = _checked(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+        checked = _check_token_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
         obj._notes_of_token_scores = _notes(value)
         return checked
 
@@ -117,7 +117,7 @@ class TokenScores(PositionedView):
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         if "token_scores" in values:
-            scores = _checked(values["token_scores"], stack, self.record.stacks)
+            scores = _check_token_scores(values["token_scores"], stack, self.record.stacks)
             notes = _notes(values["token_scores"])
             own = values.get("token_score_notes", {})
             values = values | {"token_scores": scores}
@@ -137,8 +137,8 @@ class TokenScores(PositionedView):
         old, new = change["old"] or {}, change["new"]
         replaced = {name for name in old if old[name] != new.get(name)}
         notes = self.token_score_notes
-        kept = {name: note for name, note in notes.items() if name not in replaced}
-        self.token_score_notes = {**self._notes_of_token_scores, **kept}
+        remaining = {name: note for name, note in notes.items() if name not in replaced}
+        self.token_score_notes = {**self._notes_of_token_scores, **remaining}
         if self.token_score not in new:
             self.token_score = None
 
@@ -163,7 +163,7 @@ def _notes(value: Any) -> dict[str, str]:
     return notes_of(_by_name(value), "token")
 
 
-def _checked(
+def _check_token_scores(
     scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
     """Convert scores to lists for JSON. An array without a stack belongs to `stack`."""

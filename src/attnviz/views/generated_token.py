@@ -17,7 +17,7 @@ import traitlets
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Prediction
 from attnviz.views.position import PositionedView
-from attnviz.views.trait_types import Place
+from attnviz.views.trait_types import ResolvedIndex
 
 __all__ = ["Cursor", "GeneratedToken", "settled"]
 
@@ -47,7 +47,7 @@ class GeneratedToken(PositionedView):
 
     _cursor = Cursor(None, None, as_query=False)
 
-    prediction = Place(None, allow_none=True).tag(sync=True)
+    prediction = ResolvedIndex(None, allow_none=True).tag(sync=True)
     as_query = traitlets.Bool(default_value=False).tag(sync=True)
 
     @traitlets.validate("prediction")

@@ -126,5 +126,5 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         count = len(self._stack_named(self.stack).key_tokens)
         return [key for key in self.leave_out if not isinstance(key, int) or key < count]
 
-    def _fitting(self, name: str) -> Any:
-        return self._keys_left_out() if name == "leave_out" else super()._fitting(name)
+    def _fitting_value(self, name: str) -> Any:
+        return self._keys_left_out() if name == "leave_out" else super()._fitting_value(name)

@@ -146,9 +146,9 @@ class HeadOrder(HeadRoles):
         if self.order in set(old) - set(new):
             self.order = "number"
         replaced = {name for name in old if old[name] != new.get(name)}
-        kept = {name: note for name, note in self.score_notes.items() if name not in replaced}
-        self.score_notes = kept | {
-            name: note for name, note in self._notes_of_scores.items() if name not in kept
+        remaining = {name: note for name, note in self.score_notes.items() if name not in replaced}
+        self.score_notes = remaining | {
+            name: note for name, note in self._notes_of_scores.items() if name not in remaining
         }
         errors = {name: rows for name, rows in self.score_errors.items() if name not in replaced}
         self.score_errors = {**self._errors_of_scores, **errors}
@@ -172,7 +172,7 @@ def _errors(
         )
         if standard_errors is not None:
             own = _own_stack(str(name), value, stack, stacks)
-            rows = _of_layers(value, own, standard_errors)
+            rows = _select_layers(value, own, standard_errors)
             errors[str(name)] = {own.name: _rows(str(name), rows, "score_errors")}
     return errors
 
@@ -218,7 +218,7 @@ def _checked_scores(
             }
         else:
             own = _own_stack(name, value, stack, stacks)
-            rows = _rows(name, _of_layers(value, own, value), trait)
+            rows = _rows(name, _select_layers(value, own, value), trait)
             _check_shape(name, rows, own, trait)
             checked[name] = {own.name: rows}
     return checked
@@ -238,7 +238,7 @@ def _own_stack(
     return stacks[own]
 
 
-def _of_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
+def _select_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
     """Select the rows of effects, or of their errors, for the layers that a view offers."""
     layers = getattr(effects, "layers", None)
     if note_of(effects, "head") is None or layers is None or not set(stack.layers) <= set(layers):

@@ -95,7 +95,7 @@ def checked_roles(
             )
     else:
         by_stack = {stack.name: roles}
-    return {name: _of_stack(of, stacks[name]) for name, of in by_stack.items()}
+    return {name: _convert(of, stacks[name]) for name, of in by_stack.items()}
 
 
 def _are_roles(value: Any) -> bool:
@@ -104,13 +104,13 @@ def _are_roles(value: Any) -> bool:
     )
 
 
-def _of_stack(roles: Any, stack: AttentionStack) -> NamedHeads:
+def _convert(roles: Any, stack: AttentionStack) -> NamedHeads:
     if _are_roles(roles):
-        return _rows(stack, _of_roles(roles), list(roles.asked))
+        return _rows(stack, _entries_of_roles(roles), list(roles.asked))
     if isinstance(roles, Mapping) and set(roles) == {"names", "labels", "ranks"}:
-        return _as_sent(roles, stack)
+        return _check_named_heads(roles, stack)
     if isinstance(roles, Mapping):
-        return _rows(stack, _of_names(roles, stack), list(dict.fromkeys(roles.values())))
+        return _rows(stack, _entries_of_names(roles, stack), list(dict.fromkeys(roles.values())))
     raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {short_repr(roles)}")
 
 
@@ -118,7 +118,7 @@ def _of_stack(roles: Any, stack: AttentionStack) -> NamedHeads:
 _Named = tuple[int, int, str, str, float]
 
 
-def _of_roles(roles: Any) -> Iterator[_Named]:
+def _entries_of_roles(roles: Any) -> Iterator[_Named]:
     for layer, num_heads in zip(roles.layers, roles.heads_per_layer, strict=True):
         for head in range(num_heads):
             head_roles = roles.of(layer, head)
@@ -127,7 +127,7 @@ def _of_roles(roles: Any) -> Iterator[_Named]:
                 yield layer, head, role.name, roles.label(layer, head), role.score
 
 
-def _of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Named]:
+def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Named]:
     for key, name in names.items():
         if (
             not isinstance(key, tuple)
@@ -172,7 +172,7 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
     return {"names": names, "labels": labels, "ranks": ranks}
 
 
-def _as_sent(roles: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
+def _check_named_heads(roles: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
     """Check and copy roles that come from a browser or another view."""
     num_heads = list(stack.heads_per_layer)
     for kind, allowed in (("names", str), ("labels", str), ("ranks", (int, float))):

@@ -30,10 +30,10 @@ _MAX_ERROR_LENGTH = 2000
 @atexit.register
 def _end_all() -> None:
     """Stop all generations at shutdown. torch aborts if a thread is in the middle of a step."""
-    left = list(_running)
-    for generation in left:
+    generations = list(_running)
+    for generation in generations:
         generation.stop()
-    for generation in left:
+    for generation in generations:
         generation.join(_LAST_STEP)
 
 
@@ -57,10 +57,10 @@ class LiveGeneration:
         # Weak reference to a view of a record, or a function that returns None.
         self._view: Callable[[], Any] = lambda: None
         self._record: AttentionRecord | None = None
-        self._taken: AttentionRecord | None = None
-        self._most: int | None = None
+        self._shown_record: AttentionRecord | None = None
+        self._max_tokens: int | None = None
         self._error: BaseException | None = None
-        self._begun = threading.Event()
+        self._has_record = threading.Event()
         self._stopped = threading.Event()
         self._ended = False
         # The context determines the cell to which a notebook's kernel sends messages.
@@ -81,14 +81,14 @@ class LiveGeneration:
         """Wait for the record of the first token. Raise any error that the model raised."""
         try:
             # The timeout makes interrupts work on all systems.
-            while not self._begun.wait(0.5):
+            while not self._has_record.wait(0.5):
                 pass
         except BaseException:
             self.stop()
             raise
         if self._record is None:
             raise self._error or RuntimeError("the model gave no token")
-        self._taken = self._record
+        self._shown_record = self._record
         return self._record
 
     def show_in(self, view: Any) -> None:
@@ -96,24 +96,24 @@ class LiveGeneration:
         self._view = weakref.ref(view)
         if view.token is None:
             view.prediction = _newest(view)
-        view.observe(self._hear, "_generating")
-        self._take()
+        view.observe(self._stop_if_ended, "_generating")
+        self._update_view()
 
-    def _hear(self, change: Mapping[str, Any]) -> None:
+    def _stop_if_ended(self, change: Mapping[str, Any]) -> None:
         """Stop the generation if the reader or `RecordView.stop` set `_generating` to None."""
         if change["new"] is None:
             self.stop()
 
-    def _take(self) -> None:
+    def _update_view(self) -> None:
         """Update the view to the latest record. Runs in the kernel's thread."""
         view, record = self._view(), self._record
         if view is None or record is None:
             return
         with view.hold_sync():
-            if record is not self._taken:
+            if record is not self._shown_record:
                 # The view does not move if the reader looks at an earlier token.
                 follows = view.prediction == _newest(view)
-                self._taken = view.record = record
+                self._shown_record = view.record = record
                 if follows:
                     view.prediction = _newest(view)
             view._generating = self._state(record)
@@ -121,7 +121,7 @@ class LiveGeneration:
     def _state(self, record: AttentionRecord) -> dict[str, Any] | None:
         """Return the progress of the generation for the browser, or None after its end."""
         predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
-        state: dict[str, Any] = {"came": max(map(len, predictions)), "most": self._most}
+        state: dict[str, Any] = {"came": max(map(len, predictions)), "most": self._max_tokens}
         if self._error is not None:
             problem = f"{type(self._error).__name__}: {self._error}"[:_MAX_ERROR_LENGTH]
             return {**state, "problem": problem}
@@ -136,18 +136,18 @@ class LiveGeneration:
             # The view shows the error, or `first_record` raises it.
             self._error = error
         self._ended = True
-        self._begun.set()
-        self._tell()
+        self._has_record.set()
+        self._schedule_update()
 
-    def _show(self, record: AttentionRecord, most: int | None) -> None:
-        self._record, self._most = record, most
-        self._begun.set()
-        self._tell()
+    def _show(self, record: AttentionRecord, max_tokens: int | None) -> None:
+        self._record, self._max_tokens = record, max_tokens
+        self._has_record.set()
+        self._schedule_update()
 
-    def _tell(self) -> None:
+    def _schedule_update(self) -> None:
         # The loop is closed when the kernel shuts down.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(weakly(self._take))
+            self._loop.call_soon_threadsafe(weakly(self._update_view))
 
 
 def _newest(view: Any) -> int | None:

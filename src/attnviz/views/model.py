@@ -31,7 +31,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
         """Convert heads to lists of numbers. Raise TraitError if the record lacks one."""
         if value is None or (isinstance(value, str) and value == "all"):
             return None
-        return _checked(value, obj.record)
+        return _check_include_heads(value, obj.record)
 
 
 class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
@@ -106,7 +106,9 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     pooled = Choice(["mean", "max"], "mean").tag(sync=True)
 
 
-def _checked(include_heads: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:
+def _check_include_heads(
+    include_heads: Any, record: AttentionRecord
+) -> list[int] | dict[str, list[int]]:
     if isinstance(include_heads, Mapping):
         # JSON converts keys to strings, so the layers from the browser are strings.
         all_layers = sorted({layer for stack in record.stacks.values() for layer in stack.layers})

@@ -67,7 +67,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         del stack, layer
         return {"heads": [0]}
 
-    def _checked(self, record: AttentionRecord) -> AttentionRecord:
+    def _supported_part(self, record: AttentionRecord) -> AttentionRecord:
         """Keep the stacks that have queries and keys. Raise ValueError if none has."""
         stacks = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
         if not stacks:

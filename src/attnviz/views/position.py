@@ -19,7 +19,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import as_list, resolve_negative, short_repr, whole_numbers
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
-from attnviz.views.trait_types import Heads, Place
+from attnviz.views.trait_types import Heads, ResolvedIndex
 
 __all__ = ["HeadGrid", "HeadsView", "PositionedView", "is_looked_up", "same_tokens", "with_layers"]
 
@@ -85,7 +85,7 @@ class HeadsView(View):
     _default_heads: list[int] | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
-    layer = Place().tag(sync=True)
+    layer = ResolvedIndex().tag(sync=True)
     heads = Heads(traitlets.Int()).tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
@@ -117,13 +117,13 @@ class HeadsView(View):
         """Return the initial values of traits: those that were passed, and defaults."""
         return self._default_traits(stack, values["layer"]) | values
 
-    def number_of_place(self, name: str, value: Any) -> Any:
+    def resolve_number(self, name: str, value: Any) -> Any:
         """Resolve the value of a trait to a number. Return invalid values unchanged."""
         if not is_looked_up(name, value) or name != "layer":
             return value
         return resolve_negative(value, self._stack_named(self.stack).layers)
 
-    def numbers_of_heads(self, value: Any) -> Any:
+    def resolve_heads(self, value: Any) -> Any:
         """Resolve a choice of heads to their numbers in the current layer."""
         chosen = as_list(value)
         if isinstance(chosen, str) and chosen != "all":
@@ -187,12 +187,13 @@ class HeadsView(View):
             self.heads = self._default_heads
             return
         count = stack.num_heads(self.layer)
-        kept = [head for head in self.heads if head < count]
-        if kept != self.heads:
+        remaining = [head for head in self.heads if head < count]
+        if remaining != self.heads:
             warn_caller(
-                f"layer {self.layer} has {count} heads: heads={self.heads!r} is reduced to {kept!r}"
+                f"layer {self.layer} has {count} heads: heads={self.heads!r} is reduced "
+                f"to {remaining!r}"
             )
-            self.heads = kept
+            self.heads = remaining
 
     def _stack_named(self, name: str) -> HeadGrid:
         """Return the stack with this name, or raise TraitError if there is none."""
@@ -213,16 +214,16 @@ class PositionedView(HeadsView):
         Position of the pinned key. May be set to a text or a negative number, as `token`.
     """
 
-    token = Place(None, allow_none=True).tag(sync=True)
-    key = Place(None, allow_none=True).tag(sync=True)
+    token = ResolvedIndex(None, allow_none=True).tag(sync=True)
+    key = ResolvedIndex(None, allow_none=True).tag(sync=True)
 
     def _first_stack(self) -> str:
         return self.record.stack().name
 
-    def number_of_place(self, name: str, value: Any) -> Any:
+    def resolve_number(self, name: str, value: Any) -> Any:
         """Resolve the value of a trait to a number. Return invalid values unchanged."""
         if name == "layer" or not is_looked_up(name, value):
-            return super().number_of_place(name, value)
+            return super().resolve_number(name, value)
         stack = self._stack_named(self.stack)
         if name == "prediction":
             return resolve_negative(value, range(len(stack.query_tokens.predictions)))
@@ -234,7 +235,7 @@ class PositionedView(HeadsView):
         except ValueError as error:
             raise traitlets.TraitError(str(error)) from None
 
-    def numbers_of_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
+    def resolve_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
         """Resolve keys to numbers. A text stands for all keys with this text."""
         if not is_looked_up(name, values):
             return list(values)
@@ -287,9 +288,9 @@ class PositionedView(HeadsView):
                 # Setting a trait validates it against the new record.
                 setattr(self, name, getattr(self, name))
             except traitlets.TraitError:
-                setattr(self, name, self._fitting(name))
+                setattr(self, name, self._fitting_value(name))
 
-    def _fitting(self, name: str) -> Any:
+    def _fitting_value(self, name: str) -> Any:
         """Return the value of a trait whose present value does not fit the record."""
         return self.trait_defaults(name)
 
@@ -312,7 +313,7 @@ class PositionedView(HeadsView):
             raise traitlets.TraitError(error.args[0]) from None
 
 
-def same_tokens(one: AttentionRecord, other: AttentionRecord) -> bool:
+def same_tokens(first: AttentionRecord, second: AttentionRecord) -> bool:
     """Whether two records have the same stacks of the same tokens."""
 
     def tokens(record: AttentionRecord) -> dict[str, tuple[list[str], list[str]]]:
@@ -321,7 +322,7 @@ def same_tokens(one: AttentionRecord, other: AttentionRecord) -> bool:
             for name, stack in record.stacks.items()
         }
 
-    return tokens(one) == tokens(other)
+    return tokens(first) == tokens(second)
 
 
 class _Layered(Protocol):

@@ -96,13 +96,13 @@ class RecordView(PositionedView):
         self.check_names(traits)
         self._include_layers = include_layers
         _check_record(record)
-        self._record = self._offered(record)
+        self._record = self._offered_part(record)
         opening = self._opening(traits)
         if opening is None:
             super().__init__(**traits)
         else:
-            at = {"layer": opening["layer"], "heads": [opening["head"]]}
-            super().__init__(**(traits | at))
+            position = {"layer": opening["layer"], "heads": [opening["head"]]}
+            super().__init__(**(traits | position))
             self.set_trait("opening", opening)
 
     def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -124,10 +124,10 @@ class RecordView(PositionedView):
         return None if distinct is None else {"stack": stack.name, **asdict(distinct)}
 
     def _clip_heads(self) -> None:
-        opened = self.opening
-        if opened is not None and self.heads == [opened["head"]]:
+        opening = self.opening
+        if opening is not None and self.heads == [opening["head"]]:
             stack = self._stack_named(self.stack)
-            if opened["head"] not in range(stack.num_heads(self.layer)):
+            if opening["head"] not in range(stack.num_heads(self.layer)):
                 # The caller did not choose this head: use the default, without a warning.
                 self._default_heads = list(self.heads)
         super()._clip_heads()
@@ -148,7 +148,7 @@ class RecordView(PositionedView):
     @record.setter
     def record(self, record: AttentionRecord) -> None:
         _check_record(record)
-        offered = self._offered(record)
+        offered = self._offered_part(record)
         before, self._record = self._record, offered
         # One message, so that the browser receives the record and the traits together.
         with self.hold_sync():
@@ -174,11 +174,11 @@ class RecordView(PositionedView):
         self.stop()
         super().close()
 
-    def _offered(self, record: AttentionRecord) -> AttentionRecord:
+    def _offered_part(self, record: AttentionRecord) -> AttentionRecord:
         """Return the part of a record that is shown."""
-        return self._checked(with_layers(record, self._include_layers))
+        return self._supported_part(with_layers(record, self._include_layers))
 
-    def _checked(self, record: AttentionRecord) -> AttentionRecord:
+    def _supported_part(self, record: AttentionRecord) -> AttentionRecord:
         """Return the part of a record that this view can show, or raise ValueError."""
         return record
 
@@ -342,7 +342,9 @@ class RecordView(PositionedView):
         """Return the state of a page: the traits and values that only the view has."""
         return dict(state)
 
-    def _paged(self, state: Mapping[str, Any]) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
+    def _page_content(
+        self, state: Mapping[str, Any]
+    ) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
         """Return the record that a page of a state contains, and its initial state."""
         yield from ()
         return self.served_record, self._page_state(state)
@@ -354,7 +356,7 @@ class RecordView(PositionedView):
         max_mb: float | None = None,
     ) -> str:
         opening = {"opening": self.opening} if self.opening else {}
-        record, made = run_steps(self._paged({**state, **opening}))
+        record, made = run_steps(self._page_content({**state, **opening}))
         return make_page(
             record,
             self.name,
@@ -365,7 +367,7 @@ class RecordView(PositionedView):
         )
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        record, made = yield from self._paged(state)
+        record, made = yield from self._page_content(state)
         return (yield from page_steps(record, self.name, made, embeds=self.embeds))
 
     @traitlets.validate("pair")
@@ -391,7 +393,7 @@ def _is_pair(stack: AttentionStack) -> bool:
 
 
 #: Names of types that are not a record of one text, and the functions that show them.
-_SHOWN_BY = {
+_SHOW_FUNCTIONS = {
     "HeadStatistics": "show_atlas_view",
     "Corpus": "show_embedding_view",
     "Comparison": "show_compare_view",
@@ -400,7 +402,7 @@ _SHOWN_BY = {
 
 def check_one_text(argument: str, value: object) -> None:
     """Raise TypeError for results that another function shows."""
-    function = _SHOWN_BY.get(type(value).__name__)
+    function = _SHOW_FUNCTIONS.get(type(value).__name__)
     if function is not None:
         raise TypeError(
             f"{argument} is a {type(value).__name__}, but this view shows one record. Pass it to "

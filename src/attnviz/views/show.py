@@ -29,7 +29,7 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView, check_one_text
-from attnviz.views.what_if import WhatIf, without_model
+from attnviz.views.what_if import WhatIf, no_model_message
 
 __all__ = [
     "ShowFunction",
@@ -198,7 +198,7 @@ def _show_function(
         # A view of generated tokens or of words does not show the model's input.
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
-            raise TypeError(without_model(f"answer={short_repr(traits['answer'])}", view.name))
+            raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))
         live = options.pop("live", False)
         if not isinstance(live, bool):
             raise TypeError(f"live={short_repr(live)} must be True or False")

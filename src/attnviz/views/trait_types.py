@@ -23,7 +23,7 @@ __all__ = [
     "Index",
     "Keys",
     "Numbers",
-    "Place",
+    "ResolvedIndex",
     "with_controls",
 ]
 
@@ -38,20 +38,22 @@ def _plain(number: Any) -> Any:
     return int(number) if isinstance(number, bool) else number
 
 
-def _entries(name: str | None, value: Any, most: int = MAX_NUMBERS) -> Any:
+def _entries(name: str | None, value: Any, max_entries: int = MAX_NUMBERS) -> Any:
     """Convert a sequence to a list. Return other values unchanged.
 
     Raises TraitError for too many entries: a range may have more than fit into memory.
     """
     value = _plain(value)
-    arrays = not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist")
-    if not arrays and not isinstance(value, (list, tuple, set, frozenset, range)):
+    is_array = not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist")
+    if not is_array and not isinstance(value, (list, tuple, set, frozenset, range)):
         return value
     # len() fails for a range with more than sys.maxsize entries.
-    counted = value[: most + 1] if isinstance(value, range) else value
-    if len(counted) > most:
-        raise traitlets.TraitError(f"{name}={short_repr(value)} has more than {most:,} entries")
-    return [_plain(entry) for entry in (value.tolist() if arrays else value)]
+    counted = value[: max_entries + 1] if isinstance(value, range) else value
+    if len(counted) > max_entries:
+        raise traitlets.TraitError(
+            f"{name}={short_repr(value)} has more than {max_entries:,} entries"
+        )
+    return [_plain(entry) for entry in (value.tolist() if is_array else value)]
 
 
 class Index(traitlets.Int):  # type: ignore[type-arg]
@@ -126,14 +128,14 @@ class Numbers(traitlets.List):  # type: ignore[type-arg]
         return super().validate(obj, _entries(self.name, value, _MAX_POINTS))
 
 
-class Place(Index):
+class ResolvedIndex(Index):
     """Number of a layer, token or prediction. Accepts other ways to choose one."""
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Resolve to a number."""
         value = _plain(value)
         if isinstance(value, int | str):
-            value = obj.number_of_place(self.name, value)
+            value = obj.resolve_number(self.name, value)
         if value is not None and not isinstance(value, int):
             raise traitlets.TraitError(
                 f"{self.name}={short_repr(value)}: expected an int, a whole number"
@@ -150,7 +152,7 @@ class Heads(Numbers):
         # A list trait puts a string into a list before it calls validate.
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
             value = value[0]
-        return super().validate(obj, obj.numbers_of_heads(value))
+        return super().validate(obj, obj.resolve_heads(value))
 
 
 class Keys(traitlets.List):  # type: ignore[type-arg]
@@ -166,5 +168,5 @@ class Keys(traitlets.List):  # type: ignore[type-arg]
         if isinstance(value, int):
             value = [value]
         if isinstance(value, list):
-            value = obj.numbers_of_keys(self.name, value)
+            value = obj.resolve_keys(self.name, value)
         return super().validate(obj, value)

@@ -24,7 +24,7 @@ from attnviz.views.trait_types import Choice
 if TYPE_CHECKING:
     from attnviz.interventions.intervene import ChangedRecord
 
-__all__ = ["WhatIf", "how_to_have_a_model", "without_model"]
+__all__ = ["WhatIf", "model_hint", "no_model_message"]
 
 
 class WhatIf(RecordView):
@@ -68,7 +68,7 @@ class WhatIf(RecordView):
     run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
     # Whether `__init__` is done, so that changes come from the reader.
-    _made = False
+    _initialized = False
     # The measured answer, in the form of requests.
     _measured: Measured = ()
 
@@ -101,7 +101,7 @@ class WhatIf(RecordView):
         self._source = None if model is None else (model, inputs, target, options)
         self._changed_runs: ChangedRuns | None = None
         super().__init__(record, include_layers=include_layers, **traits)
-        self._made = True
+        self._initialized = True
 
     @traitlets.default("runs_model")
     def _default_runs_model(self) -> bool:
@@ -132,7 +132,7 @@ class WhatIf(RecordView):
     def _runs(self) -> ChangedRuns:
         if self._changed_runs is None:
             self._changed_runs = ChangedRuns(
-                self.served_record, self._source, self._measured, how_to_have_a_model(self.name)
+                self.served_record, self._source, self._measured, model_hint(self.name)
             )
         return self._changed_runs
 
@@ -158,9 +158,9 @@ class WhatIf(RecordView):
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         return {**super()._page_state(state), "answer": _as_json(state.get("answer"))}
 
-    def _fitting(self, name: str) -> Any:
+    def _fitting_value(self, name: str) -> Any:
         if name != "changes":
-            return super()._fitting(name)
+            return super()._fitting_value(name)
         fitting = []
         for change in self.changes:
             with suppress(traitlets.TraitError):
@@ -172,9 +172,11 @@ class WhatIf(RecordView):
             self.served_record, page=weakly(self._page_of), interventions=self._runs
         )
 
-    def _paged(self, state: Mapping[str, Any]) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
+    def _page_content(
+        self, state: Mapping[str, Any]
+    ) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
         """Add the cached results, and the weights of the changed run if they are shown."""
-        record, made = yield from super()._paged(state)
+        record, made = yield from super()._page_content(state)
         requests = _requests(state.get("changes", ()))
         if not requests or state.get("run", "before") == "before" or not self.runs_model:
             return record, {**made, **self._runs.page_state()}
@@ -194,7 +196,7 @@ class WhatIf(RecordView):
     def _validate_shown_run(self, proposal: Mapping[str, Any]) -> str:
         value: str = proposal["value"]
         if value != "before" and not self.runs_model:
-            raise traitlets.TraitError(without_model(f"run={value!r}", self.name))
+            raise traitlets.TraitError(no_model_message(f"run={value!r}", self.name))
         return value
 
     @traitlets.validate("answer")
@@ -207,7 +209,7 @@ class WhatIf(RecordView):
             )
         measured = _measured(value)
         if measured and not self.runs_model:
-            raise traitlets.TraitError(without_model(f"answer={short_repr(value)}", self.name))
+            raise traitlets.TraitError(no_model_message(f"answer={short_repr(value)}", self.name))
         # The default is always valid, even if the model needs a function.
         if measured and measured != self._measured:
             try:
@@ -223,8 +225,8 @@ class WhatIf(RecordView):
             self._changed_runs.measured = self._measured
 
     @traitlets.observe("changes")
-    def _show_the_changed_run(self, change: Mapping[str, Any]) -> None:
-        if not self._made or not self.runs_model or self.run != "before":
+    def _show_changed_run(self, change: Mapping[str, Any]) -> None:
+        if not self._initialized or not self.runs_model or self.run != "before":
             return
         if any(entry not in change["old"] for entry in change["new"]):
             self.run = "after"
@@ -265,15 +267,15 @@ class WhatIf(RecordView):
         return asdict(request)
 
 
-def how_to_have_a_model(view: str) -> str:
+def model_hint(view: str) -> str:
     """Return a sentence that explains how to create a view whose model can run again."""
     show = "show_dashboard" if view == "dashboard" else f"show_{view}_view"
     return f"Make the view with {show}(model, text), without generate= and words=True."
 
 
-def without_model(argument: str, view: str) -> str:
+def no_model_message(argument: str, view: str) -> str:
     """Return the error message for an argument that only a view with a model has."""
-    return f"{argument}: this view has no model that could run again. {how_to_have_a_model(view)}"
+    return f"{argument}: this view has no model that could run again. {model_hint(view)}"
 
 
 def _measured(answer: Any) -> Measured:

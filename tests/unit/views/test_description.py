@@ -22,11 +22,11 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opening_state(view: Any) -> Any:
     """The trait in the message that opens the widget."""
-    view._opens = True
+    view._is_opening = True
     try:
         return view.get_state()["_description"]
     finally:
-        view._opens = False
+        view._is_opening = False
 
 
 @pytest.mark.usefixtures("kernel")
