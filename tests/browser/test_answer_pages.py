@@ -210,7 +210,7 @@ def test_a_long_answer_stays_in_sight(show: Show, name: str, page: Page, long_re
     page.keyboard.press("End")
     expect(answer).to_contain_text("114 of 114")
     expect(root).to_contain_text("Pinned: query")
-    expect(root).not_to_contain_text("outside the window")
+    expect(root).not_to_contain_text(", outside the window")
     expect(root).not_to_contain_text("out of sight")
 
 
