@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 import attnviz as av
 from attnviz.analysis import kendall_tau
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.interventions.copies import Copies, Place
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.copies import Copies, ModuleRun
+from attnviz.interventions.runs import ExampleRunner
 from train_demos.sentences import antecedent_sentence
 
 SEED = 4713
@@ -112,7 +112,9 @@ def cut(
     before: bool,
 ) -> Numbers:
     """Cut each pair of each layer and head, and return the change of the answer."""
-    copies = Copies(model, Runs.one(model, text, None, None, {"tokenizer": tokenizer}).batch, 1)
+    copies = Copies(
+        model, ExampleRunner.one(model, text, None, None, {"tokenizer": tokenizer}).batch, 1
+    )
     size = len(record.tokens)
     pairs = np.argwhere(pairs_of(size)).tolist()
 
@@ -125,7 +127,7 @@ def cut(
     changes = []
     stack = record.stack()
     for layer in stack.layers:
-        target: Place = f"transformer.h.{layer}.attn", 0
+        target: ModuleRun = f"transformer.h.{layer}.attn", 0
         for head in range(stack.attention(layer).num_heads):
             weights = torch.from_numpy(stack.weights(layer=layer, head=head).copy())
             rows = torch.stack([weights[query] for query, _ in pairs])
@@ -135,8 +137,8 @@ def cut(
 
             def change(
                 call: AttentionCall,
-                position: Place,
-                target: Place = target,
+                position: ModuleRun,
+                target: ModuleRun = target,
                 head: int = head,
                 rows: torch.Tensor = rows,
             ) -> None:

@@ -23,10 +23,10 @@ import attnviz as av
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.changes import Change
-from attnviz.interventions.copies import Place
-from attnviz.interventions.intervene import by_module, places_of, plan_of, unchanged
+from attnviz.interventions.copies import ModuleRun
+from attnviz.interventions.intervene import by_module, module_runs_of, plan_of, unchanged
 from attnviz.interventions.projection import head_norms, projections_of
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.record import AttentionRecord
 from model_types.reference import draw_the_same
 from model_types.rows import StackChange
@@ -49,11 +49,11 @@ class _Tried:
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
         self._model = model
-        self._runs = Runs.one(model, copy.deepcopy(dict(inputs)), None, None, {})
+        self._runs = ExampleRunner.one(model, copy.deepcopy(dict(inputs)), None, None, {})
         with _inputs_of(self._matrices()) as self._plain:
             forward = self._forward(None)
         self._before = forward.outputs
-        self._places = places_of(forward)
+        self._places = module_runs_of(forward)
         self._whole = {
             (run.name, run.turn) for run in forward.collector.runs if run.positions is not None
         }
@@ -74,8 +74,8 @@ class _Tried:
         return self._runs.forward(CaptureOptions(), change)
 
     def _unless_unsupported(
-        self, find: Callable[[Runs], Mapping[Place, Any]]
-    ) -> Mapping[Place, Any]:
+        self, find: Callable[[ExampleRunner], Mapping[ModuleRun, Any]]
+    ) -> Mapping[ModuleRun, Any]:
         draw_the_same(self._model)
         try:
             return find(self._runs)
@@ -134,7 +134,7 @@ class _Tried:
         }
         return _apart(self._before, self._forward(again).outputs)
 
-    def _other_projections(self, keys: set[Place], columns: Mapping[str, Any]) -> str:
+    def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
         """Name the output projections found by `attnviz.interventions` that lost no columns."""
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}

@@ -12,9 +12,9 @@ from attnviz.analysis import repeated_induction
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.changes import Change
-from attnviz.interventions.copies import Copies, Place
-from attnviz.interventions.intervene import by_module, places_of, plan_of
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.copies import Copies, ModuleRun
+from attnviz.interventions.intervene import by_module, module_runs_of, plan_of
+from attnviz.interventions.runs import ExampleRunner
 from train_demos.dates import WrittenDate, draw_date
 from train_demos.sentences import Sentence, antecedent_sentence, repeated_halves
 from train_demos.shapes import draw_shapes, patches_of
@@ -25,9 +25,11 @@ LENGTH = 40
 
 def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> float:
     """Return the share of words in a second half that are predicted without one head."""
-    copies = Copies(model, Runs.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH)
+    copies = Copies(
+        model, ExampleRunner.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH
+    )
 
-    def ablate(call: AttentionCall, key: Place) -> None:
+    def ablate(call: AttentionCall, key: ModuleRun) -> None:
         if head is not None and key[0] == f"transformer.h.{head[0]}.attn":
             call.output[:, :, head[1]] = 0
 
@@ -106,10 +108,10 @@ class Asked:
     def __init__(
         self, model: Any, inputs: Any, target: str | None = None, **options: Unpack[RecordOptions]
     ) -> None:
-        self._runs = Runs.one(model, inputs, target, None, options)
+        self._runs = ExampleRunner.one(model, inputs, target, None, options)
         forward = self._runs.forward(CaptureOptions(), None)
         self.record = self._runs.record(forward, CaptureOptions())
-        self._places = places_of(forward)
+        self._places = module_runs_of(forward)
 
     def answer(self, *changes: Change) -> Any:
         """Return the most likely token at every position, or the most likely class."""

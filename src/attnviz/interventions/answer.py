@@ -13,7 +13,7 @@ import torch
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
-from attnviz.interventions.runs import Runs, answering_stack
+from attnviz.interventions.runs import ExampleRunner, answering_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.arguments import function_name, short_repr
@@ -47,18 +47,18 @@ class Reading(NamedTuple):
     after: str
     num_tokens: int
 
-    def logits(self, wanted: Any) -> int:
+    def logits(self, answer: Any) -> int:
         """Return the number of rows of logits, from the last, that an answer needs.
 
         A function may read all rows.
         """
         if self.row is None:
             return 1
-        return self.num_tokens if callable(wanted) else -self.row
+        return self.num_tokens if callable(answer) else -self.row
 
-    def lacks(self, outputs: Any, wanted: Any) -> bool:
+    def lacks(self, outputs: Any, answer: Any) -> bool:
         """Return whether an output has fewer rows of logits than an answer needs."""
-        return self.row is not None and outputs.logits.shape[1] < self.logits(wanted)
+        return self.row is not None and outputs.logits.shape[1] < self.logits(answer)
 
 
 def reading_of(
@@ -66,10 +66,10 @@ def reading_of(
     position: int | str | None,
     outputs: Any,
     batch: Batch,
-    wanted: Any = None,
+    answer: Any = None,
 ) -> Reading:
-    """Return the position in the logits of a run at which the answer `wanted` is read."""
-    if callable(wanted) and position is not None:
+    """Return the position in the logits of a run at which the answer `answer` is read."""
+    if callable(answer) and position is not None:
         raise ValueError(
             f"position={short_repr(position)}: answer is a function, which chooses the position "
             "itself. Do not pass position."
@@ -83,14 +83,14 @@ def reading_of(
             )
         return Reading(None, "", 1)
     tokens = answering_stack(record).query_tokens
-    place = len(tokens) - 1 if position is None else tokens.position(position, "position")
+    token = len(tokens) - 1 if position is None else tokens.position(position, "position")
     sequence = batch.sequences.get("decoder" if "decoder" in record.stacks else "input")
     unpadded = None if sequence is None else sequence.unpadded[0]
-    count, row = len(tokens), place - len(tokens)
+    count, row = len(tokens), token - len(tokens)
     if sequence is not None and unpadded is not None:
         # The text may be padded at its end.
-        count, row = sequence.length, int(unpadded[place]) - sequence.length
-    return Reading(row, tokens.text[place].strip("·"), count)
+        count, row = sequence.length, int(unpadded[token]) - sequence.length
+    return Reading(row, tokens.text[token].strip("·"), count)
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ class Answer:
             if one is None or other is None:
                 raise TypeError("the output has no logits and no hidden states to compare")
             return torch.nn.functional.cosine_similarity(one, other, dim=0)
-        found = row[list(self.ids)].double().cpu()
-        return found[0] - found[1]
+        logits = row[list(self.ids)].double().cpu()
+        return logits[0] - logits[1]
 
     def with_slope(self, outputs: Any, example: int = 0) -> torch.Tensor:
         """Return the number of one example. Raise ValueError if a function returns no gradient."""
@@ -186,7 +186,7 @@ def _example(value: Any, one: Any, example: int) -> Any:
                 value = value.narrow(axis, example, 1)
         return value
     if isinstance(value, Mapping):
-        parts = {name: _example(each, one[name], example) for name, each in value.items()}
+        parts = {name: _example(item, one[name], example) for name, item in value.items()}
         return type(value)(**parts)
     if type(value) in (tuple, list):
         pairs = zip(value, one, strict=True)
@@ -201,26 +201,26 @@ def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
     if isinstance(value, Real):
         return torch.tensor(float(value), dtype=torch.float64)
     shape = getattr(value, "shape", None)
-    given = short_repr(value) if shape is None else f"an array of the shape {tuple(shape)}"
+    result = short_repr(value) if shape is None else f"an array of the shape {tuple(shape)}"
     raise TypeError(
         f"answer: {function_name(function)} must return one number for the output of one example, "
-        f"such as output.logits[0, 3, 5]. It returned {given}."
+        f"such as output.logits[0, 3, 5]. It returned {result}."
     )
 
 
 def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
     """Return the hidden states of an example, flattened, or None if the output has none."""
     for name in ("last_hidden_state", "hidden_states", "image_embeds", "logits"):
-        found = getattr(outputs, name, None)
-        if isinstance(found, torch.Tensor):
-            return found[example].double().flatten().cpu()
+        tensor = getattr(outputs, name, None)
+        if isinstance(tensor, torch.Tensor):
+            return tensor[example].double().flatten().cpu()
     return None
 
 
 def answer_of(
-    runs: Runs, outputs: Any, wanted: Any, reading: Reading, changed: Any = None
+    runner: ExampleRunner, outputs: Any, requested: Any, reading: Reading, changed: Any = None
 ) -> Answer:
-    """Return the answer `wanted`, or the default answer if it is None.
+    """Return the answer `requested`, or the default answer if it is None.
 
     The default is the logit of the most likely token of `outputs` minus that of the most likely
     other token of `changed`, the outputs of the changed run. It is below 0 exactly if the change
@@ -228,66 +228,66 @@ def answer_of(
     second most likely token of `outputs` is the other one. If a model has one logit for the whole
     input, it is the answer.
     """
-    model, position = runs.loaded.model, reading.row
-    if wanted is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):
-        wanted = score
-    if callable(wanted):
-        measure = f"value of {function_name(wanted)}"
-        answer = Answer(measure, outputs, position, function=wanted)
+    model, position = runner.loaded.model, reading.row
+    if requested is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):
+        requested = score
+    if callable(requested):
+        measure = f"value of {function_name(requested)}"
+        answer = Answer(measure, outputs, position, function=requested)
         value = answer.value(outputs)
         if not math.isfinite(value):
             raise ValueError(
-                f"answer: {function_name(wanted)} returns {value} for the unchanged model. It must "
+                f"answer: {function_name(requested)} returns {value} for the unchanged model. It must "
                 "return a finite number."
             )
         return answer
     row = exact_row(outputs, position)
     if row is None:
-        return _without_logits(model, outputs, wanted)
+        return _without_logits(model, outputs, requested)
     if not bool(torch.isfinite(row).any()) or bool(torch.isnan(row).any()):
         raise ValueError(
             "the model's logits are NaN. Check its weights, or run it in a higher precision."
         )
     best = row.topk(2).indices.tolist()
     classes = position is None
-    tokenizer = runs.encoder.tokenizer(required=False)
-    if wanted is None:
+    tokenizer = runner.encoder.tokenizer(required=False)
+    if requested is None:
         ids = (best[0], _likeliest_other(exact_row(changed, position), best))
     else:
-        pair = wanted if isinstance(wanted, tuple | list) else [wanted]
+        pair = requested if isinstance(requested, tuple | list) else [requested]
         if len(pair) not in (1, 2):
             raise ValueError(
-                f"answer={short_repr(wanted)} must be one token, or a pair (answer, other)"
+                f"answer={short_repr(requested)} must be one token, or a pair (answer, other)"
             )
-        read = [_id_of(each, model, tokenizer, len(row), classes=classes) for each in pair]
-        other = read[1] if len(read) == 2 else next(each for each in best if each != read[0])
+        read = [_id_of(token, model, tokenizer, len(row), classes=classes) for token in pair]
+        other = read[1] if len(read) == 2 else next(token for token in best if token != read[0])
         ids = (read[0], other)
         if ids[0] == ids[1]:
             raise ValueError(
-                f"answer={short_repr(wanted)}: the two tokens are equal. Pass different ones."
+                f"answer={short_repr(requested)}: the two tokens are equal. Pass different ones."
             )
     names = texts_of(ids, model, tokenizer, classes=classes)
-    place = "" if classes else f" after {quote(reading.after)}"
-    measure = f"logit of {quote(names[0])} minus logit of {quote(names[1])}{place}"
+    suffix = "" if classes else f" after {quote(reading.after)}"
+    measure = f"logit of {quote(names[0])} minus logit of {quote(names[1])}{suffix}"
     return Answer(measure, outputs, position, ids)
 
 
-def _without_logits(model: Any, outputs: Any, wanted: Any) -> Answer:
+def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
     """Return the answer of a model without logits: the similarity of its hidden states.
 
     Raise ValueError if an answer is requested, or if there are no hidden states.
     """
     has_hidden = _hidden(outputs) is not None
-    if wanted is None and has_hidden:
+    if requested is None and has_hidden:
         measure = "cosine similarity of the last hidden states, over all tokens"
         return Answer(measure, outputs)
-    given = "" if wanted is None else f"={short_repr(wanted)}"
+    argument = "" if requested is None else f"={short_repr(requested)}"
     function = function_instead(outputs)
     if has_hidden:
         advice = f"Do not pass answer, load the model with its head, or {function}"
     else:
         advice = f"{function[0].upper()}{function[1:]}"
-    raise ValueError(f"answer{given}: {type(model).__name__} has no logits. {advice}.")
+    raise ValueError(f"answer{argument}: {type(model).__name__} has no logits. {advice}.")
 
 
 def function_instead(outputs: Any) -> str:
@@ -320,35 +320,35 @@ def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
     return int(second if first == best[0] else first)
 
 
-def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:
-    if isinstance(wanted, bool) or not isinstance(wanted, int | str):
-        raise TypeError(f"answer={short_repr(wanted)} must be a token or class, by text or number")
-    if isinstance(wanted, int):
-        if not 0 <= wanted < count:
+def _id_of(token: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:
+    if isinstance(token, bool) or not isinstance(token, int | str):
+        raise TypeError(f"answer={short_repr(token)} must be a token or class, by text or number")
+    if isinstance(token, int):
+        if not 0 <= token < count:
             kind = "classes" if classes else "tokens of the vocabulary"
             raise ValueError(
-                f"answer={wanted} is out of range. Pass one of the {kind} 0 to {count - 1}."
+                f"answer={token} is out of range. Pass one of the {kind} 0 to {count - 1}."
             )
-        return wanted
+        return token
     if classes:
-        known = getattr(model.config, "label2id", None) or {}
-        if wanted not in known:
+        class_ids = getattr(model.config, "label2id", None) or {}
+        if token not in class_ids:
             raise ValueError(
-                f"answer={wanted!r} is not a class of the model. Pass one of "
-                f"{', '.join(map(repr, known))}."
+                f"answer={token!r} is not a class of the model. Pass one of "
+                f"{', '.join(map(repr, class_ids))}."
             )
-        return int(known[wanted])
+        return int(class_ids[token])
     if tokenizer is None:
-        raise ValueError(f"answer={wanted!r} needs tokenizer=. Pass it, or the id of the token.")
-    ids = call_reader(tokenizer, wanted, add_special_tokens=False)["input_ids"]
+        raise ValueError(f"answer={token!r} needs tokenizer=. Pass it, or the id of the token.")
+    ids = call_reader(tokenizer, token, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise ValueError(
-            f"answer={wanted!r} has {len(ids)} tokens ({token_texts(ids, tokenizer)}). Pass one "
+            f"answer={token!r} has {len(ids)} tokens ({token_texts(ids, tokenizer)}). Pass one "
             "token, often with a space before it, or its id."
         )
-    if ids[0] == getattr(tokenizer, "unk_token_id", None) and wanted != tokenizer.unk_token:
+    if ids[0] == getattr(tokenizer, "unk_token_id", None) and token != tokenizer.unk_token:
         raise ValueError(
-            f"answer={wanted!r} is not in the vocabulary: the tokenizer reads it as "
+            f"answer={token!r} is not in the vocabulary: the tokenizer reads it as "
             f"{tokenizer.unk_token!r}. Pass a token of the vocabulary, or its id."
         )
     return int(ids[0])
@@ -357,5 +357,5 @@ def _id_of(wanted: Any, model: Any, tokenizer: Any, count: int, *, classes: bool
 def texts_of(ids: Any, model: Any, tokenizer: Any, *, classes: bool) -> list[str]:
     if classes:
         labels = getattr(model.config, "id2label", None) or {}
-        return [str(labels.get(each, f"class {each}")) for each in ids]
+        return [str(labels.get(class_id, f"class {class_id}")) for class_id in ids]
     return [text.strip("·") or text for text in token_texts(list(ids), tokenizer)]

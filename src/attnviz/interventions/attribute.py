@@ -25,10 +25,10 @@ from attnviz.interventions.attributed import (
     NormAttribution,
     uniform_share_of_first,
 )
-from attnviz.interventions.copies import Copies, Place
+from attnviz.interventions.copies import Copies, ModuleRun
 from attnviz.interventions.direct import direct_slopes
 from attnviz.interventions.projection import head_norms
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
@@ -52,9 +52,9 @@ Method = Literal[
 
 _MAX_STEPS = 256
 # Minimum number of vectors of model width that a layer keeps per token for backward.
-_SAVED = 6
+_NUM_SAVED = 6
 # If the answer changes less without a layer, completeness is not measured for it.
-_SMALL = 1e-4
+_MIN_LOSS = 1e-4
 #: Names of the numbers in captions.
 _MEASURES: Mapping[str, str] = {
     "gradient": "gradient x attention",
@@ -69,7 +69,7 @@ _MEASURES: Mapping[str, str] = {
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct")
 # Methods that multiply layers, with one matrix per layer.
 _MIXED = ("relevance", "rollout")
-_SAID: Mapping[str, str] = {
+_NOTES: Mapping[str, str] = {
     "gradient": (
         "A gradient, not an effect: the loss of the answer, to first order, if the weight were "
         "cut after the softmax. Use intervene to measure the effect."
@@ -182,8 +182,8 @@ def attribute(
     >>> av.HeadView(record)                                                       # doctest: +SKIP
     """
     if method not in get_args(Method):
-        known = ", ".join(map(repr, get_args(Method)))
-        raise ValueError(f"method={short_repr(method)} must be one of {known}")
+        valid = ", ".join(map(repr, get_args(Method)))
+        raise ValueError(f"method={short_repr(method)} must be one of {valid}")
     steps = whole_number("steps", steps, 1, hint="of steps, 16 or so")
     if steps > _MAX_STEPS:
         raise ValueError(f"steps={steps} must be at most {_MAX_STEPS}. The usual number is 16.")
@@ -196,20 +196,20 @@ def attribute(
             "attribute needs gradients, which torch.inference_mode() disables. Call it outside, "
             "or use torch.no_grad()."
         )
-    kept = read_capture_options(
+    capture = read_capture_options(
         options.get("layers"), options.get("dtype"), options.get("device", "cpu")
     )
-    runs = Runs.one(model, inputs, target, None, options)
+    runner = ExampleRunner.one(model, inputs, target, None, options)
     if method not in ("value norm", "rollout"):
         # Each layer keeps its input for the backward pass. An attribution keeps values, outputs and
         # gradients.
         copies = steps + 1 if method == "integrated gradients" else 1
-        runs.check_runs(
+        runner.check_runs(
             f"method={method!r}",
             copies=lambda _: copies,
-            kept=lambda _: 3 + _SAVED * copies,
+            kept=lambda _: 3 + _NUM_SAVED * copies,
         )
-    computation = _attributed(runs, kept, method, (answer, position), steps)
+    computation = _attributed(runner, capture, method, (answer, position), steps)
     return run_with_bar(computation, "attribute") if progress else run_steps(computation)
 
 
@@ -223,31 +223,34 @@ class _Vectors:
 
 
 def _attributed(
-    runs: Runs,
-    kept: CaptureOptions,
+    runner: ExampleRunner,
+    capture: CaptureOptions,
     method: Method,
     asked_for: tuple[Any, int | str | None],
     steps: int,
 ) -> Steps[AttentionRecord]:
-    wanted, position = asked_for
-    forward = runs.forward(kept, None)
-    record = runs.record(forward, kept)
-    if method in ("value norm", "rollout") and (wanted is not None or position is not None):
+    answer_argument, position = asked_for
+    forward = runner.forward(capture, None)
+    record = runner.record(forward, capture)
+    if method in ("value norm", "rollout") and (
+        answer_argument is not None or position is not None
+    ):
         raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
-    if method in _MIXED and kept.layers is not None:
+    if method in _MIXED and capture.layers is not None:
         raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
     if method == "rollout":
         return _mixed(record, method, [])
     if method == "value norm":
-        norms = head_norms(runs)
-        made = {place: partial(_normed, found) for place, found in norms.items()}
+        norms = head_norms(runner)
+        made = {module_run: partial(_normed, found) for module_run, found in norms.items()}
         return _record(record, forward, made, method, [])
-    reading = reading_of(record, position, forward.outputs, runs.batch, wanted)
-    copies = Copies(runs.loaded.model, runs.batch, reading.logits(wanted))
-    answer = answer_of(runs, copies.outputs, wanted, reading)
+    reading = reading_of(record, position, forward.outputs, runner.batch, answer_argument)
+    copies = Copies(runner.loaded.model, runner.batch, reading.logits(answer_argument))
+    answer = answer_of(runner, copies.outputs, answer_argument, reading)
     if answer.of_hidden_states:
         raise ValueError(
-            f"answer: {type(runs.loaded.model).__name__} has no logits, and the similarity of its "
+            f"answer: {type(runner.loaded.model).__name__} has no logits, and the similarity of "
+            "its "
             "hidden states to themselves has the gradient 0. Load the model with its head, or "
             f"{function_instead(copies.outputs)}."
         )
@@ -261,18 +264,20 @@ def _attributed(
     }
     notes = [f"Attributed number: the {answer.measure}."]
     if method == "integrated gradients":
-        vectors, off = yield from _integrated(runs.loaded.model, copies, answer, layers, steps)
+        vectors, off = yield from _integrated(runner.loaded.model, copies, answer, layers, steps)
         notes.append(
             "The sum of a layer's numbers differs from the loss of the answer without the layer "
             f"by at most {format_small(off)} of the loss ({steps} steps)."
         )
     elif method == "direct":
-        slopes = direct_slopes(runs, copies, answer, layers)
-        vectors = {place: _vectors(call, slope) for place, (call, slope) in slopes.items()}
+        slopes = direct_slopes(runner, copies, answer, layers)
+        vectors = {
+            module_run: _vectors(call, slope) for module_run, (call, slope) in slopes.items()
+        }
     else:
-        vectors = _gradients(runs.loaded.model, copies, answer, layers)
+        vectors = _gradients(runner.loaded.model, copies, answer, layers)
     by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
-    makers = {place: partial(_sloped, found, by) for place, found in vectors.items()}
+    makers = {module_run: partial(_sloped, found, by) for module_run, found in vectors.items()}
     made_record = _record(record, forward, makers, method, notes)
     return _mixed(made_record, method, notes) if method == "relevance" else made_record
 
@@ -281,20 +286,24 @@ def _attributed(
 _Maker = Callable[[LayerAttention, Positions], LayerAttention]
 
 
-def _some(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
+def _without_padding(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
     """Return the vectors of tokens that are not padding. The second axis has the tokens."""
     return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
 
 
 def _normed(norms: torch.Tensor, layer: LayerAttention, at: Positions) -> LayerAttention:
-    return NormAttribution(layer, _some(norms, at.keys))
+    return NormAttribution(layer, _without_padding(norms, at.keys))
 
 
 def _sloped(
-    found: _Vectors, by: Literal["weights", "logits"], layer: LayerAttention, at: Positions
+    vectors: _Vectors, by: Literal["weights", "logits"], layer: LayerAttention, at: Positions
 ) -> LayerAttention:
-    outputs, gradients = (_some(each, at.queries) for each in (found.outputs, found.gradients))
-    return GradientAttribution(layer, _some(found.values, at.keys), outputs, gradients, by)
+    outputs, gradients = (
+        _without_padding(each, at.queries) for each in (vectors.outputs, vectors.gradients)
+    )
+    return GradientAttribution(
+        layer, _without_padding(vectors.values, at.keys), outputs, gradients, by
+    )
 
 
 def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
@@ -311,9 +320,9 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
             name,
             {
                 number: MixedLayers(
-                    tuple(layers[: place + 1]), own=0.5 if rollout else 1.0, positive=not rollout
+                    tuple(layers[: index + 1]), own=0.5 if rollout else 1.0, positive=not rollout
                 )
-                for place, number in enumerate(stack.layers)
+                for index, number in enumerate(stack.layers)
             },
             stack.query_tokens,
             normalized=rollout and stack.normalized,
@@ -329,8 +338,8 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
         raise NotImplementedError(
             f"method={method!r} needs self-attention, which the model does not have"
         )
-    said = [] if _SAID[method] in record.notes else [_SAID[method], *notes]
-    return derive_record(record, stacks, notes=[*record.notes, *said])
+    method_notes = [] if _NOTES[method] in record.notes else [_NOTES[method], *notes]
+    return derive_record(record, stacks, notes=[*record.notes, *method_notes])
 
 
 def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
@@ -341,13 +350,19 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
     """
 
     def check(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def passes(module: nn.Module, given: Any, output: Any) -> None:
+        def passes(module: nn.Module, inputs: Any, output: Any) -> None:
             if not isinstance(output, torch.Tensor) or not output.is_floating_point():
                 return
-            asked = [
-                each for each in given if isinstance(each, torch.Tensor) and each.requires_grad
+            differentiable = [
+                tensor
+                for tensor in inputs
+                if isinstance(tensor, torch.Tensor) and tensor.requires_grad
             ]
-            if asked and torch.is_grad_enabled() and not _passes(module, asked[0], output):
+            if (
+                differentiable
+                and torch.is_grad_enabled()
+                and not _passes(module, differentiable[0], output)
+            ):
                 raise NotImplementedError(
                     f"model: gradients do not pass {name} ({type(module).__name__}), which is "
                     "usual for quantised modules. Load the model without quantisation, pass "
@@ -366,7 +381,7 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
         return run()
 
 
-def _passes(module: nn.Module, given: torch.Tensor, output: torch.Tensor) -> bool:
+def _passes(module: nn.Module, input_tensor: torch.Tensor, output: torch.Tensor) -> bool:
     """Return whether the output of a module has a gradient with respect to its input."""
     weight = getattr(module, "weight", None)
     if isinstance(weight, torch.Tensor) and weight.is_floating_point():
@@ -376,35 +391,39 @@ def _passes(module: nn.Module, given: torch.Tensor, output: torch.Tensor) -> boo
     # Quantised modules of torch claim to have a gradient, but return none.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        [found] = torch.autograd.grad(output.sum(), [given], retain_graph=True, allow_unused=True)
-    return found is not None
+        [gradient] = torch.autograd.grad(
+            output.sum(), [input_tensor], retain_graph=True, allow_unused=True
+        )
+    return gradient is not None
 
 
 def _gradients(
-    model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place]
-) -> dict[Place, _Vectors]:
+    model: nn.Module, copies: Copies, answer: Answer, requested: set[ModuleRun]
+) -> dict[ModuleRun, _Vectors]:
     """Return the vectors of attentions with the gradient of the answer, from one backward pass."""
-    calls: dict[Place, AttentionCall] = {}
+    calls: dict[ModuleRun, AttentionCall] = {}
 
-    def take(call: AttentionCall, place: Place) -> None:
+    def take(call: AttentionCall, module_run: ModuleRun) -> None:
         if not torch.is_grad_enabled():
             torch.set_grad_enabled(True)
-        if place not in wanted:
+        if module_run not in requested:
             return
-        output = output_by_head(call, place[0])
+        output = output_by_head(call, module_run[0])
         if not output.requires_grad:
             output.requires_grad_()
-        calls[place] = call
+        calls[module_run] = call
 
     outputs = _followed(model, partial(copies.run, 1, take))
-    found = [call.output for call in calls.values()]
-    if not found:
+    outputs_by_head = [call.output for call in calls.values()]
+    if not outputs_by_head:
         return {}
     with torch.enable_grad():
-        gradients = torch.autograd.grad(answer.with_slope(outputs), found, allow_unused=True)
+        gradients = torch.autograd.grad(
+            answer.with_slope(outputs), outputs_by_head, allow_unused=True
+        )
     return {
-        place: _vectors(call, gradient)
-        for (place, call), gradient in zip(calls.items(), gradients, strict=True)
+        module_run: _vectors(call, gradient)
+        for (module_run, call), gradient in zip(calls.items(), gradients, strict=True)
     }
 
 
@@ -413,12 +432,12 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
         raise TypeError("attention without values cannot be attributed")
     output = call.output[0].detach().transpose(0, 1)
     slope = torch.zeros_like(output) if gradient is None else gradient[0].transpose(0, 1)
-    return _Vectors(*(each.detach().cpu() for each in (call.value[0], output, slope)))
+    return _Vectors(*(tensor.detach().cpu() for tensor in (call.value[0], output, slope)))
 
 
 def _integrated(
-    model: nn.Module, copies: Copies, answer: Answer, wanted: set[Place], steps: int
-) -> Steps[tuple[dict[Place, _Vectors], float]]:
+    model: nn.Module, copies: Copies, answer: Answer, requested: set[ModuleRun], steps: int
+) -> Steps[tuple[dict[ModuleRun, _Vectors], float]]:
     """Compute mean gradients while the outputs of one layer at a time grow from 0.
 
     The second result is the largest relative deviation from completeness.
@@ -427,28 +446,31 @@ def _integrated(
     # Map the nodes from [-1, 1] to [0, 1]. The last copy is the layer without its outputs.
     factors = torch.tensor([*((nodes + 1) / 2), 0.0])
     weights = torch.tensor(shares / 2)
-    found: dict[Place, _Vectors] = {}
+    vectors: dict[ModuleRun, _Vectors] = {}
     worst = 0.0
     whole = answer.value(copies.outputs)
-    for number, place in enumerate(sorted(wanted), 1):
-        taken: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    for number, module_run in enumerate(sorted(requested), 1):
+        captured: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
         def scale(
-            call: AttentionCall, here: Place, place: Place = place, taken: Any = taken
+            call: AttentionCall,
+            current: ModuleRun,
+            module_run: ModuleRun = module_run,
+            captured: Any = captured,
         ) -> None:
-            if here != place:
+            if current != module_run:
                 return
-            output = output_by_head(call, here[0])
+            output = output_by_head(call, current[0])
             own = output[:1].detach().clone()
             output *= factors.to(output)[:, None, None, None]
             output.requires_grad_()
             torch.set_grad_enabled(True)
-            taken.append((call.value, own, output))
+            captured.append((call.value, own, output))
 
-        outputs = _followed(model, partial(copies.run, steps + 1, scale, before=place))
-        if not taken:
+        outputs = _followed(model, partial(copies.run, steps + 1, scale, before=module_run))
+        if not captured:
             continue
-        value, own, scaled = taken[0]
+        value, own, scaled = captured[0]
         with torch.enable_grad():
             results = [answer.with_slope(outputs, copy) for copy in range(steps + 1)]
             total = torch.stack(results[:-1]).sum()
@@ -458,19 +480,19 @@ def _integrated(
             mean = (slopes[:-1] * weights.to(slopes)[:, None, None, None]).sum(dim=0)
         lost = whole - float(results[-1].detach())
         added = float((mean.double() * own[0].double()).sum())
-        if abs(lost) > _SMALL * max(1.0, abs(whole)):
+        if abs(lost) > _MIN_LOSS * max(1.0, abs(whole)):
             worst = max(worst, abs(added - lost) / abs(lost))
-        found[place] = _Vectors(
+        vectors[module_run] = _Vectors(
             value[0].detach().cpu(), own[0].transpose(0, 1).cpu(), mean.transpose(0, 1).cpu()
         )
-        yield Progress("layers", number, len(wanted), "layer")
-    return found, worst
+        yield Progress("layers", number, len(requested), "layer")
+    return vectors, worst
 
 
 def _record(
     record: AttentionRecord,
     forward: Forward,
-    made: Mapping[Place, _Maker],
+    made: Mapping[ModuleRun, _Maker],
     method: Method,
     notes: list[str],
 ) -> AttentionRecord:
@@ -478,11 +500,11 @@ def _record(
     stacks: dict[str, AttentionStack] = {}
     left: list[str] = []
     for name, stack in record.stacks.items():
-        found = forward.stacks[name]
-        runs = dict(zip(found.examples[0], found.runs, strict=True))
+        stack_layers = forward.stacks[name]
+        runner = dict(zip(stack_layers.examples[0], stack_layers.runs, strict=True))
         layers = {}
         for number in stack.layers:
-            attention, run = stack.attention(number), runs[number]
+            attention, run = stack.attention(number), runner[number]
             maker = made.get((run.name, run.turn))
             # The vectors of several attentions do not belong to the tokens of the layer.
             if maker and run.positions is not None and attention.vectors is not None:
@@ -510,4 +532,4 @@ def _record(
         )
     if left:
         notes = [*notes, f"Not attributed: {', '.join(left)}."]
-    return derive_record(record, stacks, notes=[*record.notes, _SAID[method], *notes])
+    return derive_record(record, stacks, notes=[*record.notes, _NOTES[method], *notes])

@@ -96,12 +96,12 @@ class GradientAttribution(ScaledAttention):
             certain = weights > _CERTAIN
             by_weights = (by_weights - along) / (1 - weights).masked_fill(certain, 1.0)
             # Each row has at most one certain key.
-            places, keys = certain.cpu().nonzero(as_tuple=True)
+            certain_rows, keys = certain.cpu().nonzero(as_tuple=True)
             numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-            for tile in row_tiles(slice(0, len(places)), self.num_keys):
-                some = places[tile], keys[tile]
-                found = self._of_certain(head, numbers[some[0]], some[1] + columns.start)
-                by_weights[some] = found.float().to(device)
+            for tile in row_tiles(slice(0, len(certain_rows)), self.num_keys):
+                chunk = certain_rows[tile], keys[tile]
+                exact = self._of_certain(head, numbers[chunk[0]], chunk[1] + columns.start)
+                by_weights[chunk] = exact.float().to(device)
         return weights * by_weights
 
     def _of_certain(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -112,9 +112,9 @@ class GradientAttribution(ScaledAttention):
         the difference of two nearly equal numbers.
         """
         group = len(self.outputs) // len(self.values)
-        found, allowed = self.base.weights_of_rows(head, rows.numpy())
+        weights, allowed = self.base.weights_of_rows(head, rows.numpy())
         alone = torch.from_numpy(allowed.sum(axis=1) == 1)
-        others = torch.from_numpy(found).double()
+        others = torch.from_numpy(weights).double()
         others.scatter_(1, keys[:, None], 0.0)
         left = others.sum(dim=1)
         along = self.gradients[head, rows].double() @ self.values[head // group].double().T
@@ -189,16 +189,16 @@ class MixedLayers(LayerAttention):
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         del head
-        held = np.zeros((rows.stop - rows.start, self.num_keys))
-        held[np.arange(len(held)), np.arange(rows.start, rows.stop)] = 1.0
+        product = np.zeros((rows.stop - rows.start, self.num_keys))
+        product[np.arange(len(product)), np.arange(rows.start, rows.stop)] = 1.0
         for layer in reversed(self.layers):
-            mixed = self.own * held
+            mixed = self.own * product
             for part in row_tiles(slice(0, self.num_queries), self.num_keys):
-                some = held[:, part]
-                if some.any():
-                    mixed += some @ self._mean(layer, part)
-            held = mixed
-        return held[:, columns].astype(np.float32)
+                columns_of_layer = product[:, part]
+                if columns_of_layer.any():
+                    mixed += columns_of_layer @ self._mean(layer, part)
+            product = mixed
+        return product[:, columns].astype(np.float32)
 
     def _mean(self, layer: LayerAttention, rows: slice) -> NDArray[np.float64]:
         """Return rows of a layer's mean over heads, without the identity, float64, (rows, keys)."""
@@ -216,10 +216,10 @@ def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:
     >>> uniform_share_of_first(2, 1)
     0.25
     """
-    held = np.zeros(num_tokens)
-    held[-1] = 1.0
+    shares = np.zeros(num_tokens)
+    shares[-1] = 1.0
     for _ in range(num_layers):
         # Query i has the weight 1 / (i + 1) on each of the keys 0 to i.
-        spread = (held / np.arange(1, num_tokens + 1))[::-1].cumsum()[::-1]
-        held = (held + spread) / 2
-    return float(held[0])
+        spread = (shares / np.arange(1, num_tokens + 1))[::-1].cumsum()[::-1]
+        shares = (shares + spread) / 2
+    return float(shares[0])

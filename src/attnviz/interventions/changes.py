@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 Numbers = int | Iterable[int] | None
-Places = int | str | Sequence[int | str] | None
+TokenSelector = int | str | Sequence[int | str] | None
 Flags = NDArray[np.bool_]
 
 # Tolerance for the sum of rows that are passed.
@@ -76,8 +76,8 @@ class Change(ABC):
 
     def _heads_of(self, stack: AttentionStack, layer: int) -> tuple[int, ...]:
         """Return the numbers of the changed heads of a layer, ascending."""
-        there = range(stack.attention(layer).num_heads)
-        return _numbers("heads", self.heads, there, f"layer {layer} has heads")
+        heads = range(stack.attention(layer).num_heads)
+        return _numbers("heads", self.heads, heads, f"layer {layer} has heads")
 
     @abstractmethod
     def _attend(
@@ -132,73 +132,82 @@ class Change(ABC):
         return f"{format_named('layer', layers)}{of}, {format_named('head', heads)}"
 
 
-def _numbers(name: str, given: Numbers, there: Sequence[int], has: str) -> tuple[int, ...]:
-    if given is None:
-        return tuple(there)
-    wanted = whole_numbers(name, as_list(given))
-    if not wanted:
-        raise ValueError(f"{name}={short_repr(given)} is empty. Do not pass it to select all.")
-    found = {resolve_negative(each, there) for each in wanted}
-    wrong = sorted(found - set(there))
-    if wrong:
+def _numbers(
+    name: str, numbers: Numbers, valid: Sequence[int], description: str
+) -> tuple[int, ...]:
+    if numbers is None:
+        return tuple(valid)
+    requested = whole_numbers(name, as_list(numbers))
+    if not requested:
+        raise ValueError(f"{name}={short_repr(numbers)} is empty. Do not pass it to select all.")
+    resolved = {resolve_negative(number, valid) for number in requested}
+    unknown = sorted(resolved - set(valid))
+    if unknown:
         raise IndexError(
-            f"{name}={short_repr(given)}: {has} {format_numbers(list(there))}, but not {wrong[0]}"
+            f"{name}={short_repr(numbers)}: {description} {format_numbers(list(valid))}, but not "
+            f"{unknown[0]}"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(resolved))
 
 
 class _Numbers(tuple[int, ...]):
     """Positions of tokens, some of which may not exist yet."""
 
 
-def _flags(name: str, given: Places, tokens: Tokens) -> Flags:
+def _flags(name: str, selector: TokenSelector, tokens: Tokens) -> Flags:
     """Return whether each token is selected, by position or text. None selects all."""
     flags = np.zeros(len(tokens), np.bool_)
-    if given is None:
+    if selector is None:
         return ~flags
-    if isinstance(given, _Numbers):
-        flags[[place for place in given if place < len(tokens)]] = True
+    if isinstance(selector, _Numbers):
+        flags[[token for token in selector if token < len(tokens)]] = True
         return flags
-    places = [given] if isinstance(given, str | int) else as_list(given)
-    for place in places:
-        flags[tokens.position(place, name)] = True
+    selected = [selector] if isinstance(selector, str | int) else as_list(selector)
+    for token in selected:
+        flags[tokens.position(token, name)] = True
     if not flags.any():
         raise ValueError(
-            f"{name}={short_repr(given)} is empty. Do not pass it to select all tokens."
+            f"{name}={short_repr(selector)} is empty. Do not pass it to select all tokens."
         )
     return flags
 
 
-def _read_numbers(name: str, given: Places, tokens: Tokens, most: int) -> _Numbers | None:
-    """Return the positions of selected tokens of a text that may grow to `most` tokens.
+def _read_numbers(
+    name: str, selector: TokenSelector, tokens: Tokens, max_tokens: int
+) -> _Numbers | None:
+    """Return the positions of selected tokens of a text that may grow to `max_tokens` tokens.
 
     Texts and negative numbers refer to the present tokens.
     """
-    if given is None:
+    if selector is None:
         return None
-    places = [given] if isinstance(given, str | int) else as_list(given)
-    if not places:
+    selected = [selector] if isinstance(selector, str | int) else as_list(selector)
+    if not selected:
         raise ValueError(
-            f"{name}={short_repr(given)} is empty. Do not pass it to select all tokens."
+            f"{name}={short_repr(selector)} is empty. Do not pass it to select all tokens."
         )
-    come = [
-        place
-        for place in places
-        if isinstance(place, int) and not isinstance(place, bool) and len(tokens) <= place < most
+    future = [
+        token
+        for token in selected
+        if isinstance(token, int)
+        and not isinstance(token, bool)
+        and len(tokens) <= token < max_tokens
     ]
-    there = [tokens.position(place, name) for place in places if place not in come]
-    return _Numbers(sorted({*come, *there}))
+    present = [tokens.position(token, name) for token in selected if token not in future]
+    return _Numbers(sorted({*future, *present}))
 
 
 def _named(flags: Flags, tokens: Tokens) -> str:
     """Return a description of the selected tokens."""
-    places = np.flatnonzero(flags).tolist()
-    if len(places) == len(tokens):
+    positions = np.flatnonzero(flags).tolist()
+    if len(positions) == len(tokens):
         return "all tokens"
-    if not places:
+    if not positions:
         return "a token that was not generated"
-    texts = [f"{quote(tokens.text[place].strip('·'))} ({place})" for place in places[:_NAMED]]
-    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    texts = [
+        f"{quote(tokens.text[position].strip('·'))} ({position})" for position in positions[:_NAMED]
+    ]
+    more = f" and {len(positions) - _NAMED} more" if len(positions) > _NAMED else ""
     return ", ".join(texts) + more
 
 
@@ -322,8 +331,8 @@ class Knockout(Change):
     Knockout(queries='it', keys='animal', layers=3, heads=1, renormalize=True, stack=None)
     """
 
-    queries: Places = None
-    keys: Places = None
+    queries: TokenSelector = None
+    keys: TokenSelector = None
     layers: Numbers = None
     heads: Numbers = None
     renormalize: bool = True
@@ -391,7 +400,7 @@ class HideTokens(Change):
     'it'
     """
 
-    tokens: Places
+    tokens: TokenSelector
     layers: Numbers = None
     heads: Numbers = None
     stack: str | None = None
@@ -461,8 +470,8 @@ class SetWeights(Change):
 
     def __post_init__(self) -> None:
         """Raise ValueError for unknown names of weights."""
-        known = ("uniform", "previous token")
-        if self.weights is None or (isinstance(self.weights, str) and self.weights not in known):
+        valid = ("uniform", "previous token")
+        if self.weights is None or (isinstance(self.weights, str) and self.weights not in valid):
             raise ValueError(
                 f'weights={self.weights!r} must be an array, a record, "uniform" or '
                 '"previous token"'
@@ -486,13 +495,16 @@ class SetWeights(Change):
     def _instead(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> dict[int, tuple[LayerAttention, int]]:
-        found = self._given(stack, layer, attention)
+        replacements = self._given(stack, layer, attention)
         size = attention.num_queries, attention.num_keys
         if self._beginning is None or self._beginning == size:
-            return found
+            return replacements
         queries, keys = map(np.arange, self._beginning)
         insertion = Insertion(queries, keys, *size)
-        return {head: (insertion.into(there), its) for head, (there, its) in found.items()}
+        return {
+            head: (insertion.into(source), source_head)
+            for head, (source, source_head) in replacements.items()
+        }
 
     def _given(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
@@ -530,8 +542,8 @@ class SetWeights(Change):
             zeros = torch.zeros(1, count, 1)
             before = QueryKeyAttention(zeros, zeros, scale=1.0, mask=BandMask(1, -1))
             return dict.fromkeys(heads, (before, 0))
-        given = _checked_weights(self.weights, heads, size)
-        return {head: (given, place % given.num_heads) for place, head in enumerate(heads)}
+        stored = _checked_weights(self.weights, heads, size)
+        return {head: (stored, index % stored.num_heads) for index, head in enumerate(heads)}
 
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
@@ -609,18 +621,18 @@ def layer_change(
     changes: Sequence[Change], stack: AttentionStack, layer: int
 ) -> LayerChange | None:
     """Return all changes of one layer in their order, or None if there are none."""
-    here = [each for each in changes if layer in each._layers_of(stack)]
-    if not here:
+    layer_changes = [each for each in changes if layer in each._layers_of(stack)]
+    if not layer_changes:
         return None
     rows: dict[int, NDArray[np.int64]] = {}
     factors: dict[int, float] = {}
     outputs: dict[int, torch.Tensor] = {}
-    for change in here:
-        instead = change._outputs(stack, layer)
+    for change in layer_changes:
+        new_outputs = change._outputs(stack, layer)
         for head in change._heads_of(stack, layer):
-            if instead is not None:
+            if new_outputs is not None:
                 # A replaced output drops earlier factors.
-                outputs[head] = instead[head]
+                outputs[head] = new_outputs[head]
                 factors.pop(head, None)
             elif change._factor is not None:
                 factors[head] = factors.get(head, 1.0) * change._factor
@@ -629,9 +641,9 @@ def layer_change(
                 rows[head] = np.union1d(rows.get(head, changed), changed)
 
     def attend(attention: LayerAttention) -> LayerAttention:
-        for change in here:
+        for change in layer_changes:
             attention = change._attend(stack, layer, attention)
         return attention
 
-    there = stack.attention(layer)
-    return LayerChange(attend, rows, factors, (there.num_queries, there.num_keys), outputs)
+    original = stack.attention(layer)
+    return LayerChange(attend, rows, factors, (original.num_queries, original.num_keys), outputs)

@@ -25,18 +25,18 @@ from attnviz.extraction.models import evaluate
 from attnviz.extraction.modules import attention_modules
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["Copies", "Place", "expanded", "rounding_of", "watch"]
+__all__ = ["Copies", "ModuleRun", "expanded", "rounding_of", "watch"]
 
 # Largest difference between a copy in a batch and the input alone, relative to the largest value.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
 
 #: Path of a module, and the index of its run in a forward.
-Place = tuple[str, int]
+ModuleRun = tuple[str, int]
 
 
 #: Called with every attention, and may change its output in place.
-At = Callable[[AttentionCall, Place], None]
+At = Callable[[AttentionCall, ModuleRun], None]
 
 
 def rounding_of(model: Any, largest: float) -> float:
@@ -83,7 +83,7 @@ class Copies:
         count: int,
         at: At,
         *,
-        before: Place | None = None,
+        before: ModuleRun | None = None,
         keep: bool = False,
     ) -> Any:
         """Run `count` copies. `at` is called with every attention, and may change its output.
@@ -103,15 +103,15 @@ class Copies:
         """
         until = max(self._blocks.number_of.values(), default=0)
         try:
-            found = self._run(2, lambda *_: None, until=until)
+            outputs = self._run(2, lambda *_: None, until=until)
         except Exception:  # noqa: BLE001 - a layer raises anything when it is given too little
-            found = None
-        reuses = found is not None and self._is_same(found)
+            outputs = None
+        reuses = outputs is not None and self._is_same(outputs)
         if not reuses:
             self._blocks.drop()
         return reuses
 
-    def _is_same(self, found: Any) -> bool:
+    def _is_same(self, outputs: Any) -> bool:
         """Return whether each copy has the outputs of the single input, except for rounding."""
         own = self.outputs
         names = own if isinstance(own, Mapping) else range(len(own))
@@ -121,7 +121,7 @@ class Copies:
                 continue
             if not one.is_floating_point():
                 continue
-            other = found[name]
+            other = outputs[name]
             if other.shape != (2, *one.shape[1:]):
                 return False
             most = rounding_of(self._model, float(one.abs().max()))
@@ -162,13 +162,13 @@ def watch(
     names = {id(module): name for name, module in model.named_modules()}
     turns = Counter() if turns is None else turns
 
-    def each(call: AttentionCall) -> None:
+    def count_run(call: AttentionCall) -> None:
         name = names.get(id(call.module), "")
         turns[name] += 1
         at(call, (name, turns[name] - 1))
 
     modules = [] if trace_all is None else attention_modules(model)
-    RunningModules(modules, trace_all=bool(trace_all)).watch(each, undo, outputs=True)
+    RunningModules(modules, trace_all=bool(trace_all)).watch(count_run, undo, outputs=True)
 
 
 def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
@@ -181,7 +181,7 @@ def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
         (
             child
             for child in model.children()
-            if outputs is not None and any(each is outputs for each in child.modules())
+            if outputs is not None and any(module is outputs for module in child.modules())
         ),
         None,
     )
@@ -190,8 +190,10 @@ def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
     thread, run = threading.get_ident(), own.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        here = threading.get_ident() == thread and args and isinstance(args[0], torch.Tensor)
-        if here and args[0].dim() == 3:
+        is_head_input = (
+            threading.get_ident() == thread and args and isinstance(args[0], torch.Tensor)
+        )
+        if is_head_input and args[0].dim() == 3:
             args = (args[0][:, -logits:], *args[1:])
         return run(*args, **kwargs)
 
@@ -207,9 +209,9 @@ def expanded(value: Any, copies: int) -> Any:
         # The copy needs separate memory, because models change their inputs in place.
         return value.expand(copies, *value.shape[1:]).contiguous()
     if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(expanded(each, copies) for each in value)
+        return tuple(expanded(item, copies) for item in value)
     if isinstance(value, list):
-        return [expanded(each, copies) for each in value]
+        return [expanded(item, copies) for item in value]
     return value
 
 
@@ -233,16 +235,16 @@ class _Blocks:
         self._begun = 0
         self._inside = False
         #: Index of the block that contains each attention, or the number of blocks before it.
-        self.number_of: dict[Place, int] = {}
+        self.number_of: dict[ModuleRun, int] = {}
 
     def drop(self) -> None:
         """Drop the stored outputs."""
         self._kept.clear()
 
-    def note(self, call: AttentionCall, place: Place) -> None:
+    def note(self, call: AttentionCall, module_run: ModuleRun) -> None:
         """Store the number of blocks that are complete when an attention runs."""
         del call
-        self.number_of[place] = self._begun - self._inside
+        self.number_of[module_run] = self._begun - self._inside
 
     def hold(self, undo: Cleanup, *, keep: bool, until: int, copies: int) -> None:
         """Store outputs, or replace the first `until` blocks by them, until `undo` ends."""

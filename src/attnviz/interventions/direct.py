@@ -18,9 +18,9 @@ from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.answer import Answer
-from attnviz.interventions.copies import Copies, Place
+from attnviz.interventions.copies import Copies, ModuleRun
 from attnviz.interventions.projection import projections_of
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["DirectSlopes", "direct_slopes"]
@@ -29,22 +29,26 @@ __all__ = ["DirectSlopes", "direct_slopes"]
 _SAME = 1e-3
 
 #: For each attention the call, with values and outputs, and the direct gradient at its output.
-DirectSlopes = dict[Place, tuple[AttentionCall, torch.Tensor]]
+DirectSlopes = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
 
 
 def direct_slopes(
-    runs: Runs,
+    runner: ExampleRunner,
     copies: Copies,
     answer: Answer,
-    wanted: set[Place],
+    requested: set[ModuleRun],
 ) -> DirectSlopes:
     """Return the direct gradient of the answer at the outputs of attentions.
 
     It passes additions and the last norm. Raise NotImplementedError if the model computes its
     answer in another way.
     """
-    model = runs.loaded.model
-    projections = {place: found for place, found in projections_of(runs).items() if place in wanted}
+    model = runner.loaded.model
+    projections = {
+        module_run: gradients
+        for module_run, gradients in projections_of(runner).items()
+        if module_run in requested
+    }
     if not projections:
         raise NotImplementedError(
             'method="direct": the model has no known output projection after its attention'
@@ -54,25 +58,25 @@ def direct_slopes(
     leaves = list(_leaves(model))
     # Modules after the norm turn the stream into logits.
     behind = _run_behind(norm, leaves, copies)
-    calls: dict[Place, AttentionCall] = {}
-    added: dict[Place, torch.Tensor] = {}
-    by_module = {id(module): place for place, module in projections.items()}
+    calls: dict[ModuleRun, AttentionCall] = {}
+    added: dict[ModuleRun, torch.Tensor] = {}
+    by_module = {id(module): module_run for module_run, module in projections.items()}
 
-    def take(call: AttentionCall, place: Place) -> None:
+    def take(call: AttentionCall, module_run: ModuleRun) -> None:
         torch.set_grad_enabled(True)
-        if place in projections:
-            output = output_by_head(call, place[0])
+        if module_run in projections:
+            output = output_by_head(call, module_run[0])
             if output.requires_grad:
                 raise NotImplementedError(
-                    f'method="direct": the residual stream reaches {place[0]} without its '
+                    f'method="direct": the residual stream reaches {module_run[0]} without its '
                     "projections, so that its inputs and outputs cannot be separated"
                 )
             output.requires_grad_()
-            calls[place] = call
+            calls[module_run] = call
 
-    def after(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
+    def after(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         if module is norm:
-            return _held(module, given[0], output)
+            return _held(module, inputs[0], output)
         if id(module) in by_module:
             added[by_module[id(module)]] = output
             return None
@@ -81,21 +85,26 @@ def direct_slopes(
     with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(after)) for leaf in leaves), undo)
         outputs = copies.run(1, take)
-    places = [place for place in calls if place in added]
-    tensors = [calls[place].output for place in places] + [added[place] for place in places]
+    module_runs = [module_run for module_run in calls if module_run in added]
+    tensors = [calls[module_run].output for module_run in module_runs] + [
+        added[module_run] for module_run in module_runs
+    ]
     with torch.enable_grad():
         value = answer.with_slope(outputs)
         # With frozen parameters, values without attention have no gradient.
-        if not all(each.requires_grad for each in (value, *tensors)):
+        if not all(tensor.requires_grad for tensor in (value, *tensors)):
             raise NotImplementedError(_not_direct(model))
-        found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+        gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
             value, tensors, allow_unused=True
         )
-    slopes, through = found[: len(places)], found[len(places) :]
+    slopes, through = gradients[: len(module_runs)], gradients[len(module_runs) :]
     _check_the_same(through, model)
     return {
-        place: (calls[place], torch.zeros_like(calls[place].output) if slope is None else slope)
-        for place, slope in zip(places, slopes, strict=True)
+        module_run: (
+            calls[module_run],
+            torch.zeros_like(calls[module_run].output) if slope is None else slope,
+        )
+        for module_run, slope in zip(module_runs, slopes, strict=True)
     }
 
 
@@ -120,9 +129,9 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
     with Cleanup() as undo, undo:
         hook(
             (
-                each.register_forward_hook(in_this_thread(note))
-                for each in _leaves(model)
-                if _is_norm(each)
+                leaf.register_forward_hook(in_this_thread(note))
+                for leaf in _leaves(model)
+                if _is_norm(leaf)
             ),
             undo,
         )
@@ -144,7 +153,7 @@ def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set
     with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(note)) for leaf in leaves), undo)
         copies.run(1, lambda *_: None)
-    last = max(place for place, module in enumerate(order) if module is norm)
+    last = max(index for index, module in enumerate(order) if module is norm)
     return {id(module) for module in order[last + 1 :]}
 
 
@@ -187,11 +196,11 @@ def _not_direct(model: nn.Module) -> str:
 def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
     """Check that all projections add to the same stream, where the answer has one gradient."""
     reason = _not_direct(model)
-    if any(each is None or not bool(each.any()) for each in through):
+    if any(gradient is None or not bool(gradient.any()) for gradient in through):
         raise NotImplementedError(reason)
-    first = next(each for each in through if each is not None)
-    for each in through:
-        if each is None or each.shape != first.shape:
+    first = next(gradient for gradient in through if gradient is not None)
+    for gradient in through:
+        if gradient is None or gradient.shape != first.shape:
             raise NotImplementedError(reason)
-        if not torch.allclose(each, first, rtol=0, atol=_SAME * float(first.abs().max())):
+        if not torch.allclose(gradient, first, rtol=0, atol=_SAME * float(first.abs().max())):
             raise NotImplementedError(reason)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from attnviz.interventions.answer import Answer, exact_row, texts_of
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.tokens import Candidate, quote
 from attnviz.utils.numbers import format_signed, format_small
 
@@ -63,9 +63,9 @@ class Effect:
         return self.after - self.before
 
     def __str__(self) -> str:
-        before, after = (format_signed(each, ".4g") for each in (self.before, self.after))
-        said = f"{self.measure}: {before} before, {after} after"
-        return self._compared(said) + self._texts()
+        before, after = (format_signed(value, ".4g") for value in (self.before, self.after))
+        sentence = f"{self.measure}: {before} before, {after} after"
+        return self._compared(sentence) + self._texts()
 
     def _texts(self) -> str:
         """Return a description of the texts that the two models produce."""
@@ -76,16 +76,18 @@ class Effect:
             rest = f"instead of {quote(self.text_before or '', longest=400)}"
         return f"; the model produces {quote(self.text_after, longest=400)} {rest}"
 
-    def _compared(self, said: str) -> str:
+    def _compared(self, sentence: str) -> str:
         if abs(self.change) <= self.noise:
-            return f"{said} (no more than the noise {format_small(self.noise)})"
+            return f"{sentence} (no more than the noise {format_small(self.noise)})"
         if self.candidates_before and self.candidates_after:
             one, other = self.candidates_before[0], self.candidates_after[0]
             if one.id == other.id:
-                said += f"; the prediction stays {quote(one.text)}"
+                sentence += f"; the prediction stays {quote(one.text)}"
             else:
-                said += f"; the prediction becomes {quote(other.text)} instead of {quote(one.text)}"
-        return f"{said} (noise {format_small(self.noise)})"
+                sentence += (
+                    f"; the prediction becomes {quote(other.text)} instead of {quote(one.text)}"
+                )
+        return f"{sentence} (noise {format_small(self.noise)})"
 
 
 def share_of(outputs: Any, position: int | None, token: int) -> float:
@@ -94,7 +96,7 @@ def share_of(outputs: Any, position: int | None, token: int) -> float:
     return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
-def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effect:
+def effect_of(runner: ExampleRunner, answer: Answer, *, after: Any, identity: Any) -> Effect:
     """Return the effect of a change. `identity` are the outputs of a run that changes nothing."""
     value = answer.value(answer.unchanged)
     noise = abs(answer.value(identity) - value)
@@ -103,14 +105,14 @@ def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effec
         raise ValueError(
             f"changes: the {answer.measure} of the changed model is NaN or infinite. Change less."
         )
-    one, other = (exact_row(each, answer.position) for each in (answer.unchanged, after))
+    one, other = (exact_row(output, answer.position) for output in (answer.unchanged, after))
     if one is None or other is None:
         return effect
     logs = [torch.log_softmax(row, dim=-1) for row in (one, other)]
     shares = logs[0].exp()
     # Terms with p = 0 are 0.
     divergence = float(torch.where(shares > 0, shares * (logs[0] - logs[1]), 0.0).sum())
-    best = [_candidates(row, runs, classes=answer.position is None) for row in (one, other)]
+    best = [_candidates(row, runner, classes=answer.position is None) for row in (one, other)]
     return replace(
         effect,
         divergence=max(0.0, divergence),
@@ -119,8 +121,10 @@ def effect_of(runs: Runs, answer: Answer, *, after: Any, identity: Any) -> Effec
     )
 
 
-def _candidates(row: torch.Tensor, runs: Runs, *, classes: bool) -> tuple[Candidate, ...]:
+def _candidates(
+    row: torch.Tensor, runner: ExampleRunner, *, classes: bool
+) -> tuple[Candidate, ...]:
     best, ids = torch.softmax(row, dim=-1).topk(min(_CANDIDATES, len(row)))
-    tokenizer = runs.encoder.tokenizer(required=False)
-    texts = texts_of(ids.tolist(), runs.loaded.model, tokenizer, classes=classes)
+    tokenizer = runner.encoder.tokenizer(required=False)
+    texts = texts_of(ids.tolist(), runner.loaded.model, tokenizer, classes=classes)
     return tuple(map(Candidate, texts, ids.tolist(), best.tolist()))

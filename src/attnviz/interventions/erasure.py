@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.removal import LeftOut, Removal, read_removal
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.removal import Removal, TokenRemover, read_removal
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
@@ -140,7 +140,9 @@ def erasure_curve(
     random_orders = whole_number(
         "random_orders", random_orders, 2, hint="of random orders, 20 or so"
     )
-    text = LeftOut(Runs.one(model, inputs, target, None, options), removal, answer, position)
+    text = TokenRemover(
+        ExampleRunner.one(model, inputs, target, None, options), removal, answer, position
+    )
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
     others = [generator.permutation(order).tolist() for _ in range(random_orders)]
@@ -148,7 +150,7 @@ def erasure_curve(
     return run_with_bar(steps, "erase") if progress else run_steps(steps)
 
 
-def _order(ranking: Any, text: LeftOut) -> list[int]:
+def _order(ranking: Any, text: TokenRemover) -> list[int]:
     """Return the tokens in the order of a ranking."""
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     try:
@@ -167,12 +169,12 @@ def _order(ranking: Any, text: LeftOut) -> list[int]:
     return ranked[: len(text.tokens) - text.num_kept]
 
 
-def _curve(text: LeftOut, orders: Sequence[Sequence[int]]) -> Steps[ErasureCurve]:
+def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> Steps[ErasureCurve]:
     sets = [tuple(order[:count]) for order in orders for count in range(1, len(order) + 1)]
-    found = yield from text.answers(sets, "tokens")
+    answers = yield from text.answers(sets, "tokens")
     count = len(orders[0])
     values = np.full((len(orders), count + 1), text.before)
-    values[:, 1:] = np.array(found).reshape(len(orders), count)
+    values[:, 1:] = np.array(answers).reshape(len(orders), count)
     others = values[1:]
     flips = [_flips_after(row) for row in values]
     return ErasureCurve(
@@ -181,7 +183,9 @@ def _curve(text: LeftOut, orders: Sequence[Sequence[int]]) -> Steps[ErasureCurve
         others.mean(axis=0),
         others.std(axis=0, ddof=1) / len(others) ** 0.5,
         flips[0],
-        float(np.mean([count if each is None else each for each in flips[1:]])),
+        float(
+            np.mean([count if num_flipped is None else num_flipped for num_flipped in flips[1:]])
+        ),
         text.answer.measure,
     )
 
@@ -283,7 +287,9 @@ def sufficient_tokens(
     >>> av.sufficient_tokens(model, "a b c a b", tokenizer=tokenizer).texts        # doctest: +SKIP
     """
     removal = read_removal(removal, options)
-    text = LeftOut(Runs.one(model, inputs, target, None, options), removal, answer, position)
+    text = TokenRemover(
+        ExampleRunner.one(model, inputs, target, None, options), removal, answer, position
+    )
     if text.answer.of_hidden_states or text.before <= 0:
         raise ValueError(
             f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}. Pass an "
@@ -293,24 +299,26 @@ def sufficient_tokens(
     return run_with_bar(steps, "tokens") if progress else run_steps(steps)
 
 
-def _found(text: LeftOut, kept: Sequence[int], value: float, *, exact: bool) -> SufficientTokens:
+def _sufficient(
+    text: TokenRemover, kept: Sequence[int], value: float, *, exact: bool
+) -> SufficientTokens:
     return SufficientTokens(
         tuple(sorted(kept)), text.tokens, value, text.before, exact, text.answer.measure
     )
 
 
-def _smallest(text: LeftOut) -> Steps[SufficientTokens]:
+def _smallest(text: TokenRemover) -> Steps[SufficientTokens]:
     for size in range(text.num_kept, len(text.choice)):
         kept = list(combinations(text.choice, size))
-        gone = [tuple(each for each in text.choice if each not in some) for some in kept]
+        gone = [tuple(token for token in text.choice if token not in subset) for subset in kept]
         values = yield from text.answers(gone, f"sets of {size}")
         best = int(np.argmax(values))
         if values[best] > 0:
-            return _found(text, kept[best], values[best], exact=True)
-    return _found(text, text.choice, text.before, exact=True)
+            return _sufficient(text, kept[best], values[best], exact=True)
+    return _sufficient(text, text.choice, text.before, exact=True)
 
 
-def _spared(text: LeftOut) -> Steps[SufficientTokens]:
+def _spared(text: TokenRemover) -> Steps[SufficientTokens]:
     kept, value = list(text.choice), text.before
     gone: list[int] = []
     while len(kept) > text.num_kept:
@@ -320,4 +328,4 @@ def _spared(text: LeftOut) -> Steps[SufficientTokens]:
             break
         value = values[best]
         gone.append(kept.pop(best))
-    return _found(text, kept, value, exact=False)
+    return _sufficient(text, kept, value, exact=False)

@@ -15,9 +15,9 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.answer import answer_of, one_for_each, reading_of
-from attnviz.interventions.copies import Copies, Place, rounding_of
+from attnviz.interventions.copies import Copies, ModuleRun, rounding_of
 from attnviz.interventions.means import Sums, means_of, sums_of
-from attnviz.interventions.runs import LEAST, NOT_KEPT, Runs, check_options
+from attnviz.interventions.runs import MINIMAL_CAPTURE, NOT_KEPT, ExampleRunner, check_options
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
 
@@ -83,7 +83,7 @@ class HeadEffects(Sequence[Values]):
         return self.values[index]
 
     def __repr__(self) -> str:
-        sizes = [(abs(value), layer, head, value) for layer, head, value in self._each()]
+        sizes = [(abs(value), layer, head, value) for layer, head, value in self._heads()]
         _, layer, head, value = max(sizes)
         return (
             f"<HeadEffects of {self.num_texts} text{'s' if self.num_texts > 1 else ''}: head "
@@ -91,7 +91,7 @@ class HeadEffects(Sequence[Values]):
             f"{self.noise:.2g})>"
         )
 
-    def _each(self) -> Iterator[tuple[int, int, float]]:
+    def _heads(self) -> Iterator[tuple[int, int, float]]:
         for layer, values in zip(self.layers, self.values, strict=True):
             for head, value in enumerate(values.tolist()):
                 yield layer, head, value
@@ -172,33 +172,33 @@ def head_effects(
         raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
     # Check the memory for all texts before the model runs.
-    runs = [_runs(model, example, target, options) for example in examples]
+    runners = [_runner_of(model, example, target, options) for example in examples]
     sums: list[Sums] = []
     if ablate == "mean":
-        sums = [_Text(each, None, None, stack).sums() for each in runs]
+        sums = [_Text(runner, None, None, stack).sums() for runner in runners]
 
-    def texts() -> Iterator[tuple[_Text, Mapping[Place, torch.Tensor] | None]]:
-        for number, (each, wanted) in enumerate(zip(runs, answers, strict=True)):
+    def texts() -> Iterator[tuple[_Text, Mapping[ModuleRun, torch.Tensor] | None]]:
+        for number, (runner, text_answer) in enumerate(zip(runners, answers, strict=True)):
             others = [*sums[:number], *sums[number + 1 :]]
-            yield _Text(each, wanted, position, stack), means_of(others) if sums else None
+            yield _Text(runner, text_answer, position, stack), means_of(others) if sums else None
 
-    steps = _effects(texts(), len(runs))
+    steps = _effects(texts(), len(runners))
     return run_with_bar(steps, "head effects") if progress else run_steps(steps)
 
 
-def _runs(model: Any, text: Any, target: str | None, options: RecordOptions) -> Runs:
+def _runner_of(model: Any, text: Any, target: str | None, options: RecordOptions) -> ExampleRunner:
     """Encode a text. Raise MemoryError if its ablations need more than the free memory."""
-    runs = Runs.one(model, text, target, None, options)
+    runner = ExampleRunner.one(model, text, target, None, options)
     # Each layer's output is stored, and reused for copies of the text.
-    runs.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
-    return runs
+    runner.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
+    return runner
 
 
 def _effects(
-    texts: Iterator[tuple[_Text, Mapping[Place, torch.Tensor] | None]], count: int
+    texts: Iterator[tuple[_Text, Mapping[ModuleRun, torch.Tensor] | None]], count: int
 ) -> Steps[HeadEffects]:
     """Measure texts one after the other, so that outputs of only one text are stored."""
-    found: list[list[Values]] = []
+    effects_of_texts: list[list[Values]] = []
     measures: set[str] = set()
     noise, stack = 0.0, ""
     layers: tuple[int, ...] = ()
@@ -212,8 +212,8 @@ def _effects(
                 values = []
             done = number * text.num_heads + sum(map(len, values))
             yield Progress("heads", done, count * text.num_heads, "head")
-        found.append(values)
-        if found[1:] and text.layers != layers:
+        effects_of_texts.append(values)
+        if effects_of_texts[1:] and text.layers != layers:
             raise ValueError(
                 "inputs: the texts run through different layers, so that their effects cannot be "
                 "averaged"
@@ -223,12 +223,12 @@ def _effects(
         noise = max(noise, text.noise)
         # Free this text before the loop creates the next one.
         del text
-    by_layer = [np.stack(each) for each in zip(*found, strict=True)]
+    by_layer = [np.stack(effects) for effects in zip(*effects_of_texts, strict=True)]
     standard_errors = None
     if count > 1:
-        standard_errors = tuple(each.std(axis=0, ddof=1) / count**0.5 for each in by_layer)
+        standard_errors = tuple(effects.std(axis=0, ddof=1) / count**0.5 for effects in by_layer)
     return HeadEffects(
-        tuple(each.mean(axis=0) for each in by_layer),
+        tuple(effects.mean(axis=0) for effects in by_layer),
         standard_errors,
         noise,
         measures.pop()
@@ -249,38 +249,38 @@ class _Text:
     """One example, with runs in which one head at a time is ablated."""
 
     def __init__(
-        self, runs: Runs, wanted: Any, position: int | str | None, stack: str | None
+        self, runner: ExampleRunner, answer: Any, position: int | str | None, stack: str | None
     ) -> None:
-        self._model = runs.loaded.model
-        plain = runs.forward(LEAST, None)
-        record = runs.record(plain, LEAST)
-        reading = reading_of(record, position, plain.outputs, runs.batch, wanted)
-        row, logits = reading.row, reading.logits(wanted)
+        self._model = runner.loaded.model
+        plain = runner.forward(MINIMAL_CAPTURE, None)
+        record = runner.record(plain, MINIMAL_CAPTURE)
+        reading = reading_of(record, position, plain.outputs, runner.batch, answer)
+        row, logits = reading.row, reading.logits(answer)
         self.stack = record.stack(stack).name
-        found = plain.stacks[self.stack]
-        self.layers = tuple(found.examples[0])
-        self._places: dict[int, Place] = {}
+        layer_runs = plain.stacks[self.stack]
+        self.layers = tuple(layer_runs.examples[0])
+        self._places: dict[int, ModuleRun] = {}
         self._heads: dict[int, int] = {}
-        for layer, run in zip(self.layers, found.runs, strict=True):
+        for layer, run in zip(self.layers, layer_runs.runs, strict=True):
             self._places[layer], self._heads[layer] = (run.name, run.turn), run.num_heads
         self.num_heads = sum(self._heads.values())
         self._num_tokens = max(len(record.stack(stack).query_tokens), 1)
         self._trace_all = plain.collector.trace_all
-        self._batch = runs.batch
+        self._batch = runner.batch
         own = getattr(plain.outputs, "logits", None)
         if reading.lacks(plain.outputs, None):
             # The text is padded at its end, and the language head only got the last position.
-            own = runs.forward(LEAST, None, reading.logits(None)).outputs.logits
+            own = runner.forward(MINIMAL_CAPTURE, None, reading.logits(None)).outputs.logits
         own = None if row is None or own is None else own[0, row].float()
         del record, plain
         # Some language heads (pretraining) need all positions.
         for shorten in (False,) if own is None else (True, False):
             self._copies = Copies(
-                self._model, runs.batch, logits, trace_all=self._trace_all, shorten=shorten
+                self._model, runner.batch, logits, trace_all=self._trace_all, shorten=shorten
             )
             if own is None or self._is_same(self._copies.outputs.logits[0, row].float(), own):
                 break
-        self.answer = answer_of(runs, self._copies.outputs, wanted, reading)
+        self.answer = answer_of(runner, self._copies.outputs, answer, reading)
         self._before = self.answer.value(self._copies.outputs)
         self.noise = 0.0
         self._most = _most_copies(self._num_tokens)
@@ -299,28 +299,28 @@ class _Text:
         """Return the sum of each head's outputs over all tokens, and the number of tokens."""
         return sums_of(self._model, self._batch, trace_all=self._trace_all)
 
-    def effects_of(self, layer: int, mean: Mapping[Place, torch.Tensor] | None) -> Values:
+    def effects_of(self, layer: int, mean: Mapping[ModuleRun, torch.Tensor] | None) -> Values:
         """Return the answer without each head of a layer, minus the unchanged answer."""
-        place, heads = self._places[layer], self._heads[layer]
+        module_run, heads = self._places[layer], self._heads[layer]
         values = np.empty(heads)
         start = 0
         while start < heads:
             # An unchanged copy in the batch checks that copies are computed correctly.
             check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
-            some = list(range(start, min(heads, start + self._most - check)))
-            outputs = self._ablated(place, some, mean, check=check)
+            chunk = list(range(start, min(heads, start + self._most - check)))
+            outputs = self._ablated(module_run, chunk, mean, check=check)
             if outputs is None:
                 continue
-            for copy, head in enumerate(some, int(check)):
+            for copy, head in enumerate(chunk, int(check)):
                 values[head] = self.answer.value(outputs, copy) - self._before
-            start += len(some)
+            start += len(chunk)
         return values
 
     def _ablated(
         self,
-        place: Place,
+        module_run: ModuleRun,
         heads: Sequence[int],
-        mean: Mapping[Place, torch.Tensor] | None,
+        mean: Mapping[ModuleRun, torch.Tensor] | None,
         *,
         check: bool,
     ) -> Any:
@@ -329,12 +329,12 @@ class _Text:
         Return None if the unchanged copy differs from the single input.
         """
         copies = [*([None] if check else []), *heads]
-        reached: list[Place] = []
+        reached: list[ModuleRun] = []
 
-        def ablate(call: AttentionCall, here: Place) -> None:
-            if here != place:
+        def ablate(call: AttentionCall, current: ModuleRun) -> None:
+            if current != module_run:
                 return
-            output = output_by_head(call, place[0], len(copies))
+            output = output_by_head(call, module_run[0], len(copies))
             for copy, head in enumerate(copies):
                 if head is None:
                     continue
@@ -342,13 +342,14 @@ class _Text:
                 if mean is None:
                     own.zero_()
                 else:
-                    own.copy_(mean[place][head].to(own).expand_as(own))
-            reached.append(place)
+                    own.copy_(mean[module_run][head].to(own).expand_as(own))
+            reached.append(module_run)
 
-        outputs = self._copies.run(len(copies), ablate, before=place)
+        outputs = self._copies.run(len(copies), ablate, before=module_run)
         if not reached:
             raise NotImplementedError(
-                f"model: {place[0]} computes its attention in one function, or in an unsupported "
+                f"model: {module_run[0]} computes its attention in one function, or in an "
+                "unsupported "
                 "way, so that it cannot be changed. Pass another stack."
             )
         if not check:

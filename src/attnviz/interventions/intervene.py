@@ -33,10 +33,10 @@ from attnviz.interventions.changes import (
     of_beginning,
     with_means,
 )
-from attnviz.interventions.copies import Place
+from attnviz.interventions.copies import ModuleRun
 from attnviz.interventions.effect import Effect, effect_of
 from attnviz.interventions.means import means_of, sums_of
-from attnviz.interventions.runs import LEAST, Runs, answering_stack
+from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner, answering_stack
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -44,14 +44,14 @@ from attnviz.record.tokens import Tokens
 
 __all__ = [
     "ChangedRecord",
-    "Places",
+    "ModuleRuns",
     "Plan",
     "by_module",
     "changed_record",
     "identity_of",
     "intervene",
+    "module_runs_of",
     "outline_of",
-    "places_of",
     "plan_of",
     "read_changes",
     "unchanged",
@@ -215,8 +215,8 @@ def intervene(
     ...                       tokenizer=tokenizer)                             # doctest: +SKIP
     >>> print(record.effect)                                                   # doctest: +SKIP
     """
-    wanted = read_changes(changes)
-    kept = read_capture_options(
+    change_list = read_changes(changes)
+    capture = read_capture_options(
         options.get("layers"), options.get("dtype"), options.get("device", "cpu")
     )
     settings = None
@@ -225,17 +225,19 @@ def intervene(
         # Load a hub id or folder only once. A pipeline is kept, because it has the tokenizer.
         model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
-    runs, many = Runs.several(model, inputs, target, decoder_input_ids, options, settings=settings)
-    answers = one_for_each(answer, len(runs), many=many)
+    runners, many = ExampleRunner.several(
+        model, inputs, target, decoder_input_ids, options, settings=settings
+    )
+    answers = one_for_each(answer, len(runners), many=many)
     means = _Means()
     records = []
-    bar = tqdm(runs, desc="intervene", unit="text", disable=not (progress and many))
-    for run, asked in zip(bar, answers, strict=True):
-        one = _Intervention(run, wanted, kept, means)
+    bar = tqdm(runners, desc="intervene", unit="text", disable=not (progress and many))
+    for runner, text_answer in zip(bar, answers, strict=True):
+        one = _Intervention(runner, change_list, capture, means)
         if settings is None:
-            records.append(one.record(asked, position))
+            records.append(one.record(text_answer, position))
         else:
-            records.append(one.generated(asked, position, settings, progress=progress))
+            records.append(one.generated(text_answer, position, settings, progress=progress))
     return records if many else records[0]
 
 
@@ -243,7 +245,7 @@ class _Intervention:
     """Runs of one example for an intervention."""
 
     def __init__(
-        self, run: Runs, changes: tuple[Change, ...], kept: CaptureOptions, means: _Means
+        self, run: ExampleRunner, changes: tuple[Change, ...], kept: CaptureOptions, means: _Means
     ) -> None:
         self._run = run
         self._changes = changes
@@ -255,8 +257,8 @@ class _Intervention:
     def record(self, answer: Any, position: int | str | None) -> ChangedRecord:
         """Return the record of the changed run on the given example."""
         self._run.check_memory(self._kept)
-        before = self._run.forward(LEAST, None)
-        record = outline_of(self._run.record(before, LEAST), before)
+        before = self._run.forward(MINIMAL_CAPTURE, None)
+        record = outline_of(self._run.record(before, MINIMAL_CAPTURE), before)
         changes = self._means.known(self._changes, record, before, self._run)
         return self._compared(self._run, changes, (before, record), (answer, position), None)
 
@@ -276,15 +278,15 @@ class _Intervention:
             # The input of the decoder is known after it has generated a token.
             first = read_generation_settings(1, self._model)
             prompt = run.producing(run.generated(first, progress=False), first.method)
-        before = prompt.forward(LEAST, None)
-        record = outline_of(prompt.record(before, LEAST), before)
+        before = prompt.forward(MINIMAL_CAPTURE, None)
+        record = outline_of(prompt.record(before, MINIMAL_CAPTURE), before)
         count = len(answering_stack(record).query_tokens)
         longest = settings.max_tokens(count)
         known = self._means.known(self._changes, record, before, prompt)
         changes = tuple(_of_beginning(each, record, longest) for each in known)
-        plan = plan_of(changes, record, places_of(before))
+        plan = plan_of(changes, record, module_runs_of(before))
         # Unsupported changes raise an error before a text is generated.
-        prompt.forward(LEAST, _identity(plan))
+        prompt.forward(MINIMAL_CAPTURE, _identity(plan))
         devices = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             unchanged_text = run.generated(settings, progress=progress)
@@ -295,12 +297,12 @@ class _Intervention:
         )
         text = run.generated(settings, progress=progress, watch=steps.watch)
         made = run.producing(text, settings.method)
-        before = made.forward(LEAST, None)
-        record = outline_of(made.record(before, LEAST), before)
+        before = made.forward(MINIMAL_CAPTURE, None)
+        record = outline_of(made.record(before, MINIMAL_CAPTURE), before)
         # A function reads the whole output and takes no position.
-        place = count - 1 if position is None and not callable(answer) else position
+        read_after = count - 1 if position is None and not callable(answer) else position
         texts = tuple(self._text(each) for each in (unchanged_text, text))
-        return self._compared(made, changes, (before, record), (answer, place), texts)
+        return self._compared(made, changes, (before, record), (answer, read_after), texts)
 
     def _text(self, generated: Generated) -> str:
         ids = generated.ids[generated.prefix :].tolist()
@@ -310,23 +312,23 @@ class _Intervention:
 
     def _compared(
         self,
-        run: Runs,
+        run: ExampleRunner,
         changes: tuple[Change, ...],
         read: tuple[Forward, AttentionRecord],
         asked_for: tuple[Any, int | str | None],
         texts: tuple[str, ...] | None,
     ) -> ChangedRecord:
         before, record = read
-        plan = plan_of(changes, record, places_of(before))
+        plan = plan_of(changes, record, module_runs_of(before))
         answer, position = asked_for
         reading = reading_of(record, position, before.outputs, run.batch, answer)
         logits = reading.logits(answer)
         if reading.lacks(before.outputs, answer):
-            before = run.forward(LEAST, None, logits)
+            before = run.forward(MINIMAL_CAPTURE, None, logits)
         measured = partial(answer_of, run, before.outputs, answer, reading)
         # An invalid answer raises an error before the model runs again.
         measured()
-        same = run.forward(LEAST, _identity(plan), logits)
+        same = run.forward(MINIMAL_CAPTURE, _identity(plan), logits)
         changed = run.forward(self._kept, by_module(plan), logits)
         effect = effect_of(
             run, measured(changed.outputs), after=changed.outputs, identity=same.outputs
@@ -354,25 +356,25 @@ def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Chan
 
 def _in_steps(
     changes: Sequence[Change], record: AttentionRecord, plan: Plan
-) -> dict[_Place, StepChange]:
+) -> dict[StackLayer, StepChange]:
     """Return the changes of each module for the steps of a generation."""
     # All layers of a stack need the outline of the same size, one after the other.
-    known: dict[tuple[str, int, int], AttentionStack] = {}
+    outlines: dict[tuple[str, int, int], AttentionStack] = {}
     by_stack = _by_stack(changes, record)
 
     def at(name: str, number: int, queries: int, keys: int) -> LayerChange:
-        if (name, queries, keys) not in known:
-            known.clear()
-            known[name, queries, keys] = _lengthened(record.stack(name), queries, keys)
-        change = layer_change(by_stack[name], known[name, queries, keys], number)
+        if (name, queries, keys) not in outlines:
+            outlines.clear()
+            outlines[name, queries, keys] = _lengthened(record.stack(name), queries, keys)
+        change = layer_change(by_stack[name], outlines[name, queries, keys], number)
         if change is None:
             raise RuntimeError(f"layer {number} of stack {name!r} is not changed")
         return change
 
     made = {}
-    for (name, number), (place, _) in plan.items():
+    for (name, number), (module_run, _) in plan.items():
         num_heads = record.stack(name).attention(number).num_heads
-        made[place] = StepChange(name, num_heads, partial(at, name, number))
+        made[module_run] = StepChange(name, num_heads, partial(at, name, number))
     return made
 
 
@@ -433,15 +435,21 @@ class _Means:
     """Cache of the mean outputs of heads over other texts."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], dict[Place, torch.Tensor]] = {}
+        self._found: dict[tuple[int, int], dict[ModuleRun, torch.Tensor]] = {}
 
     def known(
-        self, changes: Sequence[Change], record: AttentionRecord, forward: Forward, run: Runs
+        self,
+        changes: Sequence[Change],
+        record: AttentionRecord,
+        forward: Forward,
+        run: ExampleRunner,
     ) -> tuple[Change, ...]:
         """Return the changes, with the means of mean ablations."""
         return tuple(self._with(each, record, forward, run) for each in changes)
 
-    def _with(self, change: Change, record: AttentionRecord, forward: Forward, run: Runs) -> Change:
+    def _with(
+        self, change: Change, record: AttentionRecord, forward: Forward, run: ExampleRunner
+    ) -> Change:
         if not isinstance(change, Ablate) or change.mean_of is None:
             return change
         _check_stack(change, record)
@@ -456,23 +464,24 @@ class _Means:
                 ]
             )
         means = self._found[key]
-        places = places_of(forward).items()
+        module_runs = module_runs_of(forward).items()
         return with_means(
-            change, {layer: means[place] for layer, place in places if place in means}
+            change,
+            {layer: means[module_run] for layer, module_run in module_runs if module_run in means},
         )
 
 
 def read_changes(changes: Any) -> tuple[Change, ...]:
-    given = (changes,) if isinstance(changes, Change) else tuple(_listed(changes))
-    for each in given:
-        if not isinstance(each, Change):
+    change_list = (changes,) if isinstance(changes, Change) else tuple(_listed(changes))
+    for change in change_list:
+        if not isinstance(change, Change):
             raise TypeError(
                 "changes must be one or several of Ablate, Knockout, HideTokens and SetWeights; "
-                f"got {type(each).__name__}"
+                f"got {type(change).__name__}"
             )
-    if not given:
+    if not change_list:
         raise ValueError("changes is empty. Pass a change such as Knockout(queries=5, keys=2).")
-    return given
+    return change_list
 
 
 def _listed(changes: Any) -> Iterable[Any]:
@@ -481,13 +490,13 @@ def _listed(changes: Any) -> Iterable[Any]:
     return changes
 
 
-_Place = tuple[str, int]
+StackLayer = tuple[str, int]
 #: Module, and index of its run, for each stack and layer.
-Places = Mapping[_Place, _Place]
-Plan = Mapping[_Place, tuple[_Place, LayerChange]]
+ModuleRuns = Mapping[StackLayer, StackLayer]
+Plan = Mapping[StackLayer, tuple[StackLayer, LayerChange]]
 
 
-def places_of(forward: Forward) -> Places:
+def module_runs_of(forward: Forward) -> ModuleRuns:
     """Return the module and the index of its run for each layer of each stack."""
     return {
         (name, number): (run.name, run.turn)
@@ -496,18 +505,18 @@ def places_of(forward: Forward) -> Places:
     }
 
 
-def plan_of(changes: Sequence[Change], record: AttentionRecord, places: Places) -> Plan:
+def plan_of(changes: Sequence[Change], record: AttentionRecord, module_runs: ModuleRuns) -> Plan:
     """Return the change of each stack and layer, with its module and the index of its run."""
     by_stack = _by_stack(changes, record)
-    for name, some in by_stack.items():
-        for change in some:
+    for name, stack_changes in by_stack.items():
+        for change in stack_changes:
             check_change(change, record.stack(name))
-    plan: dict[_Place, tuple[_Place, LayerChange]] = {}
-    for (name, number), place in places.items():
+    plan: dict[StackLayer, tuple[StackLayer, LayerChange]] = {}
+    for (name, number), module_run in module_runs.items():
         if name in by_stack:
-            change_here = layer_change(by_stack[name], record.stack(name), number)
-            if change_here is not None:
-                plan[name, number] = place, change_here
+            layer_changes = layer_change(by_stack[name], record.stack(name), number)
+            if layer_changes is not None:
+                plan[name, number] = module_run, layer_changes
     return plan
 
 
@@ -539,8 +548,8 @@ def _identity(plan: Plan) -> ForwardChange:
 def identity_of(change: ForwardChange) -> ForwardChange:
     """Return changes that compute the same outputs again from the unchanged weights."""
     return {
-        place: replace(each, attend=unchanged, factors={}, outputs={})
-        for place, each in change.items()
+        module_run: replace(each, attend=unchanged, factors={}, outputs={})
+        for module_run, each in change.items()
     }
 
 
@@ -559,7 +568,7 @@ def changed_record(
     stacks = {}
     for name, stack in record.stacks.items():
         layers = {number: stack.attention(number) for number in stack.layers}
-        here = [change for change in changes if before.stack(change.stack).name == name]
+        stack_changes = [change for change in changes if before.stack(change.stack).name == name]
         for number, attention in layers.items():
             if (name, number) in plan:
                 layers[number] = plan[name, number][1].attend(attention)
@@ -569,7 +578,7 @@ def changed_record(
             layers,
             stack.query_tokens,
             None if same else stack.key_tokens,
-            normalized=stack.normalized and all(map(keeps_shares, here)),
+            normalized=stack.normalized and all(map(keeps_shares, stack_changes)),
         )
     notes = [f"{description_of(each, before.stack(each.stack))}." for each in changes]
     made = ChangedRecord(

@@ -14,8 +14,8 @@ from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.answer import Reading, answer_of, exact_row, reading_of
-from attnviz.interventions.copies import Copies, Place
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.copies import Copies, ModuleRun
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.utils.arguments import whole_number
 
 __all__ = ["PermutationEffect", "permutation_effect"]
@@ -129,78 +129,81 @@ def permutation_effect(
     ...                       tokenizer=tokenizer).median                          # doctest: +SKIP
     """
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
-    runs = Runs.one(model, inputs, target, None, options)
+    runner = ExampleRunner.one(model, inputs, target, None, options)
 
     def together(num_tokens: int) -> int:
         """Return the number of copies that run at once, with an unchanged one."""
         return min(permutations + 1, max(1, _AT_ONCE // num_tokens))
 
     # Each layer's output is stored, and reused for copies of the text.
-    runs.check_runs("permuting weights", copies=together, kept=lambda _: 1)
-    forward = runs.forward(CaptureOptions(), None)
-    record = runs.record(forward, CaptureOptions())
-    reading = reading_of(record, position, forward.outputs, runs.batch, answer)
-    here = record.stack(stack)
-    layer = here.layer_number(layer)
-    head = here.head_number(layer, head)
-    token = here.query_tokens.position(query, "query")
-    weights, allowed = here.attention(layer).weights_of_rows(head, np.array([token]))
+    runner.check_runs("permuting weights", copies=together, kept=lambda _: 1)
+    forward = runner.forward(CaptureOptions(), None)
+    record = runner.record(forward, CaptureOptions())
+    reading = reading_of(record, position, forward.outputs, runner.batch, answer)
+    attention_stack = record.stack(stack)
+    layer = attention_stack.layer_number(layer)
+    head = attention_stack.head_number(layer, head)
+    token = attention_stack.query_tokens.position(query, "query")
+    weights, allowed = attention_stack.attention(layer).weights_of_rows(head, np.array([token]))
     keys = np.flatnonzero(allowed[0])
     if len(keys) < 2:
         raise ValueError(
             f"query={query!r} may attend to {len(keys)} key. Pass a query with several keys."
         )
-    found = forward.stacks[here.name]
-    run = found.runs[list(found.examples[0]).index(layer)]
-    place = run.name, run.turn
+    layers = forward.stacks[attention_stack.name]
+    run = layers.runs[list(layers.examples[0]).index(layer)]
+    module_run = run.name, run.turn
     generator = np.random.default_rng(seed)
     rows = np.repeat(weights, permutations + 1, axis=0)
     for number in range(1, permutations + 1):
         rows[number, keys] = weights[0, generator.permutation(keys)]
-    copies = Copies(runs.loaded.model, runs.batch, reading.logits(answer))
-    moved, measure = _moved(runs, copies.outputs, answer, reading)
+    copies = Copies(runner.loaded.model, runner.batch, reading.logits(answer))
+    moved, measure = _moved(runner, copies.outputs, answer, reading)
     values: list[float] = []
-    each = together(len(here.query_tokens))
-    for start in range(0, len(rows), each):
-        some = rows[start : start + each]
-        changed = _changed(copies, place, head, token, some)
-        values += [moved(changed, copy) for copy in range(len(some))]
+    num_copies = together(len(attention_stack.query_tokens))
+    for start in range(0, len(rows), num_copies):
+        chunk = rows[start : start + num_copies]
+        changed = _changed(copies, module_run, head, token, chunk)
+        values += [moved(changed, copy) for copy in range(len(chunk))]
     return PermutationEffect(np.array(values[1:]), values[0], len(keys), measure)
 
 
-def _changed(copies: Copies, place: Place, head: int, token: int, rows: NDArray[np.float32]) -> Any:
+def _changed(
+    copies: Copies, module_run: ModuleRun, head: int, token: int, rows: NDArray[np.float32]
+) -> Any:
     """Return outputs of copies in which one query of a head has the weights `rows`."""
-    reached: list[Place] = []
+    reached: list[ModuleRun] = []
 
-    def attend(call: AttentionCall, here: Place) -> None:
-        if here != place or call.value is None:
+    def attend(call: AttentionCall, current: ModuleRun) -> None:
+        if current != module_run or call.value is None:
             return
-        output = output_by_head(call, place[0])
+        output = output_by_head(call, module_run[0])
         group = call.num_heads // call.value.shape[1]
         values = call.value[0, head // group].float()
         if values.shape[0] != rows.shape[1] or output.shape[1] <= token:
             raise NotImplementedError(
-                f"model: {place[0]} also attends to padding. Pass the text without padding."
+                f"model: {module_run[0]} also attends to padding. Pass the text without padding."
             )
         output[:, token, head] = (torch.from_numpy(rows).to(values.device) @ values).to(output)
-        reached.append(place)
+        reached.append(module_run)
 
-    outputs = copies.run(len(rows), attend, before=place)
+    outputs = copies.run(len(rows), attend, before=module_run)
     if not reached:
         raise NotImplementedError(
-            f"model: {place[0]} computes its attention without the dispatcher of transformers, so "
+            f"model: {module_run[0]} computes its attention without the dispatcher of "
+            "transformers, so "
             "that its weights cannot be permuted"
         )
     return outputs
 
 
 def _moved(
-    runs: Runs, outputs: Any, wanted: Any, reading: Reading
+    runner: ExampleRunner, outputs: Any, answer_argument: Any, reading: Reading
 ) -> tuple[Callable[[Any, int], float], str]:
     """Return a function for the change of a copy's answer, and the description of the answer."""
     before = exact_row(outputs, reading.row)
-    if wanted is not None or before is None:
-        answer = answer_of(runs, outputs, wanted, reading)
+    if answer_argument is not None or before is None:
+        answer = answer_of(runner, outputs, answer_argument, reading)
         value = answer.value(outputs)
         return lambda changed, copy: abs(answer.value(changed, copy) - value), answer.measure
     shares = torch.softmax(before, dim=-1)

@@ -13,8 +13,8 @@ from torch import nn
 from attnviz.extraction.capture.change import output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall, observe
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.interventions.copies import Copies, Place
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.copies import Copies, ModuleRun
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Progress, Steps, run_steps
 
@@ -53,9 +53,9 @@ class ProjectedValues:
         values = self.values[head // (heads // len(self.values))]
         norms = torch.empty(len(values))
         for start in range(0, len(values), _KEYS_AT_ONCE):
-            some = slice(start, start + _KEYS_AT_ONCE)
-            norms[some] = self._projected(values[some], head * width).float().norm(dim=-1).cpu()
-            yield Progress("value norms", min(some.stop, len(values)), len(values), "key")
+            chunk = slice(start, start + _KEYS_AT_ONCE)
+            norms[chunk] = self._projected(values[chunk], head * width).float().norm(dim=-1).cpu()
+            yield Progress("value norms", min(chunk.stop, len(values)), len(values), "key")
         return norms
 
     @property
@@ -69,11 +69,11 @@ class ProjectedValues:
 
     def _projected(self, values: torch.Tensor, start: int) -> torch.Tensor:
         """Return the projection of values at a position among zeros, without its bias."""
-        given = values.new_zeros(1, len(values) + 1, self.output.numel())
-        given[0, :-1, start : start + values.shape[-1]] = values
+        padded = values.new_zeros(1, len(values) + 1, self.output.numel())
+        padded[0, :-1, start : start + values.shape[-1]] = values
         with torch.no_grad():
-            found: torch.Tensor = self.projection(given)[0]
-        return found[:-1] - found[-1]
+            projected: torch.Tensor = self.projection(padded)[0]
+        return projected[:-1] - projected[-1]
 
 
 class FollowedOutputs:
@@ -90,12 +90,12 @@ class FollowedOutputs:
     """
 
     def __init__(self, model: nn.Module, most_bytes: float = math.inf) -> None:
-        self.found: dict[Place, ProjectedValues] = {}
+        self.found: dict[ModuleRun, ProjectedValues] = {}
         self._model: Any = model
         self._names = {id(module): name for name, module in model.named_modules()}
         self._room = most_bytes
         self._turns: Counter[str] = Counter()
-        self._waiting: tuple[Place, AttentionCall] | None = None
+        self._waiting: tuple[ModuleRun, AttentionCall] | None = None
 
     def watch(self, undo: Cleanup) -> None:
         """Follow all outputs until the block of `undo` ends. The last of several runs counts."""
@@ -120,56 +120,58 @@ class FollowedOutputs:
         self._turns[name] += 1
         self._waiting = (name, self._turns[name] - 1), call
 
-    def _look(self, module: nn.Module, given: tuple[Any, ...]) -> None:
-        if self._waiting is None or not given or not isinstance(given[0], torch.Tensor):
+    def _look(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self._waiting is None or not inputs or not isinstance(inputs[0], torch.Tensor):
             return
-        place, call = self._waiting
+        module_run, call = self._waiting
         output, value = call.output, call.value
-        if not isinstance(output, torch.Tensor) or given[0].numel() != output.numel():
+        if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
             return
         # In channel attention, the last axis of the output is not the width of the heads.
-        if given[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(given[0], output):
+        if inputs[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(inputs[0], output):
             return
         self._waiting = None
         if value is None or output.dim() != 4 or len(value) != 1:
             return
-        known = self.found.pop(place, None)
-        if known is not None:
-            self._room += known.values.nbytes
+        previous = self.found.pop(module_run, None)
+        if previous is not None:
+            self._room += previous.values.nbytes
         if value.nbytes <= self._room:
             self._room -= value.nbytes
             # Copy it, because it may be a view of a larger tensor.
             row = output[0, 0].detach().clone()
-            self.found[place] = ProjectedValues(value[0].detach().clone(), row, module)
+            self.found[module_run] = ProjectedValues(value[0].detach().clone(), row, module)
 
 
-def head_norms(runs: Runs) -> dict[Place, torch.Tensor]:
+def head_norms(runner: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
     """Return |V W_O| of all heads and keys, float32, (heads, keys), for linear projections."""
     return {
-        place: torch.stack([run_steps(each.norms(head)) for head in range(len(each.output))])
-        for place, each in _followed(runs).items()
-        if each.linear
+        module_run: torch.stack(
+            [run_steps(projected.norms(head)) for head in range(len(projected.output))]
+        )
+        for module_run, projected in _followed(runner).items()
+        if projected.linear
     }
 
 
-def projections_of(runs: Runs) -> dict[Place, nn.Module]:
+def projections_of(runner: ExampleRunner) -> dict[ModuleRun, nn.Module]:
     """Return the output projection of each attention for which one is found."""
-    return {place: each.projection for place, each in _followed(runs).items()}
+    return {module_run: projected.projection for module_run, projected in _followed(runner).items()}
 
 
-def _followed(runs: Runs) -> dict[Place, ProjectedValues]:
-    model = runs.loaded.model
+def _followed(runner: ExampleRunner) -> dict[ModuleRun, ProjectedValues]:
+    model = runner.loaded.model
     following = FollowedOutputs(model)
 
-    def check(call: AttentionCall, place: Place) -> None:
-        output_by_head(call, place[0])
+    def check(call: AttentionCall, module_run: ModuleRun) -> None:
+        output_by_head(call, module_run[0])
 
-    copies = Copies(model, runs.batch, 1)
+    copies = Copies(model, runner.batch, 1)
     with Cleanup() as undo, undo:
         following.watch(undo)
         copies.run(1, check)
     return following.found
 
 
-def _is_same(given: torch.Tensor, output: torch.Tensor) -> bool:
-    return given.data_ptr() == output.data_ptr() or torch.equal(given.flatten(), output.flatten())
+def _is_same(inputs: torch.Tensor, output: torch.Tensor) -> bool:
+    return inputs.data_ptr() == output.data_ptr() or torch.equal(inputs.flatten(), output.flatten())

@@ -14,13 +14,13 @@ from attnviz.extraction.capture.forward import arguments_of
 from attnviz.extraction.models import evaluate
 from attnviz.interventions.answer import answer_of, reading_of
 from attnviz.interventions.copies import expanded, rounding_of
-from attnviz.interventions.runs import LEAST, NOT_KEPT, Runs, check_options
+from attnviz.interventions.runs import MINIMAL_CAPTURE, NOT_KEPT, ExampleRunner, check_options
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Progress, Steps
 
-__all__ = ["LeftOut", "Removal", "read_removal"]
+__all__ = ["Removal", "TokenRemover", "read_removal"]
 
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 Arguments = dict[str, Any]
@@ -29,14 +29,14 @@ Arguments = dict[str, Any]
 _TOKENS_AT_ONCE = 4096
 
 
-def read_removal(given: Any, options: Any) -> Removal:
+def read_removal(value: Any, options: Any) -> Removal:
     """Return the kind of removal. Raise an error for other values and for unsupported options."""
-    if given not in get_args(Removal):
-        known = ", ".join(map(repr, get_args(Removal)))
-        raise ValueError(f"removal={short_repr(given)} must be one of {known}")
+    if value not in get_args(Removal):
+        valid = ", ".join(map(repr, get_args(Removal)))
+        raise ValueError(f"removal={short_repr(value)} must be one of {valid}")
     check_options(options, refused=NOT_KEPT)
-    found: Removal = given
-    return found
+    removal: Removal = value
+    return removal
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Example:
     same: Callable[[Arguments], bool]
 
 
-class LeftOut:
+class TokenRemover:
     """One example of a model, with the answers after tokens are removed.
 
     Attributes
@@ -68,28 +68,28 @@ class LeftOut:
     """
 
     def __init__(
-        self, runs: Runs, removal: Removal, wanted: Any, position: int | str | None
+        self, runner: ExampleRunner, removal: Removal, answer: Any, position: int | str | None
     ) -> None:
-        self._model = model = runs.loaded.model
-        virtual = runs.loaded.virtual
+        self._model = model = runner.loaded.model
+        virtual = runner.loaded.virtual
         if virtual is not None and not virtual.only_keys:
             raise NotImplementedError(
                 f"model: tokens after virtual tokens ({virtual.kind}) cannot be removed. Use "
                 "av.intervene with av.HideTokens."
             )
-        runs.check_runs("removing tokens", copies=lambda count: _together(count) + 1)
-        forward = runs.forward(LEAST, None)
-        record = runs.record(forward, LEAST)
-        reading = reading_of(record, position, forward.outputs, runs.batch, wanted)
+        runner.check_runs("removing tokens", copies=lambda count: _together(count) + 1)
+        forward = runner.forward(MINIMAL_CAPTURE, None)
+        record = runner.record(forward, MINIMAL_CAPTURE)
+        reading = reading_of(record, position, forward.outputs, runner.batch, answer)
         row = reading.row
         encoder_decoder = "decoder" in record.stacks
         name = "encoder" if encoder_decoder else record.stack().name
         self.tokens = record.stack(name if name in record.stacks else None).query_tokens
         del record, forward
         count = len(self.tokens)
-        arguments = arguments_of(model, runs.batch, reading.logits(wanted))
+        arguments = arguments_of(model, runner.batch, reading.logits(answer))
         plain = _run(model, arguments)
-        self.answer = answer_of(runs, plain, wanted, reading)
+        self.answer = answer_of(runner, plain, answer, reading)
         if removal == "delete" and self.answer.of_hidden_states:
             raise ValueError(
                 'removal="delete": hidden states of texts of different lengths cannot be '
@@ -103,28 +103,28 @@ class LeftOut:
             self.tokens,
             row,
             None if row is None or encoder_decoder else count + row,
-            lambda given: self._off(_run(model, given)) <= rounding_of(model, self.before),
+            lambda changed: self._off(_run(model, changed)) <= rounding_of(model, self.before),
         )
         self._change = _CHANGES[removal](model, example)
         #: Tokens that can be removed, without the token after which the answer is read.
-        self.choice = [each for each in self._change.tokens() if each != example.read_at]
+        self.choice = [token for token in self._change.tokens() if token != example.read_at]
         #: Number of these tokens that must stay, because no model reads an empty text.
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
         self._together = _together(count)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
         """Compute the answer without each of several sets of tokens."""
-        found: list[float] = []
+        answers: list[float] = []
         # Texts of different lengths do not fit in one batch.
-        order = sorted(range(len(sets)), key=lambda place: len(sets[place]))
+        order = sorted(range(len(sets)), key=lambda index: len(sets[index]))
         for start in range(0, len(order), self._together):
-            some = [sets[place] for place in order[start : start + self._together]]
-            for _, group in groupby(some, key=self._length):
-                found += self._of_group(list(group))
-            yield Progress(doing, len(found), len(sets), "forward")
+            chunk = [sets[index] for index in order[start : start + self._together]]
+            for _, group in groupby(chunk, key=self._length):
+                answers += self._of_group(list(group))
+            yield Progress(doing, len(answers), len(sets), "forward")
         values = [0.0] * len(sets)
-        for place, value in zip(order, found, strict=True):
-            values[place] = value
+        for index, value in zip(order, answers, strict=True):
+            values[index] = value
         return values
 
     def _length(self, tokens: Sequence[int]) -> int:
@@ -140,15 +140,15 @@ class LeftOut:
             # Batches of shorter texts have no unchanged copy, so that the check runs separately.
             self._check_copies(len(sets) + 1)
         outputs = _run(self._model, _stacked([self._change(tokens) for tokens in sets]))
-        found = []
+        values = []
         for number, tokens in enumerate(sets):
-            here = self.answer
-            if here.position is not None:
-                here = replace(here, position=self._change.row(tokens))
-            found.append(here.value(outputs, number))
+            answer = self.answer
+            if answer.position is not None:
+                answer = replace(answer, position=self._change.row(tokens))
+            values.append(answer.value(outputs, number))
         if beside:
-            self._check(abs(found.pop(0) - self.before))
-        return found
+            self._check(abs(values.pop(0) - self.before))
+        return values
 
     def _check_copies(self, count: int) -> None:
         """Run copies without a removal, and compare each with the single input."""
@@ -223,8 +223,8 @@ class _Change:
                 f"removal: {type(self._model).__name__} has no token ids as input. Pass "
                 'removal="mean color" for an image.'
             )
-        found: torch.Tensor = ids
-        return found
+        token_ids: torch.Tensor = ids
+        return token_ids
 
     def _accepts(self, name: str) -> bool:
         return name in inspect.signature(self._model.forward).parameters
@@ -246,8 +246,8 @@ class _Mask(_Change):
             )
         self._mask = torch.ones_like(ids) if mask is None else mask
         self._arguments = {**example.arguments, "attention_mask": self._mask}
-        given = "position_ids" in self._arguments or _has_decoder(self._arguments)
-        if self._accepts("position_ids") and not given:
+        has_positions = "position_ids" in self._arguments or _has_decoder(self._arguments)
+        if self._accepts("position_ids") and not has_positions:
             # Some models count positions by the mask, and a removal would shift them. Explicit
             # positions prevent this. Models that count from another number than 0 (RoBERTa) do not
             # count by the mask.
@@ -314,7 +314,7 @@ class _Delete(_Change):
         arguments = dict(self._example.arguments)
         for name in self._names:
             value = arguments[name]
-            kept = [place for place in range(value.shape[1]) if place not in tokens]
+            kept = [token for token in range(value.shape[1]) if token not in tokens]
             arguments[name] = value[:, kept]
         return arguments
 

@@ -18,18 +18,18 @@ from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, 
 from attnviz.interventions.effect import Effect, effect_of, share_of
 from attnviz.interventions.intervene import (
     ChangedRecord,
-    Places,
+    ModuleRuns,
     by_module,
     changed_record,
     identity_of,
+    module_runs_of,
     outline_of,
-    places_of,
     plan_of,
     read_changes,
     unchanged,
 )
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
-from attnviz.interventions.runs import LEAST, Runs
+from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.cleanup import Cleanup
@@ -70,11 +70,11 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Unchanged:
+class _UnchangedRun:
     """Values of the unchanged run, without weights."""
 
     record: AttentionRecord
-    places: Places
+    module_runs: ModuleRuns
     outputs: Any
     #: Position of the answer, and the number of rows of logits in the outputs.
     reading: Reading
@@ -87,7 +87,7 @@ class _Unchanged:
 
 
 @dataclass(frozen=True)
-class _Changed:
+class _ChangedRun:
     """The last changed run. Another answer can be measured in it without a forward."""
 
     changes: tuple[Change, ...]
@@ -128,9 +128,9 @@ class RepeatedInterventions:
         self._given = (model, inputs, target, None)
         self._options = options
         self._shown = shown
-        self._runs: Runs | None = None
-        self._known: _Unchanged | None = None
-        self._last: _Changed | None = None
+        self._runs: ExampleRunner | None = None
+        self._known: _UnchangedRun | None = None
+        self._last: _ChangedRun | None = None
         self._busy = False
         self._norms: dict[tuple[str, int, int], NDArray[np.float64] | None] = {}
 
@@ -149,21 +149,21 @@ class RepeatedInterventions:
             raise RuntimeError("another change is being computed. Wait for its answer.")
         self._busy = True
         try:
-            known = self._known
-            if known is None or known.logits < known.reading.logits(answer):
-                known = self._known = yield from self._prepared(answer)
+            unchanged_run = self._known
+            if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
+                unchanged_run = self._known = yield from self._prepared(answer)
                 self._last = None
             # An invalid answer raises an error before the model runs again.
-            unchanged_answer = self._answer(known, answer)
+            unchanged_answer = self._answer(unchanged_run, answer)
             if not changes:
                 return _outcome_unchanged(
-                    known, unchanged_answer, self._reader, named=answer is not None
+                    unchanged_run, unchanged_answer, self._reader, named=answer is not None
                 )
-            wanted = read_changes(changes)
+            change_list = read_changes(changes)
             last = self._last
-            if last is None or last.changes != wanted or last.record is None:
-                last = self._last = yield from self._changed_run(wanted, known)
-            return self._compared(known, last, self._answer(known, answer, last))
+            if last is None or last.changes != change_list or last.record is None:
+                last = self._last = yield from self._changed_run(change_list, unchanged_run)
+            return self._compared(unchanged_run, last, self._answer(unchanged_run, answer, last))
         finally:
             self._busy = False
 
@@ -172,15 +172,19 @@ class RepeatedInterventions:
 
         This is possible during another computation.
         """
-        known = self._known
-        if known is None or known.logits < known.reading.logits(answer):
+        unchanged_run = self._known
+        if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
             yield from self.outcome((), answer)
         else:
-            self._answer(known, answer)
+            self._answer(unchanged_run, answer)
 
-    def _answer(self, known: _Unchanged, wanted: Any, changed: _Changed | None = None) -> Answer:
+    def _answer(
+        self, unchanged_run: _UnchangedRun, answer: Any, changed: _ChangedRun | None = None
+    ) -> Answer:
         outputs = None if changed is None else changed.outputs
-        return answer_of(self._reader, known.outputs, wanted, known.reading, outputs)
+        return answer_of(
+            self._reader, unchanged_run.outputs, answer, unchanged_run.reading, outputs
+        )
 
     def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
         """Compute the share of a pair in the norms of its row (Kobayashi et al. 2020).
@@ -193,12 +197,12 @@ class RepeatedInterventions:
         shown = self._shown.stack(stack)
         if shown.measure != "weight" or shown.signed:
             raise LookupError("these numbers are not attention weights")
-        place = (stack, layer, head)
-        if place not in self._norms:
+        stack_head = (stack, layer, head)
+        if stack_head not in self._norms:
             while len(self._norms) >= _NORMS_KEPT:
                 self._norms.pop(next(iter(self._norms)))
-            self._norms[place] = yield from self._norms_of(self._known, place)
-        norms = self._norms[place]
+            self._norms[stack_head] = yield from self._norms_of(self._known, stack_head)
+        norms = self._norms[stack_head]
         if norms is None:
             raise LookupError("this attention has no known output projection")
         row = shown.weights(layer=layer, head=head, rows=slice(query, query + 1))[0] * norms
@@ -208,15 +212,15 @@ class RepeatedInterventions:
         return float(row[key]) / total
 
     def _norms_of(
-        self, known: _Unchanged, place: tuple[str, int, int]
+        self, unchanged_run: _UnchangedRun, stack_head: tuple[str, int, int]
     ) -> Steps[NDArray[np.float64] | None]:
-        stack, layer, head = place
-        found = known.values.get((stack, layer))
-        if found is None or not found.linear:
+        stack, layer, head = stack_head
+        values = unchanged_run.values.get((stack, layer))
+        if values is None or not values.linear:
             return None
-        if len(known.record.stack(stack).key_tokens) != found.values.shape[1]:
+        if len(unchanged_run.record.stack(stack).key_tokens) != values.values.shape[1]:
             raise LookupError("the model also reads padding")
-        norms = yield from found.norms(head)
+        norms = yield from values.norms(head)
         return norms.double().numpy()
 
     @property
@@ -228,63 +232,67 @@ class RepeatedInterventions:
         return self._reader.encoder.tokenizer(required=False)
 
     @property
-    def _reader(self) -> Runs:
+    def _reader(self) -> ExampleRunner:
         if self._runs is None:
             model, inputs, target, ids = self._given
-            self._runs = Runs.one(model, inputs, target, ids, self._options)
+            self._runs = ExampleRunner.one(model, inputs, target, ids, self._options)
         return self._runs
 
     def _run(self, change: ForwardChange | None, logits: int = 1) -> Any:
-        return self._reader.forward(LEAST, change, logits)
+        return self._reader.forward(MINIMAL_CAPTURE, change, logits)
 
-    def _prepared(self, wanted: Any) -> Steps[_Unchanged]:
+    def _prepared(self, answer: Any) -> Steps[_UnchangedRun]:
         """Run the model unchanged, and again for the noise, with the logits of an answer."""
         yield Progress("the unchanged run", 0, 3, "run")
         following = FollowedOutputs(self._model, _VALUE_BYTES)
         with Cleanup() as undo, undo:
             following.watch(undo)
             forward = self._run(None)
-        read = self._reader.record(forward, LEAST)
+        read = self._reader.record(forward, MINIMAL_CAPTURE)
         if self._shown is not None:
             _check_same_tokens(self._shown, read)
-        record, places = outline_of(read, forward), places_of(forward)
+        record, module_runs = outline_of(read, forward), module_runs_of(forward)
         values = {
-            place: following.found[module]
-            for place, module in places.items()
-            if module in following.found
+            stack_layer: following.found[module_run]
+            for stack_layer, module_run in module_runs.items()
+            if module_run in following.found
         }
         position = self._masked_token(record)
         reading = reading_of(record, position, forward.outputs, self._reader.batch)
-        logits = reading.logits(wanted)
+        logits = reading.logits(answer)
         outputs = forward.outputs
-        if reading.lacks(outputs, wanted):
+        if reading.lacks(outputs, answer):
             outputs = self._run(None, logits).outputs
         del forward
         yield Progress("the noise", 1, 3, "run")
         try:
-            identity = self._run(_everything(record, places), logits).outputs
+            identity = self._run(_everything(record, module_runs), logits).outputs
         except NotImplementedError:
             identity = None
         subject = self._subject(reading, position)
-        return _Unchanged(record, places, outputs, reading, logits, subject, identity, values)
+        return _UnchangedRun(
+            record, module_runs, outputs, reading, logits, subject, identity, values
+        )
 
-    def _changed_run(self, changes: tuple[Change, ...], known: _Unchanged) -> Steps[_Changed]:
+    def _changed_run(
+        self, changes: tuple[Change, ...], unchanged_run: _UnchangedRun
+    ) -> Steps[_ChangedRun]:
         """Run the model with changes, and without them if their noise is unknown."""
-        change = by_module(plan_of(changes, known.record, known.places))
-        identity = known.identity
+        change = by_module(plan_of(changes, unchanged_run.record, unchanged_run.module_runs))
+        identity = unchanged_run.identity
         if identity is None:
             yield Progress("the noise", 0, 2, "run")
-            identity = self._run(identity_of(change), known.logits).outputs
+            identity = self._run(identity_of(change), unchanged_run.logits).outputs
         yield Progress("the changed run", 1, 2, "run")
         if self._shown is not None:
-            options = _as_shown(self._shown, known.record)
+            options = _as_shown(self._shown, unchanged_run.record)
             # The answer does not need the record, for which there may be too little memory.
             with suppress(MemoryError):
-                forward = self._reader.forward(options, change, known.logits)
+                forward = self._reader.forward(options, change, unchanged_run.logits)
                 record = self._reader.record(forward, options)
-                return _Changed(changes, forward.outputs, identity, record)
-        outputs = self._run(change, known.logits).outputs
-        return _Changed(changes, outputs, identity, None)
+                return _ChangedRun(changes, forward.outputs, identity, record)
+        outputs = self._run(change, unchanged_run.logits).outputs
+        return _ChangedRun(changes, outputs, identity, None)
 
     def _masked_token(self, record: AttentionRecord) -> int | None:
         """Return the position of the only mask token of a masked language model, or None.
@@ -295,9 +303,9 @@ class RepeatedInterventions:
         mask = getattr(self._tokenizer, "mask_token_id", None)
         if mask is None or not isinstance(ids, torch.Tensor) or ids.dim() != 2:
             return None
-        places = (ids[0] == mask).nonzero().flatten().tolist()
+        mask_positions = (ids[0] == mask).nonzero().flatten().tolist()
         count = len(record.stack().query_tokens)
-        return places[0] if len(places) == 1 and ids.shape[1] == count else None
+        return mask_positions[0] if len(mask_positions) == 1 and ids.shape[1] == count else None
 
     def _subject(self, reading: Reading, position: int | None) -> str:
         """Return the description of the predicted token or class."""
@@ -307,24 +315,30 @@ class RepeatedInterventions:
             return "the masked token"
         return "the next token" if self._model.can_generate() else "the most likely last token"
 
-    def _compared(self, known: _Unchanged, changed: _Changed, answer: Answer) -> Outcome:
+    def _compared(
+        self, unchanged_run: _UnchangedRun, changed: _ChangedRun, answer: Answer
+    ) -> Outcome:
         effect = effect_of(self._reader, answer, after=changed.outputs, identity=changed.identity)
         changes, record = changed.changes, None
         if changed.record is not None:
-            plan = plan_of(changes, known.record, known.places)
-            record = changed_record(changed.record, changes, plan, known.record, effect)
+            plan = plan_of(changes, unchanged_run.record, unchanged_run.module_runs)
+            record = changed_record(changed.record, changes, plan, unchanged_run.record, effect)
         described = tuple(
-            f"{description_of(each, known.record.stack(each.stack))}." for each in changes
+            f"{description_of(each, unchanged_run.record.stack(each.stack))}." for each in changes
         )
-        sentence = _sentence(known, changes, answer, effect, changed.outputs)
+        sentence = _sentence(unchanged_run, changes, answer, effect, changed.outputs)
         return Outcome(sentence, described, effect, record)
 
 
 def _sentence(
-    known: _Unchanged, changes: tuple[Change, ...], answer: Answer, effect: Effect, outputs: Any
+    unchanged_run: _UnchangedRun,
+    changes: tuple[Change, ...],
+    answer: Answer,
+    effect: Effect,
+    outputs: Any,
 ) -> str:
     """Return a sentence with the answer before and after, its measure and the noise."""
-    begin = _begin(changes, known.record)
+    begin = _begin(changes, unchanged_run.record)
     noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
     noise += f" {format_small(effect.noise)}."
     numbers = f"{format_change(effect.before, effect.after)}, {noise}"
@@ -336,12 +350,12 @@ def _sentence(
             f"{format_signed(effect.after, '.4f')} with the unchanged ones, {noise}"
         )
     one, other = effect.candidates_before[0], effect.candidates_after[0]
-    left = share_of(outputs, known.reading.row, one.id)
-    said = f"{known.subject} {'stays' if one.id == other.id else 'becomes'} {quote(other.text)}"
-    of = "" if one.id == other.id else f"{quote(one.text)} "
-    return (
-        f"{begin}, {said} ({of}{one.probability:.2f} to {left:.2f}). {_measure(effect)}: {numbers}"
-    )
+    left = share_of(outputs, unchanged_run.reading.row, one.id)
+    same = one.id == other.id
+    outcome = f"{unchanged_run.subject} {'stays' if same else 'becomes'} {quote(other.text)}"
+    of = "" if same else f"{quote(one.text)} "
+    shares = f"({of}{one.probability:.2f} to {left:.2f})"
+    return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}"
 
 
 def _measure(effect: Effect) -> str:
@@ -383,29 +397,33 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
                 )
 
 
-def _everything(record: AttentionRecord, places: Places) -> ForwardChange:
+def _everything(record: AttentionRecord, module_runs: ModuleRuns) -> ForwardChange:
     """Return changes that compute all heads again from unchanged weights, at some queries."""
     change = {}
-    for (name, number), place in places.items():
+    for (name, number), module_run in module_runs.items():
         if name in record.stacks:
             stack = record.stack(name)
             count = len(stack.query_tokens)
             rows = np.unique(np.linspace(0, count - 1, min(count, _NOISE_ROWS)).astype(np.int64))
             heads = range(stack.attention(number).num_heads)
             shape = (count, len(stack.key_tokens))
-            change[place] = LayerChange(unchanged, dict.fromkeys(heads, rows), {}, shape)
+            change[module_run] = LayerChange(unchanged, dict.fromkeys(heads, rows), {}, shape)
     return change
 
 
-def _outcome_unchanged(known: _Unchanged, answer: Answer, runs: Runs, *, named: bool) -> Outcome:
+def _outcome_unchanged(
+    unchanged_run: _UnchangedRun, answer: Answer, runner: ExampleRunner, *, named: bool
+) -> Outcome:
     """Return the unchanged answer, with its measure if the reader chose one."""
-    effect = effect_of(runs, answer, after=known.outputs, identity=known.outputs)
+    effect = effect_of(runner, answer, after=unchanged_run.outputs, identity=unchanged_run.outputs)
     if answer.of_hidden_states:
         return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
     sentence = "Unchanged."
     if effect.candidates_before:
         one = effect.candidates_before[0]
-        sentence = f"Unchanged, {known.subject} is {quote(one.text)} ({one.probability:.2f})."
+        sentence = (
+            f"Unchanged, {unchanged_run.subject} is {quote(one.text)} ({one.probability:.2f})."
+        )
     if named:
         sentence += f" {_measure(effect)}: {format_signed(effect.before, '.1f')}."
     return Outcome(sentence, (), effect)

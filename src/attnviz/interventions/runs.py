@@ -26,11 +26,11 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import did_you_mean
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["LEAST", "NOT_KEPT", "Runs", "answering_stack", "check_options"]
+__all__ = ["MINIMAL_CAPTURE", "NOT_KEPT", "ExampleRunner", "answering_stack", "check_options"]
 
 
 # Options for runs of which only the answer is used. They capture no attention.
-LEAST = CaptureOptions(outline=True)
+MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 
 #: Options of records that functions without a record do not accept.
@@ -42,13 +42,13 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
     """Raise TypeError for unknown options, and for `refused` options that are not None."""
     for name, value in options.items():
         if name not in RecordOptions.__annotations__:
-            meant = did_you_mean(name, [*RecordOptions.__annotations__, *_ARGUMENTS])
-            raise TypeError(f"{name}= is not an argument{meant}")
+            suggestion = did_you_mean(name, [*RecordOptions.__annotations__, *_ARGUMENTS])
+            raise TypeError(f"{name}= is not an argument{suggestion}")
         if name in refused and value is not None:
             raise TypeError(f"{name}= is not supported. Do not pass it.")
 
 
-class Runs:
+class ExampleRunner:
     """One example that a model runs repeatedly.
 
     `index` selects the example if the encoded input is a batch.
@@ -72,17 +72,17 @@ class Runs:
         target: Any,
         decoder_input_ids: Any,
         options: RecordOptions,
-    ) -> Runs:
+    ) -> ExampleRunner:
         """Return the runs of the only example. Raise ValueError if there are several."""
         examples, many = examples_of(inputs)
         if many and len(examples) != 1:
             raise ValueError(
                 f"inputs has {len(examples)} examples. Pass one at a time, such as inputs[0]."
             )
-        found, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
-        if len(found) != 1:
-            raise ValueError(f"inputs is a batch of {len(found)} examples. Pass one at a time.")
-        return found[0]
+        runners, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
+        if len(runners) != 1:
+            raise ValueError(f"inputs is a batch of {len(runners)} examples. Pass one at a time.")
+        return runners[0]
 
     @classmethod
     def several(
@@ -94,7 +94,7 @@ class Runs:
         options: RecordOptions,
         *,
         settings: GenerationSettings | None = None,
-    ) -> tuple[list[Runs], bool]:
+    ) -> tuple[list[ExampleRunner], bool]:
         """Return the runs of each example, without padding, and whether there are several.
 
         With `settings`, each example is a prompt that the model continues.
@@ -113,30 +113,31 @@ class Runs:
             else [decoder_input_ids]
         )
         num_new_tokens = 0 if settings is None else settings.max_new_tokens or 1
-        found: list[Runs] = []
-        for given in zip(examples, targets, ids, strict=True):
+        runners: list[ExampleRunner] = []
+        for example in zip(examples, targets, ids, strict=True):
             encode = partial(
                 encoder.encode,
-                *given,
+                *example,
                 generating=settings is not None,
                 num_new_tokens=num_new_tokens,
             )
             size = encode().size
             many = many or size > 1
-            found += [cls(loaded, encoder, title, encode, index) for index in range(size)]
-        return found, many
+            runners += [cls(loaded, encoder, title, encode, index) for index in range(size)]
+        return runners, many
 
-    def alike(self, inputs: Any) -> list[Runs]:
+    def alike(self, inputs: Any) -> list[ExampleRunner]:
         """Return runs of other examples of the same model, with the same input of the decoder."""
         ids = self.batch.arguments.get("decoder_input_ids")
-        found: list[Runs] = []
+        runners: list[ExampleRunner] = []
         for example in examples_of(inputs)[0]:
             encode = partial(self.encoder.encode, example, None, ids)
             size = encode().size
-            found += [
-                Runs(self.loaded, self.encoder, self._title, encode, index) for index in range(size)
+            runners += [
+                ExampleRunner(self.loaded, self.encoder, self._title, encode, index)
+                for index in range(size)
             ]
-        return found
+        return runners
 
     def _encoded(self) -> Batch:
         """Return the encoded example without padding."""
@@ -153,7 +154,7 @@ class Runs:
         model = self.loaded.model
         return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
 
-    def producing(self, generated: Generated, method: str) -> Runs:
+    def producing(self, generated: Generated, method: str) -> ExampleRunner:
         """Return the runs of the example with its generated text."""
 
         def encode() -> Batch:
@@ -161,7 +162,7 @@ class Runs:
             self.encoder.add_generated(batch, generated, method)
             return batch
 
-        return Runs(self.loaded, self.encoder, self._title, encode, 0)
+        return ExampleRunner(self.loaded, self.encoder, self._title, encode, 0)
 
     def forward(
         self, options: CaptureOptions, change: ForwardChange | None, logits: int | None = None

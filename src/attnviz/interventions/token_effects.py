@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.removal import LeftOut, Removal, read_removal
-from attnviz.interventions.runs import Runs
+from attnviz.interventions.removal import Removal, TokenRemover, read_removal
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.progress import Steps, run_steps, run_with_bar
 
@@ -124,16 +124,16 @@ def token_effects(
     >>> av.token_effects(model, "a b c a b", tokenizer=tokenizer).values          # doctest: +SKIP
     """
     removal = read_removal(removal, options)
-    runs = Runs.one(model, inputs, target, None, options)
-    steps = _effects(runs, removal, answer, position)
+    runner = ExampleRunner.one(model, inputs, target, None, options)
+    steps = _effects(runner, removal, answer, position)
     return run_with_bar(steps, "token effects") if progress else run_steps(steps)
 
 
 def _effects(
-    runs: Runs, removal: Removal, wanted: Any, position: int | str | None
+    runner: ExampleRunner, removal: Removal, answer: Any, position: int | str | None
 ) -> Steps[TokenEffects]:
-    text = LeftOut(runs, removal, wanted, position)
+    text = TokenRemover(runner, removal, answer, position)
     values = np.full(len(text.tokens), np.nan)
-    found = yield from text.answers([(token,) for token in text.choice], "tokens")
-    values[text.choice] = np.array(found) - text.before
+    answers = yield from text.answers([(token,) for token in text.choice], "tokens")
+    values[text.choice] = np.array(answers) - text.before
     return TokenEffects(values, text.noise, text.answer.measure, removal, text.tokens)
