@@ -59,15 +59,15 @@ def kendall_tau(a: Any, b: Any) -> float:
     _scipy("kendall_tau")
     from scipy.stats import kendalltau
 
-    one, other = (np.asarray(each, dtype=np.float64).ravel() for each in (a, b))
+    one, other = (np.asarray(values, dtype=np.float64).ravel() for values in (a, b))
     if len(one) != len(other):
         raise ValueError(
             f"a has {len(one)} numbers and b has {len(other)}. Pass lists of the same length."
         )
-    there = ~(np.isnan(one) | np.isnan(other))
-    if there.sum() < 2:
-        raise ValueError(f"a and b have {there.sum()} pairs of numbers. tau needs at least two.")
-    return float(kendalltau(one[there], other[there]).statistic)
+    valid = ~(np.isnan(one) | np.isnan(other))
+    if valid.sum() < 2:
+        raise ValueError(f"a and b have {valid.sum()} pairs of numbers. tau needs at least two.")
+    return float(kendalltau(one[valid], other[valid]).statistic)
 
 
 class MovableWeight(NamedTuple):
@@ -118,28 +118,29 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
 
     Examples
     --------
-    >>> found = movable_weight([1.0, 0.0, 0.0], [[0.0], [1.0], [-1.0]])
-    >>> found.share, found.weights.round(6).tolist()
+    >>> movable = movable_weight([1.0, 0.0, 0.0], [[0.0], [1.0], [-1.0]])
+    >>> movable.share, movable.weights.round(6).tolist()
     (1.0, [0.0, 0.5, 0.5])
     """
     _scipy("movable_weight")
     from scipy.optimize import linprog
 
     row = np.asarray(weights, dtype=np.float64)
-    read = np.asarray(values, dtype=np.float64)
-    if row.ndim != 1 or read.ndim != 2 or len(row) != len(read) or not len(row):
+    value_rows = np.asarray(values, dtype=np.float64)
+    if row.ndim != 1 or value_rows.ndim != 2 or len(row) != len(value_rows) or not len(row):
         raise ValueError(
-            f"weights {row.shape} and values {read.shape} must be (keys,) and (keys, value_dim)"
+            f"weights {row.shape} and values {value_rows.shape} must be (keys,) and (keys, "
+            "value_dim)"
         )
-    if not (np.isfinite(row).all() and np.isfinite(read).all()) or row.min() < 0:
+    if not (np.isfinite(row).all() and np.isfinite(value_rows).all()) or row.min() < 0:
         raise ValueError(
             f"weights={short_repr(weights)} and values must be finite, and weights not negative"
         )
     # The solver needs rows of similar magnitude.
-    scale = max(float(np.abs(read).max()), np.finfo(np.float64).tiny)
-    equal = np.vstack([read.T / scale, np.ones(len(row))])
-    found = linprog(row, A_eq=equal, b_eq=equal @ row, bounds=(0, None), method="highs")
-    if not found.success:
+    scale = max(float(np.abs(value_rows).max()), np.finfo(np.float64).tiny)
+    equal = np.vstack([value_rows.T / scale, np.ones(len(row))])
+    solution = linprog(row, A_eq=equal, b_eq=equal @ row, bounds=(0, None), method="highs")
+    if not solution.success:
         return MovableWeight(0.0, row)
-    share = float(np.abs(found.x - row).sum() / 2)
-    return MovableWeight(share if share > _ROUNDING else 0.0, found.x)
+    share = float(np.abs(solution.x - row).sum() / 2)
+    return MovableWeight(share if share > _ROUNDING else 0.0, solution.x)

@@ -18,7 +18,7 @@ from attnviz.analysis.heads import (
     token_codes,
     weights_of_some,
 )
-from attnviz.analysis.patterns import PairPlaces, pairs_of
+from attnviz.analysis.patterns import PairIndices, pairs_of
 from attnviz.utils.progress import run_steps
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["DistinctHead", "distinct_head"]
 
 # Weights that are computed in a few tenths of a second: 64 queries of 144 heads, 1,800 keys.
-_MOST_WEIGHTS = 1 << 24
+_MAX_WEIGHTS = 1 << 24
 # Number of queries on which heads are compared.
-_QUERIES = 64
+_NUM_QUERIES = 64
 # Many heads of any model attend to the first token of any text.
-_NOT_TELLING = frozenset({"first token"})
+_UNSPECIFIC = frozenset({"first token"})
 # With fewer queries, a high score may be chance, and the picture of the head does not show it.
-_LEAST_QUERIES = 8
-_LEAST_SHARE_OF_QUERIES = 0.25
+_MIN_QUERIES = 8
+_MIN_SHARE_OF_QUERIES = 0.25
 # A smaller quotient is not visible as a pattern at a glance.
-_LEAST_DISTINCT = 0.5
+_MIN_DISTINCT = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class DistinctHead:
 
     Examples
     --------
-    >>> found = DistinctHead(3, 1, "previous token", score=0.9, baseline=0.2, num_queries=None)
-    >>> round((found.score - found.baseline) / (1 - found.baseline), 3)
+    >>> distinct = DistinctHead(3, 1, "previous token", score=0.9, baseline=0.2, num_queries=None)
+    >>> round((distinct.score - distinct.baseline) / (1 - distinct.baseline), 3)
     0.875
     """
 
@@ -120,8 +120,8 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     >>> uniform, before = np.full((10, 10), 0.1), np.eye(10, k=-1)
     >>> before[0, 0] = 1
     >>> stack = av.AttentionRecord.from_weights([[uniform, before]], list("abcdefghij")).stack()
-    >>> found = distinct_head(stack)
-    >>> found.layer, found.head, found.pattern, found.score, round(found.baseline, 2)
+    >>> best = distinct_head(stack)
+    >>> best.layer, best.head, best.pattern, best.score, round(best.baseline, 2)
     (0, 1, 'previous token', 1.0, 0.1)
     """
     stack = stack_of(stack)
@@ -129,23 +129,23 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         return None
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     num_heads = sum(stack.heads_per_layer)
-    if num_heads * min(num_queries, _QUERIES) * num_keys > _MOST_WEIGHTS:
+    if num_heads * min(num_queries, _NUM_QUERIES) * num_keys > _MAX_WEIGHTS:
         return None
-    patterns = [name for name in patterns_of(stack) if name not in _NOT_TELLING]
-    blocks = _pairs(stack, patterns, min(num_queries, _QUERIES))
-    looked_at = sum(len(rows) for rows, _ in blocks)
-    least = max(_LEAST_QUERIES / num_queries, _LEAST_SHARE_OF_QUERIES) * looked_at
+    patterns = [name for name in patterns_of(stack) if name not in _UNSPECIFIC]
+    blocks = _pairs(stack, patterns, min(num_queries, _NUM_QUERIES))
+    num_sampled = sum(len(rows) for rows, _ in blocks)
+    min_count = max(_MIN_QUERIES / num_queries, _MIN_SHARE_OF_QUERIES) * num_sampled
     best: tuple[float, int, int, str] | None = None
-    known: _Known = {}
+    mask_cache: _MaskCache = {}
     for layer in stack.layers:
         heads = range(stack.num_heads(layer))
-        measured = _measured(stack, layer, heads, blocks, known)
+        measured = _measured(stack, layer, heads, blocks, mask_cache)
         for head, of_patterns in zip(heads, measured.tolist(), strict=True):
             for pattern, (score, baseline, count) in zip(patterns, of_patterns, strict=True):
-                if count < least or baseline >= 1:
+                if count < min_count or baseline >= 1:
                     continue
                 distinct = (score - baseline) / (1 - baseline)
-                if distinct >= _LEAST_DISTINCT and (best is None or distinct > best[0]):
+                if distinct >= _MIN_DISTINCT and (best is None or distinct > best[0]):
                     best = (distinct, layer, head, pattern)
     if best is None:
         return None
@@ -165,16 +165,16 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
 
 
 # Query positions, and for each pattern its pairs in these rows.
-_Block = tuple[NDArray[np.int64], list[PairPlaces]]
+_Block = tuple[NDArray[np.int64], list[PairIndices]]
 # Results of `_of_mask` by block, number of heads and flags.
-_Known = dict[tuple[int, int, bytes], NDArray[np.float64]]
+_MaskCache = dict[tuple[int, int, bytes], NDArray[np.float64]]
 
 
 def _pairs(stack: AttentionStack, patterns: Sequence[str], max_queries: int | None) -> list[_Block]:
     codes = token_codes(stack)
     num_keys = len(stack.key_tokens)
     return [
-        (rows, [PairPlaces.of(pairs_of(pattern, rows, num_keys, codes)) for pattern in patterns])
+        (rows, [PairIndices.of(pairs_of(pattern, rows, num_keys, codes)) for pattern in patterns])
         for rows in row_blocks(stack, max_queries)
     ]
 
@@ -184,27 +184,27 @@ def _measured(
     layer: int,
     heads: Sequence[int],
     blocks: Sequence[_Block],
-    known: _Known,
+    mask_cache: _MaskCache,
 ) -> NDArray[np.float64]:
     """Return score, baseline and number of queries for each head and pattern: (heads, patterns, 3).
 
-    `known` caches results of masks. Most layers have the same masks.
+    `mask_cache` caches results of masks. Most layers have the same masks.
     """
     totals = np.zeros((len(heads), len(blocks[0][1]), 3))
     for block, (rows, patterns) in enumerate(blocks):
-        for some, weights, allowed in weights_of_some(stack, layer, heads, rows):
+        for group, weights, allowed in weights_of_some(stack, layer, heads, rows):
             for number, pairs in enumerate(patterns):
-                totals[some, number, 0] += pairs.sums_of(weights)
+                totals[group, number, 0] += pairs.sums_of(weights)
             mask = block, len(allowed), allowed.tobytes()
-            if mask not in known:
-                known[mask] = _of_mask(allowed, patterns)
-            totals[some, :, 1:] += known[mask]
+            if mask not in mask_cache:
+                mask_cache[mask] = _of_mask(allowed, patterns)
+            totals[group, :, 1:] += mask_cache[mask]
     with np.errstate(invalid="ignore", divide="ignore"):
         totals[..., :2] /= totals[..., 2:]
     return totals
 
 
-def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairPlaces]) -> NDArray[np.float64]:
+def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairIndices]) -> NDArray[np.float64]:
     """Return the weight of uniform attention on each pattern, and the number of rows with a pair.
 
     The shape is (heads, patterns, 2).
@@ -213,5 +213,5 @@ def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairPlaces]) -> NDAr
     of_patterns = [
         (pairs.sums_by_row(uniform, allowed), pairs.count_rows(allowed)) for pairs in patterns
     ]
-    found = np.array(of_patterns, np.float64).reshape(len(patterns), 2, len(allowed))
-    return found.transpose(2, 0, 1)
+    stacked = np.array(of_patterns, np.float64).reshape(len(patterns), 2, len(allowed))
+    return stacked.transpose(2, 0, 1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.patterns import PATTERNS, PairPlaces, codes_of, pairs_of
+from attnviz.analysis.patterns import PATTERNS, PairIndices, codes_of, pairs_of
 from attnviz.utils.progress import Pace, Steps, run_steps
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ __all__ = [
 Scores = NDArray[np.float64]
 
 # Largest number of weights to compute at once (8 MiB of float32).
-_ENTRIES = 1 << 21
+_MAX_ENTRIES = 1 << 21
 # Smaller heads take as long as a head with this many weights.
-_HEAD = 1 << 13
+_MIN_ENTRIES_PER_HEAD = 1 << 13
 # Largest number of pairs of a block that are cached for further layers.
-_PLACES_KEPT = 1 << 16
+_MAX_CACHED_PAIRS = 1 << 16
 _FOR_ANY_STACK = ("first token",)
 _WITH_REPETITIONS = ("same token", "induction")
 
@@ -321,11 +321,11 @@ def scores_of_heads(
     max_queries: int | None = None,
     *,
     pace: Pace | None = None,
-    known: dict[int, list[PairPlaces]] | None = None,
+    pair_cache: dict[int, list[PairIndices]] | None = None,
 ) -> Steps[Scores]:
     """Measure `patterns` of `heads` of a layer in steps.
 
-    `known` caches the pairs of the patterns by the first row of a block, for further layers.
+    `pair_cache` caches the pairs of the patterns by the first row of a block, for further layers.
 
     Returns
     -------
@@ -343,24 +343,30 @@ def scores_of_heads(
         if max_queries is not None:
             blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
             # Heads with the same keys are computed together.
-            together = max(1, _ENTRIES // num_keys)
+            together = max(1, _MAX_ENTRIES // num_keys)
             for start in range(0, len(heads), together):
-                some = slice(start, start + together)
-                into = mass[:, some], counts[:, some]
-                groups = stack.attention(layer).rows_of_heads(heads[some], rows)
-                for places, group in groups:
-                    _add_sampled(group, places, blocks, into)
-                    yield from pace.advance(len(places) * len(rows) * num_keys, len(rows))
+                heads_slice = slice(start, start + together)
+                into = mass[:, heads_slice], counts[:, heads_slice]
+                groups = stack.attention(layer).rows_of_heads(heads[heads_slice], rows)
+                for group_heads, group in groups:
+                    _add_sampled(group, group_heads, blocks, into)
+                    yield from pace.advance(len(group_heads) * len(rows) * num_keys, len(rows))
             continue
-        found = None if known is None else known.get(int(rows[0]))
-        if found is None:
-            found = [PairPlaces.of(pairs_of(name, rows, num_keys, codes)) for name in patterns]
-        if known is not None and sum(len(each.places) for each in found) <= _PLACES_KEPT:
-            known[int(rows[0])] = found
-        for some, weights, allowed in weights_of_some(stack, layer, heads, rows):
-            for number, pairs in enumerate(found):
-                mass[number, some] += pairs.sums_of(weights)
-                counts[number, some] += pairs.count_rows(allowed)
+        pattern_pairs = None if pair_cache is None else pair_cache.get(int(rows[0]))
+        if pattern_pairs is None:
+            pattern_pairs = [
+                PairIndices.of(pairs_of(name, rows, num_keys, codes)) for name in patterns
+            ]
+        if (
+            pair_cache is not None
+            and sum(len(pairs_of_pattern.indices) for pairs_of_pattern in pattern_pairs)
+            <= _MAX_CACHED_PAIRS
+        ):
+            pair_cache[int(rows[0])] = pattern_pairs
+        for heads_slice, weights, allowed in weights_of_some(stack, layer, heads, rows):
+            for number, pairs in enumerate(pattern_pairs):
+                mass[number, heads_slice] += pairs.sums_of(weights)
+                counts[number, heads_slice] += pairs.count_rows(allowed)
             yield from pace.advance(weights.size, len(weights))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
@@ -368,7 +374,7 @@ def scores_of_heads(
 
 def _add_sampled(
     group: RowsOfHeads,
-    places: Sequence[int],
+    group_heads: Sequence[int],
     blocks: Sequence[NDArray[np.bool_]],
     into: tuple[Scores, NDArray[np.int64]],
 ) -> None:
@@ -382,26 +388,26 @@ def _add_sampled(
             keys = np.flatnonzero(pairs[at])
             one, columns = slice(at, at + 1), slice(int(keys[0]), int(keys[-1]) + 1)
             chosen = pairs[at, columns]
-            mass[number, places] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
-            counts[number, places] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
+            mass[number, group_heads] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
+            counts[number, group_heads] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
 
 
-def stack_of(given: object) -> AttentionStack:
+def stack_of(value: object) -> AttentionStack:
     """Return a stack, or the first stack of a record. Raise TypeError for anything else."""
     # Measures of arrays do not need torch, which this module imports.
     from attnviz.record.record import AttentionRecord, AttentionStack
 
-    if isinstance(given, AttentionStack):
-        return given
-    if isinstance(given, AttentionRecord):
-        return given.stack()
-    if isinstance(given, list | tuple) and given and isinstance(given[0], AttentionRecord):
-        raise TypeError(f"stack is a list of {len(given)} records. Pass one of them, records[i].")
-    if isinstance(given, Mapping):
+    if isinstance(value, AttentionStack):
+        return value
+    if isinstance(value, AttentionRecord):
+        return value.stack()
+    if isinstance(value, list | tuple) and value and isinstance(value[0], AttentionRecord):
+        raise TypeError(f"stack is a list of {len(value)} records. Pass one of them, records[i].")
+    if isinstance(value, Mapping):
         raise TypeError("stack is a mapping. Pass one of its stacks, record.stacks[name].")
     raise TypeError(
         "stack must be a record, such as attnviz.extract(model, text) returns, or one of its "
-        f'stacks, record.stacks["self"]; got {type(given).__name__}. Arrays of weights are '
+        f'stacks, record.stacks["self"]; got {type(value).__name__}. Arrays of weights are '
         "measured by attnviz.analysis.previous_token and similar functions, or become a record "
         "with attnviz.AttentionRecord.from_weights(weights, tokens)."
     )
@@ -435,11 +441,11 @@ def _measured(
 ) -> Steps[dict[str, list[Scores]]]:
     measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
     pace = _pace(stack, sum(stack.heads_per_layer), max_queries)
-    known: dict[int, list[PairPlaces]] = {}
+    pair_cache: dict[int, list[PairIndices]] = {}
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         heads = range(num_heads)
         shares = yield from scores_of_heads(
-            stack, patterns, layer, heads, max_queries, pace=pace, known=known
+            stack, patterns, layer, heads, max_queries, pace=pace, pair_cache=pair_cache
         )
         for pattern, scores in zip(patterns, shares, strict=True):
             measured[pattern].append(scores)
@@ -467,10 +473,10 @@ def weights_of_some(
     A group has as many heads as fit in memory.
     """
     attention = stack.attention(layer)
-    together = max(1, _ENTRIES // max(_HEAD, len(rows) * attention.num_keys))
+    together = max(1, _MAX_ENTRIES // max(_MIN_ENTRIES_PER_HEAD, len(rows) * attention.num_keys))
     for start in range(0, len(heads), together):
-        some = slice(start, start + together)
-        yield some, *attention.rows_of_each_head(heads[some], rows)
+        heads_slice = slice(start, start + together)
+        yield heads_slice, *attention.rows_of_each_head(heads[heads_slice], rows)
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
@@ -484,7 +490,7 @@ def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArr
     rows = (
         np.arange(num_queries) if max_queries is None else sample_queries(num_queries, max_queries)
     )
-    step = max(1, _ENTRIES // max(1, len(stack.key_tokens)))
+    step = max(1, _MAX_ENTRIES // max(1, len(stack.key_tokens)))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
 

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "PATTERNS",
-    "PairPlaces",
+    "PairIndices",
     "codes_of",
     "first_token",
     "induction",
@@ -42,13 +42,13 @@ Tokens = Sequence[Hashable] | NDArray[Any]
 
 
 Pairs = NDArray[np.bool_]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 _Value = TypeVar("_Value", np.float32, np.bool_)
 # Returns flags (rows, keys) from queries (rows, 1), keys (1, keys) and a code for each token.
-_Definition = Callable[[Places, Places, Places], Pairs]
+_Definition = Callable[[Indices, Indices, Indices], Pairs]
 
 
-def _induction(query: Places, key: Places, codes: Places) -> Pairs:
+def _induction(query: Indices, key: Indices, codes: Indices) -> Pairs:
     # The first token has no previous token. Its code differs from all others.
     before = np.concatenate([[-1], codes[:-1]])
     pairs: Pairs = (before[key] == codes[query]) & (key <= query)
@@ -89,14 +89,14 @@ def pairs_of(
 
 
 @dataclass(frozen=True)
-class PairPlaces:
+class PairIndices:
     """Positions of the pairs of a pattern in blocks of weights, (rows, keys), in row order.
 
     Most patterns have one pair per row, so that few weights of a block are read.
 
     Attributes
     ----------
-    rows, places : ndarray of int64, (pairs,)
+    rows, indices : ndarray of int64, (pairs,)
         Row of each pair, and its index into a flattened block.
     firsts : ndarray of int64
         Index of the first pair of each row that has a pair.
@@ -108,20 +108,20 @@ class PairPlaces:
     array([1.25])
     """
 
-    rows: Places
-    places: Places
-    firsts: Places
+    rows: Indices
+    indices: Indices
+    firsts: Indices
 
     @classmethod
-    def of(cls, pairs: Pairs) -> PairPlaces:
+    def of(cls, pairs: Pairs) -> PairIndices:
         """Return the pairs that are True in an array of flags, (rows, keys)."""
-        places = np.flatnonzero(pairs)
-        rows = places // pairs.shape[1]
-        return cls(rows, places, np.flatnonzero(np.diff(rows, prepend=-1)))
+        indices = np.flatnonzero(pairs)
+        rows = indices // pairs.shape[1]
+        return cls(rows, indices, np.flatnonzero(np.diff(rows, prepend=-1)))
 
     def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
         """Return the values of the pairs, (heads, pairs), for a block (heads, rows, keys)."""
-        return np.take(block.reshape(len(block), -1), self.places, axis=1)
+        return np.take(block.reshape(len(block), -1), self.indices, axis=1)
 
     def sums_of(self, block: NDArray[np.float32]) -> Scores:
         """Return the sums over all pairs, (heads,)."""
@@ -139,12 +139,12 @@ class PairPlaces:
             sums = (of_rows * self.values_of(allowed)).sum(axis=1)
         return sums
 
-    def count_rows(self, allowed: Pairs) -> Places:
+    def count_rows(self, allowed: Pairs) -> Indices:
         """Return the number of rows with a pair in `allowed`, (heads, rows, keys): (heads,)."""
         if not len(self.firsts) or allowed.all():
             return np.full(len(allowed), len(self.firsts))
-        some = np.logical_or.reduceat(self.values_of(allowed), self.firsts, axis=1)
-        counts: Places = np.count_nonzero(some, axis=1)
+        has_pair = np.logical_or.reduceat(self.values_of(allowed), self.firsts, axis=1)
+        counts: Indices = np.count_nonzero(has_pair, axis=1)
         return counts
 
 
@@ -215,9 +215,9 @@ def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]]
     return array, num_queries
 
 
-def _pairs(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Return flags of query-key pairs, broadcast to one row per query."""
-    array = np.asarray(given)
+    array = np.asarray(value)
     if array.dtype != bool:
         raise TypeError(
             f"{name} must be an array of bool; got {array.dtype}. Convert it with {name} = "

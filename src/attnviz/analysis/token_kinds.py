@@ -42,8 +42,8 @@ def is_punctuation(entry: str) -> bool:
     """
     characters = entry.removeprefix(_CONTINUES).replace(_SPACE, "")
     return bool(characters) and all(
-        each in string.punctuation or unicodedata.category(each).startswith("P")
-        for each in characters
+        character in string.punctuation or unicodedata.category(character).startswith("P")
+        for character in characters
     )
 
 
@@ -52,11 +52,13 @@ def _kind_of_text(entry: str) -> str:
     if is_punctuation(entry):
         return "punctuation"
     bare = entry.removeprefix(_CONTINUES).strip(_SPACE)
-    if any(each.isdigit() for each in bare) and not any(each.isalpha() for each in bare):
+    if any(character.isdigit() for character in bare) and not any(
+        character.isalpha() for character in bare
+    ):
         return "number"
     if bare[:1].isupper():
         return "capitalised"
-    return "word" if any(each.isalpha() for each in bare) else "other"
+    return "word" if any(character.isalpha() for character in bare) else "other"
 
 
 def words_of(tokens: Tokens) -> NDArray[np.int64]:

@@ -281,7 +281,7 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
         ends += _by_changes(
             _codes(a, slice(at[0], part_a.start)), _codes(b, slice(at[1], part_b.start)), at
         )
-        a_ends, b_ends = (np.cumsum([len(text) for text in each[number]]) for each in spelled)
+        a_ends, b_ends = (np.cumsum([len(text) for text in side[number]]) for side in spelled)
         for end in np.intersect1d(a_ends, b_ends):
             # Tokens that spell nothing belong to the unit before them.
             ends.append(
@@ -299,10 +299,10 @@ def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
     """Return runs of special tokens and of other tokens, with whether they are special."""
     runs: list[tuple[bool, slice]] = []
     start = 0
-    for place in range(1, len(tokens) + 1):
-        if place == len(tokens) or tokens.special[place] != tokens.special[start]:
-            runs.append((tokens.special[start], slice(start, place)))
-            start = place
+    for end in range(1, len(tokens) + 1):
+        if end == len(tokens) or tokens.special[end] != tokens.special[start]:
+            runs.append((tokens.special[start], slice(start, end)))
+            start = end
     return runs
 
 
@@ -310,7 +310,7 @@ def _spelled(parts: Sequence[str]) -> str:
     """Return the letters of tokens, without white space, subword signs, accents and case."""
     text = "".join(map(_inside, parts)).translate(_SPACES)
     letters = unicodedata.normalize("NFKD", text)
-    return "".join(each for each in letters if not unicodedata.combining(each)).casefold()
+    return "".join(letter for letter in letters if not unicodedata.combining(letter)).casefold()
 
 
 def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
@@ -323,12 +323,12 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
     >>> a = Tokens.of(["he", " sat"])
     >>> others = [["he", " sat", " down"], ["she", " sat"]]
     >>> aligned = on_common_units([align_tokens(a, Tokens.of(text)) for text in others])
-    >>> [each.text for each in aligned]
+    >>> [alignment.text for alignment in aligned]
     [('he', '·sat', '+·down'), ('he→she', '·sat', '')]
     """
-    if len(alignments) == 1 or all(each.identical for each in alignments):
+    if len(alignments) == 1 or all(alignment.identical for alignment in alignments):
         return list(alignments)
-    ends = [np.unique(each.a_ends[each.a_lengths > 0]) for each in alignments]
+    ends = [np.unique(alignment.a_ends[alignment.a_lengths > 0]) for alignment in alignments]
     common = ends[0]
     for other in ends[1:]:
         common = np.intersect1d(common, other)
@@ -337,11 +337,11 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
     before = 0
     for position in (0, *common.tolist()):
         inserted = []
-        for each in alignments:
+        for alignment in alignments:
             # Units at this end of a: the unit that ends here, then units of b alone.
-            start, stop = np.searchsorted(each.a_ends, [position, position + 1])
-            own = start + int(position > 0 and start < stop and each.a_lengths[start] > 0)
-            inserted.append((each.b_ends[own - 1] if own else 0, each.b_ends[own:stop]))
+            start, stop = np.searchsorted(alignment.a_ends, [position, position + 1])
+            own = start + int(position > 0 and start < stop and alignment.a_lengths[start] > 0)
+            inserted.append((alignment.b_ends[own - 1] if own else 0, alignment.b_ends[own:stop]))
         if position:
             units.append((position, *(int(end) for end, _ in inserted)))
         before = position
@@ -356,10 +356,12 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
             )
             for step in range(longest)
         )
-    found = np.array(units, np.int64)
+    ends_by_text = np.array(units, np.int64)
     return [
-        Alignment(each.a, each.b, found[:, 0].copy(), found[:, 1 + number].copy())
-        for number, each in enumerate(alignments)
+        Alignment(
+            alignment.a, alignment.b, ends_by_text[:, 0].copy(), ends_by_text[:, 1 + number].copy()
+        )
+        for number, alignment in enumerate(alignments)
     ]
 
 
@@ -369,16 +371,16 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
     If all alignments are identical, these are the tokens of that text.
     """
     first = alignments[0]
-    if all(each.identical for each in alignments):
+    if all(alignment.identical for alignment in alignments):
         return replace(first.a, predictions=())
     special, sequence, labels = [], [], []
-    texts = [each.text for each in alignments]
+    texts = [alignment.text for alignment in alignments]
     for unit in range(len(first)):
         # The first text with this unit.
-        has = next((each for each in alignments if not each.only_b[unit]), None)
+        has = next((alignment for alignment in alignments if not alignment.only_b[unit]), None)
         side = "a" if has is not None else "b"
         if has is None:
-            has = next(each for each in alignments if not each.only_a[unit])
+            has = next(alignment for alignment in alignments if not alignment.only_a[unit])
         tokens, ends, lengths = (
             (has.a, has.a_ends, has.a_lengths)
             if side == "a"
@@ -387,7 +389,7 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
         start = int(ends[unit] - lengths[unit])
         special.append(tokens.special[start])
         sequence.append(tokens.sequence[start])
-        labels.append(_shared_label([each[unit] for each in texts], alignments, unit))
+        labels.append(_shared_label([text[unit] for text in texts], alignments, unit))
     return Tokens(text=tuple(labels), special=tuple(special), sequence=tuple(sequence))
 
 
@@ -395,13 +397,13 @@ def _shared_label(labels: Sequence[str], alignments: Sequence[Alignment], unit: 
     """Return one label of a unit, with all texts that differ from the first text."""
     changed = [
         label
-        for label, each in zip(labels, alignments, strict=True)
-        if label and not each.same[unit]
+        for label, alignment in zip(labels, alignments, strict=True)
+        if label and not alignment.same[unit]
     ]
     if not changed:
         return max(labels, key=len)
     first, *rest = dict.fromkeys(changed)
-    others = [each.split("→", 1)[-1] for each in rest]
+    others = [label.split("→", 1)[-1] for label in rest]
     if first.startswith("+"):
-        others = [each.removeprefix("+") for each in others]
+        others = [label.removeprefix("+") for label in others]
     return "/".join([first, *others])

@@ -32,19 +32,19 @@ def largest_changes(
     done, total = 0, sum(map(len, heads.values()))
     for layer in a.layers:
         for head in heads[layer]:
-            for some in rows_at_once(rows, len(a.key_tokens)):
-                one = weights_of(a.attention(layer), head, some)
-                two = weights_of(b.attention(layer), head, some)
+            for queries in rows_at_once(rows, len(a.key_tokens)):
+                one = weights_of(a.attention(layer), head, queries)
+                two = weights_of(b.attention(layer), head, queries)
                 # float32 is precise enough to select the largest differences.
                 change = two - one
                 least = best[0][0] if len(best) == top_k else 0.0
                 for row, key in _largest(np.abs(change), top_k, least):
-                    where = (layer, head, int(some[row]), key)
+                    position = (layer, head, int(queries[row]), key)
                     entry = (
                         abs(float(change[row, key])),
-                        tuple(-each for each in where),
+                        tuple(-number for number in position),
                         (
-                            *where,
+                            *position,
                             float(one[row, key]),
                             float(two[row, key]),
                             float(two[row, key]) - float(one[row, key]),
@@ -65,10 +65,10 @@ def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[
     All values that equal the last one are included.
     """
     flat = change.ravel()
-    places = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))
-    if len(places) > count:
-        large = flat[places]
+    indices = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))
+    if len(indices) > count:
+        large = flat[indices]
         last = float(np.partition(large, -count)[-count])
-        places = places[large >= last]
-    for place in places.tolist():
-        yield divmod(place, change.shape[1])
+        indices = indices[large >= last]
+    for index in indices.tolist():
+        yield divmod(index, change.shape[1])

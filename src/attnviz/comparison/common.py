@@ -47,15 +47,15 @@ class Common:
 
 
 def align_records(
-    records: Sequence[AttentionRecord], names: Sequence[str], said: Sequence[str] = ()
+    records: Sequence[AttentionRecord], names: Sequence[str], first_notes: Sequence[str] = ()
 ) -> Common:
     """Align two or more records with the first one, on common units.
 
-    `said` are notes that come first. Raise ValueError if the records share no stack, layer or
-    token, or have different kinds of numbers.
+    `first_notes` are notes that come first. Raise ValueError if the records share no stack, layer
+    or token, or have different kinds of numbers.
     """
     common = _common_stacks(records, names)
-    notes = dict.fromkeys(said)
+    notes = dict.fromkeys(first_notes)
     sides: dict[str, tuple[Sides, ...]] = {}
     made: list[dict[str, AttentionStack]] = [{} for _ in records]
     # With the cache, queries and keys of one text get the same alignment.
@@ -122,11 +122,11 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
         raise ValueError(f"{_joined(names)} have no stack in common: {', '.join(having)}")
     for name in common:
         stacks = [record.stacks[name] for record in records]
-        for stack, its in zip(stacks, names, strict=True):
+        for stack, record_name in zip(stacks, names, strict=True):
             if stack.signed:
                 raise ValueError(
-                    f"stack {name!r} of {its} has signed numbers ({stack.measure}), not weights. "
-                    "Pass the records from which it was computed."
+                    f"stack {name!r} of {record_name} has signed numbers ({stack.measure}), not "
+                    "weights. Pass the records from which it was computed."
                 )
         if len({stack.measure for stack in stacks}) > 1:
             measures = _listed(dict.fromkeys(stack.measure for stack in stacks))
@@ -149,32 +149,32 @@ def common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> range:
 
 def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[str]) -> list[int]:
     layers = [
-        number for number in stacks[0].layers if all(number in each.layers for each in stacks)
+        number for number in stacks[0].layers if all(number in stack.layers for stack in stacks)
     ]
     if not layers:
         having = (
-            f"{its} has {format_numbers(each.layers)}"
-            for its, each in zip(names, stacks, strict=True)
+            f"{record_name} has {format_numbers(stack.layers)}"
+            for record_name, stack in zip(names, stacks, strict=True)
         )
         raise ValueError(f"stack {name!r}: no layer in common: {', '.join(having)}")
     return layers
 
 
 def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> list[Alignment]:
-    for name, each in zip(names[1:], alignments, strict=True):
+    for name, alignment in zip(names[1:], alignments, strict=True):
         ordinary = [
-            [place for place, special in enumerate(side.special) if not special]
-            for side in (each.a, each.b)
+            [position for position, special in enumerate(side.special) if not special]
+            for side in (alignment.a, alignment.b)
         ]
-        if _have_same(each) or not (ordinary[0] and ordinary[1]):
+        if _have_same(alignment) or not (ordinary[0] and ordinary[1]):
             continue
-        kinds = [_kind(side) for side in (each.a, each.b)]
+        kinds = [_kind(side) for side in (alignment.a, alignment.b)]
         if kinds[0] != kinds[1] or len(ordinary[0]) != len(ordinary[1]):
             raise ValueError(
                 f"{names[0]} and {name} have no token in common: {len(ordinary[0]):,} {kinds[0]} "
-                f"such as {each.a.text[ordinary[0][0]]!r} and {len(ordinary[1]):,} {kinds[1]} such "
-                f"as {each.b.text[ordinary[1][0]]!r}. Compare inputs of one kind that share some "
-                "text. With words=True, words are compared in place of tokens."
+                f"such as {alignment.a.text[ordinary[0][0]]!r} and {len(ordinary[1]):,} "
+                f"{kinds[1]} such as {alignment.b.text[ordinary[1][0]]!r}. Compare inputs of one "
+                "kind that share some text. With words=True, words are compared in place of tokens."
             )
     return on_common_units(alignments)
 
@@ -202,19 +202,19 @@ def _lengths(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
 
 
 def _alignment_notes(sides: Sides, names: tuple[str, str]) -> list[str]:
-    said = [sides.queries.describe(names)]
+    texts = [sides.queries.describe(names)]
     if sides.keys is not sides.queries:
-        said = [
+        texts = [
             f"{side}: {text}" if text else ""
             for side, text in zip(
-                ("Queries", "Keys"), (*said, sides.keys.describe(names)), strict=True
+                ("Queries", "Keys"), (*texts, sides.keys.describe(names)), strict=True
             )
         ]
     if not _have_same(sides.queries):
-        said.append(
+        texts.append(
             f"No token of {names[0]} is in {names[1]}: tokens are compared by their positions."
         )
-    return [text for text in said if text]
+    return [text for text in texts if text]
 
 
 def _stack_notes(
@@ -229,10 +229,10 @@ def _stack_notes(
     if apart:
         notes.append(f"{format_named('Layer', apart)} omitted: no head in common.")
     for number in layers:
-        its, others = (each.attention(number).num_heads for each in (a, b))
-        if its != others:
+        num_a, num_b = (stack.attention(number).num_heads for stack in (a, b))
+        if num_a != num_b:
             notes.append(
-                f"Layer {number} has {its} heads in {names[0]} and {others} in {names[1]}: heads "
+                f"Layer {number} has {num_a} heads in {names[0]} and {num_b} in {names[1]}: heads "
                 "are compared by their numbers."
             )
             break

@@ -76,34 +76,35 @@ def compare(
     ...                                                                        # doctest: +SKIP
     >>> comparison.distance()                                                  # doctest: +SKIP
     """
-    given = None if names is None else _checked_names(names)
+    checked = None if names is None else _checked_names(names)
     with _folder_of(options.get("spool")):
-        records, found, models = _records(a, b, c, options, given)
-    named = given or found
-    if len(named) != len(records):
+        records, default_names, models = _records(a, b, c, options, checked)
+    all_names = checked or default_names
+    if len(all_names) != len(records):
         raise ValueError(
-            f"names={short_repr(names)} has {len(named)} names for {len(records)} members. Pass one"
+            f"names={short_repr(names)} has {len(all_names)} names for {len(records)} members. "
+            "Pass one"
             " name per member."
         )
     if words:
         records = [record.merge_words() for record in records]
-    said = [] if c is not None else _shared_parameters(models, named)
-    return Comparison(align_records(records, named, said), given=records, names=named)
+    notes = [] if c is not None else _shared_parameters(models, all_names)
+    return Comparison(align_records(records, all_names, notes), given=records, names=all_names)
 
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     listed = not isinstance(names, str) and isinstance(names, Iterable)
-    given: list[Any] = list(names) if listed else [names]
-    if len(given) < 2 or not all(isinstance(each, str) and each.strip() for each in given):
+    values: list[Any] = list(names) if listed else [names]
+    if len(values) < 2 or not all(isinstance(name, str) and name.strip() for name in values):
         raise ValueError(
             f'names={short_repr(names)} must be at least two strings, such as ("base", "tuned")'
         )
-    if len(set(given)) < len(given):
+    if len(set(values)) < len(values):
         raise ValueError(f"names={short_repr(names)} must be different")
-    return tuple(given)
+    return tuple(values)
 
 
-class _Given(NamedTuple):
+class _Members(NamedTuple):
     """Records to compare, their names, and the model of each (None if it is not kept)."""
 
     records: list[AttentionRecord]
@@ -113,7 +114,7 @@ class _Given(NamedTuple):
 
 def _records(
     a: Any, b: Any, c: Any, options: dict[str, Any], names: Sequence[str] | None
-) -> _Given:
+) -> _Members:
     if c is not None and hasattr(b, "parameters"):
         # Two models and an input as separate arguments.
         a, b, c = [a, b], c, None
@@ -124,14 +125,14 @@ def _records(
                 got = "is missing" if each is None else f"is a {type(each).__name__}"
                 raise TypeError(f"{name} {got}; pass two records, compare(record_a, record_b)")
         _check_left_out(c, options)
-        return _Given([a, b], ("a", "b"), [])
+        return _Members([a, b], ("a", "b"), [])
     if not several:
         if b is None or c is None:
             raise TypeError(_FORMS)
         made = [
-            _extracted(a, each, _spooled(options, place), None) for place, each in enumerate((b, c))
+            _extracted(a, each, _spooled(options, index), None) for index, each in enumerate((b, c))
         ]
-        return _Given(made, ("a", "b"), [a, a])
+        return _Members(made, ("a", "b"), [a, a])
     if c is not None:
         count = f"{len(a)} models" if isinstance(a, (tuple, list)) else "an iterable"
         raise TypeError(
@@ -147,21 +148,21 @@ def _records(
                     f"{name} has {len(value)} entries for {len(a)} models. Pass one per model, or "
                     "one for all."
                 )
-    given = _one_by_one(a, b, options)
-    _check_count(len(given.records), names)
-    return given
+    members = _one_by_one(a, b, options)
+    _check_count(len(members.records), names)
+    return members
 
 
-def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) -> _Given:
+def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) -> _Members:
     """Return records of several models on one input. Each model is released before the next one."""
     records: list[AttentionRecord] = []
     names: list[str | None] = []
     models: list[Any] = []
     any_ran = False
-    coming = iter(members)
+    remaining = iter(members)
     while True:
         try:
-            member = next(coming)
+            member = next(remaining)
         except StopIteration:
             break
         number = len(records)
@@ -181,11 +182,11 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
     if not any_ran:
         _check_left_out(inputs, options, argument="b")
     if len(records) == 2:
-        return _Given(records, ("a", "b"), models)
+        return _Members(records, ("a", "b"), models)
     folders = [name for name in names if name]
     if len(set(folders)) < len(records):
         folders = [str(number) for number in range(len(records))]
-    return _Given(records, tuple(folders), models)
+    return _Members(records, tuple(folders), models)
 
 
 def _is_factory(member: Any) -> bool:
@@ -217,10 +218,10 @@ def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]
     """
     if not models or not hasattr(models[0], "parameters"):
         return []
-    first = {id(each) for each in models[0].parameters()}
+    first = {id(parameter) for parameter in models[0].parameters()}
     notes = []
     for model, name in zip(models[1:], names[1:], strict=True):
-        own = {id(each) for each in model.parameters()} if hasattr(model, "parameters") else set()
+        own = {id(value) for value in model.parameters()} if hasattr(model, "parameters") else set()
         if first and own and (first <= own or own <= first):
             notes.append(
                 f"{names[0]} and {name} have the same parameters in memory, so they cannot differ. "
@@ -233,8 +234,8 @@ def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]
 
 def _check_left_out(c: Any, options: dict[str, Any], argument: str = "c") -> None:
     if c is not None or options:
-        given = ", ".join([*([argument] if c is not None else []), *options])
-        raise TypeError(f"records contain their tokens. Do not pass {given}.")
+        arguments = ", ".join([*([argument] if c is not None else []), *options])
+        raise TypeError(f"records contain their tokens. Do not pass {arguments}.")
 
 
 def _extracted(
@@ -242,11 +243,11 @@ def _extracted(
 ) -> AttentionRecord:
     from attnviz.extraction import extract
 
-    its = {
+    own_options = {
         name: _of_one(name, value, number) if name in ("tokenizer", "processor") else value
         for name, value in options.items()
     }
-    record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **its)
+    record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **own_options)
     if isinstance(record, AttentionRecord):
         return record
     if len(record) == 1:
@@ -260,17 +261,17 @@ def _extracted(
 @contextmanager
 def _folder_of(spool: Any) -> Iterator[None]:
     """Create the folder of all spools, and remove it if an error leaves it empty."""
-    place = Path(spool) if isinstance(spool, (str, os.PathLike)) else None
-    made = place is not None and place.parent.is_dir() and not place.exists()
-    if place is not None and made:
-        place.mkdir()
+    folder = Path(spool) if isinstance(spool, (str, os.PathLike)) else None
+    created = folder is not None and folder.parent.is_dir() and not folder.exists()
+    if folder is not None and created:
+        folder.mkdir()
     try:
         yield
     except BaseException:
-        if place is not None and made:
+        if folder is not None and created:
             # A folder with records is kept.
             with suppress(OSError):
-                place.rmdir()
+                folder.rmdir()
         raise
 
 

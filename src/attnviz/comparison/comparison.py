@@ -31,7 +31,7 @@ __all__ = ["Comparison"]
 Distances = NDArray[np.float64]
 
 # Largest number of heads of 4,096 tokens whose exact distances a view computes: seconds.
-_HEADS_AT_ONCE = 16
+_MAX_HEADS = 16
 
 
 class Comparison:
@@ -120,10 +120,10 @@ class Comparison:
                     f"member={member!r} does not exist. Pass one of "
                     f"{', '.join(map(repr, self.names))}."
                 )
-            place = self.names.index(member)
+            index = self.names.index(member)
         else:
-            place = resolve_negative(whole_number("member", member, None), range(len(self.members)))
-        if place not in range(1, len(self.members)):
+            index = resolve_negative(whole_number("member", member, None), range(len(self.members)))
+        if index not in range(1, len(self.members)):
             raise IndexError(
                 f"member={member!r} must be one of 1 to {len(self.members) - 1} "
                 f"({', '.join(map(repr, self.names[1:]))}). The first member is the reference."
@@ -132,11 +132,11 @@ class Comparison:
         return Comparison(
             replace(
                 common,
-                records=(common.records[0], common.records[place]),
-                sides={name: (sides[place - 1],) for name, sides in common.sides.items()},
+                records=(common.records[0], common.records[index]),
+                sides={name: (sides[index - 1],) for name, sides in common.sides.items()},
             ),
-            given=(self._given[0], self._given[place]),
-            names=(self.names[0], self.names[place]),
+            given=(self._given[0], self._given[index]),
+            names=(self.names[0], self.names[index]),
         )
 
     def alignment(self, stack: str | None = None) -> tuple[Alignment, Alignment]:
@@ -157,8 +157,8 @@ class Comparison:
         KeyError
             If there is no such stack.
         """
-        found = self._sides(self.a.stack(stack).name)
-        return found.queries, found.keys
+        sides = self._sides(self.a.stack(stack).name)
+        return sides.queries, sides.keys
 
     def _sides(self, stack: str) -> Sides:
         return self._common.sides[stack][-1]
@@ -250,20 +250,20 @@ class Comparison:
     def _roundings(self, name: str) -> Steps[list[Distances]]:
         one, two = (record.stack(name) for record in (self._given[0], self._given[-1]))
         stack = self.a.stack(name)
-        found = []
+        distances = []
         for number, layer in enumerate(stack.layers):
-            its, others = one.attention(layer), two.attention(layer)
+            attention_a, attention_b = one.attention(layer), two.attention(layer)
             values = np.full(stack.attention(layer).num_heads, np.nan)
-            if its.vectors is not None and others.vectors is not None:
+            if attention_a.vectors is not None and attention_b.vectors is not None:
                 dtype = max(
-                    (its.vectors.queries.dtype, others.vectors.queries.dtype),
-                    key=lambda each: torch.finfo(each).eps,
+                    (attention_a.vectors.queries.dtype, attention_b.vectors.queries.dtype),
+                    key=lambda candidate: torch.finfo(candidate).eps,
                 )
                 for head in common_heads(stack, self.b.stack(name), layer):
-                    values[head] = rounding_distance(its.vectors, head, layer, dtype)
-            found.append(values)
+                    values[head] = rounding_distance(attention_a.vectors, head, layer, dtype)
+            distances.append(values)
             yield Progress("rounding errors", number + 1, len(stack.layers), "layer")
-        return found
+        return distances
 
     def to_pandas(
         self, stack: str | None = None, *, top_k: int = 100, max_queries: int | None = None
@@ -356,7 +356,7 @@ class Comparison:
         ['self: before', 'self: after', 'self: after − before']
         """
         images: list[NDArray[np.uint8]] = list(self.a.images)
-        tokens: list[Callable[[Tokens], Tokens]] = [lambda each: each]
+        tokens: list[Callable[[Tokens], Tokens]] = [lambda value: value]
         for member in self.members[1:]:
             first = 0
             same = len(member.images) == len(self.a.images) and all(
@@ -435,7 +435,7 @@ class Comparison:
             layers += [stack.attention(layer) for layer in stack.layers]
             heads = max(heads, sum(stack.heads_per_layer))
         cells = len(stack.query_tokens) * len(stack.key_tokens)
-        if can_compute_maps(layers, max(cells, heads * cells // _HEADS_AT_ONCE)):
+        if can_compute_maps(layers, max(cells, heads * cells // _MAX_HEADS)):
             return None
         return min(SAMPLED_QUERIES, len(stack.query_tokens))
 
@@ -461,7 +461,7 @@ class Comparison:
 
     def _title(self, *members: int) -> str:
         """Return the name of the model, or of the models, with the names of the members."""
-        models = list(dict.fromkeys(each.model for each in self._given))
+        models = list(dict.fromkeys(record.model for record in self._given))
         names = " and ".join(f"{self.names[member]} − {self.names[0]}" for member in members[-1:])
         if len(members) > 1:
             names = ", ".join(self.names)
@@ -500,28 +500,28 @@ def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
 
     The function returns the same object for the same tokens.
     """
-    known: dict[int, Tokens] = {}
+    cache: dict[int, Tokens] = {}
 
     def moved(tokens: Tokens) -> Tokens:
         if not first or not tokens.grids:
             return tokens
-        if id(tokens) not in known:
+        if id(tokens) not in cache:
             grids = tuple(replace(grid, image=grid.image + first) for grid in tokens.grids)
-            known[id(tokens)] = replace(tokens, grids=grids)
-        return known[id(tokens)]
+            cache[id(tokens)] = replace(tokens, grids=grids)
+        return cache[id(tokens)]
 
     return moved
 
 
 def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
     """Return the numbers as lists for JSON, with None for NaN and infinity."""
-    return [[float(each) if math.isfinite(each) else None for each in layer] for layer in values]
+    return [[float(value) if math.isfinite(value) else None for value in layer] for layer in values]
 
 
 def _distances(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], measure: Measure
 ) -> Steps[list[Distances]]:
-    found = []
+    distances = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
     done, total = 0, sum(map(len, heads.values()))
     for layer in a.layers:
@@ -532,5 +532,5 @@ def _distances(
             )
             done += 1
             yield Progress("differences", done, total, "head")
-        found.append(values)
-    return found
+        distances.append(values)
+    return distances

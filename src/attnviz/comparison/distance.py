@@ -28,10 +28,10 @@ Weights = NDArray[np.float32] | Numbers
 
 # Number of weights of a group of queries: 1 MiB of each attention. Long texts get at least 16
 # queries, so that keys are read less often.
-_CACHED = 1 << 18
-_FEWEST_ROWS = 16
+_MAX_CACHED = 1 << 18
+_MIN_ROWS = 16
 # If a block has at most this many rows per requested query, the whole block is computed.
-_NEIGHBOURS = 1.5
+_MAX_ROWS_PER_QUERY = 1.5
 
 # Relative error of a query or key vector due to one rounding, in units of half the dtype's epsilon.
 # Products are summed in float32, so that float32 loses more of its digits.
@@ -53,8 +53,8 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
     sink_difference -= b.sum(axis=1)
     difference = b - a
     moved = np.abs(difference, out=difference).sum(axis=1)
-    apart: Numbers = (moved.astype(np.float64) + np.abs(sink_difference)) / 2
-    return apart
+    distance: Numbers = (moved.astype(np.float64) + np.abs(sink_difference)) / 2
+    return distance
 
 
 def jensen_shannon(a: Weights, b: Weights) -> Numbers:
@@ -64,14 +64,14 @@ def jensen_shannon(a: Weights, b: Weights) -> Numbers:
     array([1.])
     """
     a, b = (
-        np.column_stack([each, np.clip(1 - each.sum(axis=1, dtype=np.float64), 0, None)])
-        for each in (a, b)
+        np.column_stack([weights, np.clip(1 - weights.sum(axis=1, dtype=np.float64), 0, None)])
+        for weights in (a, b)
     )
     middle = (a + b) / 2
     divergence = np.zeros(len(a))
-    for each in (a, b):
+    for weights in (a, b):
         with np.errstate(divide="ignore", invalid="ignore"):
-            terms = np.where(each > 0, each * np.log2(each / middle), 0.0)
+            terms = np.where(weights > 0, weights * np.log2(weights / middle), 0.0)
         divergence += terms.sum(axis=1) / 2
     return np.clip(divergence, 0.0, 1.0)
 
@@ -95,11 +95,11 @@ def head_distance(
     Rows are computed in groups, so that memory does not grow with queries times keys.
     """
     total, count = 0.0, 0
-    for some in rows_at_once(queries, a.num_keys):
-        one, two = weights_of(a, heads[0], some), weights_of(b, heads[1], some)
-        there = np.logical_and(one.max(axis=1) > 0, two.max(axis=1) > 0)
-        if not there.all():
-            one, two = one[there], two[there]
+    for rows in rows_at_once(queries, a.num_keys):
+        one, two = weights_of(a, heads[0], rows), weights_of(b, heads[1], rows)
+        comparable = np.logical_and(one.max(axis=1) > 0, two.max(axis=1) > 0)
+        if not comparable.all():
+            one, two = one[comparable], two[comparable]
         total += float(MEASURES[measure](one, two).sum())
         count += len(one)
     return total / count if count else float("nan")
@@ -111,7 +111,7 @@ def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[
     >>> [len(some) for some in rows_at_once(np.arange(20), 1 << 16)]
     [16, 4]
     """
-    step = max(_FEWEST_ROWS, _CACHED // max(1, num_keys))
+    step = max(_MIN_ROWS, _MAX_CACHED // max(1, num_keys))
     for start in range(0, len(queries), step):
         yield queries[start : start + step]
 
@@ -125,7 +125,7 @@ def weights_of(
     """
     block = slice(int(queries[0]), int(queries[-1]) + 1)
     count = block.stop - block.start
-    if count > _NEIGHBOURS * len(queries):
+    if count > _MAX_ROWS_PER_QUERY * len(queries):
         return attention.weights_of_rows(head, queries)[0]
     weights = attention.weights(head, block, slice(0, attention.num_keys))
     return weights if count == len(queries) else weights[queries - block.start]
@@ -143,18 +143,18 @@ def rounding_distance(
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
     generator = torch.Generator().manual_seed(layer * 1009 + head)
-    alone = attention.only_head(head)
+    exact = attention.only_head(head)
     rounded = replace(
-        alone,
-        queries=_disturbed(alone.queries, relative, generator),
-        keys=_disturbed(alone.keys, relative, generator),
+        exact,
+        queries=_disturbed(exact.queries, relative, generator),
+        keys=_disturbed(exact.keys, relative, generator),
     )
-    alone = replace(alone, queries=alone.queries.float(), keys=alone.keys.float())
-    return _SAFETY * head_distance(alone, rounded, (0, 0), sample_queries(attention.num_queries))
+    exact = replace(exact, queries=exact.queries.float(), keys=exact.keys.float())
+    return _SAFETY * head_distance(exact, rounded, (0, 0), sample_queries(attention.num_queries))
 
 
 def _disturbed(vectors: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:
-    there = vectors.float()
-    noise = torch.randn(there.shape, generator=generator).to(there.device)
-    size: torch.Tensor = there.norm(dim=-1, keepdim=True) / there.shape[-1] ** 0.5
-    return there + noise * size * relative
+    exact = vectors.float()
+    noise = torch.randn(exact.shape, generator=generator).to(exact.device)
+    size: torch.Tensor = exact.norm(dim=-1, keepdim=True) / exact.shape[-1] ** 0.5
+    return exact + noise * size * relative

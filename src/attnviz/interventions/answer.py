@@ -237,7 +237,8 @@ def answer_of(
         value = answer.value(outputs)
         if not math.isfinite(value):
             raise ValueError(
-                f"answer: {function_name(requested)} returns {value} for the unchanged model. It must "
+                f"answer: {function_name(requested)} returns {value} for the unchanged model. It "
+                "must "
                 "return a finite number."
             )
         return answer

@@ -91,7 +91,7 @@ def test_scores_equal_the_measures_of_arrays(
     )
     with pytest.MonkeyPatch.context() as patch:
         # Compute in blocks of any number of rows.
-        patch.setattr(heads, "_ENTRIES", entries)
+        patch.setattr(heads, "_MAX_ENTRIES", entries)
         together = all_head_scores(stack)
         for pattern, measure in ON_ARRAYS.items():
             more = (ids,) if pattern in ("same token", "induction") else ()
@@ -234,7 +234,7 @@ def test_a_sample_is_measured_alone() -> None:
 def test_entropy_lies_between_one_key_and_all(seed: int, entries: int) -> None:
     record = given_record(num_tokens=seed % 7 + 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heads, "_ENTRIES", entries)
+        patch.setattr(heads, "_MAX_ENTRIES", entries)
         actual = head_entropy(record.stack())
     for scores, weights in zip(actual, record.to_numpy(), strict=True):
         expected = -(weights * np.log(weights)).sum(-1).mean(-1)
