@@ -585,7 +585,7 @@ function leastNumber(heatMap: HeatMap, end: number): number {
   return signsOf(heatMap) ? end / 100 : MIN_NUMBER;
 }
 
-/** Width of a number to the left of a thin first column. */
+/** Pixels by which the number of a thin first column extends to its left. */
 const BEFORE_FIRST_NUMBER = 16;
 /** Space for numbers on both sides of the zero line of signed bars. */
 const NUMBER_HIGH = 13;

@@ -200,7 +200,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return Math.abs(largestOf(values));
   });
 
-  /** Whether the scale fits signed numbers. A scale shared between plots does not. */
+  /** Whether the plot has its own scale for signed numbers instead of one shared with others. */
   const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
 
   // Means of many weights and signed numbers have a few large values, which would make all others

@@ -269,7 +269,7 @@ export function createRecordStore(
     const text = reason instanceof Error ? reason.message : String(reason);
     failures.value = new Map(failures.value).set(of, text);
   };
-  const forget = (...of: object[]): void => {
+  const clearErrors = (...of: object[]): void => {
     const remaining = [...failures.peek()].filter(([owner]) => !of.includes(owner));
     if (remaining.length < failures.peek().size) failures.value = new Map(remaining);
   };
@@ -298,7 +298,7 @@ export function createRecordStore(
       const newQuestion = untracked(() => question.value);
       if (newQuestion === null) {
         // Without a question, an earlier error is obsolete.
-        forget(latest);
+        clearErrors(latest);
         return undefined;
       }
       const controller = new AbortController();
@@ -306,7 +306,7 @@ export function createRecordStore(
         .then((value) => {
           batch(() => {
             latest.value = { question: newQuestion, answer: value };
-            forget(latest, general);
+            clearErrors(latest, general);
           });
         })
         .catch((reason: unknown) => {

@@ -92,7 +92,7 @@ function changedStacks(): ChangedStack[] {
   return [{ stack: "self", after, difference, predictions: [] }];
 }
 
-/** Line of the pinned edge. */
+/** Return the text of the pinned edge. */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
 /** Panel with a transport that records its requests. */
