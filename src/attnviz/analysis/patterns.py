@@ -429,7 +429,7 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
 
 
 def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
-    """Measure how much the queries attend to earlier occurrences of their own token.
+    """Measure how much the queries attend to earlier occurrences of the same token.
 
     Parameters
     ----------

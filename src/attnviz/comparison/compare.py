@@ -269,7 +269,7 @@ def _folder_of(spool: Any) -> Iterator[None]:
         yield
     except BaseException:
         if folder is not None and created:
-            # A folder with records is kept.
+            # `rmdir` fails for a folder with records, which is kept.
             with suppress(OSError):
                 folder.rmdir()
         raise

@@ -30,7 +30,8 @@ __all__ = ["Comparison"]
 
 Distances = NDArray[np.float64]
 
-# Largest number of heads of 4,096 tokens whose exact distances a view computes: seconds.
+# Largest number of heads of 4,096 tokens whose exact distances a view waits for. They take a few
+# seconds.
 _MAX_HEADS = 16
 
 

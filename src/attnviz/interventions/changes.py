@@ -513,14 +513,14 @@ class SetWeights(Change):
         size = self._beginning or (attention.num_queries, attention.num_keys)
         if isinstance(self.weights, AttentionRecord):
             other = self.weights.stack(stack.name)
-            there = other.attention(layer)
-            if (there.num_queries, there.num_keys) != size:
+            source = other.attention(layer)
+            if (source.num_queries, source.num_keys) != size:
                 raise ValueError(
-                    f"weights: the record has {there.num_queries} x {there.num_keys} tokens in "
+                    f"weights: the record has {source.num_queries} x {source.num_keys} tokens in "
                     f"stack {stack.name!r}, but the text has {size[0]} x {size[1]}. Pass a record "
                     "of a text with the same number of tokens."
                 )
-            return {head: (there, other.head_number(layer, head)) for head in heads}
+            return {head: (source, other.head_number(layer, head)) for head in heads}
         if isinstance(self.weights, str):
             vectors = attention.vectors
             if self.weights == "uniform":

@@ -216,8 +216,8 @@ class SufficientTokens:
 
     Examples
     --------
-    >>> found = SufficientTokens((1,), Tokens.of(["a", " b", " c"]), 1.0, 2.0, True, "")
-    >>> found.texts
+    >>> sufficient = SufficientTokens((1,), Tokens.of(["a", " b", " c"]), 1.0, 2.0, True, "")
+    >>> sufficient.texts
     ('b',)
     """
 
