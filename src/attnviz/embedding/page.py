@@ -304,12 +304,12 @@ def _keys_add(corpus: Corpus) -> Steps[dict[str, int]]:
     # Heads from the whole model. The step avoids the same head of each layer.
     tried = [heads[index] for index in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
     tried = tried[:_HEADS_TRIED]
-    taken = 0
+    num_bytes = 0
     for done, (name, layer, head) in enumerate(tried):
         steps = _keys(corpus, name, layer, [head], SHOWN_KEYS)
         keys = yield from scale_progress(steps, "keys", done, len(tried), "head")
-        taken += len(packed(keys.tobytes()))
-    return {"count": SHOWN_KEYS, "bytes": round(taken * len(heads) / len(tried))}
+        num_bytes += len(packed(keys.tobytes()))
+    return {"count": SHOWN_KEYS, "bytes": round(num_bytes * len(heads) / len(tried))}
 
 
 def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
@@ -425,11 +425,15 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
         across, up = plane.astype(np.intp) * side // 256
         cell_indices = (side - 1 - up) * side + across
         first = points.num_queries
-        sides = [np.bincount(part, minlength=side**2) for part in np.split(cell_indices, [first])]
+        counts_by_kind = [
+            np.bincount(part, minlength=side**2) for part in np.split(cell_indices, [first])
+        ]
         # Three levels of density, relative to the densest cell.
-        many = np.maximum(*sides) / (max(1, *(int(counts.max()) for counts in sides)))
-        levels = np.ceil(3 * many).astype(np.uint8)
-        shown = np.where((levels > 0) & (sides[1] > sides[0]), levels + 3, levels)
+        density = np.maximum(*counts_by_kind) / (
+            max(1, *(int(counts.max()) for counts in counts_by_kind))
+        )
+        levels = np.ceil(3 * density).astype(np.uint8)
+        shown = np.where((levels > 0) & (counts_by_kind[1] > counts_by_kind[0]), levels + 3, levels)
         return shown.reshape(side, side).astype(np.uint8)
 
     def cells(side: int) -> list[list[Cells | None]]:
@@ -441,16 +445,16 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
             for layer in layers
         ]
 
-    of_layers = format_named("layer", layers)
-    says = (
-        f"Queries (brown) and keys (blue) of {of_layers} from top to bottom and "
+    layer_names = format_named("layer", layers)
+    alt_text = (
+        f"Queries (brown) and keys (blue) of {layer_names} from top to bottom and "
         f"{format_named('head', heads)} from left to right (stack {name}), "
         f"{len(points):,} points of each head on its two principal components."
     )
     return draw_grid(
         cells,
         _QUERY_KEY_COLORS,
-        says,
+        alt_text,
         lambda _: (
             "Cells with both have the colour of the more frequent, and darker cells have more "
             "points. Tokens, texts and other projections are in the interactive view."
@@ -483,23 +487,23 @@ def _too_large(
 
     `grows` are the bytes of points and of keys.
     """
-    most = max(len(corpus.points(name)) for name in corpus.stack_names)
+    num_points = max(len(corpus.points(name)) for name in corpus.stack_names)
     room = limit - (size - sum(grows))
-    fitting = _round_down(int(0.95 * most * room / sum(grows)))
-    ways = []
+    fitting = _round_down(int(0.95 * num_points * room / sum(grows)))
+    remedies = []
     if grows[1]:
         saved = format_megabytes(grows[1])
-        ways.append(f"omit the lines with top_keys=0, which saves about {saved} MB")
-    if 2 <= fitting < most:
-        ways.append(f"create the corpus with max_points={fitting:_}")
+        remedies.append(f"omit the lines with top_keys=0, which saves about {saved} MB")
+    if 2 <= fitting < num_points:
+        remedies.append(f"create the corpus with max_points={fitting:_}")
     if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
-        ways.append("choose layers with include_layers=[...]")
-    ways.append(f"allow it with max_mb={format_megabytes(size)}")
-    roughly = "about " if about else ""
+        remedies.append("choose layers with include_layers=[...]")
+    remedies.append(f"allow it with max_mb={format_megabytes(size)}")
+    prefix = "about " if about else ""
     return (
-        f"the page of {most:,} points in each of {len(_heads(corpus)):,} heads would have "
-        f"{roughly}{format_megabytes(size)} MB (at most {format_megabytes(limit)}): "
-        f"{', or '.join(ways)}. Views in a notebook need no page"
+        f"the page of {num_points:,} points in each of {len(_heads(corpus)):,} heads would have "
+        f"{prefix}{format_megabytes(size)} MB (at num_points {format_megabytes(limit)}): "
+        f"{', or '.join(remedies)}. Views in a notebook need no page"
     )
 
 

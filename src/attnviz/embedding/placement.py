@@ -268,27 +268,29 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     finite = _finite_heads(placed.queries, placed.keys)
     coordinates = torch.zeros(num_heads, num_points, dimensions)
     covariances = torch.zeros(num_heads, size, size, dtype=torch.float64)
-    shown = min(dimensions, size)
+    num_directions = min(dimensions, size)
     for head in torch.nonzero(finite).flatten().tolist():
         for centred in _centred(placed, head):
             covariances[head] += (centred.T @ centred).double()
     values, vectors = torch.linalg.eigh(covariances)
     values = values.flip(-1).clamp_min_(0)
-    directions = vectors.flip(-1)[..., :shown]
+    directions = vectors.flip(-1)[..., :num_directions]
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     directions = directions * torch.where(largest < 0, -1.0, 1.0)
     total = values.sum(dim=1, keepdim=True)
     # Points with less variance than this are equal except for rounding errors.
     total[total <= num_points * _ROUNDING**2] = 0
     explained = torch.zeros(num_heads, dimensions, dtype=torch.float64)
-    explained[:, :shown] = values[:, :shown] / total.masked_fill(total == 0, torch.inf)
+    explained[:, :num_directions] = values[:, :num_directions] / total.masked_fill(
+        total == 0, torch.inf
+    )
     for head in range(num_heads):
         if not finite[head]:
             coordinates[head], explained[head] = torch.nan, torch.nan
         elif total[head] > 0:
             unit = _largest(placed, head)
             plotted = [vectors @ directions[head].float() for vectors in _centred(placed, head)]
-            coordinates[head, :, :shown] = torch.cat(plotted).mul_(unit)
+            coordinates[head, :, :num_directions] = torch.cat(plotted).mul_(unit)
     return Plots(coordinates, explained.numpy())
 
 
@@ -310,16 +312,18 @@ def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
     if not _are_one(keys):
         return None
     if _are_one(queries):
-        apart = (queries[0] - keys[0]).abs().max()
-        if float(apart) <= _ROUNDING * float(torch.maximum(queries[0].abs(), keys[0].abs()).max()):
+        difference = (queries[0] - keys[0]).abs().max()
+        if float(difference) <= _ROUNDING * float(
+            torch.maximum(queries[0].abs(), keys[0].abs()).max()
+        ):
             return "all points are the same"
     return "all keys are the same"
 
 
 def _are_one(points: torch.Tensor) -> bool:
     # Two forwards of the same text differ by rounding errors.
-    apart = (points.amax(dim=0) - points.amin(dim=0)).max()
-    return bool(apart <= _ROUNDING * points.abs().max())
+    spread = (points.amax(dim=0) - points.amin(dim=0)).max()
+    return bool(spread <= _ROUNDING * points.abs().max())
 
 
 def _finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -328,13 +332,13 @@ def _finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     `queries` and `keys` are float32, (heads, points, dimensions).
     """
     # The squared distance of opposite vectors is four times their squared length.
-    most = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
+    limit = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
     finite = torch.ones(len(queries), dtype=torch.bool)
     for vectors in (queries, keys):
         # Twenty times as fast as `aminmax` along a dimension.
         low, high = vectors.amin(dim=(1, 2)), vectors.amax(dim=(1, 2))
         # A comparison with NaN is False.
-        finite &= (low > -most) & (high < most)
+        finite &= (low > -limit) & (high < limit)
     return finite
 
 

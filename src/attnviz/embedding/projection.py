@@ -100,13 +100,15 @@ class ProjectionSettings:
             if isinstance(value, bool) or value not in choices:
                 expected = ", ".join(map(repr, choices))
                 raise ValueError(f"{name} must be one of {expected}; got {value!r}")
-        for name, least, most in (
+        for name, minimum, maximum in (
             ("dimensions", 2, 3),
             ("perplexity", 2, None),
             ("neighbors", 2, None),
             ("seed", 0, 2**32 - 1),
         ):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name), least, most))
+            object.__setattr__(
+                self, name, whole_number(name, getattr(self, name), minimum, maximum)
+            )
 
 
 @dataclass(frozen=True)
@@ -260,13 +262,15 @@ class Space:
         """
         rows = self.rows.astype(np.float64)
         rows -= rows.mean(axis=0)
-        kept = min(dimensions, rows.shape[1])
+        num_directions = min(dimensions, rows.shape[1])
         # Reversed, because `eigh` returns ascending variances.
-        directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :kept]
+        directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :num_directions]
         largest = np.abs(directions).argmax(axis=0)
-        directions = directions * np.where(directions[largest, np.arange(kept)] < 0, -1.0, 1.0)
+        directions = directions * np.where(
+            directions[largest, np.arange(num_directions)] < 0, -1.0, 1.0
+        )
         coordinates = np.zeros((len(rows), dimensions))
-        coordinates[:, :kept] = rows @ directions
+        coordinates[:, :num_directions] = rows @ directions
         return coordinates
 
     def start(self, dimensions: int, seed: int) -> NDArray[np.float64]:

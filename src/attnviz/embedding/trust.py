@@ -325,16 +325,16 @@ def _recall(
     strong, close = (matrix.topk(NEIGHBOURS + 1, dim=1) for matrix in (products, near))
     chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
     overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
-    most = torch.full_like(overlap, NEIGHBOURS)
+    max_overlap = torch.full_like(overlap, NEIGHBOURS)
     tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= same
     tied |= last - close.values[:, -1:] <= same_position
-    unsure = torch.nonzero(tied[:, 0] & enough)[:, 0]
-    if len(unsure):
-        strongest = _among_first(products[unsure], same[unsure])
-        closest = _among_first(near[unsure], same_position[unsure])
-        overlap[unsure] = (strongest * closest).sum(dim=1)
-        most[unsure] = strongest.square_().sum(dim=1)
-    return overlap / most, NEIGHBOURS**2 / counts / most, enough
+    tied_rows = torch.nonzero(tied[:, 0] & enough)[:, 0]
+    if len(tied_rows):
+        strongest = _among_first(products[tied_rows], same[tied_rows])
+        closest = _among_first(near[tied_rows], same_position[tied_rows])
+        overlap[tied_rows] = (strongest * closest).sum(dim=1)
+        max_overlap[tied_rows] = strongest.square_().sum(dim=1)
+    return overlap / max_overlap, NEIGHBOURS**2 / counts / max_overlap, enough
 
 
 def _correlations(
@@ -346,16 +346,20 @@ def _correlations(
     """Yield the correlations with each distance, and for which rows they are defined, (rows,)."""
     several = _three_differ(products, _TOLERANCE * size, allowed)
     _centre(products, allowed)
-    spread = torch.linalg.vector_norm(products, dim=1)
+    product_norm = torch.linalg.vector_norm(products, dim=1)
     # Distances that differ only by rounding errors count as equal.
     rounding = _TOLERANCE * products.shape[1] ** 0.5
-    for far in distances:
-        middle = _centre(far, allowed)
-        wide = torch.linalg.vector_norm(far, dim=1)
+    for distance in distances:
+        mean_size = _centre(distance, allowed)
+        distance_norm = torch.linalg.vector_norm(distance, dim=1)
         # An einsum would compute one matrix product per row, which is much slower.
-        values = (far * products).sum(dim=1) / (wide * spread)
-        tells = several & (wide > rounding * middle) & (spread > rounding * size[:, 0])
-        yield values.clamp(-1, 1), tells & torch.isfinite(values)
+        values = (distance * products).sum(dim=1) / (distance_norm * product_norm)
+        is_defined = (
+            several
+            & (distance_norm > rounding * mean_size)
+            & (product_norm > rounding * size[:, 0])
+        )
+        yield values.clamp(-1, 1), is_defined & torch.isfinite(values)
 
 
 def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
@@ -371,10 +375,10 @@ def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
 
 
 def _three_differ(values: torch.Tensor, same: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Return which rows have at least three different values, so one between the extremes."""
-    least = values.masked_fill(~allowed, torch.inf).amin(dim=1, keepdim=True)
+    """Return which rows have at smallest three different values, so one between the extremes."""
+    smallest = values.masked_fill(~allowed, torch.inf).amin(dim=1, keepdim=True)
     largest = values.masked_fill(~allowed, -torch.inf).amax(dim=1, keepdim=True)
-    between = (values > least + same) & (values < largest - same) & allowed
+    between = (values > smallest + same) & (values < largest - same) & allowed
     return between.any(dim=1)
 
 

@@ -486,9 +486,9 @@ class EmbeddingView(HeadRoles):
     def _validate_number(self, proposal: Mapping[str, Any]) -> int:
         name: str = proposal["trait"].name
         value: int = proposal["value"]
-        least, most = {"dimensions": (2, 3), "seed": (0, _LARGEST_SEED)}.get(name, (2, None))
-        if value < least or (most is not None and value > most):
-            bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+        minimum, maximum = {"dimensions": (2, 3), "seed": (0, _LARGEST_SEED)}.get(name, (2, None))
+        if value < minimum or (maximum is not None and value > maximum):
+            bounds = f"{minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
             raise traitlets.TraitError(f"{name}={value!r} must be {bounds}")
         return value
 

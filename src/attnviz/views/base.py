@@ -370,7 +370,7 @@ class View(anywidget.AnyWidget):
         from attnviz.pages.image import check_browser, draw
 
         options = parse_figure_options(figure, self.theme)
-        # A missing browser raises before anything is computed.
+        # Raise the error for a missing browser before anything is computed.
         check_browser()
         state = self.state if options.theme is None else self.state | {"theme": options.theme}
         return draw(page(state), kind, options)

@@ -330,7 +330,7 @@ class RecordView(PositionedView):
     def _still(self) -> str:
         stack = self.pictured_stack
         figures = []
-        # The picture of all heads reads this many weights, too many for a very long text.
+        # A picture of all heads would read too many weights of a very long text.
         all_heads = SIDES[0] * sum(stack.heads_per_layer) * len(stack.key_tokens) <= MAX_WEIGHTS
         if self.saves_chosen_heads or not all_heads:
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
@@ -339,7 +339,7 @@ class RecordView(PositionedView):
         return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of a page: the traits and values that only the view has."""
+        """Return the state of a page: the traits, and values that are not traits."""
         return dict(state)
 
     def _page_content(

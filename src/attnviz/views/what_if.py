@@ -300,5 +300,5 @@ def _has_weights(record: Any) -> bool:
 
 
 def _requests(changes: Iterable[Mapping[str, Any]]) -> tuple[RequestedChange, ...]:
-    """Convert changes from the form of the trait to requests."""
+    """Convert the dicts of the trait `changes` to requests."""
     return tuple(parse_dataclass(RequestedChange, change) for change in changes)

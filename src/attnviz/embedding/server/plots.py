@@ -247,9 +247,9 @@ def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
     if not len(coordinates) or not np.isfinite(coordinates).all():
         return [0.0] * dimensions, 0.0, np.zeros(coordinates.shape, np.uint16)
     values = coordinates.astype(np.float64)
-    least, most = values.min(axis=0), values.max(axis=0)
-    size = float((most - least).max())
-    low = (least + most - size) / 2
+    smallest, largest = values.min(axis=0), values.max(axis=0)
+    size = float((largest - smallest).max())
+    low = (smallest + largest - size) / 2
     shares = (values - low) / size if size > 0 else np.full(values.shape, 0.5)
     codes = np.rint(np.clip(shares, 0.0, 1.0) * TOP_CODE).astype(np.uint16)
     return low.tolist(), size, codes
@@ -291,9 +291,9 @@ class EmbeddingAnswers:
         heads: list[OverviewHead] = []
         data = []
         for layer in numbers:
-            kept = range(own.num_heads(layer))
-            plots = yield from self.plots(stack, layer, kept, placing)
-            for head, plot in zip(kept, plots, strict=True):
+            layer_heads = range(own.num_heads(layer))
+            plots = yield from self.plots(stack, layer, layer_heads, placing)
+            for head, plot in zip(layer_heads, plots, strict=True):
                 heads.append({"layer": layer, "head": head, "problem": plot.problem})
                 data.append((coded(plot.coordinates)[2][::stride] >> 8).astype(np.uint8))
         header: OverviewHeader = {
@@ -303,21 +303,25 @@ class EmbeddingAnswers:
         }
         return header, np.concatenate(data).tobytes()
 
-    def projection(self, asked: HeadPlot, *, restart: bool = False) -> tuple[dict[str, Any], bytes]:
+    def projection(
+        self, request: HeadPlot, *, restart: bool = False
+    ) -> tuple[dict[str, Any], bytes]:
         """Return the plot of one head by any method, or its newest frame if it is running."""
-        asked = asked.checked(self.corpus)
-        plot, work = self.plot(asked, restart=restart)
+        request = request.checked(self.corpus)
+        plot, work = self.plot(request, restart=restart)
         low, size, codes = coded(plot.coordinates)
         header = plot.header() | {"low": low, "size": size}
         header["work"] = None if work is None else work.header()
         return header, codes.astype("<u2").tobytes()
 
-    def trust(self, asked: PlotOptions, heads: Sequence[int]) -> Steps[list[dict[str, Any] | None]]:
+    def trust(
+        self, options_of_layer: PlotOptions, heads: Sequence[int]
+    ) -> Steps[list[dict[str, Any] | None]]:
         """Measure the trust figures of some heads, with None for heads without a plot."""
-        stack = asked.stack
-        layer, heads = check_heads(self.corpus.stack(stack), asked.layer, heads)
-        asked = replace(asked, layer=layer)
-        plot_of = {head: asked.of(head) for head in heads}
+        stack = options_of_layer.stack
+        layer, heads = check_heads(self.corpus.stack(stack), options_of_layer.layer, heads)
+        options_of_layer = replace(options_of_layer, layer=layer)
+        plot_of = {head: options_of_layer.of(head) for head in heads}
         figures = {
             head: self._trust[options.key]
             for head, options in plot_of.items()
@@ -327,8 +331,10 @@ class EmbeddingAnswers:
         shown: dict[int, Plot] = {}
         # The figures of an intermediate frame are not cached.
         final: set[int] = set()
-        if missing and asked.method == "pca":
-            plots = yield from self.plots(stack, layer, missing, asked.way, asked.dimensions)
+        if missing and options_of_layer.method == "pca":
+            plots = yield from self.plots(
+                stack, layer, missing, options_of_layer.way, options_of_layer.dimensions
+            )
             shown, final = dict(zip(missing, plots, strict=True)), set(missing)
         else:
             for head in missing:
@@ -339,7 +345,7 @@ class EmbeddingAnswers:
         for start in range(0, len(shown), _MEASURED_AT_ONCE):
             chunk = list(shown)[start : start + _MEASURED_AT_ONCE]
             measured = self._measure(
-                stack, layer, chunk, [shown[head] for head in chunk], asked.way
+                stack, layer, chunk, [shown[head] for head in chunk], options_of_layer.way
             )
             for head, result in zip(chunk, measured, strict=True):
                 figures[head] = result
@@ -382,7 +388,7 @@ class EmbeddingAnswers:
         return [cached[key] for key in keys]
 
     def plot(
-        self, asked: HeadPlot, *, restart: bool = False, wait: bool = False
+        self, request: HeadPlot, *, restart: bool = False, wait: bool = False
     ) -> tuple[Plot, Work | None]:
         """Return the plot of one head by any method, and its progress (None for PCA).
 
@@ -390,13 +396,15 @@ class EmbeddingAnswers:
         cancelled or failed projection again. `wait` waits for the end.
         """
         # Raises an error that lists the stacks, if there is none with this name.
-        self.corpus.stack(asked.stack)
+        self.corpus.stack(request.stack)
         [components] = run_steps(
-            self.plots(asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions)
+            self.plots(
+                request.stack, request.layer, [request.head], request.way, request.dimensions
+            )
         )
-        if asked.method == "pca":
+        if request.method == "pca":
             return components, None
-        key = asked.key
+        key = request.key
         cached = self._plots.get(key)
         if cached is not None:
             return cached, self._works[key]
@@ -404,11 +412,11 @@ class EmbeddingAnswers:
             return components, Work("failed", 0, 0, components.problem)
 
         def points() -> Floats:
-            placed = place(self.corpus, asked.stack, asked.layer, asked.way, [asked.head])
+            placed = place(self.corpus, request.stack, request.layer, request.way, [request.head])
             return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
 
-        ask = self.running.wait if wait else self.running.ask
-        coordinates, work = ask(key, points, asked.settings, restart=restart)
+        start = self.running.wait if wait else self.running.ask
+        coordinates, work = start(key, points, request.settings, restart=restart)
         if coordinates is None:
             return components, work
         plot = Plot(coordinates, None, components.factor, None)
@@ -416,12 +424,12 @@ class EmbeddingAnswers:
             self._works[key], self._plots[key] = work, plot
         return plot, work
 
-    def under_way(self, asked: HeadPlot) -> tuple[Plot, Work] | None:
+    def under_way(self, request: HeadPlot) -> tuple[Plot, Work] | None:
         """Return the current plot of a head by t-SNE or UMAP, or None without a frame.
 
         This starts nothing. A finished plot is final.
         """
-        key = asked.key
+        key = request.key
         cached = self._plots.get(key)
         if cached is not None:
             return cached, self._works[key]
@@ -429,7 +437,9 @@ class EmbeddingAnswers:
         if frame is None or frame[0] is None:
             return None
         [components] = run_steps(
-            self.plots(asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions)
+            self.plots(
+                request.stack, request.layer, [request.head], request.way, request.dimensions
+            )
         )
         return Plot(frame[0], None, components.factor, None), frame[1]
 

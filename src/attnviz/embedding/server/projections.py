@@ -61,7 +61,7 @@ class ProjectionJobs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # The last request and its job, or the reason why there is none. Also jobs that are awaited.
+        # Jobs of the last request and of waiting threads. A `Work` says why there is no job.
         self._jobs: dict[Hashable, Job | Work] = {}
         self._awaited = Counter[Hashable]()
 
@@ -200,12 +200,12 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
         return Work("failed", 0, 0, str(error))
 
 
-def _status(now: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
-    if isinstance(now, Work):
-        return None, now
+def _status(job: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
+    if isinstance(job, Work):
+        return None, job
     # Read the state first: a frame that is newer than the state is harmless, an older one is not.
-    state, frame = now.state, now.frame
-    words = now.problem or ("" if frame is None else frame.words)
+    state, frame = job.state, job.frame
+    words = job.problem or ("" if frame is None else frame.words)
     if state == "cancelled":
         words = f"{_CANCELLED} {words}".rstrip()
     if frame is None:
