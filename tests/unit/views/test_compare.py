@@ -1,4 +1,4 @@
-"""The compare view's traits: where it opens, what it refuses, what its pages say."""
+"""Traits of the compare view: the opening, errors and pages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ N, MOVED = 6, (1, 2)
 
 
 def pair() -> av.Comparison:
-    """Two layers of three heads, alike but for head 1.2 and, a little, head 0.1."""
+    """Return two layers of three heads. Head 1.2 differs strongly, and head 0.1 slightly."""
     weights = shares(6, N, N).reshape(2, 3, N, N)
     changed = weights.copy()
-    # All that the last query gave goes to the first key.
+    # All weight of the last query moves to the first key.
     changed[MOVED][-1] = np.eye(N)[0]
     changed[0, 1] = 0.9 * weights[0, 1] + 0.1 * np.eye(N)
     a, b = (av.AttentionRecord.from_weights(list(each), words(N)) for each in (weights, changed))
@@ -34,7 +34,7 @@ def comparison() -> av.Comparison:
 
 def test_the_view_opens_at_the_head_that_lies_farthest_apart(comparison: av.Comparison) -> None:
     weights = shares(6, N, N).reshape(2, 3, N, N)
-    # Only the last row of that head differs: what its other keys had went to the first.
+    # Only the last row of this head differs: the weight of other keys moved to the first one.
     moved = (1 - weights[MOVED][-1, 0]) / N
     for given in ({}, {"token": 2}):
         view = av.CompareView(comparison, **given)

@@ -1,4 +1,4 @@
-"""Which controls of a view are in sight: as a trait, in pages, and refused where it is no form."""
+"""Visible controls of a view: as a trait, in pages, and errors."""
 
 from __future__ import annotations
 

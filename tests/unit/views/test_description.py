@@ -1,4 +1,4 @@
-"""The description of what is shown travels with a view's widget, and only with it."""
+"""The description of the record is part of a view's opening message only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opening_state(view: Any) -> Any:
-    """The trait in the message that opens the widget."""
+    """Return the trait in the message that opens the widget."""
     view._is_opening = True
     try:
         return view.get_state()["_description"]
@@ -70,7 +70,7 @@ def test_outside_a_kernel_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_widget_itself_is_small() -> None:
-    """Its state is sent when it shows, and is saved where a host saves states."""
+    """The state is sent when the view is shown, and hosts can save it."""
     queries, keys = torch.zeros(2, 32, 16, 300, 1)
     large = av.AttentionRecord.from_qk(queries, keys, ["token"] * 300, causal=True)
     state = av.HeadView(large, layer=31).get_state()

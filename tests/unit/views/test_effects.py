@@ -1,4 +1,4 @@
-"""Effects of interventions as traits: of heads and of tokens, with what they measure."""
+"""Effects of interventions as traits: of heads and of tokens, with their measure."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_effects_of_several_texts_bring_their_standard_errors() -> None:
     own = {"mine": [[0.5, 0.5, 0.5]]}
     view = ModelView(record, scores={"effect": effects, "mine": [[1, -2, 3]]}, score_errors=own)
     assert set(view.score_errors) == {"effect", "mine"}
-    # An error is of the scores that it came with.
+    # Errors belong to the scores that they came with.
     view.scores = {"effect": [[0.5, 1.0, 1.0]], "mine": [[1, -2, 3]]}
     assert set(view.score_errors) == {"mine"}
     view.scores = {"score": effects}
     assert view.score_errors == {"score": {"self": [[0.25, 0.5, None]]}}
-    # One text has none.
+    # The effects of one text have no errors.
     assert ModelView(record, scores=head_effects([[1, 2, 3]], (0,))).score_errors == {}
     layers = HeadEffects(
         (np.zeros(2), np.ones(2)), (np.ones(2), np.full(2, 0.5)), 0.0, MEASURE, "self", (0, 1), 2
@@ -87,7 +87,7 @@ def test_a_note_goes_with_the_scores_that_it_is_of() -> None:
     assert set(view.score_notes) == {"effect"}
     view.score_notes = {**view.score_notes, "mine": "what I measured"}
     view.scores = {"mine": [[1, -2, 3]], "effect": [[0.5, 1.0, 1.0]]}
-    # What was measured is not what these other numbers are.
+    # The note describes other numbers, so it is dropped.
     assert view.score_notes == {"mine": "what I measured"}
     view.scores = {"effect": effects}
     assert list(view.score_notes) == ["effect"]
@@ -118,7 +118,7 @@ def test_effects_of_tokens() -> None:
     view.set_trait("token_scores", np.arange(count))
     assert view.token_scores == {"score": {"self": list(range(count))}}
     assert view.token_score_notes == {}
-    # As the browser sends it back, and by stack; what is not a number is none.
+    # The state of the browser, by stack. Numbers that are not finite become None.
     view.token_scores = {"mine": {"self": [None, np.inf, *range(2, count)]}}
     assert view.token_scores["mine"]["self"][:3] == [None, None, 2.0]
     view.token_scores = view.token_scores

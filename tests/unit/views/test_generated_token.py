@@ -1,4 +1,4 @@
-"""The cursor in the tokens that a model produced: pin, prediction and switch stay together."""
+"""The cursor in produced tokens: `token`, `prediction` and `as_query` stay consistent."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def prediction(query: int, row: int | None) -> Prediction:
     return Prediction(query, token, (token,), row)
 
 
-# Of two tokens of a prompt, the third and the fourth, which were produced, and one that was never
-# read. js/test/ui/generated-token/cursor.test.ts reads the same cases.
+# Two tokens of the prompt, two produced tokens, and a last prediction that was not read as a token.
+# js/test/ui/generated-token/cursor.test.ts reads the same cases.
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "generated_token.json").read_text())
 PREDICTIONS = tuple(prediction(query, row) for query, row in FIXTURE["predictions"])
 TOKENS = replace(Tokens.of(words(4)), predictions=PREDICTIONS)
@@ -42,7 +42,7 @@ def test_the_others_follow_what_was_set(case: dict[str, Any]) -> None:
     before, now, after = (Cursor(*case[name]) for name in ("before", "now", "after"))
     found = settled(PREDICTIONS, before, now)
     assert found == after
-    # What all three agree on stays.
+    # A consistent cursor does not change.
     assert settled(PREDICTIONS, found, found) == found
     assert settled(PREDICTIONS, before, found) == found
 

@@ -1,4 +1,4 @@
-"""The head view's state: what it takes, what it refuses and what it moves along."""
+"""State of the head view: arguments, errors and dependent traits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unit.records import captured_record, encoder_decoder_record, given_record, 
 
 def test_what_is_shown_first() -> None:
     view = HeadView(given_record((2, 3)))
-    # The traits that the browser shares, without the widget's own.
+    # The traits that are shared with the browser, without those of ipywidgets.
     assert set(view.state_names()) == set(view.state) < set(view.get_state())
     assert json.loads(json.dumps(view.state)) == {
         "stack": "self",
@@ -209,7 +209,7 @@ def test_another_stack_moves_what_it_does_not_have() -> None:
     view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1], token=3, key=3)
     view.query_window = [1, 4]
     view.stack = "encoder"
-    # The nearest layer there is; tokens and windows that still exist stay.
+    # The nearest existing layer is chosen. Tokens and windows that still exist stay.
     assert (view.layer, view.heads, view.token, view.key) == (1, [1], 3, 3)
     assert view.query_window == [1, 4]
     view.token, view.query_window, view.key_window = 5, [2, 6], [0, 6]
@@ -248,7 +248,7 @@ def test_the_browser_sets_several_traits_at_once() -> None:
     view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1, 0])
     changes: list[str] = []
     view.observe(lambda change: changes.append(change["name"]), ["stack", "layer", "heads"])
-    # As ipywidgets does it, none of which fits the old stack.
+    # Set like ipywidgets does. No value fits the old stack.
     view.set_state({"stack": "cross", "layer": 1, "heads": [4, 2], "key": 5, "key_window": [4, 6]})
     assert (view.stack, view.layer, view.heads, view.key) == ("cross", 1, [4, 2], 5)
     assert sorted(changes) == ["heads", "layer", "stack"]

@@ -1,4 +1,4 @@
-"""Roles of heads, found over a corpus, in the views of one text."""
+"""Roles of heads found over a corpus, in the views of one text."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_statistics_name_the_heads_of_a_view(view: Any) -> None:
     shown = view(looking_back(0), roles=statistics(), order="role")
     named = shown.roles["self"]
     assert named["names"] == [[None, "first token", None], ["previous token", None, None]]
-    # A score of 1 in all texts alike.
+    # The score is 1 in all texts.
     assert named["labels"][1][0] == "previous token 1.00 ± 0.00"
     ranks = named["ranks"]
     assert ranks[1][0] > ranks[0][1] > 0
     assert ranks[0][0] is None
-    # Without them nothing is ordered by them.
+    # Without roles, heads are ordered by number.
     shown.roles = None
     assert (shown.roles, shown.order) == ({}, "number")
 
@@ -59,7 +59,7 @@ def test_the_roles_of_one_stack_are_taken_as_well() -> None:
     by_name = HeadView(looking_back(0), roles=found.stack().roles()).roles
     assert by_name == HeadView(looking_back(1), roles=found).roles
     assert HeadView(looking_back(0), roles={"self": found.stack().roles()}).roles == by_name
-    # What a browser or a linked view gives back.
+    # The roles that a browser or a linked view returns.
     assert HeadView(looking_back(0), roles=by_name).roles == by_name
 
 
@@ -131,6 +131,6 @@ def test_roles_of_another_model_are_refused() -> None:
 def test_a_view_without_roles_is_not_ordered_by_them() -> None:
     with pytest.raises(traitlets.TraitError, match=r'order="role" needs roles=, such as attnviz'):
         HeadView(given_record((2, 3)), order="role")
-    # Scores of that name are scores.
+    # A score named "role" is a valid order.
     view = HeadView(given_record((2,)), scores={"role": [[1, 2]]})
     assert view.order == "role"

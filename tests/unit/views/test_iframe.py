@@ -1,4 +1,4 @@
-"""`to_iframe`: one element with the whole page in it, of a height that was asked for."""
+"""`to_iframe` returns one element that contains the page. Its height is given or automatic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a view lives, in a real kernel with cells as a notebook runs them."""
+"""Lifetime of views in a real kernel whose cells run as in a notebook."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECONDS = 60
 
 
 class Kernel:
-    """A kernel as a notebook sees it: cells have ids."""
+    """A kernel with cell ids, as a notebook uses it."""
 
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(kernel_name="python3")
@@ -49,7 +49,7 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
 
     def run(self, cell: str | None, code: str) -> None:
-        """Run a cell; its id is None in a notebook that tells no ids."""
+        """Run a cell. Its id is None for a notebook that sends no ids."""
         metadata = {} if cell is None else {"cellId": cell}
         reply = self._ask("execute_request", {"code": code, "silent": False}, metadata)
         assert reply["status"] == "ok", "\n".join(reply["traceback"])
@@ -61,18 +61,21 @@ class Kernel:
         return ast.literal_eval(value["data"]["text/plain"])
 
     def close_comm(self, number: int) -> None:
-        """Close the comm of the view that was made as the numberth, as a browser does."""
+        """Close the comm of view `number`, as a browser does."""
         identifier = self.evaluate(f"noted.made[{number}][0]().model_id")
         self._send("comm_close", {"comm_id": identifier, "data": {}}, {})
-        # A kernel takes messages in order.
+        # A kernel handles messages in order.
         self.evaluate("0")
 
     def alive(self) -> list[int]:
-        """Numbers of the views of which view or record are still there."""
+        """Return the numbers of the views that exist themselves or whose record exists."""
         return list(self.evaluate("alive()"))
 
     def held(self) -> int:
-        """How many widgets ipywidgets holds; a layout lives with its view."""
+        """Return the number of widgets that ipywidgets holds.
+
+        A layout has the same lifetime as its view.
+        """
         return int(
             self.evaluate("sum(type(w) is not weakref.ProxyType for w in _instances.values())")
         )
@@ -100,7 +103,7 @@ def one_kernel() -> Iterator[Kernel]:
 
 @pytest.fixture
 def kernel(one_kernel: Kernel) -> Iterator[Kernel]:
-    """A kernel without views."""
+    """Yield a kernel without views."""
     yield one_kernel
     one_kernel.run(None, "view = kept = None")
     one_kernel.run(None, "ipywidgets.Widget.close_all(); noted.made.clear(); None")
@@ -112,7 +115,7 @@ LAST = "noted(av.show_head_view(record()))"
 
 @pytest.mark.parametrize("code", [BOUND, LAST, f"view = {LAST}\nview", f"{LAST}; None"])
 def test_runs_hold_one_record(kernel: Kernel, code: str) -> None:
-    # More often than IPython keeps last results.
+    # More often than the number of results that IPython stores.
     for number in range(5):
         kernel.run("cell", code)
         assert kernel.alive() == [number]
@@ -135,7 +138,7 @@ def test_a_view_in_a_variable_lives_and_can_be_shown_again(kernel: Kernel) -> No
     assert (kernel.alive(), kernel.held()) == ([0], 0)
     kernel.run("other", "kept")
     assert kernel.evaluate("kept.comm is not None and kept.model_id in _instances")
-    # The history holds it now, until its own cell runs again.
+    # The history holds the view until its own cell runs again.
     kernel.run("other", "del kept")
     assert kernel.alive() == [0]
     kernel.run("cell", "None")
@@ -179,7 +182,7 @@ def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
     kernel.run("cell", f"kept = {LAST}")
     kernel.close_comm(1)
     assert (kernel.alive(), kernel.held()) == ([1], 0)
-    # And is opened again where a variable holds it.
+    # Displaying the variable opens it again.
     kernel.run("other", "display(kept)")
     assert kernel.held() == 1
     assert kernel.evaluate("kept.comm is not None and kept.model_id in _instances")

@@ -1,4 +1,4 @@
-"""What views share is linked by the means that ipywidgets has for every widget."""
+"""Traits of views are linked with the functions of traitlets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix view's state: what it takes, what it refuses and what it moves along."""
+"""State of the matrix view: arguments, errors and dependent traits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model view's state: which heads it offers, and what it refuses."""
+"""State of the model view: the offered heads and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_nothing_is_open_at_first() -> None:
         ("all", None),
         ({1: [2, 0], 0: (1,)}, {"0": [1], "1": [0, 2]}),
         ({np.int64(1): np.arange(2)}, {"1": [0, 1]}),
-        # As it comes back from the browser.
+        # The state that the browser returns.
         ({"1": [2]}, {"1": [2]}),
         (None, None),
     ],

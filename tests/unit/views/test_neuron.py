@@ -1,4 +1,4 @@
-"""The neuron view's state, and which records it takes."""
+"""State of the neuron view, and the records that it accepts."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_stacks_of_weights_are_left_out_where_others_remain() -> None:
     assert (view.record.model, view.record.notes) == (record.model, record.notes)
     with pytest.raises(TraitError, match="cross"):
         view.stack = "cross"
-    # The record itself is as it was.
+    # The original record is unchanged.
     assert list(record.stacks) == ["self", "cross"]
     alone = AttentionRecord({"self": record.stack("self")})
     assert NeuronView(alone).record is alone

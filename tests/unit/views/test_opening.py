@@ -1,4 +1,4 @@
-"""Where a view opens that was told no position: at the head with the most distinct pattern."""
+"""A view without a given position opens at the head with the most distinct pattern."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
         "baseline": pytest.approx(1 / N),
         "num_queries": None,
     }
-    # What is shown first is said by the page, too.
+    # The page also reports the opening.
     state = data_of(opened.to_html())["state"]
     assert (state["opening"]["layer"], state["opening"]["head"]) == (2, 3)
 
@@ -102,7 +102,7 @@ def test_another_layer_keeps_the_head_and_one_without_it_shows_its_default() -> 
     view = av.HeadView(av.AttentionRecord.from_weights(weights, WORDS))
     assert (view.layer, view.heads) == (0, [3])
     with warnings.catch_warnings():
-        # Nobody chose that head, so nobody is warned that it goes.
+        # The user did not choose this head, so dropping it causes no warning.
         warnings.simplefilter("error")
         view.layer = 1
     assert view.heads == [0, 1]

@@ -1,4 +1,4 @@
-"""Places as people say them: texts of tokens, numbers from the end, one head or all."""
+"""Positions as users write them: texts of tokens, negative numbers, one head or all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spoken_record() -> AttentionRecord:
 def test_what_is_said_becomes_numbers(kind: type[RecordView]) -> None:
     view = kind(spoken_record(), token="it", key="animal", layer=-1, heads=1)
     assert (view.token, view.key, view.layer, view.heads) == (7, 2, 2, [1])
-    # What the browser gets.
+    # The state that the browser receives.
     assert json.loads(json.dumps(view.get_state()))["token"] == 7
     view.token, view.key, view.layer, view.heads = "street", -1, -2, "all"  # type: ignore[assignment]
     assert (view.token, view.key, view.layer, view.heads) == (5, 9, 1, [0, 1, 2, 3])

@@ -1,4 +1,4 @@
-"""A view whose record is replaced: what it keeps, and what it tells the browser."""
+"""A view whose record is replaced: the kept state and the messages to the browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record_of(layers: int, heads: int, tokens: int, prefix: str = "t") -> Attent
 
 
 def sent_by(view: RecordView) -> list[dict[str, Any]]:
-    """The states that a view sends from now on."""
+    """Return a list that receives the states that the view sends from now on."""
     sent: list[dict[str, Any]] = []
 
     def note(message: dict[str, Any], buffers: Any = None) -> None:
@@ -44,7 +44,7 @@ def sent_by(view: RecordView) -> list[dict[str, Any]]:
 
 
 def answered(view: RecordView, record: int, name: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Return the view's answer to a request about its record of a number."""
+    """Return the view's replies to a request about the record with a number."""
     replies: list[dict[str, Any]] = []
     view._channel._send = lambda message, _buffers: replies.append(message)
     request = {"attnviz": "request", "id": "1", "name": name, "arguments": arguments}
@@ -131,7 +131,7 @@ def test_the_browser_gets_all_in_one_message(kind: type[RecordView]) -> None:
     view.record = record_of(2, 4, 5)
     [state] = sent
     assert (state["_record_number"], state["layer"], state["token"]) == (1, 1, None)
-    # It cannot set the number.
+    # The browser cannot set the number.
     view.set_state({"_record_number": 7})
     assert view._record_number == 1
 

@@ -1,4 +1,4 @@
-"""One call from a model, a record or weights to a picture, shown exactly once."""
+"""Functions that show a model, a record or weights with one call, exactly once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHTS = [shares(2, 3, 3, seed=layer) for layer in range(2)]
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Addresses that were opened in a browser; temporary files go to the test's folder."""
+    """Record the addresses opened in a browser, and use the test's folder for temporary files."""
     addresses: list[str] = []
     monkeypatch.setattr("webbrowser.open", addresses.append)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -48,7 +48,7 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
     assert view.record.tokens.sequence == (0, 0, 1)
     assert view.record.model == "mine"
     assert show_head_view(torch.stack(attentions), tokens=words(3)).layer == 0
-    # As BertViz takes them.
+    # BertViz has the same arguments.
     assert list(show_head_view(attentions, words(3)).record.tokens) == words(3)
 
 
@@ -59,7 +59,7 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
         ([WEIGHTS, "the cat"], {}, "Omit inputs"),
         ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*Omit target"),
         ([[None]], {}, "which contains no weights: the model returned no"),
-        # transformers 5 has this at the end of a model's outputs.
+        # transformers 5 returns this as the last output of a model.
         ([()], {}, r"contains no weights\. If it is outputs\[-1\], pass outputs.attentions"),
         ([WEIGHTS], {"prettify_tokens": False}, r"'prettify_tokens': pass tokens=Tokens.of"),
         ([WEIGHTS], {"html_action": "return"}, r"'html_action': view.to_html\(\) returns the page"),
@@ -76,7 +76,7 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
         ([__file__], {}, r"test_show.py' is a file\. Pass the record in it: attnviz\.load"),
         (["the cat sat", "some/model"], {}, "model='the cat sat' is a text"),
         ([type("Corpus", (), {})], {}, "is a Corpus, .* Pass it to attnviz.show_embedding_view"),
-        # Found before the model is even looked for.
+        # The argument is refused before the model is loaded.
         (["some/model", "the cat"], {"head": 1}, "HeadView has no argument 'head'"),
         (["some/model"], {"tokens": words(3)}, "model is a model.*Omit tokens"),
     ],
@@ -100,7 +100,7 @@ def test_a_script_writes_the_page_and_prints_where(tmp_path: Path) -> None:
     )
     folder = tmp_path / "temporary"
     folder.mkdir()
-    # A browser that leaves a trace: nobody sits at this script's output, so it is not opened.
+    # The browser would create a file. It is not opened, because the output is not a terminal.
     trace = tmp_path / "opened"
     answer = subprocess.run(
         [sys.executable, script],
@@ -156,7 +156,7 @@ CELLS = {
     "av.show_head_view(record);": 1,
     "view = av.show_head_view(record)": 1,
     "view = av.show_head_view(record)\nview": 1,
-    # In a later cell it is shown like any other widget.
+    # A later cell shows it like any other widget.
     "view": 1,
     "from IPython.display import display\ndisplay(view)": 1,
     "display(view, view)": 2,
@@ -182,7 +182,7 @@ def test_a_notebook_shows_each_view_exactly_once(tmp_path: Path) -> None:
             "application/vnd.jupyter.widget-view+json" in output["data"] for output in outputs
         )
     assert shown == CELLS
-    # The widget's code is no output of the notebook, and each output has words of its own.
+    # The outputs do not contain the widget's code, and each output has a text.
     texts = [o["data"]["text/plain"] for c in notebook.cells for o in c.outputs if "data" in o]
     assert texts[0] == "<HeadView of <AttentionRecord: <self: layers 0, 1 head each, 2 tokens>>>"
 

@@ -1,6 +1,6 @@
-"""Views that are used at once: from several threads, in tasks, in a forked process, while they end.
+"""Simultaneous use of views: threads, tasks, a forked process, closing.
 
-Every answer is compared with the weights of the record, computed here from its queries and keys.
+Every reply is compared with weights computed here from the record's queries and keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOKENS, HEADS = 48, 3
 
 
 class Seen:
-    """A view, and a browser that asks it for weights and keeps what comes."""
+    """A view and a browser that requests weights and stores the messages."""
 
     def __init__(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -32,7 +32,7 @@ class Seen:
             av.AttentionRecord.from_qk(queries, keys, [f"w{place}" for place in range(TOKENS)])
         )
         self.received: dict[str, tuple[dict[str, Any], list[bytes]]] = {}
-        # Without a browser the messages of a widget go nowhere.
+        # Without a browser, a widget's messages are discarded.
         self.view.send = self._take
 
     def _take(self, message: dict[str, Any], buffers: Any = None) -> None:
@@ -70,7 +70,7 @@ class Seen:
 
 
 def test_views_of_four_threads() -> None:
-    """Each thread makes a view; all threads use all views."""
+    """Each thread makes a view, and all threads use all views."""
     with ThreadPoolExecutor(4) as threads:
         views = list(threads.map(Seen, range(4)))
         for done in [threads.submit(views[number % 4].check, 6) for number in range(16)]:
@@ -105,7 +105,7 @@ def test_a_page_that_is_made_while_a_view_answers() -> None:
 
 
 def test_a_view_that_is_closed_in_the_middle_leaves_the_others() -> None:
-    """Two views of one record: one ends while both answer and while its page is being made."""
+    """One of two views of a record is closed while both answer and its page is being made."""
     seen = Seen(0)
     other = Seen(0)
     other.view.close()
@@ -119,5 +119,5 @@ def test_a_view_that_is_closed_in_the_middle_leaves_the_others() -> None:
             each.result()
         assert page.result()["attnviz"] in ("reply", "error")
     seen.check(4)
-    # A closed view still answers whoever holds it, and can be shown again.
+    # A closed view still answers requests, and can be shown again.
     other.check(2)
