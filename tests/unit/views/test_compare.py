@@ -23,7 +23,9 @@ def pair() -> av.Comparison:
     # All weight of the last query moves to the first key.
     changed[MOVED][-1] = np.eye(N)[0]
     changed[0, 1] = 0.9 * weights[0, 1] + 0.1 * np.eye(N)
-    a, b = (av.AttentionRecord.from_weights(list(each), words(N)) for each in (weights, changed))
+    a, b = (
+        av.AttentionRecord.from_weights(list(member), words(N)) for member in (weights, changed)
+    )
     return av.compare(a, b, names=("before", "after"))
 
 
@@ -32,12 +34,12 @@ def comparison() -> av.Comparison:
     return pair()
 
 
-def test_the_view_opens_at_the_head_that_lies_farthest_apart(comparison: av.Comparison) -> None:
+def test_the_view_opens_at_the_head_with_the_largest_distance(comparison: av.Comparison) -> None:
     weights = shares(6, N, N).reshape(2, 3, N, N)
     # Only the last row of this head differs: the weight of other keys moved to the first one.
     moved = (1 - weights[MOVED][-1, 0]) / N
-    for given in ({}, {"token": 2}):
-        view = av.CompareView(comparison, **given)
+    for arguments in ({}, {"token": 2}):
+        view = av.CompareView(comparison, **arguments)
         assert (view.layer, view.heads) == (1, [2])
         assert view.opening["distance"] == pytest.approx(moved, abs=1e-6)
         assert (view.opening["layer"], view.opening["head"]) == MOVED
@@ -46,14 +48,14 @@ def test_the_view_opens_at_the_head_that_lies_farthest_apart(comparison: av.Comp
     assert av.CompareView(comparison, heads=0).layer == 0
 
 
-def test_a_comparison_of_equals_opens_at_the_first_head() -> None:
+def test_a_comparison_of_equal_records_opens_at_the_first_head() -> None:
     record = av.AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
     view = av.CompareView(av.compare(record, record))
     assert (view.layer, view.heads, view.opening) == (0, [0], None)
     assert view.comparison["stacks"]["self"]["distances"][1] == [[0.0, 0.0]]
 
 
-def test_places_are_those_of_the_stacks_that_are_compared(comparison: av.Comparison) -> None:
+def test_layers_and_heads_are_those_of_the_compared_stacks(comparison: av.Comparison) -> None:
     view = av.CompareView(comparison, layer=-1, heads=[0], token="t3", key=-1)
     assert (view.stack, view.layer, view.token, view.key) == ("self", 1, 3, N - 1)
     assert view.record.stacks.keys() == {"self"}
@@ -68,7 +70,7 @@ def test_places_are_those_of_the_stacks_that_are_compared(comparison: av.Compari
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("arguments", "message"),
     [
         ({"member": 0}, r"member=0 must be one of 1 \(after\), which are compared with before"),
         ({"member": 2}, "member=2"),
@@ -79,13 +81,13 @@ def test_places_are_those_of_the_stacks_that_are_compared(comparison: av.Compari
     ],
 )
 def test_values_that_do_not_fit_are_refused(
-    comparison: av.Comparison, given: dict[str, Any], says: str
+    comparison: av.Comparison, arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(traitlets.TraitError, match=says):
-        av.CompareView(comparison, **given)
+    with pytest.raises(traitlets.TraitError, match=message):
+        av.CompareView(comparison, **arguments)
 
 
-def test_what_is_no_comparison_is_refused(comparison: av.Comparison) -> None:
+def test_other_types_than_comparisons_are_refused(comparison: av.Comparison) -> None:
     record = comparison.a
     with pytest.raises(TypeError, match=r"got AttentionRecord\. .* attnviz.compare\(record_a"):
         av.CompareView(record)  # type: ignore[arg-type]
@@ -95,20 +97,20 @@ def test_what_is_no_comparison_is_refused(comparison: av.Comparison) -> None:
         av.CompareView(comparison, scores={})
 
 
-def test_include_layers_leaves_layers_out_everywhere(comparison: av.Comparison) -> None:
+def test_include_layers_omits_other_layers_everywhere(comparison: av.Comparison) -> None:
     view = av.CompareView(comparison, include_layers=0)
     assert view.heads == [1]
     assert len(view.comparison["stacks"]["self"]["distances"][1]) == 1
     stacks = data_of(view.to_html())["description"]["stacks"]
-    assert {tuple(each["layers"]) for each in stacks} == {(0,)}
+    assert {tuple(stack["layers"]) for stack in stacks} == {(0,)}
 
 
-def test_a_page_contains_both_members_and_what_is_said_of_them(comparison: av.Comparison) -> None:
+def test_a_page_contains_both_members_and_their_description(comparison: av.Comparison) -> None:
     view = av.CompareView(comparison, form="matrix", order="distance")
     data = data_of(view.to_html())
-    names = [each["name"] for each in data["description"]["stacks"]]
-    about = data["state"]["comparison"]["stacks"]["self"]
-    assert {*about["members"], *filter(None, about["differences"])} == set(names)
+    names = [stack["name"] for stack in data["description"]["stacks"]]
+    described = data["state"]["comparison"]["stacks"]["self"]
+    assert {*described["members"], *filter(None, described["differences"])} == set(names)
     assert data["state"]["comparison"]["names"] == ["before", "after"]
     assert (data["state"]["form"], data["state"]["order"]) == ("matrix", "distance")
     assert data["state"]["opening"]["head"] == 2
@@ -122,7 +124,7 @@ def test_units_without_counterpart_are_named_for_each_member() -> None:
     assert missing == [{"queries": [2], "keys": [2]}, {"queries": [], "keys": []}]
 
 
-def test_show_compare_view_takes_records_and_comparisons(comparison: av.Comparison) -> None:
+def test_show_compare_view_accepts_records_and_comparisons(comparison: av.Comparison) -> None:
     view = show_compare_view(
         comparison.a, comparison.b, names=("one", "two"), layer=1, heads=0, form="matrix"
     )
@@ -135,7 +137,7 @@ def test_show_compare_view_takes_records_and_comparisons(comparison: av.Comparis
         show_compare_view(comparison.a, comparison.b, tokenizer=object())
 
 
-def test_a_file_is_named_by_the_model_alone() -> None:
+def test_a_file_is_named_after_the_model() -> None:
     records = [
         av.AttentionRecord.from_weights([shares(1, 3, 3, seed=seed)], words(3), model=model)
         for seed, model in enumerate(["base", "base", "tuned"])

@@ -30,7 +30,7 @@ def opening_state(view: Any) -> Any:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_it_is_in_the_message_that_opens_the_widget_and_in_no_other() -> None:
+def test_the_description_is_only_in_the_opening_message() -> None:
     shown = given_record()
     view = av.HeadView(shown)
     assert opening_state(view) == {**describe(shown), "record": 0}
@@ -39,14 +39,14 @@ def test_it_is_in_the_message_that_opens_the_widget_and_in_no_other() -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_it_says_which_record_it_is_of() -> None:
+def test_the_description_has_the_number_of_its_record() -> None:
     view = av.HeadView(given_record())
     view.record = other = given_record((2, 3), 6)
     assert opening_state(view) == {**describe(other), "record": 1}
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_long_one_is_asked_for() -> None:
+def test_a_long_description_is_requested() -> None:
     tokens = ["token" * 20] * 2000
     queries, keys = torch.zeros(2, 1, 1, 2000, 2)
     long = av.AttentionRecord.from_qk(queries, keys, tokens, causal=True)
@@ -54,7 +54,7 @@ def test_a_long_one_is_asked_for() -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_an_error_is_left_to_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_raised_by_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     view = av.HeadView(given_record())
 
     def broken(*_: object) -> None:
@@ -64,12 +64,12 @@ def test_an_error_is_left_to_the_request(monkeypatch: pytest.MonkeyPatch) -> Non
     assert opening_state(view) is None
 
 
-def test_outside_a_kernel_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_described_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordServer, "reply", lambda *_: pytest.fail("it was asked"))
     assert opening_state(av.HeadView(given_record())) is None
 
 
-def test_the_widget_itself_is_small() -> None:
+def test_the_state_of_the_widget_is_small() -> None:
     """The state is sent when the view is shown, and hosts can save it."""
     queries, keys = torch.zeros(2, 32, 16, 300, 1)
     large = av.AttentionRecord.from_qk(queries, keys, ["token"] * 300, causal=True)
@@ -78,7 +78,7 @@ def test_the_widget_itself_is_small() -> None:
     assert len(str(state)) < 10_000
 
 
-def test_a_browser_cannot_set_it() -> None:
+def test_a_browser_cannot_set_the_description() -> None:
     view = av.HeadView(given_record())
     view.set_state({"_description": {"stacks": []}, "layer": 1})
     assert view.layer == 1

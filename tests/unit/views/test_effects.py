@@ -20,7 +20,7 @@ MEASURE = "logit of “a” minus logit of “b” after “c”"
 
 
 def head_effects(values: Any, layers: tuple[int, ...], texts: int = 1) -> HeadEffects:
-    arrays = tuple(np.array(each, np.float64) for each in values)
+    arrays = tuple(np.array(layer_values, np.float64) for layer_values in values)
     return HeadEffects(arrays, None, 3.4e-6, MEASURE, "self", layers, texts)
 
 
@@ -29,7 +29,7 @@ def token_effects(record: av.AttentionRecord, values: Any) -> TokenEffects:
     return TokenEffects(np.array(values, np.float64), 0.0, MEASURE, "delete", tokens)
 
 
-def test_effects_of_heads_bring_their_measure_and_noise() -> None:
+def test_effects_of_heads_have_their_measure_and_noise() -> None:
     effects = head_effects([[-2.0, np.nan, 0.5]], (0,))
     view = ModelView(given_record((3,)), scores={"effect": effects})
     assert view.scores == {"effect": {"self": [[-2.0, None, 0.5]]}}
@@ -41,14 +41,16 @@ def test_effects_of_heads_bring_their_measure_and_noise() -> None:
     assert several.score_notes["score"].endswith(", mean of 1,200 texts; noise 3.4e−6")
 
 
-def test_effects_of_several_texts_bring_their_standard_errors() -> None:
+def test_effects_of_several_texts_have_standard_errors() -> None:
     values, errors = np.array([-2.0, 1.0, 0.5]), np.array([0.25, 0.5, np.nan])
     effects = HeadEffects((values,), (errors,), 0.0, MEASURE, "self", (0,), num_texts=8)
     record = given_record((3,))
     view = ModelView(record, scores={"effect": effects, "mine": [[1, -2, 3]]})
     assert view.score_errors == {"effect": {"self": [[0.25, 0.5, None]]}}
-    own = {"mine": [[0.5, 0.5, 0.5]]}
-    view = ModelView(record, scores={"effect": effects, "mine": [[1, -2, 3]]}, score_errors=own)
+    own_errors = {"mine": [[0.5, 0.5, 0.5]]}
+    view = ModelView(
+        record, scores={"effect": effects, "mine": [[1, -2, 3]]}, score_errors=own_errors
+    )
     assert set(view.score_errors) == {"effect", "mine"}
     # Errors belong to the scores that they came with.
     view.scores = {"effect": [[0.5, 1.0, 1.0]], "mine": [[1, -2, 3]]}
@@ -81,7 +83,7 @@ def test_one_of_several_token_scores_is_drawn() -> None:
         HeadView(record, token_score="one")
 
 
-def test_a_note_goes_with_the_scores_that_it_is_of() -> None:
+def test_a_note_is_dropped_with_its_scores() -> None:
     effects = head_effects([[-2.0, 1.0, 0.5]], (0,))
     view = HeadView(given_record((3,)), scores={"effect": effects, "mine": [[1, -2, 3]]})
     assert set(view.score_notes) == {"effect"}
@@ -92,11 +94,11 @@ def test_a_note_goes_with_the_scores_that_it_is_of() -> None:
     view.scores = {"effect": effects}
     assert list(view.score_notes) == ["effect"]
     assert view.order == "effect"
-    own = HeadView(given_record((3,)), scores={"e": effects}, score_notes={"e": "mine"})
-    assert own.score_notes == {"e": "mine"}
+    own_notes = HeadView(given_record((3,)), scores={"e": effects}, score_notes={"e": "mine"})
+    assert own_notes.score_notes == {"e": "mine"}
 
 
-def test_effects_are_of_their_own_stack_and_layers() -> None:
+def test_effects_need_their_stack_and_layers() -> None:
     record = given_record((2, 3))
     effects = head_effects([[-1.0, 2.0], [0.5, 0.0, -3.0]], (0, 1))
     view = ModelView(record, scores={"effect": effects}, include_layers=[1])
@@ -139,7 +141,7 @@ def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "message"),
+    ("name", "value", "message"),
     [
         (
             "score_errors",
@@ -174,6 +176,6 @@ def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
         ("score_notes", {"mine": "x" * 1001}, "has 1,001 characters. Pass at most 1,000"),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, given: Any, message: str) -> None:
+def test_invalid_scores_are_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(TraitError, match=message):
-        HeadView(given_record((2,)), scores={"mine": [[1, -2]]}, **{name: given})
+        HeadView(given_record((2,)), scores={"mine": [[1, -2]]}, **{name: value})

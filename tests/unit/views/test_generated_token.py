@@ -38,20 +38,20 @@ def predicted_record() -> AttentionRecord:
 
 
 @pytest.mark.parametrize("case", FIXTURE["cases"], ids=lambda case: case["why"])
-def test_the_others_follow_what_was_set(case: dict[str, Any]) -> None:
+def test_other_traits_follow_the_changed_one(case: dict[str, Any]) -> None:
     before, now, after = (Cursor(*case[name]) for name in ("before", "now", "after"))
-    found = settled(PREDICTIONS, before, now)
-    assert found == after
+    cursor = settled(PREDICTIONS, before, now)
+    assert cursor == after
     # A consistent cursor does not change.
-    assert settled(PREDICTIONS, found, found) == found
-    assert settled(PREDICTIONS, before, found) == found
+    assert settled(PREDICTIONS, cursor, cursor) == cursor
+    assert settled(PREDICTIONS, before, cursor) == cursor
 
 
 def cursor_of(view: RecordView) -> tuple[int | None, int | None, bool]:
     return view.token, view.prediction, view.as_query
 
 
-def test_what_is_given_at_first_is_whole() -> None:
+def test_the_first_cursor_is_complete() -> None:
     assert cursor_of(HeadView(predicted_record(), prediction=1)) == (2, 1, False)
     assert cursor_of(HeadView(predicted_record(), prediction=1, as_query=True)) == (3, 1, True)
     assert cursor_of(HeadView(predicted_record(), token=2)) == (2, 1, False)
@@ -59,7 +59,7 @@ def test_what_is_given_at_first_is_whole() -> None:
     assert cursor_of(HeadView(predicted_record(), token=0, prediction=1)) == (0, None, False)
 
 
-def test_the_browser_may_set_them_together_or_one_by_one() -> None:
+def test_the_browser_can_set_traits_together_or_one_by_one() -> None:
     view = HeadView(predicted_record())
     view.set_state({"prediction": 1, "token": 2})
     assert cursor_of(view) == (2, 1, False)
@@ -72,20 +72,20 @@ def test_the_browser_may_set_them_together_or_one_by_one() -> None:
 def test_views_are_linked_by_any_of_them() -> None:
     record = predicted_record()
     for names in (["token"], ["prediction"], ["token", "prediction", "as_query"]):
-        one, other = HeadView(record), MatrixView(record)
-        links = [traitlets.link((one, name), (other, name)) for name in names]
-        one.prediction = 1
-        assert cursor_of(other) == (2, 1, False)
-        other.token = 1
-        assert cursor_of(one) == (1, 0, False)
+        first, second = HeadView(record), MatrixView(record)
+        links = [traitlets.link((first, name), (second, name)) for name in names]
+        first.prediction = 1
+        assert cursor_of(second) == (2, 1, False)
+        second.token = 1
+        assert cursor_of(first) == (1, 0, False)
         if "as_query" in names:
-            one.as_query = True
-            assert cursor_of(other) == (2, 0, True)
+            first.as_query = True
+            assert cursor_of(second) == (2, 0, True)
         for link in links:
             link.unlink()
 
 
-def test_another_stack_has_its_own() -> None:
+def test_another_stack_has_its_own_predictions() -> None:
     record = AttentionRecord.from_weights(
         encoder_attentions=[shares(2, 6, 6)],
         decoder_attentions=[shares(2, 4, 4)],
@@ -101,7 +101,7 @@ def test_another_stack_has_its_own() -> None:
 
 
 @pytest.mark.parametrize("value", [-4, 3, 99])
-def test_a_prediction_that_is_not_there(value: int) -> None:
+def test_a_missing_prediction_is_named(value: int) -> None:
     view = HeadView(predicted_record())
     with pytest.raises(TraitError, match=rf"prediction={value}: stack 'self' has predictions 0 to"):
         view.prediction = value

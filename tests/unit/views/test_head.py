@@ -18,7 +18,7 @@ from attnviz.views.head import HeadView
 from unit.records import captured_record, encoder_decoder_record, given_record, shares
 
 
-def test_what_is_shown_first() -> None:
+def test_the_default_state() -> None:
     view = HeadView(given_record((2, 3)))
     # The traits that are shared with the browser, without those of ipywidgets.
     assert set(view.state_names()) == set(view.state) < set(view.get_state())
@@ -64,11 +64,11 @@ def test_up_to_four_heads_are_chosen(num_heads: int, chosen: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("num_tokens", "top_k"), [(2, None), (32, None), (33, 3)])
-def test_long_texts_show_three_lines_a_query(num_tokens: int, top_k: int | None) -> None:
+def test_long_texts_show_three_lines_per_query(num_tokens: int, top_k: int | None) -> None:
     assert HeadView(given_record((1,), num_tokens)).top_k == top_k
 
 
-def test_everything_can_be_said_at_once() -> None:
+def test_every_state_can_be_set_at_once() -> None:
     chosen: dict[str, Any] = {
         "stack": "cross",
         "layer": 1,
@@ -160,7 +160,7 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str)
         HeadView(encoder_decoder_record(), **{name: value})
 
 
-def test_an_attribute_that_no_view_has_is_refused() -> None:
+def test_unknown_attributes_are_refused() -> None:
     view = HeadView(given_record())
     with pytest.raises(AttributeError, match=r"HeadView has no attribute 'head'; did .* 'heads'"):
         view.head = 1
@@ -168,7 +168,7 @@ def test_an_attribute_that_no_view_has_is_refused() -> None:
         view.foo = []
 
 
-def test_an_unknown_keyword_is_named_with_those_that_there_are() -> None:
+def test_an_unknown_keyword_lists_the_valid_ones() -> None:
     with pytest.raises(TypeError, match=r"no argument 'head'; did you mean 'heads'\?; it takes"):
         HeadView(given_record(), head=1)
     with pytest.raises(TypeError, match=r"'include_heads'; did you mean 'heads'\?; it takes"):
@@ -192,7 +192,7 @@ def test_a_view_shows_one_record(record: Any, message: str) -> None:
         HeadView(record())
 
 
-def test_a_layer_with_fewer_heads_clips_them_with_a_word() -> None:
+def test_a_layer_with_fewer_heads_drops_some_with_a_warning() -> None:
     view = HeadView(given_record((3, 2)), heads=[2, 1])
     with pytest.warns(
         UserWarning, match=r"layer 1 has 2 heads: heads=\[2, 1\] is reduced to \[1\]"
@@ -205,7 +205,7 @@ def test_a_layer_with_fewer_heads_clips_them_with_a_word() -> None:
     assert view.heads == [1]
 
 
-def test_another_stack_moves_what_it_does_not_have() -> None:
+def test_another_stack_replaces_invalid_state() -> None:
     view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1], token=3, key=3)
     view.query_window = [1, 4]
     view.stack = "encoder"
@@ -228,7 +228,7 @@ def test_another_stack_moves_what_it_does_not_have() -> None:
     }
 
 
-def test_keys_are_left_out_where_there_are_such_keys() -> None:
+def test_excluded_keys_must_exist() -> None:
     view = HeadView(encoder_decoder_record(), heads=[0], leave_out=["first", 5, 2])
     with pytest.raises(traitlets.TraitError, match=r"leave_out=\[6\]: stack 'encoder' has keys 0"):
         view.leave_out = [6]
@@ -236,7 +236,7 @@ def test_keys_are_left_out_where_there_are_such_keys() -> None:
     assert view.leave_out == ["first", 2]
 
 
-def test_a_pair_is_shown_where_there_is_one() -> None:
+def test_pair_needs_two_texts() -> None:
     view = HeadView(captured_record(), heads=[0], pair="a-b")
     view.stack = "cross"
     assert view.pair == "all"
@@ -289,7 +289,7 @@ def test_layers_can_be_chosen() -> None:
         HeadView(captured_record(), include_layers="all")  # type: ignore[arg-type]
 
 
-def test_a_front_end_that_is_not_built_says_how_to(
+def test_a_missing_bundle_is_an_error_with_instructions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setattr(attnviz.pages.html, "_STATIC", tmp_path)
@@ -297,21 +297,21 @@ def test_a_front_end_that_is_not_built_says_how_to(
         HeadView(given_record())
 
 
-def test_a_threshold_may_exceed_one_where_weights_do() -> None:
+def test_a_threshold_may_exceed_one_if_weights_do() -> None:
     record = AttentionRecord.from_weights(
         [np.full((1, 2, 2), 3.0, np.float32)], ["a", "b"], normalized=False
     )
     assert HeadView(record, threshold=2.5).threshold == 2.5
 
 
-def test_the_word_on_heads_that_are_lost_points_to_who_changed_the_layer() -> None:
+def test_the_warning_about_dropped_heads_points_to_the_caller() -> None:
     view = HeadView(encoder_decoder_record(), stack="cross", layer=1, heads=[4])
     with pytest.warns(UserWarning, match="layer 0 has 1 heads") as caught:
         view.layer = 0
     assert caught[0].filename == __file__
 
 
-def test_scores_are_taken_as_arrays_and_order_the_heads() -> None:
+def test_scores_can_be_arrays_and_order_the_heads() -> None:
     view = HeadView(encoder_decoder_record(), stack="cross", scores=[[0.5], [1, 2, 3, np.nan, 5]])
     assert view.order == "score"
     assert view.scores == {"score": {"cross": [[0.5], [1.0, 2.0, 3.0, None, 5.0]]}}
@@ -356,12 +356,12 @@ def test_an_order_goes_with_its_scores() -> None:
         ("induction", r"order='induction': no stack .*Pass one of 'first token'"),
     ],
 )
-def test_an_order_that_is_not_there_says_which_are(order: str, message: str) -> None:
+def test_an_unknown_order_lists_the_valid_ones(order: str, message: str) -> None:
     with pytest.raises(TraitError, match=message):
         HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]]}, order=order)
 
 
-def test_numbers_of_numpy_are_taken() -> None:
+def test_numbers_of_numpy_are_accepted() -> None:
     scores = np.array([[0.5, 0.25, 0.75]], dtype=np.float32)
     view = HeadView(given_record((3,)), scores=scores, min_score=scores.mean(), heads=[True])
     view.threshold = np.float32(0.25)

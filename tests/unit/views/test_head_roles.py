@@ -20,7 +20,7 @@ from unit.records import encoder_decoder_record, given_record, words
 
 
 def looking_back(text: int) -> AttentionRecord:
-    """Head 1.0 attends to the previous token, head 0.1 to the first, the others uniformly."""
+    """Return a record of a previous-token head 1.0, a first-token head 0.1 and uniform heads."""
     count = 6 + text % 3
     even = np.ones((count, count))
     before = np.eye(count, k=-1) + np.eye(count) * np.eye(count, 1)
@@ -33,16 +33,16 @@ def looking_back(text: int) -> AttentionRecord:
 
 
 def statistics(texts: int = 8) -> HeadStatistics:
-    found = HeadStatistics()
+    head_statistics = HeadStatistics()
     for text in range(texts):
-        found.add(looking_back(text))
-    return found
+        head_statistics.add(looking_back(text))
+    return head_statistics
 
 
 @pytest.mark.parametrize("view", [HeadView, MatrixView, ModelView, Dashboard])
 def test_statistics_name_the_heads_of_a_view(view: Any) -> None:
-    shown = view(looking_back(0), roles=statistics(), order="role")
-    named = shown.roles["self"]
+    view_of_record = view(looking_back(0), roles=statistics(), order="role")
+    named = view_of_record.roles["self"]
     assert named["names"] == [[None, "first token", None], ["previous token", None, None]]
     # The score is 1 in all texts.
     assert named["labels"][1][0] == "previous token 1.00 ± 0.00"
@@ -50,20 +50,22 @@ def test_statistics_name_the_heads_of_a_view(view: Any) -> None:
     assert ranks[1][0] > ranks[0][1] > 0
     assert ranks[0][0] is None
     # Without roles, heads are ordered by number.
-    shown.roles = None
-    assert (shown.roles, shown.order) == ({}, "number")
+    view_of_record.roles = None
+    assert (view_of_record.roles, view_of_record.order) == ({}, "number")
 
 
-def test_the_roles_of_one_stack_are_taken_as_well() -> None:
-    found = statistics()
-    by_name = HeadView(looking_back(0), roles=found.stack().roles()).roles
-    assert by_name == HeadView(looking_back(1), roles=found).roles
-    assert HeadView(looking_back(0), roles={"self": found.stack().roles()}).roles == by_name
+def test_the_roles_of_one_stack_are_accepted() -> None:
+    head_statistics = statistics()
+    by_name = HeadView(looking_back(0), roles=head_statistics.stack().roles()).roles
+    assert by_name == HeadView(looking_back(1), roles=head_statistics).roles
+    assert (
+        HeadView(looking_back(0), roles={"self": head_statistics.stack().roles()}).roles == by_name
+    )
     # The roles that a browser or a linked view returns.
     assert HeadView(looking_back(0), roles=by_name).roles == by_name
 
 
-def test_of_names_of_your_own_the_one_with_the_fewest_heads_comes_first() -> None:
+def test_custom_roles_are_ranked_by_their_number_of_heads() -> None:
     view = ModelView(
         given_record((2, 3)), roles={(1, 2): "copies", (0, 1): "sums", (-1, 0): "copies"}
     )
@@ -74,12 +76,12 @@ def test_of_names_of_your_own_the_one_with_the_fewest_heads_comes_first() -> Non
     assert other.roles["cross"]["names"][1][4] == "aligns"
 
 
-def test_layers_that_a_view_leaves_out_are_left_out() -> None:
+def test_roles_of_omitted_layers_are_omitted() -> None:
     view = HeadView(looking_back(0), include_layers=[1], roles=statistics())
     assert view.roles["self"]["names"] == [["previous token", None, None]]
 
 
-def test_the_embedding_view_has_them() -> None:
+def test_the_embedding_view_has_roles() -> None:
     view = EmbeddingView(corpus([4, 6]), roles={(0, 1): "copies"}, order="role")
     assert view.order == "role"
     view.roles = {}
@@ -89,7 +91,7 @@ def test_the_embedding_view_has_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("roles", "message"),
     [
         (3, "roles=3: pass attnviz.HeadStatistics"),
         ("induction", "roles='induction': pass"),
@@ -110,10 +112,10 @@ def test_the_embedding_view_has_them() -> None:
         ),
     ],
 )
-def test_what_is_no_role_is_refused(given: Any, message: str) -> None:
+def test_invalid_roles_are_refused(roles: Any, message: str) -> None:
     view = HeadView(given_record((2, 3)))
     with pytest.raises(traitlets.TraitError, match=message):
-        view.roles = given
+        view.roles = roles
     assert view.roles == {}
 
 

@@ -30,7 +30,7 @@ def frame_of(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_the_frame_contains_the_page_and_shuts_it_in(name: str) -> None:
+def test_the_frame_contains_the_page_in_a_sandbox(name: str) -> None:
     view = getattr(av, name)(record(list(HOSTILE)))
     frame = frame_of(view.to_iframe(controls="compact"))
     assert frame["srcdoc"] == view.to_html(controls="compact")
@@ -38,14 +38,14 @@ def test_the_frame_contains_the_page_and_shuts_it_in(name: str) -> None:
     assert frame["title"]
 
 
-def test_auto_has_a_height_before_it_is_known() -> None:
+def test_an_automatic_height_starts_with_an_estimate() -> None:
     heights = []
     for tokens in (4, 16, 64):
         frame = frame_of(av.HeadView(record(["a"] * tokens)).to_iframe())
         assert "onload" in frame
-        found = re.search(r"height: (\d+)px", frame["style"])
-        assert found is not None
-        heights.append(int(found[1]))
+        height = re.search(r"height: (\d+)px", frame["style"])
+        assert height is not None
+        heights.append(int(height[1]))
     assert heights == sorted(set(heights))
     assert heights[0] > 300
 
@@ -62,7 +62,7 @@ def controls_of(text: str) -> str:
     return controls
 
 
-def test_a_frame_as_high_as_its_content_is_not_compact_by_itself() -> None:
+def test_a_frame_with_automatic_height_is_not_compact() -> None:
     view = av.HeadView(record())
     assert controls_of(view.to_iframe()) == "full"
     assert controls_of(view.to_iframe(controls=True)) == "full"
@@ -73,11 +73,11 @@ def test_a_frame_as_high_as_its_content_is_not_compact_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error"),
-    [(wrong, TypeError) for wrong in ("800px", "", None, True, [600], b"auto", "Auto")]
-    + [(wrong, ValueError) for wrong in (0, -5, math.nan, math.inf)],
+    ("invalid", "error"),
+    [(invalid, TypeError) for invalid in ("800px", "", None, True, [600], b"auto", "Auto")]
+    + [(invalid, ValueError) for invalid in (0, -5, math.nan, math.inf)],
 )
-def test_what_is_no_height_is_refused(wrong: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=re.escape(f"height={wrong!r} must be")) as refused:
-        av.HeadView(record()).to_iframe(height=wrong)
+def test_invalid_heights_are_refused(invalid: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=re.escape(f"height={invalid!r} must be")) as refused:
+        av.HeadView(record()).to_iframe(height=invalid)
     assert "such as 600" in str(refused.value)

@@ -90,8 +90,8 @@ class Kernel:
         while True:
             reply = self.client.get_shell_msg(timeout=SECONDS)
             if reply["parent_header"].get("msg_id") == sent:
-                found: dict[str, Any] = reply["content"]
-                return found
+                reply_content: dict[str, Any] = reply["content"]
+                return reply_content
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_runs_hold_one_record(kernel: Kernel, code: str) -> None:
     assert (kernel.alive(), kernel.held()) == ([], 0)
 
 
-def test_other_cells_end_no_view(kernel: Kernel) -> None:
+def test_other_cells_do_not_end_a_view(kernel: Kernel) -> None:
     kernel.run("cell", f"{LAST}; None")
     for number in range(5):
         kernel.run("other", f"{number}")
@@ -146,7 +146,7 @@ def test_a_view_in_a_variable_lives_and_can_be_shown_again(kernel: Kernel) -> No
 
 
 @pytest.mark.parametrize("holder", ["[{}]", "{{'a': {}}}", "ipywidgets.HBox([{}])"])
-def test_a_view_in_a_list_or_a_box_lives_as_long_as_that(kernel: Kernel, holder: str) -> None:
+def test_a_view_lives_as_long_as_its_list_or_box(kernel: Kernel, holder: str) -> None:
     kernel.run("cell", f"kept = {holder.format(LAST)}")
     kernel.run("cell", "None")
     assert kernel.alive() == [0]
@@ -155,13 +155,13 @@ def test_a_view_in_a_list_or_a_box_lives_as_long_as_that(kernel: Kernel, holder:
     assert kernel.alive() == []
 
 
-def test_notebooks_that_tell_no_cells_keep_views(kernel: Kernel) -> None:
+def test_notebooks_without_cell_ids_keep_views(kernel: Kernel) -> None:
     kernel.run(None, LAST)
     kernel.run(None, LAST)
     assert kernel.alive() == [0, 1]
 
 
-def test_the_history_forgets_only_the_view(kernel: Kernel) -> None:
+def test_only_the_view_is_removed_from_the_history(kernel: Kernel) -> None:
     kernel.run("number", "40 + 2")
     kernel.run("cell", LAST)
     kernel.run("cell", "None")
@@ -222,8 +222,8 @@ def test_the_browser_gets_what_anywidget_adds_to_a_widget() -> None:
     assert added <= set(state)
     assert state["_anywidget_id"] == "attnviz.views.head.HeadView"
     assert plain._anywidget_id.endswith(".Plain")
-    for each in (plain, view):
-        each.close()
+    for widget in (plain, view):
+        widget.close()
 
 
 AT_THE_END = """
@@ -243,7 +243,7 @@ sys.kept = list(sys.modules.values())
 
 
 @pytest.mark.slow
-def test_views_that_end_with_python_say_nothing() -> None:
+def test_views_that_end_with_python_print_nothing() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=False
     )

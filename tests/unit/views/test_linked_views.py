@@ -15,19 +15,19 @@ SHARED = {"stack", "layer", "heads", "token", "key", "pair", "order", "scores", 
 SHARED |= {"prediction", "as_query"}
 
 
-def test_a_link_over_stacks_moves_what_does_not_fit() -> None:
+def test_a_link_of_stacks_replaces_invalid_state() -> None:
     record = encoder_decoder_record()
-    one, other = HeadView(record), MatrixView(record)
+    first, second = HeadView(record), MatrixView(record)
     for name in ("stack", "layer", "token"):
-        traitlets.link((one, name), (other, name))
-    one.token = 5
-    other.stack = "cross"
-    assert (one.stack, one.layer) == ("cross", other.layer)
-    assert one.token is None
-    assert other.token is None
+        traitlets.link((first, name), (second, name))
+    first.token = 5
+    second.stack = "cross"
+    assert (first.stack, first.layer) == ("cross", second.layer)
+    assert first.token is None
+    assert second.token is None
 
 
-def test_a_dashboard_has_all_that_its_views_have() -> None:
+def test_a_dashboard_has_all_traits_of_its_views() -> None:
     own = set(Dashboard.state_names())
     assert own == {name for view in VIEWS[:-1] for name in view.state_names()}
     view = Dashboard(given_record(), thumbnails="lines", color_scale="log", top_k=2)

@@ -11,7 +11,7 @@ from unit.records import captured_record, given_record
 OWN = {"color_scale", "pooled", "query_window", "key_window"}
 
 
-def test_what_is_shown_first() -> None:
+def test_the_default_state() -> None:
     view = MatrixView(given_record((2, 3)))
     assert set(view.state) >= OWN
     assert json.loads(json.dumps(view.state)) == view.state

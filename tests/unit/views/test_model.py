@@ -21,7 +21,7 @@ def test_nothing_is_open_at_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("value", "expected"),
     [
         ([2, 0, 2], [0, 2]),
         (range(2), [0, 1]),
@@ -37,17 +37,17 @@ def test_nothing_is_open_at_first() -> None:
         (None, None),
     ],
 )
-def test_heads_to_offer_are_kept_fit_for_json(given: Any, kept: Any) -> None:
-    view = ModelView(given_record((2, 3)), include_heads=given)
-    assert view.include_heads == kept
-    assert json.loads(json.dumps(view.state))["include_heads"] == kept
-    later = ModelView(given_record((2, 3)))
-    later.include_heads = given
-    assert later.include_heads == kept
+def test_heads_to_offer_are_stored_as_json(value: Any, expected: Any) -> None:
+    view = ModelView(given_record((2, 3)), include_heads=value)
+    assert view.include_heads == expected
+    assert json.loads(json.dumps(view.state))["include_heads"] == expected
+    changed = ModelView(given_record((2, 3)))
+    changed.include_heads = value
+    assert changed.include_heads == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         ([3], r"include_heads=\[3\]: no layer has head 3; there are heads 0 to 2"),
         ([-1], "no layer has head -1"),
@@ -65,12 +65,12 @@ def test_heads_to_offer_are_kept_fit_for_json(given: Any, kept: Any) -> None:
         ([None], "None is not the number"),
     ],
 )
-def test_heads_that_are_not_there_are_refused(given: Any, message: str) -> None:
+def test_unknown_heads_are_refused(value: Any, message: str) -> None:
     with pytest.raises(TraitError, match=message):
-        ModelView(given_record((2, 3)), include_heads=given)
+        ModelView(given_record((2, 3)), include_heads=value)
     view = ModelView(given_record((2, 3)), include_heads=[1])
     with pytest.raises(TraitError, match=message):
-        view.include_heads = given
+        view.include_heads = value
     assert view.include_heads == [1]
 
 

@@ -25,12 +25,12 @@ from unit.records import captioned_record, captured_record, given_record
 def test_the_state_is_that_of_all_views_and_the_order_of_dimensions() -> None:
     view = NeuronView(captured_record())
     shared = (RecordView, HeadOrder, GeneratedToken)
-    names = {name for each in shared for name in each.state_names()}
+    names = {name for view_class in shared for name in view_class.state_names()}
     assert set(view.state) == names | {"sort_dimensions"}
     assert json.loads(json.dumps(view.state)) == view.state
 
 
-def test_what_is_shown_first() -> None:
+def test_the_default_state() -> None:
     view = NeuronView(captured_record())
     assert view.heads == [0]
     assert (view.token, view.key, view.sort_dimensions) == (None, None, True)
@@ -70,7 +70,7 @@ def signed() -> AttentionRecord:
         (in_words, r"merged into words.*before merge_words\(\).*HeadView"),
     ],
 )
-def test_records_without_vectors_are_refused_with_what_can_be_shown(
+def test_records_without_vectors_are_refused_with_alternatives(
     record: Callable[[], AttentionRecord], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -80,16 +80,16 @@ def test_records_without_vectors_are_refused_with_what_can_be_shown(
 def test_stacks_with_vectors_keep_the_images_of_the_record() -> None:
     record = captioned_record()
     [stack] = record.stacks.values()
-    given = AttentionStack(
+    weights_only = AttentionStack(
         "given", {0: StoredWeights(torch.from_numpy(stack.weights(layer=0)))}, stack.query_tokens
     )
-    both = AttentionRecord({"self": stack, "given": given}, images=record.images)
-    shown = NeuronView(both).served_record
-    assert list(shown.stacks) == ["self"]
-    np.testing.assert_array_equal(shown.images[0], record.images[0])
+    both = AttentionRecord({"self": stack, "given": weights_only}, images=record.images)
+    served = NeuronView(both).served_record
+    assert list(served.stacks) == ["self"]
+    np.testing.assert_array_equal(served.images[0], record.images[0])
 
 
-def test_stacks_of_weights_are_left_out_where_others_remain() -> None:
+def test_stacks_of_weights_are_omitted_if_others_remain() -> None:
     record = captured_record()
     assert list(record.stacks) == ["self", "cross"]
     view = NeuronView(record)
@@ -109,5 +109,7 @@ def test_a_page_contains_vectors_and_no_weights(monkeypatch: pytest.MonkeyPatch)
     data = data_of(html)
     assert data["view"] == "neuron"
     assert data["blocks"] == []
-    layers = [(each["stack"], each["layer"]) for each in data["vectors"]["layers"]]
+    layers = [
+        (layer_data["stack"], layer_data["layer"]) for layer_data in data["vectors"]["layers"]
+    ]
     assert layers == [("self", layer) for layer in (2, 3, 5, 7, 11, 12)]

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from attnviz.views.record_view import RecordView
 
 N, PLANTED = 12, (2, 3)
-WORDS = [f"w{place}" for place in range(N)]
+WORDS = [f"w{position}" for position in range(N)]
 
 
 def record() -> av.AttentionRecord:
-    """Three layers of five heads that attend uniformly, but for one that reads the token before."""
+    """Return three layers of five uniform heads, except for one previous-token head."""
     weights = np.full((3, 5, N, N), 1 / N, np.float32)
     weights[PLANTED] = np.eye(N, k=-1)
     weights[PLANTED][0, 0] = 1
@@ -36,14 +36,14 @@ RECORD = record()
 def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
     opened = view(RECORD)
     assert (opened.layer, opened.heads) == (2, [3])
-    found = distinct_head(RECORD.stack())
-    assert found is not None
+    distinct = distinct_head(RECORD.stack())
+    assert distinct is not None
     assert opened.opening == {
         "stack": "self",
         "layer": 2,
         "head": 3,
         "pattern": "previous token",
-        "score": found.score,
+        "score": distinct.score,
         "baseline": pytest.approx(1 / N),
         "num_queries": None,
     }
@@ -53,7 +53,7 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"layer": 0},
         {"heads": [1]},
@@ -64,29 +64,29 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
         {"scores": np.zeros((3, 5))},
     ],
 )
-def test_whoever_says_a_position_gets_it(given: dict[str, Any]) -> None:
-    view = av.HeadView(RECORD, **given)
+def test_a_given_position_is_kept(arguments: dict[str, Any]) -> None:
+    view = av.HeadView(RECORD, **arguments)
     assert (view.layer, view.opening) == (0, None)
-    assert view.heads == given.get("heads", [])
+    assert view.heads == arguments.get("heads", [])
 
 
-def test_a_position_of_none_is_none_given() -> None:
+def test_a_position_of_none_counts_as_not_given() -> None:
     assert av.HeadView(RECORD, token=None, key=None).heads == [3]
 
 
 @pytest.mark.parametrize("stack", ["encoder", "cross"])
-def test_where_no_pattern_is_distinct_a_view_opens_at_the_first_layer(stack: str) -> None:
+def test_a_view_without_distinct_patterns_opens_at_the_first_layer(stack: str) -> None:
     view = av.HeadView(encoder_decoder_record(), stack=stack)
     assert (view.layer, view.opening) == (0, None)
 
 
-def test_one_head_alone_is_no_choice() -> None:
+def test_a_record_of_one_head_has_no_opening() -> None:
     weights = RECORD.stack().weights(layer=2)[3:4]
     view = av.HeadView(av.AttentionRecord.from_weights([weights], WORDS))
     assert (view.heads, view.opening) == ([0], None)
 
 
-def test_only_offered_layers_are_looked_at() -> None:
+def test_only_included_layers_are_considered() -> None:
     view = av.HeadView(RECORD, include_layers=[0, 1])
     assert (view.layer, view.heads, view.opening) == (0, [], None)
 

@@ -34,7 +34,7 @@ def spoken_record() -> AttentionRecord:
 
 
 @pytest.mark.parametrize("kind", [HeadView, ModelView, MatrixView, Dashboard])
-def test_what_is_said_becomes_numbers(kind: type[RecordView]) -> None:
+def test_positions_become_numbers(kind: type[RecordView]) -> None:
     view = kind(spoken_record(), token="it", key="animal", layer=-1, heads=1)
     assert (view.token, view.key, view.layer, view.heads) == (7, 2, 2, [1])
     # The state that the browser receives.
@@ -51,25 +51,31 @@ def test_what_is_said_becomes_numbers(kind: type[RecordView]) -> None:
     assert view.token is None
 
 
-def test_in_any_order_of_arguments() -> None:
-    given: dict[str, Any] = {"token": "y0", "key": "x1", "heads": -1, "layer": -1, "stack": "cross"}
+def test_arguments_can_have_any_order() -> None:
+    arguments: dict[str, Any] = {
+        "token": "y0",
+        "key": "x1",
+        "heads": -1,
+        "layer": -1,
+        "stack": "cross",
+    }
     record = encoder_decoder_record()
     tokens = record.stacks["cross"].query_tokens, record.stacks["cross"].key_tokens
-    given |= {"token": tokens[0][0], "key": tokens[1][1]}
-    for names in (list(given), list(reversed(given))):
-        view = HeadView(record, **{name: given[name] for name in names})
+    arguments |= {"token": tokens[0][0], "key": tokens[1][1]}
+    for names in (list(arguments), list(reversed(arguments))):
+        view = HeadView(record, **{name: arguments[name] for name in names})
         assert (view.stack, view.layer, view.token, view.key) == ("cross", 1, 0, 1)
         assert view.heads == [record.stacks["cross"].heads_per_layer[1] - 1]
 
 
-def test_layers_from_the_end_are_those_that_there_are() -> None:
+def test_negative_layers_count_existing_layers() -> None:
     assert NeuronView(captured_record(), layer=-1).layer == 12
     assert HeadView(captured_record(), include_layers=[5, 11], layer=-1).layer == 11
     view = HeadView(captured_record(), include_layers=-2)
     assert view.record.stacks["self"].layers == (11,)
 
 
-def test_a_text_that_stands_there_twice() -> None:
+def test_a_text_of_two_tokens_is_refused() -> None:
     view = HeadView(spoken_record())
     message = (
         r"token='the': 2 tokens have this text, at positions 1 \(\[CLS\] \[the\] animal crossed\), "
@@ -82,7 +88,7 @@ def test_a_text_that_stands_there_twice() -> None:
     assert view.token is None
 
 
-def test_a_text_that_is_not_there() -> None:
+def test_a_missing_text_is_refused() -> None:
     with pytest.raises(
         traitlets.TraitError, match=r"key='anmial': .*Similar texts are 'animal'\. Pass"
     ):
@@ -98,7 +104,7 @@ def test_words_by_their_text() -> None:
     assert HeadView(record.merge_words(), token="it").token == 1
 
 
-def test_left_out_by_text() -> None:
+def test_keys_are_excluded_by_text() -> None:
     view = HeadView(spoken_record(), leave_out=["the", "[CLS]", "special", -1])
     assert view.leave_out == [1, 4, 0, "special", 9]
     view.leave_out = ","  # type: ignore[assignment]
@@ -115,7 +121,7 @@ def test_the_last_produced_token() -> None:
     assert view.prediction == len(view.record.stack().query_tokens.predictions) - 1
 
 
-def test_the_functions_take_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_functions_accept_positions(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     view = show_head_view(spoken_record(), token="it", layer=-1, heads="all", include_layers=[0, 1])
     assert (view.token, view.layer, view.heads) == (7, 1, [0, 1, 2, 3])

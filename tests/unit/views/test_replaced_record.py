@@ -43,7 +43,7 @@ def sent_by(view: RecordView) -> list[dict[str, Any]]:
     return sent
 
 
-def answered(view: RecordView, record: int, name: str, **arguments: Any) -> list[dict[str, Any]]:
+def replies_of(view: RecordView, record: int, name: str, **arguments: Any) -> list[dict[str, Any]]:
     """Return the view's replies to a request about the record with a number."""
     replies: list[dict[str, Any]] = []
     view._channel._send = lambda message, _buffers: replies.append(message)
@@ -53,7 +53,7 @@ def answered(view: RecordView, record: int, name: str, **arguments: Any) -> list
 
 
 @pytest.mark.parametrize("kind", VIEWS)
-def test_what_fits_stays(kind: type[RecordView]) -> None:
+def test_valid_state_is_kept(kind: type[RecordView]) -> None:
     first, second = captured_record(), captured_record()
     name = first.stack().name
     layer = first.stack().layers[-1]
@@ -65,7 +65,7 @@ def test_what_fits_stays(kind: type[RecordView]) -> None:
     assert view.opening is None
 
 
-def test_what_does_not_fit_goes_to_its_default() -> None:
+def test_invalid_state_is_replaced_by_defaults() -> None:
     options: dict[str, Any] = {
         "layer": 3,
         "heads": [0, 4],
@@ -109,13 +109,13 @@ def test_numbers_of_other_tokens_are_not_kept() -> None:
     assert not view.token_scores
 
 
-def test_another_stack_is_shown_where_the_one_is_not_there() -> None:
+def test_another_stack_is_shown_if_the_old_one_is_missing() -> None:
     view = HeadView(encoder_decoder_record(), stack="cross", layer=0, token=1)
     view.record = record_of(2, 2, 2)
     assert (view.stack, view.layer, view.token) == ("self", 0, 1)
 
 
-def test_a_generated_token_stays_as_far_as_it_is_there() -> None:
+def test_a_generated_token_is_kept_if_it_exists() -> None:
     view = HeadView(predicted_record(), prediction=1)
     token = view.token
     view.record = predicted_record()
@@ -125,7 +125,7 @@ def test_a_generated_token_stays_as_far_as_it_is_there() -> None:
 
 
 @pytest.mark.parametrize("kind", [HeadView, ModelView])
-def test_the_browser_gets_all_in_one_message(kind: type[RecordView]) -> None:
+def test_the_browser_receives_one_message(kind: type[RecordView]) -> None:
     view = kind(record_of(3, 4, 9), layer=2, heads=[3], token=8)
     sent = sent_by(view)
     view.record = record_of(2, 4, 5)
@@ -138,16 +138,16 @@ def test_the_browser_gets_all_in_one_message(kind: type[RecordView]) -> None:
 
 def test_requests_are_answered_about_the_record_that_is_shown() -> None:
     view = HeadView(record_of(1, 2, 4))
-    [reply] = answered(view, 0, "describe")
+    [reply] = replies_of(view, 0, "describe")
     assert len(reply["header"]["stacks"][0]["query_tokens"]["text"]) == 4
     view.record = record_of(1, 2, 6)
-    assert not answered(view, 0, "describe")
-    [reply] = answered(view, 1, "describe")
+    assert not replies_of(view, 0, "describe")
+    [reply] = replies_of(view, 1, "describe")
     assert len(reply["header"]["stacks"][0]["query_tokens"]["text"]) == 6
     assert "t5" in view.to_html()
 
 
-def test_offered_layers_are_those_of_the_new_record() -> None:
+def test_included_layers_are_those_of_the_new_record() -> None:
     view = ModelView(record_of(4, 2, 3), include_layers=[1, 2], include_heads={2: [0]})
     view.record = record_of(3, 1, 3)
     assert view.record.stack().layers == (1, 2)
@@ -192,7 +192,7 @@ def test_changes_stay_with_their_text_and_their_model() -> None:
         run="after",
     )
     view.record = extract("the cat sat", layers=[0, 1])
-    assert [each["layer"] for each in view.changes] == [0]
+    assert [change["layer"] for change in view.changes] == [0]
     changed = view.changed_record
     assert changed is not None
     assert changed.stack().weights(layer=1).shape[-1] == len(view.record.tokens)

@@ -81,16 +81,16 @@ def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
         (["some/model"], {"tokens": words(3)}, "model is a model.*Omit tokens"),
     ],
 )
-def test_what_is_missing_or_too_much_is_said(
+def test_missing_and_superfluous_arguments_are_named(
     arguments: list[Any], options: dict[str, Any], message: str, opened: list[str]
 ) -> None:
-    made = [argument() if callable(argument) else argument for argument in arguments]
+    values = [argument() if callable(argument) else argument for argument in arguments]
     with pytest.raises(TypeError, match=message):
-        show_head_view(*made, **options)
+        show_head_view(*values, **options)
     assert opened == []
 
 
-def test_a_script_writes_the_page_and_prints_where(tmp_path: Path) -> None:
+def test_a_script_writes_the_page_and_prints_its_path(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import attnviz as av\n"
@@ -129,7 +129,7 @@ def test_a_script_writes_the_page_and_prints_where(tmp_path: Path) -> None:
         (False, {"DISPLAY": ":0"}, 0),
     ],
 )
-def test_a_browser_opens_only_where_somebody_sees_it(
+def test_a_browser_opens_only_for_interactive_users(
     terminal: bool,
     environment: dict[str, str],
     expected: int,
@@ -174,14 +174,14 @@ def test_a_notebook_shows_each_view_exactly_once(tmp_path: Path) -> None:
         notebook, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
     client.execute()
-    shown = {}
+    counts = {}
     for cell in notebook.cells:
         outputs = [output for output in cell.outputs if "data" in output]
         assert all(output.output_type != "stream" for output in cell.outputs), cell.outputs
-        shown[cell.source] = sum(
+        counts[cell.source] = sum(
             "application/vnd.jupyter.widget-view+json" in output["data"] for output in outputs
         )
-    assert shown == CELLS
+    assert counts == CELLS
     # The outputs do not contain the widget's code, and each output has a text.
     texts = [o["data"]["text/plain"] for c in notebook.cells for o in c.outputs if "data" in o]
     assert texts[0] == "<HeadView of <AttentionRecord: <self: layers 0, 1 head each, 2 tokens>>>"

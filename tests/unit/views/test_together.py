@@ -21,7 +21,7 @@ import attnviz as av
 TOKENS, HEADS = 48, 3
 
 
-class Seen:
+class ViewWithBrowser:
     """A view and a browser that requests weights and stores the messages."""
 
     def __init__(self, seed: int) -> None:
@@ -29,14 +29,16 @@ class Seen:
         queries, keys = torch.randn(2, 2, HEADS, TOKENS, 8, generator=generator)
         self.logits = (queries.double() @ keys.double().transpose(-1, -2)) / 8**0.5
         self.view = av.HeadView(
-            av.AttentionRecord.from_qk(queries, keys, [f"w{place}" for place in range(TOKENS)])
+            av.AttentionRecord.from_qk(
+                queries, keys, [f"w{position}" for position in range(TOKENS)]
+            )
         )
         self.received: dict[str, tuple[dict[str, Any], list[bytes]]] = {}
         # Without a browser, a widget's messages are discarded.
         self.view.send = self._take
 
     def _take(self, message: dict[str, Any], buffers: Any = None) -> None:
-        self.received[message["id"]] = (message, [bytes(each) for each in buffers or []])
+        self.received[message["id"]] = (message, [bytes(buffer) for buffer in buffers or []])
 
     def ask(self, identifier: str, name: str, **arguments: Any) -> dict[str, Any]:
         content = {"attnviz": "request", "id": identifier, "name": name, "arguments": arguments}
@@ -64,27 +66,27 @@ class Seen:
     def check(self, times: int) -> None:
         for number in range(times):
             layer, head = number % 2, number % HEADS
-            wanted = torch.softmax(self.logits[layer, head], dim=-1).numpy()
-            found = self.weights(layer, head, f"{layer}-{head}-{number}")
-            assert np.abs(found - wanted).max() < 1e-5
+            expected = torch.softmax(self.logits[layer, head], dim=-1).numpy()
+            actual = self.weights(layer, head, f"{layer}-{head}-{number}")
+            assert np.abs(actual - expected).max() < 1e-5
 
 
 def test_views_of_four_threads() -> None:
     """Each thread makes a view, and all threads use all views."""
     with ThreadPoolExecutor(4) as threads:
-        views = list(threads.map(Seen, range(4)))
-        for done in [threads.submit(views[number % 4].check, 6) for number in range(16)]:
-            done.result()
+        views = list(threads.map(ViewWithBrowser, range(4)))
+        for future in [threads.submit(views[number % 4].check, 6) for number in range(16)]:
+            future.result()
 
 
 def _in_a_fork(seed: int) -> None:
     torch.set_num_threads(1)
-    Seen(seed).check(6)
+    ViewWithBrowser(seed).check(6)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
 def test_a_view_of_a_forked_process() -> None:
-    before = Seen(0)
+    before = ViewWithBrowser(0)
     before.check(1)
     process = multiprocessing.get_context("fork").Process(target=_in_a_fork, args=(1,))
     process.start()
@@ -93,31 +95,31 @@ def test_a_view_of_a_forked_process() -> None:
     before.check(2)
 
 
-def test_a_page_that_is_made_while_a_view_answers() -> None:
-    seen, alone = Seen(0), Seen(0)
-    wanted = alone.view.to_html()
+def test_a_page_is_made_while_the_view_answers_requests() -> None:
+    shown, separate = ViewWithBrowser(0), ViewWithBrowser(0)
+    expected = separate.view.to_html()
     with ThreadPoolExecutor(4) as threads:
-        answers = [threads.submit(seen.check, 6) for _ in range(3)]
-        pages = [threads.submit(seen.view.to_html) for _ in range(3)]
-        for each in answers:
-            each.result()
-        assert {page.result() for page in pages} == {wanted}
+        answers = [threads.submit(shown.check, 6) for _ in range(3)]
+        pages = [threads.submit(shown.view.to_html) for _ in range(3)]
+        for answer in answers:
+            answer.result()
+        assert {page.result() for page in pages} == {expected}
 
 
-def test_a_view_that_is_closed_in_the_middle_leaves_the_others() -> None:
+def test_closing_a_view_does_not_affect_others() -> None:
     """One of two views of a record is closed while both answer and its page is being made."""
-    seen = Seen(0)
-    other = Seen(0)
+    shown = ViewWithBrowser(0)
+    other = ViewWithBrowser(0)
     other.view.close()
-    other.view = av.HeadView(seen.view.record)
+    other.view = av.HeadView(shown.view.record)
     other.view.send = other._take
     with ThreadPoolExecutor(4) as threads:
-        answers = [threads.submit(each.check, 8) for each in (seen, other, seen)]
+        answers = [threads.submit(future.check, 8) for future in (shown, other, shown)]
         page = threads.submit(other.ask, "page", "page", part=0, state=dict(other.view.state))
         other.view.close()
-        for each in answers:
-            each.result()
+        for future in answers:
+            future.result()
         assert page.result()["attnviz"] in ("reply", "error")
-    seen.check(4)
+    shown.check(4)
     # A closed view still answers requests, and can be shown again.
     other.check(2)
