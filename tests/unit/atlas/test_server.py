@@ -124,7 +124,7 @@ def test_cross_attention_has_tokens_of_both_sides() -> None:
 
 
 def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 96 layers of 96 heads, no reply exceeds the limit of the hosts."""
+    """No reply exceeds the limit of the hosts, even with 96 layers of 96 heads."""
     statistics = HeadStatistics(edges=4)
     generator = np.random.default_rng(0)
     for _ in range(2):

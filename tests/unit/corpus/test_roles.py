@@ -201,10 +201,10 @@ class TestParses:
     def test_the_tokenizers_words_serve_where_they_are_as_many(self) -> None:
         tokens = Tokens.of(["Un", "do", " it"])
         pairs = pairs_of_relations(([-1, 0], ["root", "obj"]), tokens)
-        assert [each.tolist() for each in pairs["syntactic: obj"]] == [[2, 2], [0, 1]]
+        assert [indices.tolist() for indices in pairs["syntactic: obj"]] == [[2, 2], [0, 1]]
         mapping = {"heads": [None, 0], "relations": ["root", "obj"], "words": ["undo", "it"]}
         again = pairs_of_relations(mapping, tokens)
-        assert [each.tolist() for each in again["syntactic: obj"]] == [[2, 2], [0, 1]]
+        assert [indices.tolist() for indices in again["syntactic: obj"]] == [[2, 2], [0, 1]]
 
     def test_accents_and_capitals_may_be_gone(self) -> None:
         parse = (["Café", "Été"], [1, -1], ["mod", "root"])

@@ -181,10 +181,10 @@ class TestPositionalShare:
     def test_it_is_epsilon_squared(self) -> None:
         record = causal_record(9)
         stack = statistics_of(record).stack().mean("positional share")
-        for place, layer in enumerate(record.stack().layers):
+        for index, layer in enumerate(record.stack().layers):
             for head in range(2):
                 weights = record.stack().weights(layer=layer, head=head)
-                assert stack[place][head] == pytest.approx(epsilon_squared(weights), abs=1e-5)
+                assert stack[index][head] == pytest.approx(epsilon_squared(weights), abs=1e-5)
 
     def test_queries_that_see_all_keys(self) -> None:
         weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
@@ -258,17 +258,17 @@ def test_the_baseline_contains_other_pairs_at_the_same_offset() -> None:
             weights = record.stack().weights(layer=layer, head=head)
             by_position = 0.0
             for query, key in pairs:
-                same_offset = [(place, place + key - query) for place in range(query - key, 24)]
+                same_offset = [(index, index + key - query) for index in range(query - key, 24)]
                 others = [pair for pair in same_offset if pair not in pairs] or same_offset
                 by_position += np.mean([weights[pair] for pair in others])
             shuffled = sum(
-                sum(place == query for place, _ in pairs) / (query + 1) for query in range(24)
+                sum(index == query for index, _ in pairs) / (query + 1) for query in range(24)
             )
             expected = max(by_position, shuffled) / queries
-            place = stack.layers.index(layer)
+            index = stack.layers.index(layer)
             baseline = stack.baseline(name)
             assert baseline is not None
-            assert_allclose(baseline[place][head], expected, atol=1e-6)
+            assert_allclose(baseline[index][head], expected, atol=1e-6)
 
 
 def test_offsets_of_a_long_text() -> None:
@@ -316,9 +316,9 @@ class TestEdges:
             assert (edge.query_token, edge.key_token) == (tokens[edge.query], tokens[edge.key])
             positions = [position for position, _ in edge.window]
             near = {
-                place
-                for place in range(30)
-                if min(abs(place - edge.query), abs(place - edge.key)) <= 6
+                index
+                for index in range(30)
+                if min(abs(index - edge.query), abs(index - edge.key)) <= 6
             }
             assert set(positions) == near
             assert all(tokens[position] == token for position, token in edge.window)
@@ -524,7 +524,7 @@ class TestBadInput:
         again = HeadStatistics.load(tmp_path / "file.safetensors").stack()
         positions, tokens, _ = again.text_tokens(0)
         shown = Tokens.of(list(HOSTILE))
-        assert all(shown[place] == token for place, token in zip(positions, tokens, strict=True))
+        assert all(shown[index] == token for index, token in zip(positions, tokens, strict=True))
 
     def test_one_token_and_a_row_without_keys(self, tmp_path: Path) -> None:
         # Some arrays of the statistics are empty, also in the file.

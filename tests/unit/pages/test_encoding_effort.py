@@ -68,7 +68,7 @@ def test_the_actual_size_decides() -> None:
 
 
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
-    """Return what fits into the given bytes, and the largest number of keys kept meanwhile."""
+    """Return the keys that fit into the given bytes, and the largest number that was kept."""
     sweep, max_keys = Sweep(collect), 0
     for stack in record.stacks.values():
         for layer in stack.layers:
@@ -150,7 +150,7 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
     first = computed.weights
     # All pairs that the mask allows, and at most a few masked pairs in each tile.
     assert 6 * 1100 * 1101 / 2 <= first < 6 * 1100 * 1100
-    # The same page, a page of another view, and a smaller page.
+    # Three further pages need no weights: the same page, another view's, and a smaller one.
     assert HeadView(record).to_html(max_mb=0.8) == once
     assert data_of(MatrixView(record).to_html(max_mb=0.8))["embedded"]["form"] == "strongest"
     assert data_of(HeadView(record).to_html(max_mb=0.6)) == data_of(smaller)

@@ -100,7 +100,7 @@ def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spr
     stored = concatenate_rows(
         [strongest_rows(head, threshold * maximum, signed=True) for head in numbers]
     )
-    # The same as for absolute values, with the signs.
+    # Absolute values give the same keys and sums.
     plain = concatenate_rows(
         [strongest_rows(np.abs(head), threshold * maximum) for head in numbers]
     )
@@ -138,7 +138,7 @@ def test_only_the_strongest_keys_are_stored(weights: NDArray[np.float32], thresh
         starts = np.cumsum(stored.counts) - stored.counts
         for row, line in enumerate(head):
             keys = stored.keys[starts[row] : starts[row] + stored.counts[row]]
-            # By sorting. Of equal weights the first keys come first.
+            # Sorted by weight. The first of equal weights comes first.
             order = sorted(range(len(line)), key=lambda key: (-line[key], key))
             expected = {key for key in order if line[key] >= threshold and line[key] > 0}
             expected |= {key for key in order[:MIN_KEYS] if line[key] > 0}

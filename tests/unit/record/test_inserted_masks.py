@@ -115,7 +115,7 @@ def test_blocks_of_a_bias(bias: Bias, block: Any) -> None:
 
 
 def test_keys_in_runs_without_a_gap_are_fully_visible() -> None:
-    """For a causal text with one more token, only keys near the diagonal need their flags."""
+    """Only keys near the diagonal need their flags in a causal text with one more token."""
     units = torch.cat([torch.arange(100), torch.arange(101, 1000)])
     mask = InsertedMask(BandMask(None, 0), units, units, 1000, 1000)
     assert mask.causal

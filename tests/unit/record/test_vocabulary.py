@@ -43,7 +43,7 @@ def byte_level() -> Any:
         pre_tokenizers.ByteLevel(add_prefix_space=False),
         decoders.ByteLevel(),
     )
-    # As in GPT-2: one token is the end, the beginning and the unknown word.
+    # One token is the end, the beginning and the unknown word, as in GPT-2.
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>", unk_token="<|end|>"
     )

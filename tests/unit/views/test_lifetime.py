@@ -21,7 +21,7 @@ import gc, weakref
 import comm, ipywidgets
 from ipywidgets.widgets.widget import _instances
 import attnviz as av
-# What dies must do so by itself, not when Python next looks for circles.
+# Views must be freed without the garbage collector.
 gc.disable()
 class Views:
     def __init__(self): self.made = []
@@ -186,7 +186,7 @@ def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
     kernel.run("other", "display(kept)")
     assert kernel.held() == 1
     assert kernel.evaluate("kept.comm is not None and kept.model_id in _instances")
-    # It ends with the cell that opened it again.
+    # The view ends with the cell that opened it again.
     kernel.run("other", "kept = None")
     assert kernel.alive() == []
 
@@ -235,7 +235,7 @@ queries, keys = torch.rand(2, 2, 1, 3, 4)
 record = av.AttentionRecord.from_qk(queries, keys, ["a", "b", "c"])
 # The views end after the names of all modules, which other code holds, were taken away.
 os.kept = [av.HeadView(record), av.EmbeddingView([record])]
-# It asks what runs for it.
+# The view requests a projection.
 running = os.kept[1]._answers().running
 running.wait("it", lambda: torch.rand(30, 4).numpy(), ProjectionSettings("tsne", perplexity=5))
 sys.kept = list(sys.modules.values())

@@ -46,10 +46,10 @@ def test_caveats_of_moved_keys_have_their_own_kind() -> None:
         {"bias": DistanceBias(vectors(3, 5), 3)},
         {"softcap": 30.0, "bias": DistanceBias(vectors(3, 5), 3)},
     ]
-    layers = {layer: attention(4, **each) for layer, each in enumerate(options)}
+    layers = {layer: attention(4, **kwargs) for layer, kwargs in enumerate(options)}
     stack = AttentionStack("self", layers, Tokens.of(words(4)))
     caveats = describe_points(Corpus([AttentionRecord({"self": stack})]), "self")["caveats"]
-    by_start = {each["words"][:20]: (each["kind"], each["layers"]) for each in caveats}
+    by_start = {caveat["words"][:20]: (caveat["kind"], caveat["layers"]) for caveat in caveats}
     assert by_start == {
         "This layer soft-caps": ("moving", [1, 4]),
         "Each head of this la": ("moving", [2]),

@@ -34,7 +34,7 @@ def record_of(attentions: Any, **options: Any) -> AttentionRecord:
         pytest.param([list(a) for a in LAYERS], id="lists of arrays"),
         pytest.param([a.astype(np.float64) for a in LAYERS], id="float64"),
         pytest.param([a.astype(">f4") for a in LAYERS], id="big endian"),
-        # These arrays are read-only. A warning would be an error in these tests.
+        # Read-only arrays. A warning would be an error in this test.
         pytest.param([np.broadcast_to(a, a.shape) for a in LAYERS], id="read-only"),
         pytest.param([a[:, ::-1, ::-1].copy()[:, ::-1, ::-1] for a in LAYERS], id="reversed view"),
         pytest.param([np.asfortranarray(a) for a in LAYERS], id="columns first"),

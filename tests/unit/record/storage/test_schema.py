@@ -429,7 +429,7 @@ def in_memory(path: Path) -> int:
     return total
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs /proc")
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
@@ -563,7 +563,7 @@ for source in itertools.cycle(sys.argv[2:]):
 def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As with a large file, whose numbers are not compared with a checksum.
+    # Numbers are not compared with a checksum, as in a large file.
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 0)
     path, sources = tmp_path / "x.safetensors", []
     for number in range(3):
