@@ -173,12 +173,12 @@ def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> Attentio
     return AttentionRecord({"self": stack}, model="shapes-vlm", images=pictures)
 
 
-def assert_same(one: AttentionRecord, other: AttentionRecord) -> None:
+def assert_same(actual: AttentionRecord, expected: AttentionRecord) -> None:
     """Assert that two records have the same attributes, weights, queries and keys."""
-    assert (one.model, one.notes) == (other.model, other.notes)
-    assert list(one.stacks) == list(other.stacks)
-    for name, stack in one.stacks.items():
-        reloaded = other.stacks[name]
+    assert (actual.model, actual.notes) == (expected.model, expected.notes)
+    assert list(actual.stacks) == list(expected.stacks)
+    for name, stack in actual.stacks.items():
+        reloaded = expected.stacks[name]
         assert (stack.layers, stack.heads_per_layer) == (reloaded.layers, reloaded.heads_per_layer)
         assert (stack.query_tokens, stack.key_tokens) == (
             reloaded.query_tokens,

@@ -24,12 +24,12 @@ def public_objects() -> Iterator[tuple[str, Any]]:
     """Yield the names and objects of the public interface: functions, classes and their methods."""
     for module in PUBLIC_MODULES:
         for name in module.__all__:
-            thing = getattr(module, name)
-            if isinstance(thing, ModuleType) or not callable(thing):
+            item = getattr(module, name)
+            if isinstance(item, ModuleType) or not callable(item):
                 continue
-            yield f"{module.__name__}.{name}", thing
-            if inspect.isclass(thing):
-                for member, value in vars(thing).items():
+            yield f"{module.__name__}.{name}", item
+            if inspect.isclass(item):
+                for member, value in vars(item).items():
                     function = value.__func__ if isinstance(value, classmethod) else value
                     if not member.startswith("_") and inspect.isfunction(function):
                         yield f"{module.__name__}.{name}.{member}", function
@@ -42,12 +42,12 @@ WITH_EXAMPLES = [
     for path in sorted(PACKAGE.rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
-FUNCTIONS = {name: thing for name, thing in OBJECTS.items() if inspect.isfunction(thing)}
+FUNCTIONS = {name: item for name, item in OBJECTS.items() if inspect.isfunction(item)}
 
 
-def documented(thing: Any) -> docstring_parser.Docstring:
+def documented(item: Any) -> docstring_parser.Docstring:
     style = docstring_parser.DocstringStyle.NUMPYDOC
-    return docstring_parser.parse(inspect.getdoc(thing) or "", style)
+    return docstring_parser.parse(inspect.getdoc(item) or "", style)
 
 
 @pytest.mark.parametrize("name", OBJECTS)
@@ -80,10 +80,10 @@ def parameters_of(function: Callable[..., Any]) -> set[str]:
 def test_every_parameter_is_explained_and_no_other(name: str) -> None:
     function = FUNCTIONS[name]
     explained = {
-        one.strip().lstrip("*")
+        parameter_name.strip().lstrip("*")
         for parameter in documented(function).params
         if parameter.args[0] == "param"
-        for one in parameter.arg_name.split(",")
+        for parameter_name in parameter.arg_name.split(",")
     }
     signature = inspect.signature(function).parameters.values()
     # Options of a view or an extraction are forwarded with ``**``, so the signature lacks their

@@ -101,11 +101,11 @@ HEAVY |= {"playwright", "pyarrow", "pynndescent", "ray", "scipy", "sklearn", "um
 def test_a_first_picture_loads_what_it_needs_and_nothing_else() -> None:
     lines = [set(line.split(",")) for line in run(FIRST_PICTURE).splitlines()]
     _, extraction, _, view, page = lines
-    own = set(sys.stdlib_module_names) | {"attnviz", ""}
+    always_loaded = set(sys.stdlib_module_names) | {"attnviz", ""}
     # Packages that are loaded in addition to those of a plain forward of the model.
-    assert extraction - own <= {"humanize", "lazy_loader", "sentencepiece"}
-    assert view - own <= {"cachetools"}
-    assert page - own <= set()
+    assert extraction - always_loaded <= {"humanize", "lazy_loader", "sentencepiece"}
+    assert view - always_loaded <= {"cachetools"}
+    assert page - always_loaded <= set()
     assert not HEAVY & (extraction | view | page)
 
 

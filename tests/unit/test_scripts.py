@@ -251,6 +251,6 @@ def test_a_mutant_that_no_longer_fits_the_source_is_reported(
     (tmp_path / "a.py").write_text("x = 1\ny = x\n", encoding="utf-8")
     (tmp_path / "test_a.py").touch()
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    whole = {"file": "a.py", "old": "x = 1", "new": "x = 3", "tests": ("test_a.py",), "why": "w"}
-    actual = mutants.Mutant(**{**whole, **change}).problem
+    fields = {"file": "a.py", "old": "x = 1", "new": "x = 3", "tests": ("test_a.py",), "why": "w"}
+    actual = mutants.Mutant(**{**fields, **change}).problem
     assert problem in actual if problem else actual == ""

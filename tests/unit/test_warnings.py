@@ -29,7 +29,7 @@ def test_a_warning_in_a_page_of_the_docs_is_an_error() -> None:
 @pytest.mark.parametrize("module", ["torch.jit", "transformers.models.bert"])
 @pytest.mark.parametrize("category", [UserWarning, FutureWarning, DeprecationWarning])
 def test_a_warning_of_another_package_is_no_error(module: str, category: type[Warning]) -> None:
-    with warnings.catch_warnings(record=True) as shown:
+    with warnings.catch_warnings(record=True) as warnings_shown:
         warnings.warn_explicit("on this version of Python", category, "a.py", 1, module=module)
     # Other warnings are shown, except deprecations, which do not concern users of attnviz.
-    assert len(shown) == (category is not DeprecationWarning)
+    assert len(warnings_shown) == (category is not DeprecationWarning)

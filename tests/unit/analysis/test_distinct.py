@@ -155,13 +155,15 @@ def test_texts_of_few_tokens_other_keys_and_nan_have_none() -> None:
 def long_stack(tokens: int, heads: int) -> AttentionStack:
     """Return heads that attend to the previous token, by products of waves of the position."""
     turn = 0.1 + 3 * torch.rand(16, generator=torch.Generator().manual_seed(0))
-    at = torch.arange(tokens)[:, None] * turn
+    angles_of_positions = torch.arange(tokens)[:, None] * turn
 
     def waves(angles: torch.Tensor) -> torch.Tensor:
         return torch.cat([angles.cos(), angles.sin()], dim=1).expand(heads, tokens, 32)
 
     names = [f"w{index}" for index in range(tokens)]
-    record = AttentionRecord.from_qk([20 * waves(at - turn)], [waves(at)], names)
+    record = AttentionRecord.from_qk(
+        [20 * waves(angles_of_positions - turn)], [waves(angles_of_positions)], names
+    )
     return record.stack()
 
 

@@ -60,13 +60,13 @@ def many_heads(layers: int, heads: int, texts: int = 40, length: int = 40) -> He
 def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     statistics = many_heads(4, 4)
     view = AtlasView(statistics)
-    whole = view.page_size()
+    full_size = view.page_size()
     bare = len(make_atlas_page(statistics, view.state, max_bytes=None).encode())
-    assert whole == bare
+    assert full_size == bare
     data = data_of(view.to_html())
     [stack] = data["description"]["stacks"]
     assert stack["sampled"] == stack["sampled_in_all"] == 100
-    limit = whole - 12_000
+    limit = full_size - 12_000
     page = view.to_html(max_mb=limit / 1e6)
     assert len(page.encode()) <= limit
     [fewer] = data_of(page)["description"]["stacks"]

@@ -31,7 +31,7 @@ def inflated(data: bytes | None) -> Any:
     return json.loads(zlib.decompress(data))
 
 
-def whole(server: AtlasServer, name: str, **arguments: Any) -> Any:
+def complete_content(server: AtlasServer, name: str, **arguments: Any) -> Any:
     """Return the complete content of a reply that comes in parts."""
     first = server.reply(name, arguments)
     requests = [arguments | {"part": part} for part in range(1, first.header["parts"])]
@@ -48,8 +48,8 @@ def same_up_to_rounding(actual: Any, expected: Any) -> None:
             same_up_to_rounding(actual[name], expected[name])
     elif isinstance(expected, list):
         assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            same_up_to_rounding(one, other)
+        for actual_item, expected_item in zip(actual, expected, strict=True):
+            same_up_to_rounding(actual_item, expected_item)
     elif isinstance(expected, float):
         assert actual == pytest.approx(expected, rel=1e-4)
     else:
@@ -85,10 +85,10 @@ def test_the_fixture_is_sent_as_both_sides_read_it(name: str) -> None:
 def test_edges_are_weights_of_their_texts_with_the_tokens_around_them() -> None:
     statistics = made_statistics()
     server = AtlasServer(statistics)
-    texts = whole(server, "texts", stack="self")
+    texts = complete_content(server, "texts", stack="self")
     assert texts["keys"] is None
     for layer in range(2):
-        edges = whole(server, "edges", stack="self", layer=layer)
+        edges = complete_content(server, "edges", stack="self", layer=layer)
         for columns in edges.values():
             assert columns["head"] == sorted(columns["head"])
             rows = zip(*(columns[name] for name in columns), strict=True)
@@ -115,7 +115,7 @@ def test_cross_attention_has_tokens_of_both_sides() -> None:
     stacks = {stack["name"]: stack for stack in server.reply("describe", {}).header["stacks"]}
     assert stacks["decoder"]["same_tokens"]
     assert not stacks["cross"]["same_tokens"]
-    texts = whole(server, "texts", stack="cross")
+    texts = complete_content(server, "texts", stack="cross")
     sides = {
         name: {texts["vocabulary"][entry][:2] for text in texts[name]["tokens"] for entry in text}
         for name in ("queries", "keys")
@@ -133,7 +133,7 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     server = AtlasServer(statistics)
     monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100_000)
     assert server.reply("statistics", {"stack": "self"}).header["parts"] > 1
-    table = whole(server, "statistics", stack="self")
+    table = complete_content(server, "statistics", stack="self")
     assert [len(layer) for layer in table["means"][0]] == [96] * 96
     assert len(json.dumps(server.reply("describe", {}).header)) < MAX_REPLY_BYTES
 

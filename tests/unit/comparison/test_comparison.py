@@ -99,8 +99,8 @@ def test_tokenizers_are_compared_by_sums_and_means() -> None:
     for compared, original, ends in ((comparison.a, a, [2, 3, 4]), (comparison.b, b, [1, 2, 4])):
         groups = np.split(np.arange(4), ends[:-1])
         for head in range(3):
-            whole = original.stack().weights(layer=1, head=head).astype(np.float64)
-            columns = np.stack([whole[:, group].sum(axis=1) for group in groups], axis=1)
+            matrix = original.stack().weights(layer=1, head=head).astype(np.float64)
+            columns = np.stack([matrix[:, group].sum(axis=1) for group in groups], axis=1)
             expected = np.stack([columns[group].mean(axis=0) for group in groups])
             assert np.allclose(compared.stack().weights(layer=1, head=head), expected, atol=1e-6)
             assert np.allclose(
@@ -114,8 +114,8 @@ def test_a_sample_of_queries() -> None:
     words = [f" w{number}" for number in range(300)]
     a, b = random_record(0, words), random_record(1, words)
     comparison = av.compare(a, b)
-    whole, sample = np.stack(comparison.distance()), np.stack(comparison.distance(max_queries=64))
-    assert 0 < np.abs(whole - sample).max() < 3 * 0.5 / 64**0.5
+    exact, sample = np.stack(comparison.distance()), np.stack(comparison.distance(max_queries=64))
+    assert 0 < np.abs(exact - sample).max() < 3 * 0.5 / 64**0.5
     assert set(comparison.to_pandas(max_queries=5)["query"]) <= set(range(300))
     assert comparison.to_pandas(max_queries=5)["query"].nunique() <= 5
 

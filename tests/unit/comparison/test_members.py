@@ -59,9 +59,9 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
         ("self: after", comparison.b),
         ("self: after − before", comparison.difference),
     ):
-        stack, own = record.stack(name), source.stack()
-        assert np.array_equal(stack.weights(layer=0, head=0), own.weights(layer=0, head=0))
-        assert (stack.signed, stack.normalized) == (own.signed, own.normalized)
+        stack, source_stack = record.stack(name), source.stack()
+        assert np.array_equal(stack.weights(layer=0, head=0), source_stack.weights(layer=0, head=0))
+        assert (stack.signed, stack.normalized) == (source_stack.signed, source_stack.normalized)
     # A member has its own tokens. A unit that it lacks is named after the tokens of the others.
     assert [stack.query_tokens.text for stack in record.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
@@ -128,8 +128,10 @@ def test_checkpoints_are_compared_with_the_first() -> None:
     for number in (1, 2, 3):
         two = av.compare(members[0], members[number])
         assert comparison.pair(number).names == ("0", str(number))
-        for one, other in zip(comparison.pair(number).distance(), two.distance(), strict=True):
-            assert np.array_equal(one, other)
+        for distances_of_pair, expected_distances in zip(
+            comparison.pair(number).distance(), two.distance(), strict=True
+        ):
+            assert np.array_equal(distances_of_pair, expected_distances)
         assert described["distances"][number] == [
             distances.tolist() for distances in two.distance()
         ]
@@ -209,11 +211,13 @@ def test_random_texts_keep_all_their_weights(seed: int) -> None:
     comparison = av.compare(records)
     units = len(comparison.a.tokens)
     for member, original in zip(comparison.members, records, strict=True):
-        weights, own = (record.stack().weights(layer=1, head=1) for record in (member, original))
+        weights, expected = (
+            record.stack().weights(layer=1, head=1) for record in (member, original)
+        )
         assert weights.shape == (units, units)
         present = np.flatnonzero(weights.any(axis=1))
-        assert len(present) == len(own)
-        assert np.allclose(weights[np.ix_(present, present)], own, atol=1e-6)
+        assert len(present) == len(expected)
+        assert np.allclose(weights[np.ix_(present, present)], expected, atol=1e-6)
 
 
 def test_images_of_both_members_are_kept() -> None:
@@ -271,9 +275,9 @@ def test_words_against_tokens() -> None:
         assert np.allclose(one, other, atol=1e-7)
     # Words that are merged further have the weights of their tokens, summed and averaged once.
     merged_again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
-    whole = a.stack().weights(layer=0, head=0).astype(float)
+    matrix = a.stack().weights(layer=0, head=0).astype(float)
     expected = [
-        [part[:, :2].sum(1).mean(), part[:, 2:].sum(1).mean()] for part in (whole[:2], whole[2:])
+        [part[:, :2].sum(1).mean(), part[:, 2:].sum(1).mean()] for part in (matrix[:2], matrix[2:])
     ]
     assert np.allclose(merged_again.a.stack().weights(layer=0, head=0), expected, atol=1e-6)
 

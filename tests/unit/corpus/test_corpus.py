@@ -102,11 +102,11 @@ def test_images_are_named_by_their_number() -> None:
 def test_a_stack_of_some_texts_or_of_weights_alone_is_omitted_with_a_note() -> None:
     self_stack, given_stack = record(3).stack(), given_record((1,), 3).stack()
     vision_stack = AttentionStack("vision", {0: attention(2)}, Tokens.of(words(2)))
-    whole = AttentionRecord(
+    with_vision = AttentionRecord(
         {"self": self_stack, "vision": vision_stack, "cross": given_stack}, model="m"
     )
-    part = AttentionRecord({"self": self_stack, "cross": given_stack}, model="m")
-    example = Corpus([whole, part])
+    without_vision = AttentionRecord({"self": self_stack, "cross": given_stack}, model="m")
+    example = Corpus([with_vision, without_vision])
     assert example.stack_names == ("self",)
     assert example.notes == [
         "Stack “vision” is left out: 1 of 2 texts do not have it.",

@@ -14,7 +14,7 @@ TEXTS = ["the cat sat", "a b a b", "the dog ran home", "it was the cat", "mary g
 def test_parts_contain_every_text_once() -> None:
     model, tokenizer = av.demos.load("decoder")
     options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 1}
-    whole = av.head_statistics(model, TEXTS, **options)
+    expected = av.head_statistics(model, TEXTS, **options)
     for count in (1, 2, 5):
         parts = [
             av.head_statistics(model, TEXTS, part=(number, count), **options)
@@ -25,9 +25,9 @@ def test_parts_contain_every_text_once() -> None:
         total = parts[-1]
         for part in parts[:-1]:
             total += part
-        assert total.text_numbers == whole.text_numbers
-        assert total.to_pandas().equals(whole.to_pandas())
-        assert total.stack().sampled(2, 1) == whole.stack().sampled(2, 1)
+        assert total.text_numbers == expected.text_numbers
+        assert total.to_pandas().equals(expected.to_pandas())
+        assert total.stack().sampled(2, 1) == expected.stack().sampled(2, 1)
 
 
 @pytest.mark.parametrize(

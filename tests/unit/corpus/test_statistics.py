@@ -259,8 +259,8 @@ def test_the_baseline_contains_other_pairs_at_the_same_offset() -> None:
             by_position = 0.0
             for query, key in pairs:
                 same_offset = [(index, index + key - query) for index in range(query - key, 24)]
-                others = [pair for pair in same_offset if pair not in pairs] or same_offset
-                by_position += np.mean([weights[pair] for pair in others])
+                other_pairs = [pair for pair in same_offset if pair not in pairs] or same_offset
+                by_position += np.mean([weights[pair] for pair in other_pairs])
             shuffled = sum(
                 sum(index == query for index, _ in pairs) / (query + 1) for query in range(24)
             )
@@ -379,11 +379,11 @@ def in_a_random_tree(parts: list[HeadStatistics], generator: Any) -> HeadStatist
 def test_any_order_of_a_thousand_texts_gives_the_same_bytes(tmp_path: Path) -> None:
     records = made_texts(1000)
     generator = np.random.default_rng(0)
-    whole = HeadStatistics(edges=20, columns=["label"])
+    expected = HeadStatistics(edges=20, columns=["label"])
     labels = [{"label": f"c{number}"} for number in generator.integers(0, 4, 1000)]
     for text, record in enumerate(records):
-        whole.add(record, text, columns=labels[text])
-    whole.save(tmp_path / "whole.safetensors")
+        expected.add(record, text, columns=labels[text])
+    expected.save(tmp_path / "whole.safetensors")
     for trial in range(2):
         order = generator.permutation(1000)
         cuts = np.sort(generator.choice(np.arange(1, 1000), 30 + trial, replace=False))
@@ -521,10 +521,10 @@ class TestBadInput:
         count = len(HOSTILE)
         statistics = statistics_of(record_of(shares(2, count, count), list(HOSTILE)))
         statistics.save(tmp_path / "file.safetensors")
-        again = HeadStatistics.load(tmp_path / "file.safetensors").stack()
-        positions, tokens, _ = again.text_tokens(0)
-        shown = Tokens.of(list(HOSTILE))
-        assert all(shown[index] == token for index, token in zip(positions, tokens, strict=True))
+        reloaded = HeadStatistics.load(tmp_path / "file.safetensors").stack()
+        positions, tokens, _ = reloaded.text_tokens(0)
+        visible = Tokens.of(list(HOSTILE))
+        assert all(visible[index] == token for index, token in zip(positions, tokens, strict=True))
 
     def test_one_token_and_a_row_without_keys(self, tmp_path: Path) -> None:
         # Some arrays of the statistics are empty, also in the file.

@@ -49,17 +49,18 @@ def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
 
 def test_the_page_of_the_fixture() -> None:
     expected = fixture()["page"]
-    [theirs] = expected["stacks"]
+    [expected_stack] = expected["stacks"]
     page = embedding_of(EmbeddingView(fixture_corpus()).to_html(top_keys=expected["top_keys"]))
     [stack] = page["stacks"]
     assert set(page) == set(expected)
     assert (page["way"], page["top_keys"]) == (expected["way"], expected["top_keys"])
-    assert (stack["stack"], stack["count"]) == ("self", theirs["count"])
+    assert (stack["stack"], stack["count"]) == ("self", expected_stack["count"])
     corpora = [
-        json.loads(bytes_of(stack_data["corpus"]).tobytes()) for stack_data in (stack, theirs)
+        json.loads(bytes_of(stack_data["corpus"]).tobytes())
+        for stack_data in (stack, expected_stack)
     ]
     assert corpora[0] | {"names": []} == corpora[1] | {"names": []}
-    for ours, layer in zip(stack["layers"], theirs["layers"], strict=True):
+    for ours, layer in zip(stack["layers"], expected_stack["layers"], strict=True):
         assert set(ours) == set(layer)
         assert ours["layer"] == layer["layer"]
         for head, expected_head in zip(ours["heads"], layer["heads"], strict=True):
@@ -70,12 +71,14 @@ def test_the_page_of_the_fixture() -> None:
         assert_allclose(codes_of(ours, stack["count"]), codes_of(layer, stack["count"]), atol=1)
         for name in ("low", "high"):
             assert_allclose(ours["norms"][name], layer["norms"][name], rtol=1e-6)
-        for actual, other in (
+        for actual, expected_bytes in (
             (ours["norms"]["data"], layer["norms"]["data"]),
             (ours["aggregate"]["data"], layer["aggregate"]["data"]),
             (ours["keys"], layer["keys"]),
         ):
-            assert_allclose(bytes_of(actual).astype(int), bytes_of(other).astype(int), atol=1)
+            assert_allclose(
+                bytes_of(actual).astype(int), bytes_of(expected_bytes).astype(int), atol=1
+            )
         means = {key: ours["aggregate"][key] for key in ours["aggregate"] if key != "data"}
         for name, value in means.items():
             assert_allclose(value, layer["aggregate"][name], rtol=1e-6)
@@ -147,9 +150,9 @@ def test_keys_are_for_pictures_that_have_lines(
 def test_the_error_of_a_large_page_says_what_would_fit(top_keys: int) -> None:
     example = corpus([50] * 20, layers=4, heads=4)
     view = EmbeddingView(example)
-    whole = view.page_size(top_keys=top_keys)
+    full_size = view.page_size(top_keys=top_keys)
     bare = EmbeddingView(corpus([2], layers=1, heads=1)).page_size(top_keys=0)
-    limit = (bare + (whole - bare) / 2) / 1e6
+    limit = (bare + (full_size - bare) / 2) / 1e6
     with pytest.raises(ValueError, match="include_layers=") as caught:
         view.to_html(max_mb=limit, top_keys=top_keys)
     words = str(caught.value)
@@ -180,8 +183,10 @@ def test_hostile_tokens_stay_data() -> None:
     data = data_of(page)
     assert data["state"]["search"] == "</script>"
     corpus_data = json.loads(bytes_of(data["embedding"]["stacks"][0]["corpus"]).tobytes())
-    shown = [corpus_data["vocabulary"][token] for token in corpus_data["queries"]["token"]]
-    assert shown == list(texts.stack().query_tokens.text)
+    texts_of_queries = [
+        corpus_data["vocabulary"][token] for token in corpus_data["queries"]["token"]
+    ]
+    assert texts_of_queries == list(texts.stack().query_tokens.text)
 
 
 def test_a_page_contains_the_images_of_texts_with_points() -> None:

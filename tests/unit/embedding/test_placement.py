@@ -100,8 +100,8 @@ def test_principal_components_equal_those_of_scikit_learn(dimensions: int, lift:
 def test_a_plot_does_not_depend_on_other_heads() -> None:
     example = corpus([14, 9], heads=5)
     alone = principal_components(place(example, "self", 1, heads=[3])).coordinates[0]
-    among = principal_components(place(example, "self", 1)).coordinates[3]
-    assert_allclose(alone, among, atol=1e-4)
+    with_others = principal_components(place(example, "self", 1)).coordinates[3]
+    assert_allclose(alone, with_others, atol=1e-4)
 
 
 def test_a_head_of_fewer_dimensions_gets_zeros() -> None:
@@ -145,11 +145,13 @@ def test_a_head_with_nan_does_not_affect_others(
     ]
     assert np.isnan(placed.factors).tolist() == [False, True, False]
     plots = principal_components(placed)
-    whole = principal_components(place(broken(side, 1.0), None, 0, Placing(scaling, lift=lift)))
+    valid_plots = principal_components(
+        place(broken(side, 1.0), None, 0, Placing(scaling, lift=lift))
+    )
     assert plots.coordinates[1].isnan().all()
     assert np.isnan(plots.explained[1]).all()
     for head in (0, 2):
-        assert_allclose(plots.coordinates[head], whole.coordinates[head], atol=1e-4)
+        assert_allclose(plots.coordinates[head], valid_plots.coordinates[head], atol=1e-4)
 
 
 @pytest.mark.parametrize("lift", [False, True])

@@ -98,10 +98,10 @@ def test_neighbours_are_the_nearest_points(metric: Any) -> None:
 
 @pytest.mark.parametrize("method", ["tsne", "umap"])
 def test_the_seed_determines_the_layout(method: Method) -> None:
-    first, again = (project(POINTS, settings(method)) for _ in range(2))
-    other = project(POINTS, settings(method, seed=1))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    first, repeated = (project(POINTS, settings(method)) for _ in range(2))
+    of_other_seed = project(POINTS, settings(method, seed=1))
+    assert np.array_equal(first, repeated)
+    assert not np.array_equal(first, of_other_seed)
 
 
 def test_the_number_of_threads_does_not_change_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,8 @@ class Looped:
     recall_baseline: float | None
 
 
-def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
-    return float(np.corrcoef(one, other)[0, 1])
+def correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def mean(values: list[float]) -> float | None:
@@ -58,12 +58,12 @@ def looped(
         (plot[:num_queries], plot[num_queries:]),
     ]
     products = (raw.queries[0].double() @ raw.keys[0].double().T).numpy()
-    own = np.zeros(products.shape, bool)
+    allowed = np.zeros(products.shape, bool)
     for i in range(num_queries):
         for j in range(points.num_keys):
             if points.query_text[i] == points.key_text[j]:
                 pair = int(points.query_position[i]), int(points.key_position[j])
-                own[i, j] = (
+                allowed[i, j] = (
                     example.records[points.query_text[i]]
                     .stacks[stack]
                     .allowed(layer=layer, head=head)[pair]
@@ -78,13 +78,13 @@ def looped(
         )
         values = []
         for i in range(num_queries):
-            keys_of = np.flatnonzero(own[i])
+            keys_of = np.flatnonzero(allowed[i])
             if len(np.unique(products[i, keys_of])) > 2:
                 values.append(correlation(distances[i, keys_of], products[i, keys_of]))
         correlations.append(mean(values))
     shares, chances = [], []
     for i in range(num_queries):
-        keys_of = np.flatnonzero(own[i])
+        keys_of = np.flatnonzero(allowed[i])
         if len(keys_of) <= 10:
             continue
         strongest = sorted(keys_of, key=lambda j, i=i: -products[i, j])[:10]  # type: ignore[misc]
@@ -226,16 +226,16 @@ def test_a_sample_of_queries_estimates_the_figures() -> None:
     example = corpus([50] * 20, layers=1, heads=2)
     placed = place(example, None, 0)
     plots = principal_components(placed).coordinates
-    for whole, part in zip(
+    for exact, estimate in zip(
         measure_trust(example, None, 0, placed, plots, max_queries=10**9),
         measure_trust(example, None, 0, placed, plots, max_queries=200, seed=3),
         strict=True,
     ):
-        assert whole is not None
-        assert part is not None
-        assert (whole.num_queries, part.num_queries, part.num_total) == (1000, 200, 1000)
-        assert part.plot == pytest.approx(whole.plot, abs=0.05)
-        assert part.recall == pytest.approx(whole.recall, abs=0.05)
+        assert exact is not None
+        assert estimate is not None
+        assert (exact.num_queries, estimate.num_queries, estimate.num_total) == (1000, 200, 1000)
+        assert estimate.plot == pytest.approx(exact.plot, abs=0.05)
+        assert estimate.recall == pytest.approx(exact.recall, abs=0.05)
 
 
 def test_queries_with_equal_products_are_left_out() -> None:

@@ -33,23 +33,23 @@ def test_extract_takes_its_options() -> None:
     options = options_of(av.extract)
     assert set(options) == set(ExtractOptions.__annotations__)
     hints = get_type_hints(ExtractOptions)
-    own = get_type_hints(av.extract, localns={"torch": torch})
-    assert {name: own[name] for name in options} == hints
+    hints_of_extract = get_type_hints(av.extract, localns={"torch": torch})
+    assert {name: hints_of_extract[name] for name in options} == hints
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in options.values())
 
 
 @pytest.mark.parametrize("function", SHOW)
 def test_views_take_the_same_options(function: Callable[..., Any]) -> None:
-    options, shown = options_of(av.extract), options_of(function)
+    options, view_options = options_of(av.extract), options_of(function)
     # A view shows one complete record, or has its own progress bar.
     for name in set(ExtractOptions.__annotations__) - {"decoder_input_ids", "progress"}:
-        assert shown[name].default == options[name].default, name
+        assert view_options[name].default == options[name].default, name
     view = getattr(av, str(inspect.signature(function).return_annotation))
-    own = inspect.signature(ShowFunction.__call__).parameters.keys()
-    assert shown.keys() <= own | set(view.state_names())
+    own_parameters = inspect.signature(ShowFunction.__call__).parameters.keys()
+    assert view_options.keys() <= own_parameters | set(view.state_names())
 
 
 def test_the_embedding_takes_the_same_options() -> None:
-    options, shown = options_of(av.extract), options_of(av.show_embedding_view)
+    options, view_options = options_of(av.extract), options_of(av.show_embedding_view)
     for name in RecordOptions.__annotations__.keys() - {"generate"}:
-        assert shown[name].default == options[name].default, name
+        assert view_options[name].default == options[name].default, name

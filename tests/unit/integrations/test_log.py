@@ -43,7 +43,7 @@ def test_a_picture_of_a_comparison_shows_the_difference_of_the_chosen_member() -
         inside = Entry("x", view).picture[5:69, 5:69]
         # Orange marks the weight that the first key of a row lost, blue the weight that the second
         # gained.
-        corners = [tuple(inside[at]) for at in ((0, 0), (0, -1), (-1, 0), (-1, -1))]
+        corners = [tuple(inside[corner]) for corner in ((0, 0), (0, -1), (-1, 0), (-1, -1))]
         assert corners == [white, white, orange, blue]
 
 

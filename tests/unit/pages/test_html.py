@@ -73,7 +73,7 @@ class Page(HTMLParser):
             if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
         ]
         rules = (rule.strip().partition(" ") for rule in text.split(";"))
-        return {kind: rest for kind, _, rest in rules}
+        return {kind: sources for kind, _, sources in rules}
 
     @property
     def data(self) -> Any:

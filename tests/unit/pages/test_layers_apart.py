@@ -48,8 +48,8 @@ def test_the_shown_layer_comes_before_the_code(record: av.AttentionRecord, layer
 def test_layers_that_a_comparison_shows_come_before_the_code(
     record: av.AttentionRecord, layer_weights: torch.Tensor
 ) -> None:
-    other = av.AttentionRecord.from_weights(layer_weights.flip(1), words(TOKENS))
-    page = av.CompareView(av.compare(record, other), layer=2).to_html()
+    flipped = av.AttentionRecord.from_weights(layer_weights.flip(1), words(TOKENS))
+    page = av.CompareView(av.compare(record, flipped), layer=2).to_html()
     blocks = bare_data_of(page)["blocks"]
     assert len({block["stack"] for block in blocks}) > 1
     assert are_before_the_code(page, blocks) == [block["layer"] == 2 for block in blocks]

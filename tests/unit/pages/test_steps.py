@@ -135,7 +135,7 @@ def test_two_pages_at_once_equal_separate_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
-    alone = [HeadView(record(), heads=[head]).to_html() for head in (0, 1)]
+    separate_pages = [HeadView(record(), heads=[head]).to_html() for head in (0, 1)]
     both = record()
     pages = [ended(steps_of(HeadView(both, heads=[head]))) for head in (0, 1)]
     results = ["", ""]
@@ -144,7 +144,7 @@ def test_two_pages_at_once_equal_separate_pages(
         for number, page in enumerate(pages):
             for _ in range(1 + 2 * number if turn >= 7 * number else 0):
                 results[number] = next(page, ("", ""))[1] or results[number]
-    assert results == alone
+    assert results == separate_pages
 
 
 class Sent:

@@ -30,7 +30,7 @@ from rounding import logit_error, relative_error, weights_error
 from unit.records import shares, vectors
 
 
-def whole(attention: QueryKeyAttention) -> NDArray[np.float32]:
+def all_weights(attention: QueryKeyAttention) -> NDArray[np.float32]:
     rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
     return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
 
@@ -50,7 +50,7 @@ def test_grouped_heads(heads: int, key_heads: int) -> None:
     queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)
     own = weights_of_torch(queries, keys, scale=0.35, enable_gqa=True)
     attention = QueryKeyAttention(queries, keys, 0.35)
-    assert_allclose(whole(attention), own, atol=1e-6)
+    assert_allclose(all_weights(attention), own, atol=1e-6)
     group = heads // key_heads
     assert [attention.key_head(h) for h in range(heads)] == [h // group for h in range(heads)]
 
@@ -59,7 +59,7 @@ def test_masked_nan_does_not_affect_a_row() -> None:
     keys = vectors(1, 3, 4)
     keys[0, 2] = torch.nan
     attention = QueryKeyAttention(vectors(1, 3, 4, seed=1), keys, 0.5, mask=BandMask(None, 0))
-    weights = whole(attention)[0]
+    weights = all_weights(attention)[0]
     assert np.isfinite(weights[:2]).all()
     assert np.isnan(weights[2]).all()
 
@@ -67,7 +67,7 @@ def test_masked_nan_does_not_affect_a_row() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
     queries, keys = vectors(2, 5, 8).to(dtype), vectors(2, 5, 8, seed=1).to(dtype)
-    weights = whole(QueryKeyAttention(queries, keys, 0.35))
+    weights = all_weights(QueryKeyAttention(queries, keys, 0.35))
     assert weights.dtype == np.float32
     own = weights_of_torch(queries.float(), keys.float(), scale=0.35)
     assert_allclose(weights, own, atol=1e-6)
@@ -211,7 +211,7 @@ def test_sums_of_logits_that_overflow() -> None:
     attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
     sums = attention.log_normalizer(0, slice(0, 1))
     assert sums.tolist() == [60000.0]
-    assert_array_equal(whole(attention)[0, 0], [0.0, 1.0])
+    assert_array_equal(all_weights(attention)[0, 0], [0.0, 1.0])
     assert weights_from_logits(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
 
 

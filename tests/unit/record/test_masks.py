@@ -120,8 +120,8 @@ def test_blocks_of_masks_are_slices_of_the_whole(
     rows, columns = slice(first, last), slice(left, right)
     assert torch.equal(PackedMask.pack(flags).allowed(1, rows, columns), flags[1, rows, columns])
     band = BandMask(2, 1, keys - queries)
-    whole = band_by_loop(queries, keys, 2, 1)[0]
-    assert torch.equal(band.allowed(0, rows, columns), whole[rows, columns])
+    all_flags = band_by_loop(queries, keys, 2, 1)[0]
+    assert torch.equal(band.allowed(0, rows, columns), all_flags[rows, columns])
 
 
 @pytest.mark.parametrize(

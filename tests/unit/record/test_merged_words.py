@@ -253,9 +253,9 @@ def test_a_character_of_several_tokens_is_saved_as_shown(tmp_path: Path) -> None
     record = AttentionRecord.from_weights([shares(1, 8, 8)], entries)
     shown = ("·caf", "é 1/2", "é 2/2", "s", "·1/2", "🐶 1/3", "🐶 2/3", "🐶 3/3 x")
     assert record.tokens.text == shown
-    again = load(record.save(tmp_path / "x.safetensors"))
-    assert again.tokens == record.tokens
-    assert again.merge_words().tokens.text == ("·cafés", "·1/2🐶x")
+    reloaded = load(record.save(tmp_path / "x.safetensors"))
+    assert reloaded.tokens == record.tokens
+    assert reloaded.merge_words().tokens.text == ("·cafés", "·1/2🐶x")
 
 
 def test_words_that_take_too_long_to_merge_are_refused(

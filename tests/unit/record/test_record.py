@@ -44,9 +44,9 @@ def test_weights_by_head_rows_and_columns() -> None:
     weights = shares(3, 4, 6)
     record = AttentionRecord.from_weights([weights], words(4), key_tokens=words(6))
     stack = record.stacks["self"]
-    whole = stack.weights(layer=0)
-    assert_array_equal(whole, weights)
-    assert whole.dtype == np.float32
+    all_weights = stack.weights(layer=0)
+    assert_array_equal(all_weights, weights)
+    assert all_weights.dtype == np.float32
     assert_array_equal(stack.weights(layer=0, head=2), weights[2])
     assert_array_equal(stack.weights(layer=0, rows=slice(1, 3)), weights[:, 1:3])
     for columns_slice in (slice(2, 5), slice(-2, None), slice(None, 99), slice(4, 1), slice(None)):
@@ -227,13 +227,13 @@ def test_records_can_be_copied_and_pickled(
 
 def test_a_deep_copy_copies_the_numbers() -> None:
     record = AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
-    again = copy.deepcopy(record)
+    deep_copy = copy.deepcopy(record)
     before = record.stack().weights(layer=0)
-    changed = again.stack().attention(0)
+    changed = deep_copy.stack().attention(0)
     assert isinstance(changed, StoredWeights)
     changed.values.zero_()
     assert_array_equal(record.stack().weights(layer=0), before)
-    assert not again.stack().weights(layer=0).any()
+    assert not deep_copy.stack().weights(layer=0).any()
 
 
 def test_the_repr_of_records() -> None:

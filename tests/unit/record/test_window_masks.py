@@ -46,8 +46,8 @@ def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
         if part.mask is not None:
             logits = logits.masked_fill(torch.ones(SIZE, SIZE).triu(1) > 0, -torch.inf)
         blocks.append(logits.softmax(1))
-    whole: NDArray[np.float64] = torch.block_diag(*blocks).numpy()
-    return whole
+    block_diagonal: NDArray[np.float64] = torch.block_diag(*blocks).numpy()
+    return block_diagonal
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -218,9 +218,9 @@ def test_long_work_is_divided_into_bounded_steps(
     servers: dict[str, Server], counted: Counted, record: str, name: str, request_arguments: Any
 ) -> None:
     shares = []
-    whole = servers[record]
-    assert isinstance(whole, RecordServer)
-    server = RecordServer(whole.record)
+    shared_server = servers[record]
+    assert isinstance(shared_server, RecordServer)
+    server = RecordServer(shared_server.record)
     for _ in range(4):
         message = assert_bounded(server, name, request_arguments, counted)
         assert message["attnviz"] == "reply", message
@@ -260,9 +260,9 @@ def test_invalid_requests_are_refused_before_any_work(
 ) -> None:
     usual = {"strongest": STRONGEST, "tile": TILE, "block": LARGE[0][2]}
     request_arguments = usual.get(name, {}) | request_arguments
-    whole = servers["long"]
-    assert isinstance(whole, RecordServer)
-    message = assert_bounded(RecordServer(whole.record), name, request_arguments, counted)
+    long_server = servers["long"]
+    assert isinstance(long_server, RecordServer)
+    message = assert_bounded(RecordServer(long_server.record), name, request_arguments, counted)
     assert message["attnviz"] == "error"
     assert expected_message in message["message"]
     assert counted.weights == 0
@@ -314,9 +314,9 @@ def test_abandoned_replies_are_dropped(counted: Counted) -> None:
     shared = {"stack": "self", "layer": 0, "heads": [0], "columns": [0, 9]}
     requests = [shared | {"rows": [row, 4000]} for row in range(pending_replies.MAX_PENDING + 1)]
     for request in requests:
-        later = server.reply("block", request).header["pending"]
+        pending = server.reply("block", request).header["pending"]
     # The last request has to wait, because the number of pending replies is limited.
-    assert (later["progress"], later["doing"]) == (0.0, "waiting for other replies")
+    assert (pending["progress"], pending["doing"]) == (0.0, "waiting for other replies")
     assert len(server.pending_replies) == pending_replies.MAX_PENDING
     # The browser reports cancelled requests.
     server.cancel("block", requests[0])

@@ -64,9 +64,9 @@ def stack_of(attention: QueryKeyAttention) -> AttentionStack:
 
 
 def tile_of(
-    stack: AttentionStack, sums: RowNormalizers, *where: int, **options: Any
+    stack: AttentionStack, sums: RowNormalizers, *level_and_position: int, **options: Any
 ) -> tuple[Encoded, int | None]:
-    level, row, column = where
+    level, row, column = level_and_position
     request: dict[str, Any] = {"layer": 3, "heads": (0,), "pooled": "mean"}
     return run_steps(
         encode_tile(stack, sums, level=level, position=(row, column), **(request | options))
@@ -82,9 +82,9 @@ def all_tiles(
     for row in range(-(-len(stack.query_tokens) // span)):
         line = []
         for column in range(-(-len(stack.key_tokens) // span)):
-            encoded, every = tile_of(stack, sums, level, row, column, **options)
+            encoded, interval = tile_of(stack, sums, level, row, column, **options)
             line.append(decode(encoded)[0])
-            intervals.add(every)
+            intervals.add(interval)
         lines.append(line)
     return np.block(lines), intervals
 
@@ -93,16 +93,16 @@ def expected_cells(
     stack: AttentionStack, heads: tuple[int, ...], level: int, pooled: str
 ) -> NDArray[np.float64]:
     """Compute cells from the complete matrix."""
-    whole = np.mean([stack.weights(layer=3, head=head) for head in heads], axis=0, dtype=float)
+    matrix = np.mean([stack.weights(layer=3, head=head) for head in heads], axis=0, dtype=float)
     pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
     cell_size = 2**level
     return np.array(
         [
             [
-                pool(whole[y : y + cell_size, x : x + cell_size])
-                for x in range(0, whole.shape[1], cell_size)
+                pool(matrix[y : y + cell_size, x : x + cell_size])
+                for x in range(0, matrix.shape[1], cell_size)
             ]
-            for y in range(0, whole.shape[0], cell_size)
+            for y in range(0, matrix.shape[0], cell_size)
         ]
     )
 
@@ -167,17 +167,17 @@ def test_cells_pool_sampled_queries_over_all_keys(
         cell, span = 2**level, TILE << level
         for pooled in ("mean", "max"):
             tiles, intervals = all_tiles(stack, level, heads=heads, pooled=pooled)
-            (every,) = intervals
-            if every is None:
+            (interval,) = intervals
+            if interval is None:
                 continue
             # At least four queries of a tile are sampled for any number of heads.
-            assert every <= span // 4
+            assert interval <= span // 4
             pool: Callable[..., Any] = np.max if pooled == "max" else np.mean
             sampled = []
             for start in range(0, 53, span):
-                count = -(-min(span, 53 - start) // every)
-                sampled += np.minimum(start + sample_queries(count * every, count), 52).tolist()
-            high = max(cell, every)
+                count = -(-min(span, 53 - start) // interval)
+                sampled += np.minimum(start + sample_queries(count * interval, count), 52).tolist()
+            high = max(cell, interval)
             expected = [
                 [
                     pool(weights[[n for n in sampled if n // high == top // high]][:, x : x + cell])
@@ -222,8 +222,8 @@ def test_a_tile_does_not_depend_on_earlier_requests() -> None:
     positions = [(level, 0, column) for level in (2, 1, 3) for column in (0, 1)]
     sums = RowNormalizers()
     first = [tile_of(stack, sums, *position)[0].data for position in positions]
-    again = [tile_of(stack, sums, *position)[0].data for position in reversed(positions)]
-    assert first == again[::-1]
+    repeated = [tile_of(stack, sums, *position)[0].data for position in reversed(positions)]
+    assert first == repeated[::-1]
 
 
 def test_masked_tiles_take_no_work(monkeypatch: pytest.MonkeyPatch) -> None:

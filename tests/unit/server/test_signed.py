@@ -107,14 +107,14 @@ def test_tiles_of_signed_numbers_equal_a_plain_loop(data: st.DataObject) -> None
     heads = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
     numbers = random_numbers(3, rows, columns, seed=data.draw(st.integers(0, 99)))
     stack = signed_stack(numbers)
-    whole: Numbers = np.asarray(np.mean(numbers[heads], axis=0, dtype=np.float64))
+    matrix: Numbers = np.asarray(np.mean(numbers[heads], axis=0, dtype=np.float64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
         actual = tile(stack, heads=heads, level=level, pooled=pooled)
-    expected = cells_of(whole, 2**level, pooled)
+    expected = cells_of(matrix, 2**level, pooled)
     assert_allclose(np.abs(actual), np.abs(expected), atol=1e-6, rtol=2e-3)
     # If positive and negative values differ by at most a thousandth, rounding can decide the sign.
-    clear = np.abs(cells_of(whole, 2**level, pooled) + cells_of(-whole, 2**level, pooled)) < 1e-9
+    clear = np.abs(cells_of(matrix, 2**level, pooled) + cells_of(-matrix, 2**level, pooled)) < 1e-9
     assert_allclose(actual[clear], expected[clear], atol=1e-6)
 
 
@@ -269,8 +269,8 @@ def large_tiles(stack: AttentionStack, heads: Sequence[int], level: int, pooled:
             position=(row, column),
             pooled=pooled,  # type: ignore[arg-type]
         )
-        encoded, every = run_steps(steps)
-        assert every is None
+        encoded, interval = run_steps(steps)
+        assert interval is None
         return np.asarray(decode(encoded)[0])
 
     return np.block(
@@ -324,9 +324,9 @@ def test_large_attributions_step_by_step_equal_all_numbers_at_once(masks: str, k
     # The quotient by 1 - weight loses digits if a key has nearly all weight of a row.
     digits = 1e-2 if kind == "logits" else 2e-3
     for heads, level, pooled in (([2], 3, "mean"), ([0, 3], 2, "max")):
-        whole = np.mean([numbers[head] for head in heads], axis=0)
+        matrix = np.mean([numbers[head] for head in heads], axis=0)
         actual = large_tiles(stack, heads, level, pooled)
-        expected = cells_of(whole, 2**level, pooled)
+        expected = cells_of(matrix, 2**level, pooled)
         assert_allclose(np.abs(actual), np.abs(expected), atol=2e-5, rtol=digits)
     sums = RowNormalizers()
     for head in (1, 3):
@@ -355,14 +355,14 @@ def test_large_differences_step_by_step_equal_all_numbers_at_once(
     a, b = sides(masks)
     stack = difference_stack(a, b)
     for heads in ([2], [0, 3]):
-        whole = np.mean([whole_difference(a, b, head) for head in heads], axis=0)
+        matrix = np.mean([whole_difference(a, b, head) for head in heads], axis=0)
         actual = large_tiles(stack, heads, level, pooled)
-        expected = cells_of(whole, 2**level, pooled)
+        expected = cells_of(matrix, 2**level, pooled)
         # A cell of several heads near zero is a difference of sums, and has the error of these
         # sums.
         tolerance = weights_error(a, b)
         assert_allclose(np.abs(actual), np.abs(expected), atol=tolerance, rtol=2e-3)
-        clear = np.abs(expected + cells_of(-whole, 2**level, pooled)) < 1e-9
+        clear = np.abs(expected + cells_of(-matrix, 2**level, pooled)) < 1e-9
         assert_allclose(actual[clear], expected[clear], atol=tolerance)
 
 
@@ -370,10 +370,10 @@ def test_large_differences_step_by_step_equal_all_numbers_at_once(
 def test_sinks_of_both_sides_and_rows_that_one_lacks() -> None:
     a, b = sides("any mask", sinks=True)
     stack = difference_stack(a, b)
-    whole = whole_difference(a, b, 1)
-    assert not whole[7].any()
+    matrix = whole_difference(a, b, 1)
+    assert not matrix[7].any()
     actual = large_tiles(stack, [1], 0, "mean")
-    assert_allclose(actual, whole, atol=weights_error(a, b))
+    assert_allclose(actual, matrix, atol=weights_error(a, b))
 
 
 @pytest.mark.usefixtures("_small_sizes")
@@ -382,14 +382,14 @@ def test_blocks_and_whole_rows_of_a_difference_use_the_normalizers_of_its_sides(
     a, b = sides(masks)
     stack, sums = difference_stack(a, b), RowNormalizers()
     for head in (0, 3):
-        whole = whole_difference(a, b, head)
+        matrix = whole_difference(a, b, head)
         for _ in range(2):
             block = run_steps(
                 sums.block(stack, layer=3, head=head, rows=slice(4, 30), columns=slice(20, 60))
             )
-            assert_allclose(block, whole[4:30, 20:60], atol=weights_error(a, b))
+            assert_allclose(block, matrix[4:30, 20:60], atol=weights_error(a, b))
         rows = sums.whole_rows(stack, layer=3, head=head, rows=slice(30, 53))
-        assert_allclose(rows.numpy(), whole[30:], atol=weights_error(a, b))
+        assert_allclose(rows.numpy(), matrix[30:], atol=weights_error(a, b))
     # Four bytes for each query of two heads on both sides.
     assert sums.num_bytes == 2 * 2 * 4 * QUERIES
 

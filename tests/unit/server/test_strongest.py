@@ -71,14 +71,14 @@ def stacks() -> dict[str, AttentionStack]:
     windows = torch.tensor([0, 0, 1, 1, 2, 2, 0])
     windowed = QueryKeyAttention(queries, keys, 0.4, mask=WindowMask(windows, windows))
     ahead = QueryKeyAttention(queries, keys[:, :5], 0.4, mask=BandMask(None, 0, -2))
-    whole = QueryKeyAttention(queries, keys, 0.4)
+    unmasked = QueryKeyAttention(queries, keys, 0.4)
     starts = np.array([0, 2, 3])
     layers_by_name: dict[str, LayerAttention] = {
         "a window": narrow,
         "windows": windowed,
         "first queries see nothing": ahead,
-        "no mask": whole,
-        "words": MergedWeights(whole, starts, starts),
+        "no mask": unmasked,
+        "words": MergedWeights(unmasked, starts, starts),
     }
     for name, layer in layers_by_name.items():
         rows, columns = Tokens.of(words(layer.num_queries)), Tokens.of(words(layer.num_keys))

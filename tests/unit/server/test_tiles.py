@@ -50,10 +50,10 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
         "pooled": "mean",
     }
     position = request.pop("row", 0), request.pop("column", 0)
-    encoded, every = run_steps(
+    encoded, interval = run_steps(
         encode_tile(stack, RowNormalizers(), position=position, **(defaults | request))
     )
-    assert every is None
+    assert interval is None
     return decode(encoded)[0]
 
 
@@ -92,11 +92,11 @@ def test_tiles_cover_the_matrix_without_overlap(data: st.DataObject) -> None:
     seed = data.draw(st.integers(0, 99))
     weights = np.random.default_rng(seed).random((3, rows, columns)).astype(np.float32)
     stack = stack_of(weights)
-    whole: Any = np.mean(weights[heads], axis=0, dtype=np.float64)
+    matrix: Any = np.mean(weights[heads], axis=0, dtype=np.float64)
     cell_size = 2**level
     pool = np.mean if pooled == "mean" else np.max
     expected = [
-        [pool(whole[y : y + cell_size, x : x + cell_size]) for x in range(0, columns, cell_size)]
+        [pool(matrix[y : y + cell_size, x : x + cell_size]) for x in range(0, columns, cell_size)]
         for y in range(0, rows, cell_size)
     ]
     with pytest.MonkeyPatch.context() as patch:
@@ -118,11 +118,11 @@ def test_tiles_cover_the_matrix_without_overlap(data: st.DataObject) -> None:
 def test_tiles_of_a_model_are_blocks_of_its_weights() -> None:
     stack = captured_record().stacks["self"]
     for layer in stack.layers:
-        whole = stack.weights(layer=layer)
-        np.testing.assert_array_equal(tile(stack, layer=layer, heads=[1]), whole[1])
+        matrix = stack.weights(layer=layer)
+        np.testing.assert_array_equal(tile(stack, layer=layer, heads=[1]), matrix[1])
         # At this level one cell contains the mean of all weights.
         mean = tile(stack, layer=layer, heads=[0, 1, 2, 3], level=9)
-        np.testing.assert_allclose(mean, [[whole.mean(dtype=np.float64)]], rtol=1e-5)
+        np.testing.assert_allclose(mean, [[matrix.mean(dtype=np.float64)]], rtol=1e-5)
 
 
 def test_a_tile_fits_into_a_reply() -> None:

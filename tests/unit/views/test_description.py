@@ -31,9 +31,9 @@ def opening_state(view: Any) -> Any:
 
 @pytest.mark.usefixtures("kernel")
 def test_the_description_is_only_in_the_opening_message() -> None:
-    shown = given_record()
-    view = av.HeadView(shown)
-    assert opening_state(view) == {**describe(shown), "record": 0}
+    shown_record = given_record()
+    view = av.HeadView(shown_record)
+    assert opening_state(view) == {**describe(shown_record), "record": 0}
     assert view.get_state()["_description"] is None
     assert "_description" not in view.state
 
@@ -41,8 +41,8 @@ def test_the_description_is_only_in_the_opening_message() -> None:
 @pytest.mark.usefixtures("kernel")
 def test_the_description_has_the_number_of_its_record() -> None:
     view = av.HeadView(given_record())
-    view.record = other = given_record((2, 3), 6)
-    assert opening_state(view) == {**describe(other), "record": 1}
+    view.record = new_record = given_record((2, 3), 6)
+    assert opening_state(view) == {**describe(new_record), "record": 1}
 
 
 @pytest.mark.usefixtures("kernel")

@@ -72,8 +72,8 @@ def test_custom_roles_are_ranked_by_their_number_of_heads() -> None:
     named = view.roles["self"]
     assert named["names"] == named["labels"] == [[None, "sums"], ["copies", None, "copies"]]
     assert named["ranks"] == [[None, 2.0], [1.0, None, 1.0]]
-    other = HeadView(encoder_decoder_record(), roles={"cross": {(1, 4): "aligns"}})
-    assert other.roles["cross"]["names"][1][4] == "aligns"
+    cross_view = HeadView(encoder_decoder_record(), roles={"cross": {(1, 4): "aligns"}})
+    assert cross_view.roles["cross"]["names"][1][4] == "aligns"
 
 
 def test_roles_of_omitted_layers_are_omitted() -> None:

@@ -71,7 +71,7 @@ class Kernel:
         """Return the numbers of the views that exist themselves or whose record exists."""
         return list(self.evaluate("alive()"))
 
-    def held(self) -> int:
+    def num_widgets(self) -> int:
         """Return the number of widgets that ipywidgets holds.
 
         A layout has the same lifetime as its view.
@@ -119,23 +119,23 @@ def test_runs_hold_one_record(kernel: Kernel, code: str) -> None:
     for number in range(5):
         kernel.run("cell", code)
         assert kernel.alive() == [number]
-    assert kernel.held() == 1
+    assert kernel.num_widgets() == 1
     assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 2
     kernel.run("cell", "view = None")
-    assert (kernel.alive(), kernel.held()) == ([], 0)
+    assert (kernel.alive(), kernel.num_widgets()) == ([], 0)
 
 
 def test_other_cells_do_not_end_a_view(kernel: Kernel) -> None:
     kernel.run("cell", f"{LAST}; None")
     for number in range(5):
         kernel.run("other", f"{number}")
-    assert (kernel.alive(), kernel.held()) == ([0], 1)
+    assert (kernel.alive(), kernel.num_widgets()) == ([0], 1)
 
 
 def test_a_view_in_a_variable_lives_and_can_be_shown_again(kernel: Kernel) -> None:
     kernel.run("cell", f"kept = {LAST}\nkept")
     kernel.run("cell", "None")
-    assert (kernel.alive(), kernel.held()) == ([0], 0)
+    assert (kernel.alive(), kernel.num_widgets()) == ([0], 0)
     kernel.run("other", "kept")
     assert kernel.evaluate("kept.comm is not None and kept.model_id in _instances")
     # The history holds the view until its own cell runs again.
@@ -178,13 +178,13 @@ def test_only_the_view_is_removed_from_the_history(kernel: Kernel) -> None:
 def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
     kernel.run("cell", LAST)
     kernel.close_comm(0)
-    assert (kernel.alive(), kernel.held()) == ([], 0)
+    assert (kernel.alive(), kernel.num_widgets()) == ([], 0)
     kernel.run("cell", f"kept = {LAST}")
     kernel.close_comm(1)
-    assert (kernel.alive(), kernel.held()) == ([1], 0)
+    assert (kernel.alive(), kernel.num_widgets()) == ([1], 0)
     # Displaying the variable opens it again.
     kernel.run("other", "display(kept)")
-    assert kernel.held() == 1
+    assert kernel.num_widgets() == 1
     assert kernel.evaluate("kept.comm is not None and kept.model_id in _instances")
     # The view ends with the cell that opened it again.
     kernel.run("other", "kept = None")
@@ -194,9 +194,9 @@ def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
 def test_close_frees_and_a_closed_view_can_be_shown_again(kernel: Kernel) -> None:
     kernel.run("cell", f"view = {LAST}\nview")
     kernel.run("other", "view.close()")
-    assert kernel.held() == 0
+    assert kernel.num_widgets() == 0
     kernel.run("other", "display(view); view.layer")
-    assert kernel.held() == 1
+    assert kernel.num_widgets() == 1
     kernel.run("other", "view.close(); view.close(); del view")
     assert kernel.alive() == []
 

@@ -28,7 +28,7 @@ def test_a_link_of_stacks_replaces_invalid_state() -> None:
 
 
 def test_a_dashboard_has_all_traits_of_its_views() -> None:
-    own = set(Dashboard.state_names())
-    assert own == {name for view in VIEWS[:-1] for name in view.state_names()}
+    state_names = set(Dashboard.state_names())
+    assert state_names == {name for view in VIEWS[:-1] for name in view.state_names()}
     view = Dashboard(given_record(), thumbnails="lines", color_scale="log", top_k=2)
     assert (view.thumbnails, view.color_scale, view.top_k) == ("lines", "log", 2)

@@ -37,7 +37,7 @@ NEEDS_TSNE = pytest.mark.skipif(
 )
 
 
-def whole(server: CorpusServer, name: str, arguments: Mapping[str, Any]) -> Reply:
+def complete_reply(server: CorpusServer, name: str, arguments: Mapping[str, Any]) -> Reply:
     """Return a reply, joined from all its parts."""
     first = server.reply(name, arguments)
     assert first.data is not None
@@ -51,7 +51,7 @@ def whole(server: CorpusServer, name: str, arguments: Mapping[str, Any]) -> Repl
 
 
 def points_of(server: CorpusServer, stack: str = "self") -> dict[str, Any]:
-    reply = whole(server, "corpus", {"stack": stack})
+    reply = complete_reply(server, "corpus", {"stack": stack})
     assert reply.data is not None
     data: dict[str, Any] = json.loads(zlib.decompress(reply.data))
     return data
@@ -171,11 +171,11 @@ def test_the_overview_has_a_limited_number_of_points() -> None:
 def test_large_plots_are_sent_in_parts() -> None:
     example = corpus([500] * 180, max_points=180_000, layers=1, heads=1, size=2)
     server = CorpusServer(example)
-    reply = whole(server, "projection", PLOT | {"head": 0, "dimensions": 3})
+    reply = complete_reply(server, "projection", PLOT | {"head": 0, "dimensions": 3})
     assert reply.header["parts"] == 2
     assert reply.data is not None
     assert len(reply.data) == 6 * 180_000
-    assert whole(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
+    assert complete_reply(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
     # The reply contains positions, texts and tokens of all points.
     assert len(points_of(server)["queries"]["text"]) == 90_000
 
@@ -189,18 +189,18 @@ def test_lines_are_the_weights_of_the_text() -> None:
     assert len(header["points"]) == 64
     # The keys that a causal query may attend to.
     assert header["num_total"] == 76
-    off = relative_error(attention(80), 64)
-    assert_allclose(header["weights"], np.sort(row)[::-1][:64], rtol=off)
-    assert_allclose(header["covered"], np.sort(row)[::-1][:64].sum(), rtol=off)
+    tolerance = relative_error(attention(80), 64)
+    assert_allclose(header["weights"], np.sort(row)[::-1][:64], rtol=tolerance)
+    assert_allclose(header["covered"], np.sort(row)[::-1][:64].sum(), rtol=tolerance)
     for point, weight in zip(header["points"], header["weights"], strict=True):
         key = point - points.num_queries
         assert points.key_text[key] == 1
-        assert row[points.key_position[key]] == pytest.approx(weight, rel=off)
+        assert row[points.key_position[key]] == pytest.approx(weight, rel=tolerance)
     # All queries of a causal text give weight to its first key, the first query the most.
     column = example.records[0].stack().weights(layer=0, head=1)[:, 0]
     header = server.reply("lines", HEAD | {"point": points.num_queries}).header
     assert header["points"][0] == column.argmax()
-    assert_allclose(header["weights"], np.sort(column)[::-1][:64], rtol=off)
+    assert_allclose(header["weights"], np.sort(column)[::-1][:64], rtol=tolerance)
     assert header["num_total"] == 70
 
 
@@ -221,8 +221,8 @@ def test_lines_of_sampled_keys_report_the_covered_weight() -> None:
     sampled = row[points.key_position]
     assert header["covered"] == pytest.approx(sampled.sum(), rel=1e-5)
     assert header["covered"] < 0.95
-    own = int(points.query_position[query])
-    assert header["num_total"] == (points.key_position <= own).sum()
+    position = int(points.query_position[query])
+    assert header["num_total"] == (points.key_position <= position).sum()
 
 
 def test_the_mean_of_long_texts_samples_queries() -> None:

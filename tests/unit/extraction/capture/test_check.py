@@ -79,10 +79,10 @@ def captured(
     return attentions
 
 
-def changed(tensor: torch.Tensor | None, at: Any, by: float) -> torch.Tensor:
+def changed(tensor: torch.Tensor | None, index: Any, by: float) -> torch.Tensor:
     assert tensor is not None
     tensor = tensor.clone()
-    tensor[at] += by
+    tensor[index] += by
     return tensor
 
 
@@ -102,8 +102,8 @@ def test_every_row_of_every_head_and_window_is_compared(windows: bool, key_heads
     for example in range(3):
         for head in range(HEADS):
             for row in range(LENGTH):
-                at = (example, row, head, row % WIDTH)
-                wrong = replace(correct, output=changed(correct.output, at, 1e-3))
+                index = (example, row, head, row % WIDTH)
+                wrong = replace(correct, output=changed(correct.output, index, 1e-3))
                 with pytest.raises(
                     NotImplementedError,
                     match=re.escape("layers.0.attention")
@@ -121,8 +121,8 @@ def test_comparing_in_parts_finds_the_same(
     for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(correct)
-        for at in [(0, 0, 0), (0, 3, 3), (1, 8, 1), (2, 8, 3)]:
-            assert is_refused(replace(correct, output=changed(correct.output, at, 1e-3)))
+        for index in [(0, 0, 0), (0, 3, 3), (1, 8, 1), (2, 8, 3)]:
+            assert is_refused(replace(correct, output=changed(correct.output, index, 1e-3)))
 
 
 def test_padding_is_left_out() -> None:
@@ -170,8 +170,8 @@ def test_the_same_rows_are_compared_again_and_no_generator_of_torch_moves() -> N
     ]
     before = torch.get_rng_state()
     assert is_refused(half)
-    once, again = ([is_refused(wrong_call) for wrong_call in wrong] for _ in range(2))
-    assert once == again
+    first_time, second_time = ([is_refused(wrong_call) for wrong_call in wrong] for _ in range(2))
+    assert first_time == second_time
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -172,8 +172,8 @@ def test_a_file_that_was_cut_or_continued_is_refused(tmp_path: Path) -> None:
     path = captured_record().save(tmp_path / "x.safetensors")
     data = path.read_bytes()
     cuts = {0, 1, 7, 8, 9, len(data) - 1, *range(10, len(data), 499)}
-    for other in (*(data[:cut] for cut in sorted(cuts)), data + b"\0"):
-        path.write_bytes(other)
+    for damaged in (*(data[:cut] for cut in sorted(cuts)), data + b"\0"):
+        path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"path='.*x\.safetensors' is damaged or is not a sav"):
             load(path)
 
@@ -330,9 +330,9 @@ def test_signed_numbers_and_differences_come_back_the_same(merged: bool, tmp_pat
     if not merged:
         # A layer that two stacks share is saved once, and is one object after loading.
         assert difference.a is reloaded.stacks["self: a"].attention(3)
-        whole = slice(0, 6), slice(0, 6)
+        block = slice(0, 6), slice(0, 6)
         before = record.stacks["self: b − a"].attention(3)
-        assert np.array_equal(difference.allowed(0, *whole), before.allowed(0, *whole))
+        assert np.array_equal(difference.allowed(0, *block), before.allowed(0, *block))
 
 
 def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
@@ -412,8 +412,8 @@ def test_a_file_without_a_checksum_is_refused(
 
 def large(tokens: int = 65_536) -> AttentionRecord:
     """Return a record of 201 MB. Its four query heads are views of the model's tensor."""
-    whole = vectors(tokens, 6, 64)
-    by_head = whole.transpose(0, 1)
+    all_vectors = vectors(tokens, 6, 64)
+    by_head = all_vectors.transpose(0, 1)
     layers = {number: QueryKeyAttention(by_head[:4], by_head[4:], 0.1) for number in (0, 1)}
     return AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(words(tokens)))})
 
