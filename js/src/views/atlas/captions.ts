@@ -58,11 +58,11 @@ export function roleInWords(stack: AtlasStack, role: AtlasRole): string {
 }
 
 /** Smallest p that is written. The normal approximation is not accurate below it. */
-const LEAST_P = 1e-6;
+const MIN_P = 1e-6;
 
 /** Return "p = 0.012" or "p < 1e−6". */
 function pInWords(p: number): string {
-  return p < LEAST_P ? `p < ${formatNumber(LEAST_P)}` : `p = ${formatNumber(p)}`;
+  return p < MIN_P ? `p < ${formatNumber(MIN_P)}` : `p = ${formatNumber(p)}`;
 }
 
 /** Return a definition as a sentence: "Attends to the first token." */
@@ -103,8 +103,8 @@ export function intervalOf(count: Count): string {
 
 /** Return "37 of 100 sampled edges (28% to 47%)". */
 export function countInWords(count: Count): string {
-  if (count.of === 0) return "no sampled edges";
-  return `${count.found} of ${several(count.of, "sampled edge")} (${intervalOf(count)})`;
+  if (count.numTotal === 0) return "no sampled edges";
+  return `${count.numFound} of ${several(count.numTotal, "sampled edge")} (${intervalOf(count)})`;
 }
 
 /**
@@ -134,7 +134,7 @@ export function sortedValue({ score }: ScoredHead): string {
 
 /** Return a count without its noun: "37 of 100 (28% to 47%)". */
 export function shortCount(count: Count): string {
-  return `${count.found} of ${count.of} (${intervalOf(count)})`;
+  return `${count.numFound} of ${count.numTotal} (${intervalOf(count)})`;
 }
 
 /** Return the subtitle: the stack, its heads and the corpus. */
@@ -201,7 +201,7 @@ export function listedInWords(
   ].filter(Boolean);
   if (filters.length === 0) return several(all, `${list} edge`);
   const interval =
-    list === "sampled" && all > 0 ? `, ${intervalOf({ found: shown, of: all })}` : "";
+    list === "sampled" && all > 0 ? `, ${intervalOf({ numFound: shown, numTotal: all })}` : "";
   return `${counted(shown)} of ${several(all, `${list} edge`)}${interval}: ${filters.join(" and ")}`;
 }
 
@@ -213,8 +213,8 @@ export function searchInWords(
   heads: number,
 ): string {
   if (done < layers) return `Layer ${done + 1} of ${layers} …`;
-  const of = best?.of ?? 0;
-  const least = of > 0 ? wilson({ found: 0, of })[1] : 1;
+  const of = best?.numTotal ?? 0;
+  const least = of > 0 ? wilson({ numFound: 0, numTotal: of })[1] : 1;
   return (
     `${several(heads, "head")} ${heads === 1 ? "has" : "have"} a matching sampled edge. ` +
     `The intervals are 95% Wilson intervals: no match among ${of} edges still allows up to ${(100 * least).toFixed(1)}%.`

@@ -10,14 +10,14 @@ import type { AtlasProps } from "./controls";
 import { MAX_CLASSES } from "./store";
 
 /** Up to this many classes, weights are written in the cells. Larger tables show them on hover. */
-const MOST_WRITTEN = 7;
+const MAX_WRITTEN = 7;
 
 export function ClassTable({ context, store }: AtlasProps) {
-  const [found, stack, head] = [store.classes.value, store.stack.value, store.head.value];
-  const values = stack?.classes.find(({ name }) => name === found?.system)?.values ?? [];
-  if (!found || !stack || !head || values.length !== found.classes) return null;
+  const [classWeights, stack, head] = [store.classes.value, store.stack.value, store.head.value];
+  const values = stack?.classes.find(({ name }) => name === classWeights?.system)?.values ?? [];
+  if (!classWeights || !stack || !head || values.length !== classWeights.classes) return null;
   const weightOf = (query: number, key: number): number =>
-    found.weights[query * values.length + key] ?? Number.NaN;
+    classWeights.weights[query * values.length + key] ?? Number.NaN;
   const all = values.map((_, i) => i);
   // Omit classes without queries and classes that receive no weight.
   const queries = all.filter((query) => all.some((key) => !Number.isNaN(weightOf(query, key))));
@@ -27,9 +27,9 @@ export function ClassTable({ context, store }: AtlasProps) {
     Math.max(0, ...queries.flatMap((query) => keys.map((key) => weightOf(query, key) || 0))),
   );
   const color = rgbOf(context.palette.value.positive).join(" ");
-  const written = keys.length <= MOST_WRITTEN;
+  const written = keys.length <= MAX_WRITTEN;
   const systems = store.systems.value;
-  const tooMany = stack.classes.filter((each) => each.values.length > MAX_CLASSES);
+  const tooMany = stack.classes.filter((system) => system.values.length > MAX_CLASSES);
   return (
     <section class="av-atlas-figures" aria-label="Weights by class of token">
       <div class="av-row av-options">
@@ -37,7 +37,7 @@ export function ClassTable({ context, store }: AtlasProps) {
         {systems.length > 1 && (
           <Choice
             label="Classes"
-            value={found.system}
+            value={classWeights.system}
             options={systems.map((name): [string, string] => [name, name])}
             onChange={store.chooseSystem}
           />
@@ -45,8 +45,8 @@ export function ClassTable({ context, store }: AtlasProps) {
       </div>
       <table class="av-atlas-classes">
         <caption class="av-unseen">
-          Mean weight of {headTitle(head)} from queries of a {found.system}, by row, to keys of a{" "}
-          {found.system}, by column
+          Mean weight of {headTitle(head)} from queries of a {classWeights.system}, by row, to keys
+          of a {classWeights.system}, by column
         </caption>
         <thead>
           <tr>

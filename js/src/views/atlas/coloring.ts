@@ -106,9 +106,9 @@ function byNumber(
   signOf: (value: number) => string,
 ): Coloring {
   const values = everyHead(stack).map(({ layer, head }) => numberOf(layer, head));
-  const known = values.filter((each) => each !== null);
-  const signed = known.some((each) => each < 0);
-  const end = niceMaximum(Math.max(0, ...known.map(Math.abs)));
+  const defined = values.filter((value) => value !== null);
+  const signed = defined.some((value) => value < 0);
+  const end = niceMaximum(Math.max(0, ...defined.map(Math.abs)));
   const low = signed ? -end : 0;
   const color: NumberScale["color"] = (share) =>
     signed ? signColorAt(2 * share - 1, palette) : colorAt(theme, share);
@@ -137,7 +137,7 @@ export function byStatistic(table: Table, statistic: number, room: ColorRoom): C
   const { name, unit } = stack.statistics[statistic] ?? { name: "", unit: "" };
   const baselines = everyHead(stack)
     .map(({ layer, head }) => table.figure(statistic, layer, head).baseline)
-    .filter((each) => each !== null)
+    .filter((value) => value !== null)
     .sort((a, b) => a - b);
   const baseline = baselines[Math.floor(baselines.length / 2)] ?? null;
   return byNumber(
@@ -157,7 +157,7 @@ export function byFound(
 ): Coloring {
   const shareOf = (layer: number, head: number): number | null => {
     const count = counts(layer, head);
-    return count && count.of > 0 ? count.found / count.of : null;
+    return count && count.numTotal > 0 ? count.numFound / count.numTotal : null;
   };
   const named = { name: "share of sampled edges found", unit: "share", baseline: null };
   const coloring = byNumber(stack, room, named, shareOf, () => "");
@@ -165,13 +165,13 @@ export function byFound(
     ...coloring,
     of: (layer, head) => ({
       ...coloring.of(layer, head),
-      sign: String(counts(layer, head)?.found ?? "–"),
+      sign: String(counts(layer, head)?.numFound ?? "–"),
     }),
   };
 }
 
 /** Sort heads by decreasing share of matches. Ties are ordered by the lower end of the interval. */
 export function rankedByFound<T extends { count: Count }>(heads: T[]): T[] {
-  const key = ({ count }: T): number => (count.of > 0 ? count.found / count.of : -1);
+  const key = ({ count }: T): number => (count.numTotal > 0 ? count.numFound / count.numTotal : -1);
   return [...heads].sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);
 }

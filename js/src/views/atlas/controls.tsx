@@ -19,20 +19,20 @@ export function AtlasControls({ context, store }: AtlasProps) {
   if (!stack) return null;
   const names = stack.statistics.map(({ name }) => name);
   const options = names.map((name): [string, string] => [name, name]);
-  const given = (value: string, or: string): string =>
+  const validName = (value: string, or: string): string =>
     value === "role" || names.includes(value) ? value : or;
   return (
     <>
       <div class="av-row av-options">
         <Choice
           label="Colour"
-          value={given(state.color.value, "role")}
+          value={validName(state.color.value, "role")}
           options={[["role", "role"], ...options]}
           onChange={(color) => assign(state, { color })}
         />
         <Choice
           label="Heads by"
-          value={given(state.order.value, "number")}
+          value={validName(state.order.value, "number")}
           options={[["number", "number"], ["role", "role"], ...options]}
           onChange={(order) => assign(state, { order })}
         />
@@ -76,9 +76,9 @@ function EdgeSearch({ context, store }: AtlasProps) {
         </label>
       ))}
       <datalist id={list}>
-        {classes.flatMap((each) =>
-          each.values.map((value) => (
-            <option key={`${each.name}:${value}`} value={`${each.name}:${value}`} />
+        {classes.flatMap((system) =>
+          system.values.map((value) => (
+            <option key={`${system.name}:${value}`} value={`${system.name}:${value}`} />
           )),
         )}
       </datalist>
@@ -107,9 +107,9 @@ function OffsetFields({ context, store }: AtlasProps) {
       assign(state, { offsets: null });
       return;
     }
-    const wanted = Math.max(-most, Math.min(most, Math.round(value)));
-    const [from, to] = offsets ?? [wanted, wanted];
-    const pair: [number, number] = end === 0 ? [wanted, to] : [from, wanted];
+    const offset = Math.max(-most, Math.min(most, Math.round(value)));
+    const [from, to] = offsets ?? [offset, offset];
+    const pair: [number, number] = end === 0 ? [offset, to] : [from, offset];
     assign(state, { offsets: [Math.min(...pair), Math.max(...pair)] });
   };
   return (
@@ -153,7 +153,7 @@ export function SearchWork({ store }: AtlasProps) {
     );
   }
   if (!result) return null;
-  const heads = result.ranked.filter(({ count }) => count.found > 0).length;
+  const heads = result.ranked.filter(({ count }) => count.numFound > 0).length;
   return (
     <div class="av-work" role="status">
       {result.done < result.layers && (
@@ -167,19 +167,19 @@ export function SearchWork({ store }: AtlasProps) {
 }
 
 /** Maximum number of heads in the list of a search. */
-const MOST_LISTED = 12;
+const MAX_LISTED = 12;
 
 /** List of the heads with the largest share of matching edges. */
 export function FoundHeads({ store }: AtlasProps) {
   const result = store.result.value;
-  const found = result?.ranked.filter(({ count }) => count.found > 0) ?? [];
-  if (!result || found.length === 0) return null;
-  const more = found.length - MOST_LISTED;
+  const heads = result?.ranked.filter(({ count }) => count.numFound > 0) ?? [];
+  if (!result || heads.length === 0) return null;
+  const more = heads.length - MAX_LISTED;
   return (
     <section class="av-atlas-found" aria-label="Heads with matching edges">
       <p class="av-muted">Matching sampled edges, with the interval of their share:</p>
       <ol>
-        {found.slice(0, MOST_LISTED).map(({ layer, head, count }) => (
+        {heads.slice(0, MAX_LISTED).map(({ layer, head, count }) => (
           <li key={`${layer} ${head}`}>
             <button type="button" class="av-chip" onClick={() => store.choose({ layer, head })}>
               {headTitle({ layer, head })} <span class="av-muted">{shortCount(count)}</span>

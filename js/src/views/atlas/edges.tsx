@@ -11,7 +11,7 @@ import { type WindowToken, windowTokens } from "./kept";
 import { TextPane } from "./text";
 
 /** Number of edges that are listed at first. */
-const MOST_LISTED = 10;
+const MAX_LISTED = 10;
 
 /** Tokens as running text. Dots stand for missing tokens. */
 export function Running({ tokens }: { tokens: readonly WindowToken[] }) {
@@ -45,11 +45,11 @@ export function edgeInWords(texts: Texts, edge: Edge): string {
 
 export function EdgeList({ context, store }: AtlasProps) {
   const { state } = context;
-  const [most, setMost] = useState(MOST_LISTED);
+  const [most, setMost] = useState(MAX_LISTED);
   const [edges, texts, head] = [store.edges.value, store.texts.value, store.head.value];
   const list = state.edges.value;
   const which = `${head?.layer} ${head?.head} ${list}`;
-  useEffect(() => setMost(MOST_LISTED), [which]);
+  useEffect(() => setMost(MAX_LISTED), [which]);
   if (!edges || !texts || !head) return null;
   const all = edges[list].of(head.head);
   const listed = store.listed.value;
@@ -65,14 +65,14 @@ export function EdgeList({ context, store }: AtlasProps) {
       <div class="av-row av-options">
         <h3 class="av-atlas-part">Edges</h3>
         <fieldset class="av-atlas-lists" aria-label="Which edges">
-          {(["sampled", "strongest"] as const).map((each) => (
+          {(["sampled", "strongest"] as const).map((option) => (
             <button
               type="button"
-              key={each}
-              aria-pressed={list === each}
-              onClick={() => assign(state, { edges: each })}
+              key={option}
+              aria-pressed={list === option}
+              onClick={() => assign(state, { edges: option })}
             >
-              {each}
+              {option}
             </button>
           ))}
         </fieldset>

@@ -34,7 +34,7 @@ const LEFT_OUT =
 const GAP = 28;
 const HEAD_WIDTH = 400;
 /** Minimum width of the chosen head beside the grid. A narrower one is below the grid. */
-const LEAST_HEAD = 290;
+const MIN_HEAD = 290;
 
 /** Return all cells with their labels. */
 function gridBox(context: Context, store: AtlasStore): Box {
@@ -52,24 +52,24 @@ function gridBox(context: Context, store: AtlasStore): Box {
   });
   grid.rows.forEach((row, at) => {
     const y = top + at * down;
-    const layer = row.find((each) => each !== null)?.layer;
+    const layer = row.find((headCell) => headCell !== null)?.layer;
     if (grid.columns && at % labelledEvery(down) === 0) {
       const name = rowLabel(layer, layout);
       marks.push(textMark(name, left - 8, y + cell / 2, palette.ink, 11, { align: "end" }));
     }
-    row.forEach((each, column) => {
-      if (!each) return;
+    row.forEach((headCell, column) => {
+      if (!headCell) return;
       const x = left + column * across;
-      marks.push(...cellMarks(coloring.of(each.layer, each.head), x, y, cell, palette));
-      if (each.layer === current?.layer && each.head === current.head) {
+      marks.push(...cellMarks(coloring.of(headCell.layer, headCell.head), x, y, cell, palette));
+      if (headCell.layer === current?.layer && headCell.head === current.head) {
         const frame = { x: x - 1, y: y - 1, width: cell + 2, height: cell + 2 };
         marks.push({ kind: "rect", ...frame, stroke: palette.ink, strokeWidth: 2 });
       }
       if (!grid.columns && down > across) {
         const more = { align: "middle" } as const;
-        const name = `${each.layer}.${each.head}`;
+        const name = `${headCell.layer}.${headCell.head}`;
         marks.push(textMark(name, x + cell / 2, y + cell + 8, palette.muted, 9.5, more));
-        const value = sortedValue(each);
+        const value = sortedValue(headCell);
         marks.push(textMark(value, x + cell / 2, y + cell + 20, palette.ink, 9.5, more));
       }
     });
@@ -127,7 +127,7 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
   const room = context.figure?.width === undefined ? undefined : context.width.peek();
   const grid = gridBox(context, store);
   const left = room === undefined ? HEAD_WIDTH : room - grid.width - GAP;
-  const beside = left >= LEAST_HEAD;
+  const beside = left >= MIN_HEAD;
   const chosen = headBox(context, store, Math.min(HEAD_WIDTH, beside ? left : (room as number)));
   const marks = [
     ...grid.marks,
@@ -192,7 +192,7 @@ export function headsCsv(store: AtlasStore): string {
         const figure = table.figure(i, layer, head);
         return [figure.mean, figure.error, ...(baseline ? [figure.baseline] : []), figure.texts];
       }),
-      ...(result ? [count?.found ?? null, count?.of ?? null] : []),
+      ...(result ? [count?.numFound ?? null, count?.numTotal ?? null] : []),
     ];
   });
   const columns = [

@@ -26,7 +26,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
   const result = store.result.value;
   const words = (layer: number, head: number): string => {
     // During a search, heads that are not counted yet have a count of 0.
-    const count = result ? (result.of(layer, head) ?? { found: 0, of: 0 }) : null;
+    const count = result ? (result.of(layer, head) ?? { numFound: 0, numTotal: 0 }) : null;
     return cellInWords(table, color, count, { layer, head });
   };
   const stepsBack = (layer: number, head: number): boolean =>
@@ -71,10 +71,10 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
         // `undefined` would mean that the data is still loading.
         sources: () => [coloring, String(role), palette, grid],
         paint: (canvas, cells) => {
-          cells.forEach((each, at) => {
-            if (!each) return;
-            const look = coloring.of(each.layer, each.head);
-            const dim = stepsBack(each.layer, each.head);
+          cells.forEach((headCell, at) => {
+            if (!headCell) return;
+            const look = coloring.of(headCell.layer, headCell.head);
+            const dim = stepsBack(headCell.layer, headCell.head);
             paintMarks(canvas, cellMarks(look, at * layout.across, 0, layout.cell, palette, dim));
           });
         },

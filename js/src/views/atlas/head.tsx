@@ -28,7 +28,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
         {roles.map((role) => {
           const kind = stack.roles[role.role];
           // A role that is no head's first role has no colour.
-          const entry = entries.find((each) => each.role === role.role);
+          const entry = entries.find((candidate) => candidate.role === role.role);
           const color = entry?.color ?? room.palette.neutral;
           return (
             <li key={role.role}>

@@ -39,9 +39,9 @@ const KEYS = [
 const BESIDE_FROM = 860;
 const GAP = 32;
 /** Minimum width of the chosen head beside the grid. */
-const LEAST_HEAD = 420;
+const MIN_HEAD = 420;
 /** Minimum width of the grid with its legend. */
-const LEAST_MAIN = 340;
+const MIN_MAIN = 340;
 /** Below a grid of less than this height, there is room for the head's statistics. */
 const LOW_GRID = 320;
 /** Number of columns from which the grid is above the head. */
@@ -57,7 +57,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const beside = useComputed(() => context.width.value >= BESIDE_FROM && columns.value < WIDE_GRID);
   const gridWidth = useComputed(() => {
     const all = context.width.value;
-    return beside.value ? Math.min(all - LEAST_HEAD - GAP, Math.floor(all * 0.54)) : all;
+    return beside.value ? Math.min(all - MIN_HEAD - GAP, Math.floor(all * 0.54)) : all;
   });
   const store = useMemo(() => createAtlasStore(context, gridWidth), []);
   const entries = useExports(context, atlasExports(context, store));
@@ -83,7 +83,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const all = context.width.value;
   // A small grid leaves the remaining width to the head, but its legend needs a minimum.
   const mainWidth = beside.value
-    ? Math.max(LEAST_MAIN, store.layout.value?.boxWidth ?? gridWidth.value)
+    ? Math.max(MIN_MAIN, store.layout.value?.boxWidth ?? gridWidth.value)
     : all;
   const headWidth = beside.value ? all - mainWidth - GAP : all;
   // Below a wide grid, the head's statistics are beside its edges.

@@ -14,16 +14,16 @@ export interface WindowToken extends RunningToken {
 const dotted = new WeakMap<Texts, boolean>();
 
 function dottedIn(texts: Texts): boolean {
-  const known = dotted.get(texts) ?? isDotted(texts.vocabulary);
-  dotted.set(texts, known);
-  return known;
+  const hasDots = dotted.get(texts) ?? isDotted(texts.vocabulary);
+  dotted.set(texts, hasDots);
+  return hasDots;
 }
 
 /** Class of special tokens, if the atlas has it. */
 const SPECIAL = "special";
 
 /** Return the stored queries or keys of a text at the positions for which `near` is true. */
-export function keptTokens(
+export function storedTokens(
   texts: Texts,
   side: Tokens,
   text: number,
@@ -51,7 +51,7 @@ export function windowTokens(texts: Texts, edge: Edge, kinds: readonly string[])
   const { text, query, key } = edge;
   const near = (end: number, position: number): boolean => Math.abs(position - end) <= AROUND;
   if (same) {
-    const both = keptTokens(
+    const both = storedTokens(
       texts,
       texts.queries,
       text,
@@ -69,7 +69,7 @@ export function windowTokens(texts: Texts, edge: Edge, kinds: readonly string[])
   return (["query", "key"] as const).map((end) => {
     const side = end === "query" ? texts.queries : texts.keys;
     const at = edge[end];
-    return keptTokens(texts, side, text, kinds, (position) => near(at, position)).map(
+    return storedTokens(texts, side, text, kinds, (position) => near(at, position)).map(
       (token): WindowToken => ({ ...token, end: token.position === at ? end : null }),
     );
   });

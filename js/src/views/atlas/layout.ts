@@ -6,8 +6,8 @@ import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../u
 export const WITH_LETTER = 8;
 export const WITH_NUMBER = 22;
 
-const LEAST_CELL = 8;
-const MOST_CELL = 34;
+const MIN_CELL = 8;
+const MAX_CELL = 34;
 /** Pixels between small cells, and between larger cells. */
 const NARROW_GAP = 1;
 const GAP = 2;
@@ -22,17 +22,17 @@ const CAPTION_HEIGHT = 26;
 const BEYOND = 4;
 
 /** Maximum number of heads with captions. Cells of longer lists are too small. */
-const MOST_CAPTIONS = 320;
+const MAX_CAPTIONS = 320;
 
 export function hasCaptions(heads: number): boolean {
-  return heads <= MOST_CAPTIONS;
+  return heads <= MAX_CAPTIONS;
 }
 
 /** Return the side of a gallery's cells, and the number of cells per row. */
 export function galleryOf(heads: number, width: number): { cell: number; perRow: number } {
   const captions = hasCaptions(heads);
   // Many heads have small cells, so that all are visible at once.
-  const cell = captions ? MOST_CELL : heads <= 1500 ? 16 : LEAST_CELL + 1;
+  const cell = captions ? MAX_CELL : heads <= 1500 ? 16 : MIN_CELL + 1;
   const perRow = Math.max(1, Math.floor((width - SCROLLBAR - 2 * BEYOND) / (cell + gapOf(cell))));
   return { cell, perRow: Math.min(perRow, Math.max(1, heads)) };
 }
@@ -60,8 +60,7 @@ export function layOut(options: {
     const left = listed ? BEYOND : roomy ? LABEL_WIDTH : SHORT_LABEL_WIDTH;
     const fitting = wide(left);
     const cell =
-      listed?.cell ??
-      Math.max(LEAST_CELL, Math.min(MOST_CELL, fitting - gapOf(fitting - NARROW_GAP)));
+      listed?.cell ?? Math.max(MIN_CELL, Math.min(MAX_CELL, fitting - gapOf(fitting - NARROW_GAP)));
     const across = cell + gapOf(cell);
     const down = across + (listed?.captions ? CAPTION_HEIGHT : 0);
     const top = listed ? BEYOND : LABEL_HEIGHT;

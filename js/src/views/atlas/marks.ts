@@ -21,11 +21,11 @@ export function cellMarks(
 ): Mark[] {
   const { fill, ink, sign } = look;
   const opacity = dim ? DIM : 1;
-  const place = { x, y, width: cell, height: cell, radius: cell < 14 ? 0 : 2 };
+  const bounds = { x, y, width: cell, height: cell, radius: cell < 14 ? 0 : 2 };
   const marks: Mark[] = [
     fill === null
-      ? { kind: "rect", ...place, stroke: palette.rule, opacity }
-      : { kind: "rect", ...place, fill, opacity },
+      ? { kind: "rect", ...bounds, stroke: palette.rule, opacity }
+      : { kind: "rect", ...bounds, fill, opacity },
   ];
   const room = sign.length === 1 ? WITH_LETTER : WITH_NUMBER;
   if (cell >= room && sign !== "" && !dim) {
@@ -61,14 +61,16 @@ export function drawnBins(
   weights: Float32Array,
   end: number,
 ): Pick<Profile, "bins" | "beyond"> {
-  const there = labels.map((_, bin) => bin).filter((bin) => !Number.isNaN(weights[bin] as number));
+  const withPairs = labels
+    .map((_, bin) => bin)
+    .filter((bin) => !Number.isNaN(weights[bin] as number));
   const sizeOf = (bin: number): number => Math.abs(offsetOf(labels[bin]) ?? 0);
-  const farthest = Math.max(0, ...there.map(sizeOf));
-  const seen = there.filter((bin) => (weights[bin] as number) >= end / LEFT_OUT);
+  const farthest = Math.max(0, ...withPairs.map(sizeOf));
+  const seen = withPairs.filter((bin) => (weights[bin] as number) >= end / LEFT_OUT);
   const needed = Math.max(0, ...seen.map(sizeOf));
-  const range = RANGES.find((each) => each >= needed && each < farthest) ?? null;
+  const range = RANGES.find((candidate) => candidate >= needed && candidate < farthest) ?? null;
   return {
-    bins: range === null ? there : there.filter((bin) => sizeOf(bin) <= range),
+    bins: range === null ? withPairs : withPairs.filter((bin) => sizeOf(bin) <= range),
     beyond: range,
   };
 }
@@ -77,7 +79,7 @@ export const PROFILE = { left: 34, right: 6, top: 8, bottom: 34 };
 /** Pixels between the offsets and the bars of the first token and the rest. */
 const APART = 10;
 /** Maximum width of a bar. */
-const MOST_BAR = 26;
+const MAX_BAR = 26;
 
 /** Return the offset of a bin, or null for the first token and the rest. */
 export function offsetOf(label: string | undefined): number | null {
@@ -85,13 +87,13 @@ export function offsetOf(label: string | undefined): number | null {
 }
 
 /** Return the left edge of each drawn bar, and the width of the offsets' bars. */
-export function barPlaces({ labels, bins, width }: Profile): { x: number[]; bar: number } {
+export function barPositions({ labels, bins, width }: Profile): { x: number[]; bar: number } {
   const others = bins.filter((bin) => offsetOf(labels[bin]) === null).length;
   const room = width - PROFILE.left - PROFILE.right - APART * others;
   // The separate bars are wide enough for their names.
   const wide = others > 0 ? Math.min(30, room / 6) : 0;
   const count = bins.length - others;
-  const bar = Math.min(MOST_BAR, (room - others * wide) / Math.max(1, count));
+  const bar = Math.min(MAX_BAR, (room - others * wide) / Math.max(1, count));
   let at = PROFILE.left;
   const x = bins.map((bin) => {
     const apart = offsetOf(labels[bin]) === null;
@@ -111,14 +113,14 @@ function barWidth(profile: Profile, i: number, bar: number): number {
 
 /** Return the index in `profile.bins` of the bar at `x`, or -1. */
 export function barAt(profile: Profile, x: number): number {
-  const { x: left, bar } = barPlaces(profile);
-  return left.findIndex((each, i) => x >= each && x < each + barWidth(profile, i, bar));
+  const { x: left, bar } = barPositions(profile);
+  return left.findIndex((start, i) => x >= start && x < start + barWidth(profile, i, bar));
 }
 
 /** Return the index in `profile.bins` of the offset nearest to `x`, or -1. */
 export function nearestOffset(profile: Profile, x: number): number {
-  const { x: left, bar } = barPlaces(profile);
-  const away = left.map((each) => Math.abs(each + bar / 2 - x));
+  const { x: left, bar } = barPositions(profile);
+  const away = left.map((start) => Math.abs(start + bar / 2 - x));
   let best = -1;
   profile.bins.forEach((bin, i) => {
     if (offsetOf(profile.labels[bin]) === null) return;
@@ -128,19 +130,21 @@ export function nearestOffset(profile: Profile, x: number): number {
 }
 
 /** Offsets that have labels if there is room, the smallest first. */
-const LABELLED = [0, 1, 2, 4, 8, 16, 32, 64].flatMap((each) => (each === 0 ? [0] : [-each, each]));
+const LABELLED = [0, 1, 2, 4, 8, 16, 32, 64].flatMap((offset) =>
+  offset === 0 ? [0] : [-offset, offset],
+);
 /** Minimum distance between the middles of labels. */
 const LABEL_APART = 24;
 
 /** Return the indices of the bars with labels. */
 function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Set<number> {
   const chosen = new Set<number>();
-  for (const wanted of LABELLED) {
-    const at = bins.findIndex((bin) => offsetOf(labels[bin]) === wanted);
+  for (const offset of LABELLED) {
+    const at = bins.findIndex((bin) => offsetOf(labels[bin]) === offset);
     if (at < 0) continue;
     const middle = middles[at] as number;
     const free = [...chosen].every(
-      (each) => Math.abs((middles[each] as number) - middle) >= LABEL_APART,
+      (other) => Math.abs((middles[other] as number) - middle) >= LABEL_APART,
     );
     if (free) chosen.add(at);
   }
@@ -171,7 +175,7 @@ export interface ProfileLook {
 /** Return the bars with their axis and the brush. */
 export function profileMarks(profile: Profile, { palette, color, brush }: ProfileLook): Mark[] {
   const { labels, weights, bins, width, height, end } = profile;
-  const { x, bar } = barPlaces(profile);
+  const { x, bar } = barPositions(profile);
   const base = height - PROFILE.bottom - (axisLines(profile).length - 1) * AXIS_LINE;
   const tall = base - PROFILE.top;
   const marks: Mark[] = [];
@@ -184,9 +188,9 @@ export function profileMarks(profile: Profile, { palette, color, brush }: Profil
   if (first && last) {
     const left = x[first.i] as number;
     const right = (x[last.i] as number) + bar;
-    const place = { x: left, y: PROFILE.top - 4, width: right - left, height: tall + 4 };
-    marks.push({ kind: "rect", ...place, fill: palette.searchMatch, opacity: 0.7 });
-    marks.push({ kind: "rect", ...place, stroke: palette.ink, strokeWidth: 1 });
+    const bounds = { x: left, y: PROFILE.top - 4, width: right - left, height: tall + 4 };
+    marks.push({ kind: "rect", ...bounds, fill: palette.searchMatch, opacity: 0.7 });
+    marks.push({ kind: "rect", ...bounds, stroke: palette.ink, strokeWidth: 1 });
   }
   for (const share of [0, 0.5, 1]) {
     const y = base - share * tall;
@@ -204,10 +208,10 @@ export function profileMarks(profile: Profile, { palette, color, brush }: Profil
     const wide = barWidth(profile, i, bar);
     const share = Math.min(1, Math.max(0, weight / end));
     const gap = wide > 4 ? 1 : 0;
-    const place = { x: (x[i] as number) + gap / 2, y: base - share * tall, width: wide - gap };
+    const bounds = { x: (x[i] as number) + gap / 2, y: base - share * tall, width: wide - gap };
     marks.push({
       kind: "rect",
-      ...place,
+      ...bounds,
       height: share * tall,
       fill: offset === null ? palette.neutral : color,
       opacity: inBrush(offset) ? 1 : 0.3,

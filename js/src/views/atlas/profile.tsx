@@ -11,7 +11,7 @@ import { headTitle, offsetsInWords } from "./captions";
 import type { AtlasProps } from "./controls";
 import {
   barAt,
-  barPlaces,
+  barPositions,
   drawnBins,
   nearestOffset,
   offsetOf,
@@ -31,7 +31,7 @@ export function profileOf(
   if (!offsets || !stack || !now) return null;
   const { bins } = offsets;
   const weights = offsets.weights.subarray(now.head * bins, (now.head + 1) * bins);
-  const largest = weights.reduce((most, each) => (each > most ? each : most), 0);
+  const largest = weights.reduce((most, weight) => (weight > most ? weight : most), 0);
   const end = niceMaximum(largest);
   const drawn = drawnBins(stack.offsets, weights, end);
   return { labels: stack.offsets, weights, width, height: HEIGHT, end, ...drawn };
@@ -67,7 +67,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
         const brush = state.offsets.value;
         const back = profileMarks(now, { palette, color: palette.positive, brush });
         const at = cursor.value;
-        const { x, bar } = barPlaces(now);
+        const { x, bar } = barPositions(now);
         const front =
           at === null || x[at] === undefined
             ? []
@@ -86,7 +86,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       }),
     [],
   );
-  const place = useComputed(() => (profile.value ? "offsets" : null));
+  const drawnId = useComputed(() => (profile.value ? "offsets" : null));
   const now = profile.value;
   const head = store.head.value;
   if (!now || !head) return null;
@@ -139,12 +139,12 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
         brush(anchor.current, at);
       } else anchor.current = null;
       cursor.value = at;
-      const { x } = barPlaces(now);
+      const { x } = barPositions(now);
       say(at, x[at] ?? 0, HEIGHT / 2);
     } else if (event.key === "Enter" || event.key === " ") {
-      const here = offsetAt(from);
+      const current = offsetAt(from);
       // Choosing the same offset again clears it.
-      if (same(state.offsets.peek(), [here, here])) assign(state, { offsets: null });
+      if (same(state.offsets.peek(), [current, current])) assign(state, { offsets: null });
       else brush(from, from);
     } else if (event.key === "Escape" && state.offsets.peek()) {
       assign(state, { offsets: null });
@@ -153,7 +153,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
     event.stopPropagation();
   };
   const brushed = state.offsets.value;
-  const told = cursor.value === null ? null : (now.bins[cursor.value] ?? null);
+  const announcedBin = cursor.value === null ? null : (now.bins[cursor.value] ?? null);
   return (
     <section class="av-atlas-profile" aria-label="Weights by offset">
       <div class="av-row av-options">
@@ -166,7 +166,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       </div>
       <ScenePlot
         scene={scene}
-        drawnId={place}
+        drawnId={drawnId}
         onDrawn={() => {}}
         kind="bars"
         label={`Mean weight of ${headTitle(head)} by offset of the key from the query. Arrows move, Shift-arrows or Enter filter the edges, Escape clears.`}
@@ -187,8 +187,8 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
             anchor.current = at;
             plot.current?.setPointerCapture?.(event.pointerId);
             // Clicking the only bar of the brush clears it.
-            const here = offsetAt(at);
-            if (same(state.offsets.peek(), [here, here])) {
+            const clicked = offsetAt(at);
+            if (same(state.offsets.peek(), [clicked, clicked])) {
               assign(state, { offsets: null });
               anchor.current = null;
             } else brush(at, at);
@@ -209,9 +209,9 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
         }}
       />
       <p class="av-unseen" aria-live="polite">
-        {told === null
+        {announcedBin === null
           ? ""
-          : `${binInWords(now.labels[told])}: mean weight ${formatSmall(now.weights[told] as number)}`}
+          : `${binInWords(now.labels[announcedBin])}: mean weight ${formatSmall(now.weights[announcedBin] as number)}`}
       </p>
     </section>
   );

@@ -26,36 +26,37 @@ const ANY = "*";
  * @throws Error if it names a class that does not exist.
  */
 export function soughtOf(typed: string, classes: AtlasStack["classes"]): Sought | null {
-  const wanted = typed.trim();
-  if (wanted === "") return null;
-  if (wanted === ANY) return { kind: "any" };
-  const number = /^#(\d+)$/.exec(wanted);
+  const term = typed.trim();
+  if (term === "") return null;
+  if (term === ANY) return { kind: "any" };
+  const number = /^#(\d+)$/.exec(term);
   if (number) return { kind: "position", position: Number(number[1]) };
-  const colon = wanted.indexOf(":");
-  const name = wanted.slice(0, colon).toLowerCase();
-  const system = colon < 0 ? -1 : classes.findIndex((each) => each.name.toLowerCase() === name);
+  const colon = term.indexOf(":");
+  const name = term.slice(0, colon).toLowerCase();
+  const system =
+    colon < 0 ? -1 : classes.findIndex((candidate) => candidate.name.toLowerCase() === name);
   if (system >= 0) {
     const { values } = classes[system] as AtlasStack["classes"][0];
-    const value = wanted.slice(colon + 1).trim();
-    const found = values.findIndex((each) => each.toLowerCase() === value.toLowerCase());
-    if (found < 0) {
-      const [first, more] = [values.slice(0, MOST_NAMED), values.length - MOST_NAMED];
-      const known = `${first.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+    const value = term.slice(colon + 1).trim();
+    const index = values.findIndex((candidate) => candidate.toLowerCase() === value.toLowerCase());
+    if (index < 0) {
+      const [first, more] = [values.slice(0, MAX_NAMED), values.length - MAX_NAMED];
+      const valid = `${first.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
       throw new Error(
         value === ""
-          ? `${name} must be one of ${known}.`
-          : `No ${name} is ${quoted(value)}. Choose one of ${known}.`,
+          ? `${name} must be one of ${valid}.`
+          : `No ${name} is ${quoted(value)}. Choose one of ${valid}.`,
       );
     }
-    return { kind: "class", system, value: found };
+    return { kind: "class", system, value: index };
   }
   // Match tokens, because the text is not a class.
-  const matches = tokenMatcher(wanted) as (token: string) => boolean;
+  const matches = tokenMatcher(term) as (token: string) => boolean;
   return { kind: "token", matches };
 }
 
 /** Maximum number of classes in an error message. */
-const MOST_NAMED = 8;
+const MAX_NAMED = 8;
 
 /** Return 1 for each token that matches, or null if any token matches. */
 function markedTokens(sought: Sought | null, texts: Texts, side: Tokens): Uint8Array | null {
@@ -64,13 +65,13 @@ function markedTokens(sought: Sought | null, texts: Texts, side: Tokens): Uint8A
   const marks = new Uint8Array(count);
   if (sought.kind === "token") {
     // Match each vocabulary entry once instead of each token.
-    const found = Uint8Array.from(texts.vocabulary, (token) => (sought.matches(token) ? 1 : 0));
-    for (let i = 0; i < count; i++) marks[i] = found[entries[i] as number] as number;
+    const matching = Uint8Array.from(texts.vocabulary, (token) => (sought.matches(token) ? 1 : 0));
+    for (let i = 0; i < count; i++) marks[i] = matching[entries[i] as number] as number;
     return marks;
   }
   const values = sought.kind === "class" ? side.classes[sought.system] : positions;
-  const wanted = sought.kind === "class" ? sought.value : sought.position;
-  for (let i = 0; i < count; i++) marks[i] = values?.[i] === wanted ? 1 : 0;
+  const target = sought.kind === "class" ? sought.value : sought.position;
+  for (let i = 0; i < count; i++) marks[i] = values?.[i] === target ? 1 : 0;
   return marks;
 }
 
@@ -105,17 +106,17 @@ export function isFound(edges: Edges, i: number, { queries, keys, offsets }: Sea
 
 /** Number of matching edges and of all edges of a head. */
 export interface Count {
-  found: number;
-  of: number;
+  numFound: number;
+  numTotal: number;
 }
 
 /** Count the matching edges of each head of a layer. */
 export function countFound(edges: Edges, heads: number, search: Search): Count[] {
   return Array.from({ length: heads }, (_, head) => {
     const [first, stop] = edges.of(head);
-    let found = 0;
-    for (let i = first; i < stop; i++) if (isFound(edges, i, search)) found++;
-    return { found, of: stop - first };
+    let numFound = 0;
+    for (let i = first; i < stop; i++) if (isFound(edges, i, search)) numFound++;
+    return { numFound, numTotal: stop - first };
   });
 }
 
@@ -123,7 +124,7 @@ export function countFound(edges: Edges, heads: number, search: Search): Count[]
 const Z = 1.959964;
 
 /** Return the 95% interval of a share by Wilson (1927). */
-export function wilson({ found, of }: Count): [number, number] {
+export function wilson({ numFound: found, numTotal: of }: Count): [number, number] {
   if (of === 0) return [0, 1];
   const [share, square] = [found / of, Z * Z];
   const middle = (share + square / (2 * of)) / (1 + square / of);

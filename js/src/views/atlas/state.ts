@@ -40,8 +40,8 @@ export const ATLAS_DEFAULTS: AtlasState = {
 
 /** Parse two integers with a comma between them. */
 function readPair(text: string): [number, number] | undefined {
-  const found = /^(-?\d{1,9}),(-?\d{1,9})$/.exec(text);
-  return found ? [Number(found[1]), Number(found[2])] : undefined;
+  const match = /^(-?\d{1,9}),(-?\d{1,9})$/.exec(text);
+  return match ? [Number(match[1]), Number(match[2])] : undefined;
 }
 
 function readEdge(text: string): [number, number] | undefined {

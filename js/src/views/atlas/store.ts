@@ -56,7 +56,7 @@ export interface SearchResult {
 
 export type AtlasStore = ReturnType<typeof createAtlasStore>;
 
-const MOST_HEIGHT = 1000;
+const MAX_HEIGHT = 1000;
 /** Maximum number of classes in a table. Pages omit larger tables (`attnviz/atlas/page.py`). */
 export const MAX_CLASSES = 24;
 
@@ -68,16 +68,16 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     () => atlas.value?.stacks.find(({ name }) => name === stackName.value) ?? null,
   );
   const ofStack = <T>(ask: (stack: AtlasStack, ended: AbortSignal) => Promise<T>) => {
-    const given = record.answer(stackName, async (_, ended) =>
+    const answered = record.answer(stackName, async (_, ended) =>
       ask(stack.peek() as AtlasStack, ended),
     );
     // Do not show the data of another stack.
     return computed(() =>
-      given.value && given.value.question === stackName.value ? given.value.answer : null,
+      answered.value && answered.value.question === stackName.value ? answered.value.answer : null,
     );
   };
-  const table = ofStack((here, ended) => tableOf(source, here, ended));
-  const texts = ofStack((here, ended) => textsOf(source, here.name, ended));
+  const table = ofStack((stack, ended) => tableOf(source, stack, ended));
+  const texts = ofStack((stack, ended) => textsOf(source, stack.name, ended));
 
   const head = computed<HeadIndex | null>(() => {
     const selection = record.selection.value;
@@ -92,18 +92,18 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     ask: (stack: AtlasStack, layer: number, ended: AbortSignal) => Promise<T>,
     asked = layer,
   ) => {
-    const given = record.answer(asked, async ({ layer }, ended) =>
+    const answered = record.answer(asked, async ({ layer }, ended) =>
       ask(stack.peek() as AtlasStack, layer, ended),
     );
     return computed(() =>
-      given.value && same(given.value.question, layer.value) ? given.value.answer : null,
+      answered.value && same(answered.value.question, layer.value) ? answered.value.answer : null,
     );
   };
-  const offsets = ofLayer((here, at, ended) => offsetsOf(source, here, at, ended));
+  const offsets = ofLayer((stack, at, ended) => offsetsOf(source, stack, at, ended));
   // Edges need the tokens of their texts, which are requested once.
   const edgesAsked = computed(() => (texts.value ? layer.value : null));
   const edges = ofLayer(
-    (here, at, ended) => edgesOf(source, here, at, texts.peek() as Texts, ended),
+    (stack, at, ended) => edgesOf(source, stack, at, texts.peek() as Texts, ended),
     edgesAsked,
   );
 
@@ -145,9 +145,9 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     key: sought.value.key.problem,
   }));
   const search = computed<Search | null>(() => {
-    const [there, { query, key }] = [texts.value, sought.value];
-    if (!there || query.problem !== null || key.problem !== null) return null;
-    return searchOf(there, query.sought, key.sought, state.offsets.value);
+    const [tokens, { query, key }] = [texts.value, sought.value];
+    if (!tokens || query.problem !== null || key.problem !== null) return null;
+    return searchOf(tokens, query.sought, key.sought, state.offsets.value);
   });
   const searching = computed(
     () => sought.value.query.sought !== null || sought.value.key.sought !== null,
@@ -155,11 +155,11 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   const result = createSearch(context, { stack, texts, search, searching });
 
   const coloring = computed<Coloring | null>(() => {
-    const [here, numbers] = [stack.value, table.value];
-    if (!here || !numbers) return null;
+    const [currentStack, numbers] = [stack.value, table.value];
+    if (!currentStack || !numbers) return null;
     const room = { palette: context.palette.value, theme: context.theme.value };
-    if (result.value) return byFound(here, room, result.value.of);
-    const statistic = here.statistics.findIndex(({ name }) => name === state.color.value);
+    if (result.value) return byFound(currentStack, room, result.value.of);
+    const statistic = currentStack.statistics.findIndex(({ name }) => name === state.color.value);
     return statistic < 0 ? byRole(numbers, room) : byStatistic(numbers, statistic, room);
   });
 
@@ -184,16 +184,16 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
       rows: now.rows.length,
       listed,
       width: Math.max(200, width.value),
-      mostHeight: MOST_HEIGHT,
+      mostHeight: MAX_HEIGHT,
       printed: isPrinted(context.figure),
     });
   });
   const heads = createHeadGrid({ grid, layout, current: head, isOpen: () => true });
 
   const listed = computed<number[]>(() => {
-    const [found, now, sieve] = [edges.value, head.value, search.value];
-    if (!found || !now) return [];
-    const list = found[state.edges.value];
+    const [layerEdges, now, sieve] = [edges.value, head.value, search.value];
+    if (!layerEdges || !now) return [];
+    const list = layerEdges[state.edges.value];
     const [first, stop] = list.of(now.head);
     const all = Array.from({ length: stop - first }, (_, i) => first + i);
     return sieve ? all.filter((i) => isFound(list, i, sieve)) : all;
@@ -232,9 +232,9 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     /** Whether everything that is visible matches the state. */
     settled: computed(() => {
       const done = result.value === null || result.value.done === result.value.layers;
-      const here = system.value === null || classes.value !== null;
+      const classesReady = system.value === null || classes.value !== null;
       const parts = [table.value, texts.value, offsets.value, edges.value, grid.value];
-      return done && here && parts.every((each) => each !== null);
+      return done && classesReady && parts.every((each) => each !== null);
     }),
     /**
      * Index of the highlighted role, null for heads without a role, or undefined if nothing is
@@ -254,11 +254,11 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
   const { stack } = table;
   if (order === "role") {
     const counts = new Map<number | null, number>();
-    const cells = everyHead(stack).map((each) => {
-      const first = table.roles(each.layer, each.head)[0];
+    const cells = everyHead(stack).map((headIndex) => {
+      const first = table.roles(headIndex.layer, headIndex.head)[0];
       const role = first?.role ?? null;
       counts.set(role, (counts.get(role) ?? 0) + 1);
-      return { ...each, score: first?.score ?? null, role };
+      return { ...headIndex, score: first?.score ?? null, role };
     });
     // Rarest role first, as in the legend.
     const rank = (role: number | null): number =>
@@ -271,9 +271,9 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
   }
   const statistic = stack.statistics.findIndex(({ name }) => name === order);
   if (statistic < 0) return null;
-  const cells = everyHead(stack).map((each) => ({
-    ...each,
-    score: table.figure(statistic, each.layer, each.head).mean,
+  const cells = everyHead(stack).map((headIndex) => ({
+    ...headIndex,
+    score: table.figure(statistic, headIndex.layer, headIndex.head).mean,
   }));
   const value = ({ score }: ScoredHead): number => score ?? Number.NEGATIVE_INFINITY;
   return cells.sort((a, b) => value(b) - value(a));
@@ -299,24 +299,24 @@ function createSearch(
   const { stack, texts, search, searching } = parts;
   const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
   record.live(() => {
-    const [here, sought] = [stack.value, search.value];
+    const [currentStack, sought] = [stack.value, search.value];
     counted.value = new Map();
     const tokens = texts.value;
-    if (!here || !tokens || !sought || !searching.value) return undefined;
+    if (!currentStack || !tokens || !sought || !searching.value) return undefined;
     const controller = new AbortController();
-    const found = new Map<number, Count[]>();
-    const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(here);
+    const counts = new Map<number, Count[]>();
+    const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(currentStack);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const show = (): void => {
       clearTimeout(timer);
       timer = undefined;
-      counted.value = new Map(found);
+      counted.value = new Map(counts);
     };
     const go = async (): Promise<void> => {
-      for (const [at, layer] of here.layers.entries()) {
-        const { sampled } = await edgesOf(source, here, layer, tokens, controller.signal);
+      for (const [at, layer] of currentStack.layers.entries()) {
+        const { sampled } = await edgesOf(source, currentStack, layer, tokens, controller.signal);
         if (controller.signal.aborted) return;
-        found.set(layer, countFound(sampled, here.heads_per_layer[at] ?? 0, sought));
+        counts.set(layer, countFound(sampled, currentStack.heads_per_layer[at] ?? 0, sought));
         timer ??= setTimeout(show, wait);
       }
       show();
@@ -328,13 +328,18 @@ function createSearch(
     };
   });
   return computed(() => {
-    const [here, found] = [stack.value, counted.value];
-    if (!here || !search.value || !searching.value) return null;
-    const of = (layer: number, head: number): Count | null => found.get(layer)?.[head] ?? null;
-    const gone = everyHead(here).flatMap((each): FoundHead[] => {
-      const count = of(each.layer, each.head);
-      return count ? [{ ...each, count }] : [];
+    const [currentStack, counts] = [stack.value, counted.value];
+    if (!currentStack || !search.value || !searching.value) return null;
+    const of = (layer: number, head: number): Count | null => counts.get(layer)?.[head] ?? null;
+    const finished = everyHead(currentStack).flatMap((headIndex): FoundHead[] => {
+      const count = of(headIndex.layer, headIndex.head);
+      return count ? [{ ...headIndex, count }] : [];
     });
-    return { of, done: found.size, layers: here.layers.length, ranked: rankedByFound(gone) };
+    return {
+      of,
+      done: counts.size,
+      layers: currentStack.layers.length,
+      ranked: rankedByFound(finished),
+    };
   });
 }

@@ -6,7 +6,7 @@ import { shadeOf } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
 import type { Edges } from "./client/atlas";
 import type { AtlasProps } from "./controls";
-import { keptTokens } from "./kept";
+import { storedTokens } from "./kept";
 
 /** Return the stored edges of a head in a text, each pair once, by "query key". */
 export function edgesIn(
@@ -14,16 +14,16 @@ export function edgesIn(
   head: number,
   text: number,
 ): Map<string, { query: number; key: number; weight: number }> {
-  const found = new Map<string, { query: number; key: number; weight: number }>();
+  const edges = new Map<string, { query: number; key: number; weight: number }>();
   for (const list of lists) {
     const [first, stop] = list.of(head);
     for (let i = first; i < stop; i++) {
       if (list.text[i] !== text) continue;
       const { query, key, weight } = list.edge(i);
-      found.set(`${query} ${key}`, { query, key, weight });
+      edges.set(`${query} ${key}`, { query, key, weight });
     }
   }
-  return found;
+  return edges;
 }
 
 export function TextPane({ context, store }: AtlasProps) {
@@ -37,18 +37,18 @@ export function TextPane({ context, store }: AtlasProps) {
   const edges = store.edges.value;
   const [query, key] = state.edge.value ?? [-1, -1];
   const kinds = store.stack.value?.classes[0]?.values ?? [];
-  const found = edges
+  const textEdges = edges
     ? [...edgesIn([edges.strongest, edges.sampled], head.head, text).values()]
     : [];
   const ofQuery = new Map(
-    found.filter((each) => each.query === query).map((each) => [each.key, each.weight]),
+    textEdges.filter((edge) => edge.query === query).map((edge) => [edge.key, edge.weight]),
   );
   const end = Math.max(0, ...ofQuery.values());
   const color = rgbOf(context.palette.value.positive).join(" ");
   const same = texts.keys === texts.queries;
   const sides = same ? (["both"] as const) : (["query", "key"] as const);
-  const others = found
-    .filter((each) => each.query !== query || each.key !== key)
+  const others = textEdges
+    .filter((edge) => edge.query !== query || edge.key !== key)
     .sort((a, b) => b.weight - a.weight);
   const name = (of: "queries" | "keys", position: number): string =>
     quoted(texts.nameOf(texts[of], texts[of].at(text, position)));
@@ -78,7 +78,7 @@ export function TextPane({ context, store }: AtlasProps) {
         return (
           <p class="av-atlas-kept" key={side}>
             {!same && <span class="av-muted">{side === "query" ? "Queries: " : "Keys: "}</span>}
-            {keptTokens(texts, of, text, kinds, () => true).map((token) => {
+            {storedTokens(texts, of, text, kinds, () => true).map((token) => {
               const weight = side === "query" ? 0 : (ofQuery.get(token.position) ?? 0);
               const isQuery = side !== "key" && token.position === query;
               const isKey = side !== "query" && token.position === key;
@@ -122,15 +122,15 @@ export function TextPane({ context, store }: AtlasProps) {
       {others.length > 0 && <p class="av-muted">Other stored edges of this head in this text:</p>}
       {others.length > 0 && (
         <ul class="av-atlas-others">
-          {others.slice(0, MOST_OTHERS).map((each) => (
-            <li key={`${each.query} ${each.key}`}>
+          {others.slice(0, MAX_OTHERS).map((edge) => (
+            <li key={`${edge.query} ${edge.key}`}>
               <button
                 type="button"
                 class="av-chip"
-                onClick={() => assign(state, { edge: [each.query, each.key] })}
+                onClick={() => assign(state, { edge: [edge.query, edge.key] })}
               >
-                {name("queries", each.query)} → {name("keys", each.key)}{" "}
-                <b>{formatSmall(each.weight)}</b>
+                {name("queries", edge.query)} → {name("keys", edge.key)}{" "}
+                <b>{formatSmall(edge.weight)}</b>
               </button>
             </li>
           ))}
@@ -141,4 +141,4 @@ export function TextPane({ context, store }: AtlasProps) {
 }
 
 /** Maximum number of other edges in the list. */
-const MOST_OTHERS = 12;
+const MAX_OTHERS = 12;

@@ -85,12 +85,12 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const comma = moved.most ? "," : "";
   const { from, to } = moved;
   if (!selection.stack.normalized) {
-    const changes = [from, to].flatMap((each) => (each ? [changeOf(selection, each)] : []));
+    const changes = [from, to].flatMap((change) => (change ? [changeOf(selection, change)] : []));
     return `${name}: the largest changes of ${row}${comma} from ${a} to ${b} are ${changes.join(" and ")}.`;
   }
   const left = from ? `from ${changeOf(selection, from)}` : "from the attention sink";
   const went = to ? `to ${changeOf(selection, to)}` : "to the attention sink";
-  const changes = [from, to].flatMap((each) => (each ? [Math.abs(each.change)] : []));
+  const changes = [from, to].flatMap((change) => (change ? [Math.abs(change.change)] : []));
   // Whether one key lost nearly all of it and one key gained it.
   const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
   return (
@@ -108,7 +108,7 @@ export function coverageOf(
   const { member, compared } = selection;
   const cells = grid.rows.flat().filter((cell) => cell !== null);
   const same = cells.filter((cell) => isSame(distanceOf(selection, cell.layer, cell.head))).length;
-  const known = compared.rounding[member]?.some((row) => row.some((each) => each !== null));
+  const hasRounding = compared.rounding[member]?.some((row) => row.some((value) => value !== null));
   const sample = compared.sampled;
   const error = sample === null ? "" : (0.5 / Math.sqrt(sample)).toFixed(3);
   const lacks = missingQueries(selection).length > 0;
@@ -121,7 +121,7 @@ export function coverageOf(
       : `It is estimated from ${sample} queries of each head, with a standard error of at most ${error}.`,
     same > 0
       ? `${several(same, "head")} of ${cells.length}, hatched, ${same === 1 ? "differs" : "differ"} by no more than rounding alone may cause.`
-      : known
+      : hasRounding
         ? "No difference is small enough to be caused by rounding alone."
         : "The effect of rounding is unknown because the record has no queries and keys.",
     lacks ? "Queries without a counterpart are excluded from the distances." : "",
@@ -141,12 +141,12 @@ export function openingInWords(
 ): string {
   if (!opening) return "";
   const { stack, layer, head, member, distance } = opening;
-  const here =
+  const isOpeningHead =
     selection.stack.name === stack &&
     selection.layer === layer &&
     selection.head === head &&
     selection.member === member;
-  if (!here) return "";
+  if (!isOpeningHead) return "";
   return (
     `Opened at layer ${layer}, head ${head}, which has the largest distance: ` +
     `${formatSmall(distance)}, the mean over queries.`

@@ -36,16 +36,18 @@ function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
     marks.push(textMark("head", left - 10, 12, palette.muted, 11, { align: "end" }));
   grid.rows.forEach((row, at) => {
     const y = top + at * down;
-    const layer = row.find((each) => each !== null)?.layer;
+    const layer = row.find((headCell) => headCell !== null)?.layer;
     if (grid.columns) {
       const name = rowLabel(layer, layout);
       marks.push(textMark(name, left - 10, y + cell / 2, palette.ink, 11.5, { align: "end" }));
     }
-    row.forEach((each, column) => {
-      if (!each) return;
+    row.forEach((headCell, column) => {
+      if (!headCell) return;
       const x = left + column * across;
-      marks.push(...cellMarks(distanceOf(selection, each.layer, each.head), x, y, cell, style));
-      const chosen = each.layer === selection.layer && each.head === selection.head;
+      marks.push(
+        ...cellMarks(distanceOf(selection, headCell.layer, headCell.head), x, y, cell, style),
+      );
+      const chosen = headCell.layer === selection.layer && headCell.head === selection.head;
       const frame = { x: x - 0.5, y: y - 0.5, width: cell + 1, height: cell + 1 };
       marks.push({
         kind: "rect",
@@ -54,7 +56,7 @@ function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
         strokeWidth: chosen ? 2.5 : 1,
       });
       if (!grid.columns) {
-        const name = `${each.layer}.${each.head}`;
+        const name = `${headCell.layer}.${headCell.head}`;
         marks.push(
           textMark(name, x + cell / 2, y + cell + 8, palette.ink, 10, { align: "middle" }),
         );
@@ -137,7 +139,7 @@ const COLUMNS = [
   "b_name",
 ];
 /** Maximum number of query-key pairs in a table. */
-const MOST_PAIRS = 1 << 20;
+const MAX_PAIRS = 1 << 20;
 
 /**
  * Return the chosen head's weights of both members and their differences as CSV. Pairs without
@@ -152,9 +154,9 @@ export async function pairsCsv(
   const numKeys = selection.keys.text.length;
   const columns = windows.keys ?? [0, numKeys];
   let rows: [number, number] = windows.queries ?? [0, selection.queries.text.length];
-  if ((rows[1] - rows[0]) * (columns[1] - columns[0]) > MOST_PAIRS) {
+  if ((rows[1] - rows[0]) * (columns[1] - columns[0]) > MAX_PAIRS) {
     const { token } = selection;
-    const most = Math.max(1, Math.floor(MOST_PAIRS / (columns[1] - columns[0])));
+    const most = Math.max(1, Math.floor(MAX_PAIRS / (columns[1] - columns[0])));
     rows = token === null ? [rows[0], rows[0] + most] : [token, token + 1];
   }
   const ask = (stack: string) => source.block({ stack, layer, heads: [head], rows, columns });

@@ -78,8 +78,8 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
         paint: (canvas, cells) => {
           cells.forEach((cell, at) => {
             if (!cell) return;
-            const found = distanceOf(selection, cell.layer, cell.head);
-            paintMarks(canvas, cellMarks(found, at * layout.across, 0, layout.cell, style));
+            const headDistance = distanceOf(selection, cell.layer, cell.head);
+            paintMarks(canvas, cellMarks(headDistance, at * layout.across, 0, layout.cell, style));
           });
         },
         onPainted: (complete) => {
@@ -141,7 +141,9 @@ function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   const words = useComputed(() => {
     const names = store.selection.value?.names ?? [];
     return store.trend.value
-      .map((each, at) => `${names[at]} ${each === null ? "unknown" : formatSmall(each)}`)
+      .map(
+        (distance, at) => `${names[at]} ${distance === null ? "unknown" : formatSmall(distance)}`,
+      )
       .join(", ");
   });
   if (!selection) return null;

@@ -87,8 +87,8 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       };
       const panes = await paneScenes(store, roots.current);
       const row: Scene[] =
-        arrangement.peek() === "columns" ? [inColumns(panes.map((each) => [each]))] : panes;
-      const width = Math.max(...row.map((each) => each.width));
+        arrangement.peek() === "columns" ? [inColumns(panes.map((pane) => [pane]))] : panes;
+      const width = Math.max(...row.map((scene) => scene.width));
       const trend = store.trend.peek();
       const parts = { grid, layout, selection, style, trend, captions, width };
       const whole = gridFigure(parts, context.figure);
@@ -180,7 +180,7 @@ interface OnePaneProps {
   name: PaneName;
   controls: ReadonlySignal<ControlsForm>;
   figure: FigureRequest | undefined;
-  onDrawn: (place: string | null) => void;
+  onDrawn: (drawnId: string | null) => void;
   onRoot: (root: AttnvizElement) => void;
 }
 
@@ -197,7 +197,7 @@ function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProp
       name={name}
       view={view}
       figure={figure}
-      onDrawn={(_, place) => onDrawn(place)}
+      onDrawn={(_, drawnId) => onDrawn(drawnId)}
       onRoot={(_, root) => onRoot(root)}
     />
   );

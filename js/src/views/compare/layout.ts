@@ -13,9 +13,9 @@ export function arrangementAt(width: number, printed: boolean): Arrangement {
   return width >= (printed ? PRINTED_COLUMNS : COLUMNS) ? "columns" : "stack";
 }
 
-const LEAST_CELL = 16;
-const LEAST_PRINTED = 13;
-const MOST_CELL = 40;
+const MIN_CELL = 16;
+const MIN_PRINTED = 13;
+const MAX_CELL = 40;
 const GAP = 3;
 /** Minimum width of a cell with a number such as "0.41". */
 export const WITH_NUMBERS = 27;
@@ -30,7 +30,7 @@ const CAPTION_HEIGHT = 15;
 
 /** Return the number of cells per row of a gallery. */
 export function cellsInRow(width: number): number {
-  return Math.max(1, Math.floor((width - SCROLLBAR) / (MOST_CELL + GAP)));
+  return Math.max(1, Math.floor((width - SCROLLBAR) / (MAX_CELL + GAP)));
 }
 
 export function layOut(options: {
@@ -50,8 +50,8 @@ export function layOut(options: {
   const top = gallery ? 2 : LABEL_HEIGHT;
   const at = (room: number): GridCells => {
     const fitting = Math.floor((room - left) / columns) - GAP;
-    const least = printed ? LEAST_PRINTED : LEAST_CELL;
-    const cell = gallery ? MOST_CELL : Math.max(least, Math.min(MOST_CELL, fitting));
+    const least = printed ? MIN_PRINTED : MIN_CELL;
+    const cell = gallery ? MAX_CELL : Math.max(least, Math.min(MAX_CELL, fitting));
     const across = cell + GAP;
     const down = across + (gallery ? CAPTION_HEIGHT : 0);
     const whole = { width: left + columns * across, height: top + rows * down };

@@ -5,9 +5,9 @@ import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
 /** Maximum number of weights of a head that are loaded to find the query that changed most. */
-const MOST_VALUES = 1 << 18;
+const MAX_VALUES = 1 << 18;
 /** Maximum number of weights that the kernel searches for it: some tenths of a second. */
-const MOST_COMPUTED = 1 << 24;
+const MAX_COMPUTED = 1 << 24;
 
 /** A key and the change of its weight. */
 export interface Change {
@@ -68,7 +68,7 @@ export async function loadMoved(
 ): Promise<Moved | null> {
   const { layer, head, token, numQueries, numKeys } = asked;
   let rows: Range = token === null ? [0, numQueries] : [token, token + 1];
-  if (token === null && numQueries * numKeys > MOST_VALUES) {
+  if (token === null && numQueries * numKeys > MAX_VALUES) {
     const most = await mostChanged(source, asked, signal);
     if (most === null) return null;
     rows = [most, most + 1];
@@ -85,8 +85,8 @@ export async function loadMoved(
     const query = rows[0] + row;
     if (missing.has(query)) continue;
     const [from, to] = [row * numKeys, (row + 1) * numKeys];
-    const found = movedIn(changes.subarray(from, to));
-    if (!best || found.total > best.total) best = { query, most: token === null, ...found };
+    const rowMoved = movedIn(changes.subarray(from, to));
+    if (!best || rowMoved.total > best.total) best = { query, most: token === null, ...rowMoved };
   }
   return best;
 }
@@ -117,7 +117,7 @@ async function mostChanged(
   { difference, layer, head, numQueries, numKeys, missing }: MovedQuestion,
   signal: AbortSignal,
 ): Promise<number | null> {
-  if (difference === null || numQueries * numKeys > MOST_COMPUTED) return null;
+  if (difference === null || numQueries * numKeys > MAX_COMPUTED) return null;
   const request = {
     stack: difference,
     layer,

@@ -64,13 +64,13 @@ export function describedOnce(
   member: number,
 ): Description {
   const stacks = Object.entries(compared.stacks).flatMap(([name, { members, differences }]) => {
-    const named = (wanted: string | null | undefined) =>
-      description.stacks.find((each) => each.name === wanted);
-    const found = named(members[0]);
-    if (!found) return [];
+    const named = (stackName: string | null | undefined) =>
+      description.stacks.find((stack) => stack.name === stackName);
+    const first = named(members[0]);
+    if (!first) return [];
     const { query_tokens, key_tokens } =
-      named(differences[member] ?? differences.find((each) => each !== null)) ?? found;
-    return [{ ...found, query_tokens, key_tokens, name, patterns: [] }];
+      named(differences[member] ?? differences.find((difference) => difference !== null)) ?? first;
+    return [{ ...first, query_tokens, key_tokens, name, patterns: [] }];
   });
   return { ...description, stacks };
 }
@@ -118,8 +118,8 @@ export function compareSelection(
   const last = compared.members.length - 1;
   const member = Math.max(1, Math.min(last, Math.floor(state.member) || 1));
   const { names } = state.comparison;
-  const here = { ...selection, compared, names, member };
-  return { ...here, head: selection.chosen[0] ?? farthestHead(here) };
+  const base = { ...selection, compared, names, member };
+  return { ...base, head: selection.chosen[0] ?? farthestHead(base) };
 }
 
 /**

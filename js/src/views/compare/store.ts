@@ -33,7 +33,7 @@ export type PaneName = "a" | "b" | "difference";
 
 export type CompareStore = ReturnType<typeof createCompareStore>;
 
-const MOST_HEIGHT = 460;
+const MAX_HEIGHT = 460;
 
 export function createCompareStore(context: ViewContext<CompareState>) {
   const { record, state, source } = context;
@@ -95,14 +95,14 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       rows: now.rows.length,
       gallery: now.columns === null,
       width: Math.max(200, context.width.value),
-      mostHeight: Math.max(240, Math.min(MOST_HEIGHT, Math.floor(window * 0.6))),
+      mostHeight: Math.max(240, Math.min(MAX_HEIGHT, Math.floor(window * 0.6))),
       printed: isPrinted(context.figure),
     });
   });
   const heads = createHeadGrid({ grid, layout, current, isOpen: () => true });
   const end = computed(() => {
-    const all = selection.value?.compared.distances.flatMap((each) => each ?? []).flat() ?? [];
-    return niceMaximum(Math.max(0, ...all.map((each) => each ?? 0)));
+    const all = selection.value?.compared.distances.flatMap((scores) => scores ?? []).flat() ?? [];
+    return niceMaximum(Math.max(0, ...all.map((distance) => distance ?? 0)));
   });
 
   const question = computed(() => {
@@ -134,7 +134,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const scales = { head: createSharedScale(), matrix: createSharedScale() };
   const pane = (name: PaneName): ViewContext<CompareState> => {
     const stack = computed(() => stackOf(selection.value, name));
-    const its = computed<Selection | null>(() => {
+    const paneSelection = computed<Selection | null>(() => {
       const whole = record.description.value;
       const now = selection.value;
       if (!whole || !now) return null;
@@ -155,7 +155,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       ...context,
       state: { ...context.state, ...own },
       common: { ...context.common, ...own },
-      record: { ...record, description: named, selection: its },
+      record: { ...record, description: named, selection: paneSelection },
       paneTitle: title,
       // Differences have a separate, signed scale.
       ...(name !== "difference" && { scale: scales[state.form.peek()](name) }),
@@ -211,14 +211,21 @@ function titleOf(selection: CompareSelection | null, name: PaneName): string {
 }
 
 /** Mark tokens that a member does not have as special, so that they are faint. */
-export function withGaps(its: Selection, now: CompareSelection, name: PaneName): Selection {
+export function withGaps(
+  paneSelection: Selection,
+  now: CompareSelection,
+  name: PaneName,
+): Selection {
   const missing = now.compared.missing[name === "a" ? 0 : now.member];
-  if (!missing || name === "difference") return its;
+  if (!missing || name === "difference") return paneSelection;
   const special = (of: number[], more: number[]): number[] => [...new Set([...of, ...more])];
   return {
-    ...its,
-    queries: { ...its.queries, special: special(its.queries.special, missing.queries) },
-    keys: { ...its.keys, special: special(its.keys.special, missing.keys) },
+    ...paneSelection,
+    queries: {
+      ...paneSelection.queries,
+      special: special(paneSelection.queries.special, missing.queries),
+    },
+    keys: { ...paneSelection.keys, special: special(paneSelection.keys.special, missing.keys) },
   };
 }
 

@@ -140,7 +140,7 @@ function sentenceInputOf(
   if (!corpus || !selection) return null;
   const { stack } = selection;
   const chosen = store.chosen.value;
-  const found = store.found.value;
+  const matches = store.matches.value;
   const search = state.search.value;
   const aggregated = state.enlarged.value && state.content.value === "aggregate";
   return {
@@ -155,7 +155,7 @@ function sentenceInputOf(
     waiting: waitsForFrame(store),
     point: chosen === null ? null : pointFacts(corpus, chosen),
     lines: state.enlarged.value ? linesFacts(store) : null,
-    found: found && { search, count: found.count, points: corpus.count },
+    matches: matches && { search, count: matches.count, points: corpus.count },
     selected: state.selected.value.length,
     aggregate: aggregated ? meanStoreOf(context, store).captionInput.value : null,
     live,
@@ -251,8 +251,8 @@ export function methodOf(context: Context, store: EmbeddingStore): string {
   const [now, at, way] = [store.projection.value, store.head.value, wayOf(state)];
   // Every head has its own scaling factor.
   if (!state.enlarged) return `Vectors ${placingInWords(way, null)}.`;
-  const here = now && now.request.layer === at?.layer && now.request.head === at.head;
-  const placing = placingInWords(way, here && same(now.request.way, way) ? now.factor : null);
+  const isCurrent = now && now.request.layer === at?.layer && now.request.head === at.head;
+  const placing = placingInWords(way, isCurrent && same(now.request.way, way) ? now.factor : null);
   const projecting = { ...projectedAs(state, store), lift: way.lift };
   const how = methodInWords(projecting, true, waitsForFrame(store));
   return `By ${how}; ${placing}.${remarkInWords(store.projection.value?.work ?? null)}`;
@@ -394,13 +394,13 @@ export function linesCoverageInWords(
 ): string {
   if (!lines || lines.count === 0) return "";
   // `numTotal` also counts masked keys, which have no weight, so the share decides as well.
-  const some = lines.count < lines.numTotal && lines.covered < ALL_OF_IT;
-  const count = some
+  const isPartial = lines.count < lines.numTotal && lines.covered < ALL_OF_IT;
+  const count = isPartial
     ? `${counted(lines.count)} of ${several(lines.numTotal, "line")}`
     : several(lines.count, "line");
   const what =
     point.kind === "key"
-      ? `the queries that give it ${some ? "most" : "any"} weight`
+      ? `the queries that give it ${isPartial ? "most" : "any"} weight`
       : `${shareWithin(lines.covered, lines.error?.covered ?? 0)} of the query’s weight`;
   const most = lines.strongest ? formatSmall(lines.strongest.weight) : "";
   const full = most === "" ? "" : ` Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.`;
@@ -427,7 +427,7 @@ export interface SentenceInput {
   /** Whether the plot shows principal components because the method has no frame yet. */
   waiting: boolean;
   /** Search text, number of matching points and number of all points, or null without a search. */
-  found: { search: string; count: number; points: number } | null;
+  matches: { search: string; count: number; points: number } | null;
   /** Number of points in the lasso. */
   selected: number;
   /** Largest bin of the mean weights, or null if there is none or no mean is shown. */
@@ -441,27 +441,27 @@ export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">)
   const { texts, ofTexts, queries, ofQueries, bin } = input;
   const of =
     texts < ofTexts ? `${counted(texts)} of ${several(ofTexts, "text")}` : several(texts, "text");
-  const some =
+  const sample =
     queries < ofQueries
       ? `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`
       : "";
   const bins =
     Math.max(...bin) > 1 ? ` A cell is the mean over at most ${bin[0]} × ${bin[1]} positions.` : "";
   const long =
-    texts < 2 || input.far === texts
+    texts < 2 || input.numInLastRow === texts
       ? ""
-      : input.far === null
+      : input.numInLastRow === null
         ? "; few texts reach the last positions"
-        : `; ${counted(input.far)} of them ${input.far === 1 ? "reaches" : "reach"} the last row`;
+        : `; ${counted(input.numInLastRow)} of them ${input.numInLastRow === 1 ? "reaches" : "reach"} the last row`;
   const exact =
     input.error > 0 ? ` Means are exact to ${plainNumber(roundedUp(input.error))}.` : "";
-  return `Mean over ${of}${some}${long}.${bins}${exact}`;
+  return `Mean over ${of}${sample}${long}.${bins}${exact}`;
 }
 
 /** Return the result of the search in one sentence, or "" without a search. */
-export function foundInWords(found: SentenceInput["found"]): string {
-  if (!found) return "";
-  const { search, count, points } = found;
+export function matchesInWords(result: SentenceInput["matches"]): string {
+  if (!result) return "";
+  const { search, count, points } = result;
   // A search in quotes matches whole tokens.
   const whole = /^"(.+)"$/.exec(search)?.[1];
   const what = quoted(whole ?? search);
@@ -475,7 +475,7 @@ export function foundInWords(found: SentenceInput["found"]): string {
 export function sentence(input: SentenceInput): string {
   const { at, state } = input;
   const extra = [
-    foundInWords(input.found),
+    matchesInWords(input.matches),
     ...(input.selected > 0 ? [`${several(input.selected, "point")} in the lasso.`] : []),
   ];
   const join = (first: string): string => [first, ...extra].filter(Boolean).join(" ");
@@ -554,7 +554,7 @@ export function corpusInWords(input: CorpusFacts): string {
 /** Return the share of the variance on the axes, or "" if the axes are not principal components. */
 export function explainedInWords(explained: readonly number[] | null): string {
   if (!explained || explained.some((share) => !Number.isFinite(share))) return "";
-  const share = explained.reduce((sum, each) => sum + each, 0);
+  const share = explained.reduce((sum, axisShare) => sum + axisShare, 0);
   const axes = explained.length === 3 ? "three" : "two";
   return `The ${axes} axes show ${formatShare(share)} of the variance.`;
 }
@@ -571,12 +571,12 @@ export function caveatsInWords(
   moved: boolean,
 ): string {
   return caveats
-    .filter((each) => layer === null || each.layers.includes(layer))
-    .filter((each) => moved || each.kind !== "moving")
-    .map((each) => {
-      const words = /[.!?]$/.test(each.words) ? each.words : `${each.words}.`;
-      const some = layer === null && each.layers.length < layers;
-      return some ? `${layersInWords(each.layers)}: ${words}` : words;
+    .filter((caveat) => layer === null || caveat.layers.includes(layer))
+    .filter((caveat) => moved || caveat.kind !== "moving")
+    .map((caveat) => {
+      const words = /[.!?]$/.test(caveat.words) ? caveat.words : `${caveat.words}.`;
+      const needsLayers = layer === null && caveat.layers.length < layers;
+      return needsLayers ? `${layersInWords(caveat.layers)}: ${words}` : words;
     })
     .join(" ");
 }

@@ -79,18 +79,18 @@ function byKind(
   const kinds = labels.map((_, kind) => kind).filter((kind) => !ranked || counts[kind] !== 0);
   if (ranked) kinds.sort((a, b) => (counts[b] as number) - (counts[a] as number) || a - b);
   const own = kinds.slice(0, MAX_COLOURS);
-  const placeOf = new Uint8Array(labels.length).fill(own.length);
-  own.forEach((kind, place) => {
-    placeOf[kind] = place;
+  const colorIndexOf = new Uint8Array(labels.length).fill(own.length);
+  own.forEach((kind, colorIndex) => {
+    colorIndexOf[kind] = colorIndex;
   });
   const index = new Uint8Array(corpus.count);
   for (let point = 0; point < corpus.count; point++) {
-    index[point] = placeOf[kindOf(point)] ?? own.length;
+    index[point] = colorIndexOf[kindOf(point)] ?? own.length;
   }
-  const colors = own.map((_, place) => palette.heads[place] as string);
-  const entries = own.map((kind, place) => ({
+  const colors = own.map((_, colorIndex) => palette.heads[colorIndex] as string);
+  const entries = own.map((kind, colorIndex) => ({
     label: labels[kind] as string,
-    color: colors[place] as string,
+    color: colors[colorIndex] as string,
     count: counts[kind] as number,
   }));
   const others = kinds.slice(own.length);
@@ -123,11 +123,11 @@ function byNumber(
   numberOf: (point: number) => number,
   log = false,
 ): Coloring {
-  const known = (value: number): boolean => Number.isFinite(value) && (!log || value > 0);
+  const isKnown = (value: number): boolean => Number.isFinite(value) && (!log || value > 0);
   let [low, high, unknown] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
   for (let point = 0; point < count; point++) {
     const value = numberOf(point);
-    if (!known(value)) unknown++;
+    if (!isKnown(value)) unknown++;
     else {
       if (value < low) low = value;
       if (value > high) high = value;
@@ -141,7 +141,7 @@ function byNumber(
   for (let point = 0; point < count; point++) {
     const value = numberOf(point);
     const share = to > from ? (scaled(value) - from) / (to - from) : 0;
-    index[point] = known(value) ? Math.round(share * (NUMBER_STEPS - 1)) : NUMBER_STEPS;
+    index[point] = isKnown(value) ? Math.round(share * (NUMBER_STEPS - 1)) : NUMBER_STEPS;
   }
   const legend: ColorLegend = {
     kind: "scale",
@@ -170,7 +170,7 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
     ranked = false,
   ): Coloring => byKind(name, corpus, palette, labels, kindOf, ranked);
   // A column may have the same name as a built-in colouring, and takes precedence.
-  const column = corpus.columns.find((each) => each.name === name);
+  const column = corpus.columns.find((candidate) => candidate.name === name);
   if (column?.categories) {
     return kinds(column.categories, (point) => column.values[point] ?? -1, true);
   }

@@ -142,21 +142,21 @@ function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
 /** Search field for tokens. */
 function Search({ context, store }: ControlProps) {
   const { state } = context;
-  const found = store.found.value;
-  const wanted = state.search.value;
-  const result = !found
+  const matches = store.matches.value;
+  const searchText = state.search.value;
+  const result = !matches
     ? ""
-    : found.count === 0
+    : matches.count === 0
       ? "none"
-      : `${several(found.count, "point")} · ${counted(found.occurrences)} in the texts`;
-  const title = found
-    ? `${several(found.tokens, "different token")}; ${several(found.queries, "query", "queries")} and ${several(found.count - found.queries, "key")} among the points`
+      : `${several(matches.count, "point")} · ${counted(matches.occurrences)} in the texts`;
+  const title = matches
+    ? `${several(matches.tokens, "different token")}; ${several(matches.queries, "query", "queries")} and ${several(matches.count - matches.queries, "key")} among the points`
     : "";
   return (
     <SearchField
       class="av-find-points"
       title={'Part of a token, or a whole token in quotes: "it"'}
-      value={wanted}
+      value={searchText}
       onInput={(search) => assign(state, { search })}
       onKeyDown={(event) => {
         if (event.key === "Escape") assign(state, { search: "" });
@@ -193,9 +193,9 @@ function NumberField(props: {
         value={value}
         // Not at every key: each number would begin an optimisation.
         onChange={(event) => {
-          const wanted = event.currentTarget.valueAsNumber;
-          if (Number.isInteger(wanted) && wanted >= range[0] && wanted <= range[1])
-            onChange(wanted);
+          const number = event.currentTarget.valueAsNumber;
+          if (Number.isInteger(number) && number >= range[0] && number <= range[1])
+            onChange(number);
           else event.currentTarget.value = String(value);
         }}
       />

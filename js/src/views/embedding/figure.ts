@@ -115,8 +115,8 @@ export function legendBox(
       y += row;
     }
     const radius = { disc: side / 2, square: 1, patch: 3 }[shape];
-    const place = { x, y: y - side / 2, width: side, height: side };
-    marks.push({ kind: "rect", ...place, fill: color, radius });
+    const bounds = { x, y: y - side / 2, width: side, height: side };
+    marks.push({ kind: "rect", ...bounds, fill: color, radius });
     marks.push(textMark(label, x + 16, y, palette.ink, 12));
     if (count !== "") marks.push(textMark(count, x + 22 + name, y, palette.muted, 12));
     x += wide + 16;
@@ -191,7 +191,7 @@ export function colorColumn(
   name: string,
   norms: Float32Array | null,
 ): ((point: number) => string | number | null) | null {
-  const column = corpus.columns.find((each) => each.name === name);
+  const column = corpus.columns.find((candidate) => candidate.name === name);
   if (column) {
     const { categories, values } = column;
     return (point) => {
@@ -237,7 +237,7 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
   const norms =
     color === "norm" && !own ? await normsOf(source, { stack, layer, head }, ended) : null;
   const colorOf = colorColumn(corpus, color, norms);
-  const [found, selected] = [store.found.peek(), new Set(state.selected.peek())];
+  const [matches, selected] = [store.matches.peek(), new Set(state.selected.peek())];
   const { dimensions, coordinates } = plot;
   const rows: (string | number | null)[][] = [];
   for (let point = 0; point < corpus.count; point++) {
@@ -257,7 +257,7 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
       corpus.tokenOf(point),
       ...at.map(rounded),
       ...(colorOf ? [colorOf(point)] : []),
-      ...(found ? [found.points[point] ?? 0] : []),
+      ...(matches ? [matches.points[point] ?? 0] : []),
       ...(selected.size > 0 ? [selected.has(point) ? 1 : 0] : []),
     ]);
   }
@@ -266,7 +266,7 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
     ...["position", "token", "x", "y"],
     ...(dimensions === 3 ? ["z"] : []),
     ...(colorOf ? [color] : []),
-    ...(found ? ["found"] : []),
+    ...(matches ? ["found"] : []),
     ...(selected.size > 0 ? ["in_lasso"] : []),
   ];
   return csvText(columns, rows);

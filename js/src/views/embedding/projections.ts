@@ -76,15 +76,15 @@ export function createOverview(
   // The overview of a large model may exceed the source's cache. Keeping it here makes the way back
   // from one head instant.
   let last: Overview | null = null;
-  const given = record.answer(asked, async (wanted, ended): Promise<Overview | null> => {
-    const [here, count] = [stack.peek(), corpus.peek()?.count ?? 0];
-    if (!here || count === 0) return null;
-    if (last && last.stack === wanted.stack && same(last.way, wanted.way)) return last;
-    const all = countHeads(here);
+  const answered = record.answer(asked, async (question, ended): Promise<Overview | null> => {
+    const [currentStack, count] = [stack.peek(), corpus.peek()?.count ?? 0];
+    if (!currentStack || count === 0) return null;
+    if (last && last.stack === question.stack && same(last.way, question.way)) return last;
+    const all = countHeads(currentStack);
     let done = 0;
     progress.value = [0, all];
-    const parts = await inTurn(overviewGroups(here, count), AT_ONCE, async (layers) => {
-      const part = await overviewOf(source, { ...wanted, layers }, ended);
+    const parts = await inTurn(overviewGroups(currentStack, count), AT_ONCE, async (layers) => {
+      const part = await overviewOf(source, { ...question, layers }, ended);
       done += part.heads.length;
       if (!ended.aborted) progress.value = [done, all];
       return part;
@@ -94,31 +94,33 @@ export function createOverview(
     return last;
   });
   const settled = computed(() => {
-    const had = given.value;
+    const had = answered.value;
     return had !== null && whole.value !== null && same(had.question, whole.value);
   });
 
   const measured = signal<{ of: Whole; heads: Measured } | null>(null);
   const measuring = computed(() => (settled.value ? asked.value : null));
-  record.answer(measuring, async (wanted, ended) => {
-    const here = stack.peek();
-    if (!here) return;
+  record.answer(measuring, async (question, ended) => {
+    const currentStack = stack.peek();
+    if (!currentStack) return;
     const had = measured.peek();
-    const heads = new Map(had && same(had.of, wanted) ? had.heads : []);
+    const heads = new Map(had && same(had.of, question) ? had.heads : []);
     const missing = (layer: number): number[] =>
-      headsOf(here, layer).filter((head) => !heads.has(headKey({ layer, head })));
+      headsOf(currentStack, layer).filter((head) => !heads.has(headKey({ layer, head })));
     const first = record.selection.peek()?.layer;
-    const layers = [...here.layers].sort((a, b) => Number(b === first) - Number(a === first));
+    const layers = [...currentStack.layers].sort(
+      (a, b) => Number(b === first) - Number(a === first),
+    );
     for (const layer of layers) {
       const wantedHeads = missing(layer);
       if (wantedHeads.length === 0) continue;
-      const request = { ...wanted, ...OVERVIEW_PROJECTING, layer, heads: wantedHeads };
+      const request = { ...question, ...OVERVIEW_PROJECTING, layer, heads: wantedHeads };
       const trusts = await trustOf(source, request, ended);
       if (ended.aborted) return;
       wantedHeads.forEach((head, i) => {
         heads.set(headKey({ layer, head }), trusts[i] ?? null);
       });
-      measured.value = { of: wanted, heads: new Map(heads) };
+      measured.value = { of: question, heads: new Map(heads) };
     }
   });
 
@@ -127,7 +129,7 @@ export function createOverview(
      * Plots of all heads of the stack. The previous overview stays until the next one is complete.
      */
     overview: computed(() => {
-      const had = given.value;
+      const had = answered.value;
       // Do not show the heads of another stack.
       return had && had.question.stack === whole.value?.stack ? had.answer : null;
     }),
@@ -148,7 +150,7 @@ export function createOverview(
 const NOTHING: Measured = new Map();
 
 export function createProjection(
-  { record, state, source, ended: gone }: Context,
+  { record, state, source, ended: viewEnded }: Context,
   corpus: ReadonlySignal<Corpus | null>,
   head: ReadonlySignal<HeadIndex | null>,
 ) {
@@ -159,19 +161,19 @@ export function createProjection(
   });
   const begun = signal(0);
   const asked = computed(() => {
-    const wanted = request.value;
+    const currentRequest = request.value;
     const shown = state.enlarged.value && state.content.value === "plot";
-    return shown && wanted ? { request: wanted, begun: begun.value } : null;
+    return shown && currentRequest ? { request: currentRequest, begun: begun.value } : null;
   });
   const newest = signal<Projection | null>(null);
-  let anew = false;
+  let restartRequested = false;
   let wake: (() => void) | null = null;
-  record.answer(asked, async (wanted, ended) => {
-    let restart = anew;
-    anew = false;
+  record.answer(asked, async (question, ended) => {
+    let restart = restartRequested;
+    restartRequested = false;
     // Repeat the request to get later frames.
     for (;;) {
-      const next = await projectionOf(source, wanted.request, ended, restart);
+      const next = await projectionOf(source, question.request, ended, restart);
       restart = false;
       if (ended.aborted) return;
       newest.value = next;
@@ -194,7 +196,7 @@ export function createProjection(
     const { head, ...rest } = plot.request;
     return { ...rest, heads: [head] };
   });
-  const trusted = record.answer(measuring, (wanted, ended) => trustOf(source, wanted, ended));
+  const trusted = record.answer(measuring, (question, ended) => trustOf(source, question, ended));
 
   return {
     /** Plot of the enlarged head. The previous plot stays until the next one is loaded. */
@@ -205,20 +207,20 @@ export function createProjection(
     /** Trust figures of the enlarged head, or null while the plot changes or is being measured. */
     headTrust: computed(() => {
       const had = trusted.value;
-      const here = measuring.value;
-      return had && here && same(had.question, here) ? (had.answer[0] ?? null) : null;
+      const question = measuring.value;
+      return had && question && same(had.question, question) ? (had.answer[0] ?? null) : null;
     }),
     projectionSettled: settled,
     /** Cancel a running t-SNE or UMAP. */
     cancel: () => {
-      const wanted = asked.peek()?.request;
-      if (!wanted) return;
+      const currentRequest = asked.peek()?.request;
+      if (!currentRequest) return;
       // Request the cancelled state immediately instead of at the next poll.
-      cancelProjection(source, wanted, gone).then(() => wake?.(), record.fail);
+      cancelProjection(source, currentRequest, viewEnded).then(() => wake?.(), record.fail);
     },
     /** Restart a cancelled or failed projection. */
     restart: () => {
-      anew = true;
+      restartRequested = true;
       begun.value += 1;
     },
   };

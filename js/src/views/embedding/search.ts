@@ -4,7 +4,7 @@ import { tokenMatcher } from "../../ui/text/token-search";
 import type { Corpus } from "./client/requests";
 
 /** Result of a search. */
-export interface Found {
+export interface PointMatches {
   /** 1 for each point whose token matches. */
   points: Uint8Array;
   /** Number of matching points, and of queries among them. */
@@ -16,8 +16,12 @@ export interface Found {
 }
 
 /** Return the points whose token matches `wanted`, or null if `wanted` is empty. */
-export function findPoints(corpus: Corpus, wanted: string, matchCase: boolean): Found | null {
-  const matches = tokenMatcher(wanted, matchCase);
+export function findPoints(
+  corpus: Corpus,
+  searchText: string,
+  matchCase: boolean,
+): PointMatches | null {
+  const matches = tokenMatcher(searchText, matchCase);
   if (!matches) return null;
   // Match each vocabulary entry once instead of each point.
   const entries = Uint8Array.from(corpus.vocabulary, (token) => (matches(token) ? 1 : 0));

@@ -133,14 +133,14 @@ export const OVERVIEW_PROJECTING: Projecting = {
 /** Target size of one overview reply, in bytes. */
 const BYTES_AT_ONCE = 500_000;
 /** Maximum number of points per head in the overview. The kernel uses the same limit. */
-const MOST_POINTS = 10_000;
+const MAX_POINTS = 10_000;
 
 /** Group the layers of a stack so that each group's plots fit into one reply. */
 export function overviewGroups(stack: StackDescription, count: number): number[][] {
   const groups: number[][] = [];
   let room = 0;
   for (const layer of stack.layers) {
-    const bytes = 2 * Math.min(count, MOST_POINTS) * headsOf(stack, layer).length;
+    const bytes = 2 * Math.min(count, MAX_POINTS) * headsOf(stack, layer).length;
     const last = groups.at(-1);
     if (last && bytes <= room) {
       last.push(layer);

@@ -11,11 +11,11 @@ import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
 import { TextTransport } from "./client/text-transport";
 import { type Coloring, coloring } from "./colors";
 import { createOverview, createProjection } from "./projections";
-import { type Found, findPoints } from "./search";
+import { findPoints, type PointMatches } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
 
 /** Maximum number of texts with cached weights, and cache size in bytes per text. */
-const MOST_TEXTS = 4;
+const MAX_TEXTS = 4;
 const TEXT_BYTES = 16_000_000;
 
 export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
@@ -24,11 +24,11 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
 
   const stack = computed(() => record.selection.value?.stack ?? null);
   const stackName = computed(() => stack.value?.name ?? null);
-  const corpusGiven = record.answer(stackName, (name, ended) => corpusOf(source, name, ended));
+  const corpusAnswer = record.answer(stackName, (name, ended) => corpusOf(source, name, ended));
   // Do not show the points of another stack.
   const corpus = computed(() => {
-    const given = corpusGiven.value;
-    return given && given.question === stackName.value ? given.answer : null;
+    const answered = corpusAnswer.value;
+    return answered && answered.question === stackName.value ? answered.answer : null;
   });
   let numbered: string | null = null;
   record.live(() => {
@@ -55,7 +55,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     const [name, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
     return name === undefined || !at || point === null ? null : { stack: name, ...at, point };
   });
-  const linesGiven = record.answer(linesAsked, async (asked, ended) => {
+  const linesAnswer = record.answer(linesAsked, async (asked, ended) => {
     try {
       return await linesOf(source, asked, ended);
     } catch (reason) {
@@ -64,9 +64,9 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       return reason instanceof Error ? reason.message : String(reason);
     }
   });
-  const linesHere = computed(() => {
-    const given = linesGiven.value;
-    return given && same(given.question, linesAsked.value) ? given.answer : null;
+  const currentLines = computed(() => {
+    const answered = linesAnswer.value;
+    return answered && same(answered.question, linesAsked.value) ? answered.answer : null;
   });
 
   const normsAsked = computed(() => {
@@ -76,13 +76,13 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       ? { stack: points.stack, ...at }
       : null;
   });
-  const normsGiven = record.answer(normsAsked, (asked, ended) => normsOf(source, asked, ended));
+  const normsAnswer = record.answer(normsAsked, (asked, ended) => normsOf(source, asked, ended));
   const colors = computed<Coloring | null>(() => {
     const points = corpus.value;
     if (!points) return null;
-    const given = normsGiven.value;
-    const norms = given?.question.stack === points.stack ? given.answer : null;
-    const of = given ? headName(given.question) : "";
+    const answered = normsAnswer.value;
+    const norms = answered?.question.stack === points.stack ? answered.answer : null;
+    const of = answered ? headName(answered.question) : "";
     const [palette, theme] = [context.palette.value, context.theme.value];
     return coloring(points, state.color.value, { palette, theme, norms, head: of });
   });
@@ -99,14 +99,16 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       state.enlarged.value ? one.projectionSettled.value : all.overviewSettled.value,
     ),
     /** Lines of the chosen point in the enlarged head. */
-    lines: computed(() => (typeof linesHere.value === "string" ? null : linesHere.value)),
+    lines: computed(() => (typeof currentLines.value === "string" ? null : currentLines.value)),
     /** Reason for missing lines, or null. An exported page may not contain them. */
-    linesProblem: computed(() => (typeof linesHere.value === "string" ? linesHere.value : null)),
+    linesProblem: computed(() =>
+      typeof currentLines.value === "string" ? currentLines.value : null,
+    ),
     /** The point under the pointer. */
     hovered,
     colors,
     /** Result of the search, or null without a search. */
-    found: computed<Found | null>(() => {
+    matches: computed<PointMatches | null>(() => {
       const points = corpus.value;
       return points && findPoints(points, state.search.value, state.match_case.value);
     }),
@@ -117,23 +119,23 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     },
     /** Move to the head `layers` layers and `heads` heads away. */
     neighbour: (layers: number, heads: number) => {
-      const [here, from] = [stack.peek(), head.peek()];
-      if (!here || !from) return;
-      const to = neighbourOf(here, from, layers, heads);
+      const [currentStack, from] = [stack.peek(), head.peek()];
+      if (!currentStack || !from) return;
+      const to = neighbourOf(currentStack, from, layers, heads);
       assign(state, { layer: to.layer, heads: [to.head] });
     },
     /** Return the source of one text's weights. */
     textSource: (text: number): Source => {
-      const known =
+      const textSource =
         sources.get(text) ?? new Source(new TextTransport(source.transport, text), TEXT_BYTES);
       // The map is in order of last use, so the first entry is the one to drop.
       sources.delete(text);
-      sources.set(text, known);
+      sources.set(text, textSource);
       for (const oldest of sources.keys()) {
-        if (sources.size <= MOST_TEXTS) break;
+        if (sources.size <= MAX_TEXTS) break;
         sources.delete(oldest);
       }
-      return known;
+      return textSource;
     },
   };
 }
@@ -179,7 +181,7 @@ export function createChosenPoint(
       ? { token: null, key: position }
       : { token: position, key: null };
     // Positions in `leave_out` refer to their own text, so drop them when the text changes.
-    const leave_out = state.leave_out.peek().filter((each) => typeof each === "string");
+    const leave_out = state.leave_out.peek().filter((option) => typeof option === "string");
     const moved = text !== state.text.peek();
     assign(state, { text, ...pin, ...(moved && { leave_out }) });
   };

@@ -99,7 +99,7 @@ export function figuresSpoken(trust: HeadTrust | null | undefined): string {
 /** Return the median of the heads' chance recall, " (about 31% by chance)", or "". */
 export function chanceInWords(trust: TrustMap): string {
   const chances = [...trust.values()]
-    .flatMap((each) => each?.recall_baseline ?? [])
+    .flatMap((headTrust) => headTrust?.recall_baseline ?? [])
     .sort((a, b) => a - b);
   const middle = chances[chances.length >> 1];
   if (middle === undefined) return "";
@@ -114,9 +114,10 @@ export function chanceInWords(trust: TrustMap): string {
 export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): string {
   const least = figures === "least";
   const heads = [...trust.values()];
-  const correlated = heads.some((each) => each && each.plot !== null);
+  const correlated = heads.some((headTrust) => headTrust && headTrust.plot !== null);
   const recalled =
-    !least && (heads.length === 0 || heads.some((each) => each && each.recall !== null));
+    !least &&
+    (heads.length === 0 || heads.some((headTrust) => headTrust && headTrust.recall !== null));
   const shownFigures = [
     ...(correlated || !recalled ? ["r of distance with q·k (−1 is best)"] : []),
     ...(recalled

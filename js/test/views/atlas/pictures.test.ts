@@ -101,7 +101,7 @@ describe("colours", () => {
 
   it("of a search are shares, with counts as numbers", () => {
     const { of } = byFound(STACK, room, (layer, head) =>
-      layer === 2 ? { found: head === 0 ? 37 : 0, of: 100 } : null,
+      layer === 2 ? { numFound: head === 0 ? 37 : 0, numTotal: 100 } : null,
     );
     expect(of(2, 0).sign).toBe("37");
     expect(of(2, 1).sign).toBe("0");

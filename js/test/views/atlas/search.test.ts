@@ -68,7 +68,7 @@ describe("a search", () => {
           sampled,
           2,
           searchOf(texts, soughtOf(query, CLASSES), soughtOf(key, CLASSES), offsets),
-        ).map(({ found }) => found);
+        ).map(({ numFound: found }) => found);
       const both = (fits: Parameters<typeof counted>[2]): number[] => [
         counted(at, 0, fits),
         counted(at, 1, fits),
@@ -104,15 +104,15 @@ describe("Wilson's interval", () => {
       [1, 29, 0.0061, 0.1718],
     ];
     for (const [found, of, low, high] of cases) {
-      const interval = wilson({ found, of });
+      const interval = wilson({ numFound: found, numTotal: of });
       expect(interval[0]).toBeCloseTo(low, 4);
       expect(interval[1]).toBeCloseTo(high, 4);
     }
   });
 
   it("allows 3.7% without a match among a hundred, and any share without edges", () => {
-    expect(wilson({ found: 0, of: 100 })[1]).toBeCloseTo(0.037, 3);
-    expect(wilson({ found: 100, of: 100 })).toEqual([expect.closeTo(0.963, 3), 1]);
-    expect(wilson({ found: 0, of: 0 })).toEqual([0, 1]);
+    expect(wilson({ numFound: 0, numTotal: 100 })[1]).toBeCloseTo(0.037, 3);
+    expect(wilson({ numFound: 100, numTotal: 100 })).toEqual([expect.closeTo(0.963, 3), 1]);
+    expect(wilson({ numFound: 0, numTotal: 0 })).toEqual([0, 1]);
   });
 });

@@ -58,7 +58,7 @@ function said(changed: Partial<SentenceInput> = {}): SentenceInput {
     point: null,
     lines: null,
     waiting: false,
-    found: null,
+    matches: null,
     selected: 0,
     aggregate: null,
     live: true,
@@ -182,19 +182,28 @@ describe("coverage captions", () => {
   });
 
   it("describe what a mean by position covers", () => {
-    const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, far: null, error: 0 };
+    const mean = {
+      texts: 12,
+      ofTexts: 800,
+      queries: 64,
+      ofQueries: 512,
+      numInLastRow: null,
+      error: 0,
+    };
     expect(aggregateInWords({ ...mean, bin: [4, 2] })).toBe(
       "Mean over 12 of 800 texts, 64 of their 512 queries; few texts reach the last positions. A cell is the mean over at most 4 × 2 positions.",
     );
     const short = { ...mean, ofTexts: 12, queries: 9, ofQueries: 9, bin: [1, 1] as [1, 1] };
-    expect(aggregateInWords({ ...short, far: 12, error: 0.00151 })).toBe(
+    expect(aggregateInWords({ ...short, numInLastRow: 12, error: 0.00151 })).toBe(
       "Mean over 12 texts. Means are exact to 0.002.",
     );
-    expect(aggregateInWords({ ...short, far: 1 })).toBe(
+    expect(aggregateInWords({ ...short, numInLastRow: 1 })).toBe(
       "Mean over 12 texts; 1 of them reaches the last row.",
     );
-    expect(aggregateInWords({ ...short, far: 12 })).toBe("Mean over 12 texts.");
-    expect(aggregateInWords({ ...short, texts: 1, ofTexts: 1, far: 1 })).toBe("Mean over 1 text.");
+    expect(aggregateInWords({ ...short, numInLastRow: 12 })).toBe("Mean over 12 texts.");
+    expect(aggregateInWords({ ...short, texts: 1, ofTexts: 1, numInLastRow: 1 })).toBe(
+      "Mean over 1 text.",
+    );
   });
 
   it("include the share that lines show", () => {
@@ -278,11 +287,13 @@ describe("the main caption", () => {
     );
     expect(pointsInWords("keys", 5, 1)).toBe("1 key");
     const found = { search: "the", count: 240, points: 2400 };
-    expect(sentence(said({ found, selected: 1 }))).toContain(
+    expect(sentence(said({ matches: found, selected: 1 }))).toContain(
       "240 of 2,400 points contain “the”. 1 point in the lasso.",
     );
-    expect(sentence(said({ found: { ...found, count: 0 } }))).toContain("No point contains “the”.");
-    expect(sentence(said({ found: { ...found, search: '"the"' } }))).toContain(
+    expect(sentence(said({ matches: { ...found, count: 0 } }))).toContain(
+      "No point contains “the”.",
+    );
+    expect(sentence(said({ matches: { ...found, search: '"the"' } }))).toContain(
       "240 of 2,400 points are “the”.",
     );
   });
@@ -318,7 +329,7 @@ describe("the main caption", () => {
       queries: 9,
       ofQueries: 9,
       bin: [1, 1] as [number, number],
-      far: 12,
+      numInLastRow: 12,
     };
     const state = { ...said().state, content: "aggregate" as const };
     const aggregate = { weight: 0.98, error: 0, at: "query 3 → key 0", ...of };

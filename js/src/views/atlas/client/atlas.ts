@@ -68,19 +68,19 @@ export class Tokens {
   readonly classes: readonly Int16Array[];
   /** Start of each text, followed by the end of the last. */
   readonly #starts: Int32Array;
-  readonly #places: ReadonlyMap<number, number>;
+  readonly #indices: ReadonlyMap<number, number>;
 
   constructor(numbers: readonly number[], side: AtlasTokens) {
-    const lengths = side.positions.map((each) => each.length);
+    const lengths = side.positions.map((positions) => positions.length);
     this.#starts = new Int32Array(lengths.length + 1);
     lengths.forEach((length, i) => {
       this.#starts[i + 1] = (this.#starts[i] as number) + length;
     });
-    this.#places = new Map(numbers.map((number, place) => [number, place]));
+    this.#indices = new Map(numbers.map((number, index) => [number, index]));
     this.entries = flat(Int32Array, side.tokens);
     this.positions = flat(Int32Array, side.positions);
     this.classes = side.classes.map((texts) => flat(Int16Array, texts));
-    const counts = [this.entries, ...this.classes].map((each) => each.length);
+    const counts = [this.entries, ...this.classes].map((column) => column.length);
     if (counts.some((count) => count !== this.positions.length)) {
       throw new Error("The texts of the atlas have tokens without a position, or without a class.");
     }
@@ -92,9 +92,9 @@ export class Tokens {
 
   /** Return the range of a text's stored tokens: the first, and the one after the last. */
   of(text: number): [number, number] {
-    const place = this.#places.get(text);
-    if (place === undefined) return [0, 0];
-    return [this.#starts[place] as number, this.#starts[place + 1] as number];
+    const index = this.#indices.get(text);
+    if (index === undefined) return [0, 0];
+    return [this.#starts[index] as number, this.#starts[index + 1] as number];
   }
 
   /** Return the token at a position of a text, or -1 if it is not stored. */
@@ -114,11 +114,11 @@ function flat<T extends Int32Array | Int16Array>(
   kind: new (length: number) => T,
   texts: readonly (readonly number[])[],
 ): T {
-  const all = new kind(texts.reduce((sum, each) => sum + each.length, 0));
+  const all = new kind(texts.reduce((sum, entries) => sum + entries.length, 0));
   let at = 0;
-  for (const each of texts) {
-    all.set(each, at);
-    at += each.length;
+  for (const block of texts) {
+    all.set(block, at);
+    at += block.length;
   }
   return all;
 }
@@ -172,8 +172,8 @@ export class Edges {
     this.keyToken = at(texts.keys, this.key);
     this.#starts = new Int32Array(heads + 1);
     let head = 0;
-    columns.head.forEach((each, i) => {
-      while (head < each) this.#starts[++head] = i;
+    columns.head.forEach((edgeHead, i) => {
+      while (head < edgeHead) this.#starts[++head] = i;
     });
     while (head < heads) this.#starts[++head] = columns.head.length;
   }

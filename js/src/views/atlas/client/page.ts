@@ -76,21 +76,21 @@ export class AtlasPageTransport implements Transport {
   }
 
   #stack(name: string): PageStack {
-    const found = this.#data.atlas.stacks.find((each) => each.stack === name);
-    if (!found) throw new Error(`This page contains no heads of “${name}”.`);
-    return found;
+    const pageStack = this.#data.atlas.stacks.find((candidate) => candidate.stack === name);
+    if (!pageStack) throw new Error(`This page contains no heads of “${name}”.`);
+    return pageStack;
   }
 
   #ofLayer<T>(stack: string, layer: number, of: readonly T[], what: string): T {
-    const found = of[this.#described(stack)?.layers.indexOf(layer) ?? -1];
-    if (found === undefined) {
+    const value = of[this.#described(stack)?.layers.indexOf(layer) ?? -1];
+    if (value === undefined) {
       throw new Error(`This page contains no ${what} of layer ${layer} of “${stack}”.`);
     }
-    return found;
+    return value;
   }
 
   #described(name: string): AtlasStack | undefined {
-    return this.#data.description.stacks.find((each) => each.name === name);
+    return this.#data.description.stacks.find((candidate) => candidate.name === name);
   }
 
   async #offsets({ stack, layer }: OffsetsRequest): Promise<Reply> {
@@ -106,17 +106,17 @@ export class AtlasPageTransport implements Transport {
       throw new Error(`This page contains no head ${head} of layer ${layer}.`);
     }
     const weights = await decoded(coded);
-    const each = weights.length / coded.maximum.length;
-    const data = weights.slice(head * each, (head + 1) * each);
-    return { header: { classes: Math.sqrt(each) }, data: data.buffer };
+    const numPerHead = weights.length / coded.maximum.length;
+    const data = weights.slice(head * numPerHead, (head + 1) * numPerHead);
+    return { header: { classes: Math.sqrt(numPerHead) }, data: data.buffer };
   }
 }
 
 async function decoded({ maximum, data }: Coded): Promise<Float32Array<ArrayBuffer>> {
   const codes = await inflate(fromBase64(data));
-  const each = codes.length / Math.max(1, maximum.length);
+  const numPerHead = codes.length / Math.max(1, maximum.length);
   return Float32Array.from(codes, (code, i) => {
-    const most = maximum[Math.floor(i / each)] ?? 0;
+    const most = maximum[Math.floor(i / numPerHead)] ?? 0;
     return code === 0 ? Number.NaN : most * ((code - 1) / 254) ** 2;
   });
 }

@@ -125,8 +125,8 @@ export class Corpus {
   pointOf(kind: Kind, text: number, position: number): number {
     const point = this.#first(kind, text, position);
     const end = kind === "query" ? this.numQueries : this.count;
-    const there = point < end && this.texts[point] === text && this.positions[point] === position;
-    return there ? point : -1;
+    const exists = point < end && this.texts[point] === text && this.positions[point] === position;
+    return exists ? point : -1;
   }
 
   /** Return the first point at or after a position, by binary search. */

@@ -95,7 +95,7 @@ export interface EmbeddingPageData extends PageData {
 }
 
 /** Maximum number of points per head in the overview. */
-const MOST_POINTS = 10_000;
+const MAX_POINTS = 10_000;
 
 /** Return the key of a plot. Settings that the method does not use are omitted. */
 function keyOf({ stack, layer, head, ...how }: ProjectionRequest | PageProjection): string {
@@ -163,29 +163,30 @@ export class EmbeddingPageTransport implements Transport {
   }
 
   #bytes(text: string): Promise<Uint8Array> {
-    const known = this.#inflated.get(text) ?? inflate(fromBase64(text));
-    this.#inflated.set(text, known);
-    return known;
+    const promise = this.#inflated.get(text) ?? inflate(fromBase64(text));
+    this.#inflated.set(text, promise);
+    return promise;
   }
 
   #stack(name: string): PageCorpus {
-    const found = this.#data.embedding.stacks.find((each) => each.stack === name);
-    if (!found) throw new Error(`This page contains no points of “${name}”.`);
-    return found;
+    const pageCorpus = this.#data.embedding.stacks.find((candidate) => candidate.stack === name);
+    if (!pageCorpus) throw new Error(`This page contains no points of “${name}”.`);
+    return pageCorpus;
   }
 
   #layer(stack: string, layer: number): PageLayer {
-    const found = this.#stack(stack).layers.find((each) => each.layer === layer);
-    if (!found) throw new Error(`This page contains no points of layer ${layer} of “${stack}”.`);
-    return found;
+    const pageLayer = this.#stack(stack).layers.find((candidate) => candidate.layer === layer);
+    if (!pageLayer)
+      throw new Error(`This page contains no points of layer ${layer} of “${stack}”.`);
+    return pageLayer;
   }
 
   /** Return a layer and the index of a head in its data. */
   #head({ stack, layer, head }: HeadRequest): [PageLayer, number] {
-    const found = this.#layer(stack, layer);
-    const place = found.heads.findIndex((each) => each.head === head);
-    if (place < 0) throw new Error(`This page contains no head ${head} of layer ${layer}.`);
-    return [found, place];
+    const pageLayer = this.#layer(stack, layer);
+    const headIndex = pageLayer.heads.findIndex((candidate) => candidate.head === head);
+    if (headIndex < 0) throw new Error(`This page contains no head ${head} of layer ${layer}.`);
+    return [pageLayer, headIndex];
   }
 
   /** @throws Error if the placing differs from that of the page. */
@@ -206,21 +207,21 @@ export class EmbeddingPageTransport implements Transport {
   async #overview({ stack, layers, way }: OverviewRequest): Promise<Reply> {
     this.#expectWay(way);
     const { count } = this.#stack(stack);
-    const stride = Math.max(1, Math.ceil(count / MOST_POINTS));
+    const stride = Math.max(1, Math.ceil(count / MAX_POINTS));
     const points = Math.ceil(count / stride);
-    const found = layers.map((layer) => this.#layer(stack, layer));
-    const heads = found.flatMap(({ layer, heads }) =>
+    const pageLayers = layers.map((layer) => this.#layer(stack, layer));
+    const heads = pageLayers.flatMap(({ layer, heads }) =>
       heads.map(({ head, problem }) => ({ layer, head, problem })),
     );
     const data = new Uint8Array(2 * points * heads.length);
     let at = 0;
-    for (const layer of found) {
+    for (const layer of pageLayers) {
       const planes = await this.#bytes(layer.points);
       const plane = layer.heads.length * count;
-      for (let place = 0; place < layer.heads.length; place++) {
+      for (let headIndex = 0; headIndex < layer.heads.length; headIndex++) {
         for (let point = 0; point < count; point += stride) {
-          data[at++] = planes[place * count + point] as number;
-          data[at++] = planes[plane + place * count + point] as number;
+          data[at++] = planes[headIndex * count + point] as number;
+          data[at++] = planes[plane + headIndex * count + point] as number;
         }
       }
     }
@@ -229,33 +230,39 @@ export class EmbeddingPageTransport implements Transport {
 
   async #projection(request: ProjectionRequest): Promise<Reply> {
     this.#expectWay(request.way);
-    const found = this.#embedded(request);
-    if (found) return { header: found.header, data: await this.#bytes(found.data) };
+    const plot = this.#embedded(request);
+    if (plot) return { header: plot.header, data: await this.#bytes(plot.data) };
     // Return the principal components and the reason, as for a method that cannot run.
     const work = isEmbeddedForAll(request) ? null : this.#notEmbedded(request);
-    const [layer, place] = this.#head(request);
+    const [layer, headIndex] = this.#head(request);
     const { count } = this.#stack(request.stack);
     const planes = await this.#bytes(layer.points);
     const plane = layer.heads.length * count;
     const data = new Uint8Array(4 * count);
     for (let point = 0, at = 0; point < count; point++) {
-      const from = place * count + point;
+      const from = headIndex * count + point;
       data[at++] = planes[2 * plane + from] as number;
       data[at++] = planes[from] as number;
       data[at++] = planes[3 * plane + from] as number;
       data[at++] = planes[plane + from] as number;
     }
-    const { head: _, ...header } = layer.heads[place] as PageHead;
+    const { head: _, ...header } = layer.heads[headIndex] as PageHead;
     return { header: { dimensions: 2, count, ...header, work }, data };
   }
 
   #embedded(request: ProjectionRequest): PageProjection | undefined {
-    return this.#data.embedding.projections.find((each) => keyOf(each) === keyOf(request));
+    return this.#data.embedding.projections.find(
+      (projection) => keyOf(projection) === keyOf(request),
+    );
   }
 
   #notEmbedded(request: ProjectionRequest): ProjectionWork {
     const others = this.#data.embedding.projections
-      .filter((each) => keyOf(each) === keyOf({ ...request, layer: each.layer, head: each.head }))
+      .filter(
+        (projection) =>
+          keyOf(projection) ===
+          keyOf({ ...request, layer: projection.layer, head: projection.head }),
+      )
       .map(({ layer, head }) => `layer ${layer}, head ${head}`);
     const of = others.length > 0 ? ` (only that of ${others.join("; ")})` : "";
     const words =
@@ -268,32 +275,35 @@ export class EmbeddingPageTransport implements Transport {
     this.#expectWay(request.way);
     const { heads, ...rest } = request;
     const trust = heads.map((head) => {
-      const found = this.#embedded({ ...rest, head });
-      if (found) return found.trust;
-      const [layer, place] = this.#head({ ...rest, head });
-      return layer.trust[place] ?? null;
+      const plot = this.#embedded({ ...rest, head });
+      if (plot) return plot.trust;
+      const [layer, headIndex] = this.#head({ ...rest, head });
+      return layer.trust[headIndex] ?? null;
     });
     return { header: { heads: trust }, data: null };
   }
 
   async #norms(request: HeadRequest): Promise<Reply> {
-    const [{ norms }, place] = this.#head(request);
+    const [{ norms }, headIndex] = this.#head(request);
     const { count } = this.#stack(request.stack);
-    const codes = (await this.#bytes(norms.data)).subarray(place * count, (place + 1) * count);
+    const codes = (await this.#bytes(norms.data)).subarray(
+      headIndex * count,
+      (headIndex + 1) * count,
+    );
     // Repeating the byte scales 255 to 65535, the highest code of two bytes.
     const data = new Uint8Array(2 * count);
     codes.forEach((code, point) => {
       data.fill(code, 2 * point, 2 * point + 2);
     });
-    return { header: { low: norms.low[place], high: norms.high[place] }, data };
+    return { header: { low: norms.low[headIndex], high: norms.high[headIndex] }, data };
   }
 
   async #aggregate(request: HeadRequest): Promise<Reply> {
-    const [{ aggregate }, place] = this.#head(request);
+    const [{ aggregate }, headIndex] = this.#head(request);
     const { maximum, data, ...header } = aggregate;
     const cells = header.rows * header.columns;
-    const codes = (await this.#bytes(data)).subarray(place * cells, (place + 1) * cells);
-    const largest = maximum[place] ?? 0;
+    const codes = (await this.#bytes(data)).subarray(headIndex * cells, (headIndex + 1) * cells);
+    const largest = maximum[headIndex] ?? 0;
     const weights = Float32Array.from(codes, (code) =>
       code === 0 ? -1 : largest * ((code - 1) / 254) ** 2,
     );
@@ -306,13 +316,13 @@ export class EmbeddingPageTransport implements Transport {
       const bytes = await inflate(fromBase64(this.#stack(stack).corpus));
       return new Corpus(stack, JSON.parse(new TextDecoder().decode(bytes)) as CorpusPoints);
     };
-    const known = this.#corpora.get(stack) ?? parse();
-    this.#corpora.set(stack, known);
-    return known;
+    const corpus = this.#corpora.get(stack) ?? parse();
+    this.#corpora.set(stack, corpus);
+    return corpus;
   }
 
   async #lines({ point, ...request }: LinesRequest): Promise<Reply> {
-    const [{ keys, heads }, place] = this.#head(request);
+    const [{ keys, heads }, headIndex] = this.#head(request);
     const { top_keys: ranks, top_keys_add: add } = this.#data.embedding;
     if (keys === null) {
       const cost = add && ` Pass top_keys=${add.count} to add them (about ${sizeOf(add.bytes)}).`;
@@ -329,7 +339,7 @@ export class EmbeddingPageTransport implements Transport {
     const points: number[] = [];
     const weights: number[] = [];
     for (let rank = 0; rank < ranks; rank++) {
-      const at = (place * ranks + rank) * numQueries + point;
+      const at = (headIndex * ranks + rank) * numQueries + point;
       const code = planes[at] as number;
       if (code === 0) continue;
       const key = (planes[plane + at] as number) + 256 * (planes[2 * plane + at] as number);
@@ -341,10 +351,10 @@ export class EmbeddingPageTransport implements Transport {
     const errors = weights.map((weight) => (Math.sqrt(weight) * 255 + 0.25) / 255 ** 2);
     const error = {
       weight: Math.max(0, ...errors),
-      covered: errors.reduce((sum, each) => sum + each, 0),
+      covered: errors.reduce((sum, bound) => sum + bound, 0),
     };
     const stacks = this.#data.description.stacks;
-    const causal = stacks.find((each) => each.name === request.stack)?.causal;
+    const causal = stacks.find((stack) => stack.name === request.stack)?.causal;
     let numTotal = last - first;
     // With a causal mask, do not count keys after the query.
     while (
@@ -357,11 +367,11 @@ export class EmbeddingPageTransport implements Transport {
   }
 
   async #image({ text, index }: { text: number; index: number }): Promise<Reply> {
-    const found = this.#data.embedding.images.find(
-      (each) => each.text === text && each.index === index,
+    const pageImage = this.#data.embedding.images.find(
+      (candidate) => candidate.text === text && candidate.index === index,
     );
-    if (!found) throw new Error(`This page does not contain image ${index} of text ${text}.`);
-    return { header: found, data: await this.#bytes(found.data) };
+    if (!pageImage) throw new Error(`This page does not contain image ${index} of text ${text}.`);
+    return { header: pageImage, data: await this.#bytes(pageImage.data) };
   }
 }
 

@@ -149,11 +149,11 @@ export async function overviewOf(
     const bytes = await bytesOf(reply, (part) =>
       source.transport.request("overview", { ...request, part }, signal),
     );
-    const each = 2 * points;
-    expectBytes(bytes, header.heads.length * each);
+    const bytesPerHead = 2 * points;
+    expectBytes(bytes, header.heads.length * bytesPerHead);
     const heads = header.heads.map((head, i) => ({
       ...head,
-      coordinates: bytes.subarray(i * each, (i + 1) * each),
+      coordinates: bytes.subarray(i * bytesPerHead, (i + 1) * bytesPerHead),
     }));
     return { stack, way, stride, points, heads };
   };
@@ -162,7 +162,7 @@ export async function overviewOf(
 }
 
 /** Maximum number of attempts to read all parts of the same frame of a running projection. */
-const MOST_ATTEMPTS = 4;
+const MAX_ATTEMPTS = 4;
 
 /**
  * Load the plot of one head, or the newest frame of a running projection.
@@ -180,7 +180,7 @@ export async function projectionOf(
   const read = async (first: Reply): Promise<Projection> => {
     const moved = new Error("The plot changed while it was read.");
     let reply = first;
-    for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
       const header = reply.header as ProjectionHeader;
       try {
         const bytes = await bytesOf(reply, async (part) => {
@@ -239,12 +239,12 @@ export async function trustOf(
 ): Promise<(HeadTrust | null)[]> {
   const read = ({ header }: Reply): (HeadTrust | null)[] => (header as TrustHeader).heads;
   const bytes = (heads: (HeadTrust | null)[]): number => 256 * heads.length;
-  const found: (HeadTrust | null)[] = [];
+  const trusts: (HeadTrust | null)[] = [];
   for (let at = 0; at < request.heads.length; at += TRUST_AT_ONCE) {
     const heads = request.heads.slice(at, at + TRUST_AT_ONCE);
-    found.push(...(await source.fetch("trust", { ...request, heads }, read, bytes, signal)));
+    trusts.push(...(await source.fetch("trust", { ...request, heads }, read, bytes, signal)));
   }
-  return found;
+  return trusts;
 }
 
 /** Load the vector length of every point, before the placing. */

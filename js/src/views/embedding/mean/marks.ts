@@ -46,8 +46,8 @@ const NAME_SIZE = 12;
 const TICKS_ACROSS = 44;
 const TICKS_DOWN = 26;
 const TOP = 42;
-const LARGEST = 560;
-const LEAST = 160;
+const MAX_WIDTH = 560;
+const MIN_WIDTH = 160;
 
 /** Return the first position of all bins, and the one after the last. */
 function extentOf(edges: readonly number[]): Range {
@@ -60,7 +60,7 @@ export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
   const [, last] = extentOf(queryEdges);
   const font = fontOf({ size: TICK_SIZE, font: "text" });
   const left = Math.ceil(measureText(String(last), font) + 14);
-  const cellsWidth = Math.max(LEAST, Math.min(LARGEST, Math.floor(width - left - 8)));
+  const cellsWidth = Math.max(MIN_WIDTH, Math.min(MAX_WIDTH, Math.floor(width - left - 8)));
   const [queries, keys] = [queryEdges, keyEdges].map((edges) => {
     const [first, stop] = extentOf(edges);
     return Math.max(1, stop - first);
@@ -121,12 +121,12 @@ export function meanMarks(mean: MeanMap): Mark[] {
   const { queryEdges, keyEdges, rows, columns } = aggregate;
   // Bins without allowed pairs have no colour. A weight of 0 has the first colour of the scale.
   const values = aggregate.weights.map((weight) => (weight < 0 ? 0 : weight || SMALLEST));
-  const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
+  const bounds = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
   const marks: Mark[] = [
     {
       kind: "image",
-      ...place,
+      ...bounds,
       pixels: pixelsOf(values, theme, end, scale, palette.rule),
       columns,
       rows,
@@ -168,15 +168,15 @@ export function hoverMarks({ layout, palette, aggregate, hovered }: MeanMap): Ma
     layout.cellsWidth / aggregate.columns,
     layout.cellsHeight / aggregate.rows,
   ];
-  const place = {
+  const bounds = {
     x: layout.left + hovered.column * across,
     y: layout.top + hovered.row * down,
     width: across,
     height: down,
   };
   return [
-    { kind: "rect", ...place, stroke: palette.background, strokeWidth: 4 },
-    { kind: "rect", ...place, stroke: palette.ink, strokeWidth: 1.6 },
+    { kind: "rect", ...bounds, stroke: palette.background, strokeWidth: 4 },
+    { kind: "rect", ...bounds, stroke: palette.ink, strokeWidth: 1.6 },
   ];
 }
 

@@ -32,7 +32,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     if (!now) return null;
     return sceneOf(now.layout, back.value, hoverMarks({ ...now, hovered: mean.hovered.value }));
   });
-  const place = useComputed(() => {
+  const drawnId = useComputed(() => {
     const at = context.record.selection.value;
     return mean.current.value && at ? `embedding:${at.stack.name}:${at.layer}` : null;
   });
@@ -107,7 +107,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     <div class="av-aggregate" style={{ width: `${width}px`, maxWidth: "100%" }}>
       <ScenePlot
         scene={scene}
-        drawnId={place}
+        drawnId={drawnId}
         onDrawn={(drawn) => {
           // The component still receives changes while it is being removed.
           const { enlarged, content: shown } = context.state;

@@ -31,7 +31,7 @@ export interface MeanCaptionInput {
   /** Maximum number of query and key positions per bin. */
   bin: [number, number];
   /** Number of texts that reach the last row, or null if unknown. */
-  far: number | null;
+  numInLastRow: number | null;
 }
 
 export interface MeanStore {
@@ -70,18 +70,19 @@ export function meanStoreOf(
   const hovered = signal<Bin | null>(null);
   const asked = computed(() => {
     const [corpus, head] = [store.corpus.value, store.head.value];
-    const wanted = state.enlarged.value && state.content.value === "aggregate";
-    if (!wanted || !corpus || !head || corpus.count === 0) return null;
+    const isShown = state.enlarged.value && state.content.value === "aggregate";
+    if (!isShown || !corpus || !head || corpus.count === 0) return null;
     return { stack: corpus.stack, layer: head.layer, head: head.head, size: SIZE };
   });
-  const given = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
+  const answered = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
   const aggregate = computed(() => {
-    const answer = given.value;
+    const answer = answered.value;
     // Do not show the mean weights of another stack.
     return answer?.question.stack === asked.value?.stack ? (answer?.answer ?? null) : null;
   });
   const current = computed(
-    () => asked.value !== null && given.value !== null && same(given.value.question, asked.value),
+    () =>
+      asked.value !== null && answered.value !== null && same(answered.value.question, asked.value),
   );
   const lengths = computed(() => {
     const [corpus, now] = [store.corpus.value, aggregate.value];
@@ -90,8 +91,8 @@ export function meanStoreOf(
     return complete ? lengthsOf(corpus) : null;
   });
   const reaching = (bin: Bin): number | null => {
-    const [each, now] = [lengths.value, aggregate.value];
-    return each && now && textsAt(each, now, bin);
+    const [textLengths, now] = [lengths.value, aggregate.value];
+    return textLengths && now && textsAt(textLengths, now, bin);
   };
   const own: MeanStore = {
     aggregate,
@@ -102,8 +103,8 @@ export function meanStoreOf(
       if (!now || !largest) return null;
       const { texts, ofTexts, queries, ofQueries } = now;
       const bin: [number, number] = [widest(now.queryEdges), widest(now.keyEdges)];
-      const far = reaching({ row: now.rows - 1, column: 0 });
-      const of = { texts, ofTexts, queries, ofQueries, bin, far };
+      const numInLastRow = reaching({ row: now.rows - 1, column: 0 });
+      const of = { texts, ofTexts, queries, ofQueries, bin, numInLastRow };
       const error = meanError(now, largest.weight);
       return { weight: largest.weight, error, at: binCaption(now, largest)[0], ...of };
     }),

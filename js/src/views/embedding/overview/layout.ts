@@ -63,14 +63,14 @@ export interface TileLayout extends GridLayout {
   roles: boolean;
 }
 
-const LEAST_CELL = 40;
+const MIN_CELL = 40;
 /** Width of the figures below a plot. */
-const LEAST_PRINTED = 34;
+const MIN_PRINTED = 34;
 const SMALL_CELL = 78;
-const MOST_CELL = 220;
+const MAX_CELL = 220;
 /** Size of a plot in a gallery, whose rows may have any length. */
 const GALLERY_CELL = 104;
-const LEAST_GAP = 6;
+const MIN_GAP = 6;
 const FIGURE_HEIGHT = 15;
 const NAME_HEIGHT = 15;
 /** Maximum height without a scrolling box. */
@@ -83,7 +83,7 @@ function labelWidth(width: number): number {
 /** Return the number of tiles per row of a gallery. */
 export function tilesInRow(width: number): number {
   const cell = width < 560 ? 76 : GALLERY_CELL;
-  return Math.max(1, Math.floor((width - SCROLLBAR) / (cell + LEAST_GAP)));
+  return Math.max(1, Math.floor((width - SCROLLBAR) / (cell + MIN_GAP)));
 }
 
 /** Lay out tiles in a width. They scroll if they would be too small. */
@@ -100,17 +100,17 @@ export function layOutTiles(options: {
   roles?: boolean;
 }): TileLayout {
   const { columns, rows, named, width, mostHeight, printed, roles = false } = options;
-  const least = printed ? LEAST_PRINTED : LEAST_CELL;
+  const least = printed ? MIN_PRINTED : MIN_CELL;
   const whole = printed ? Number.POSITIVE_INFINITY : WHOLE_HEIGHT;
   const left = named ? 1 : labelWidth(width);
   const top = named ? 1 : 22;
   const at = (available: number): TileLayout => {
     const pitch = Math.floor((available - left) / Math.max(1, columns));
-    const gap = pitch > 110 ? 12 : LEAST_GAP;
+    const gap = pitch > 110 ? 12 : MIN_GAP;
     const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0) + (roles ? NAME_HEIGHT : 0);
     // Make tiles smaller than the width allows if that shows all of them at once.
     const high = Math.floor((WHOLE_HEIGHT - SCROLLBAR - top) / rows) - gap - below;
-    const most = high >= SMALL_CELL && !named ? Math.min(MOST_CELL, high) : MOST_CELL;
+    const most = high >= SMALL_CELL && !named ? Math.min(MAX_CELL, high) : MAX_CELL;
     const cell = Math.max(least, Math.min(most, pitch - gap));
     const across = named ? Math.max(pitch, cell + gap) : cell + gap;
     const down = cell + gap + below;

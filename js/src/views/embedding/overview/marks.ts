@@ -85,11 +85,11 @@ function crowdOf(coordinates: Uint8Array): number {
     const cell = ((coordinates[at + 1] as number) & 0xf0) | ((coordinates[at] as number) >> 4);
     counts[cell] = Math.min(65535, (counts[cell] as number) + 1);
   }
-  const sorted = counts.filter((each) => each > 0).sort();
+  const sorted = counts.filter((cellCount) => cellCount > 0).sort();
   let passed = 0;
-  for (const each of sorted) {
-    passed += each;
-    if (passed * 4 >= coordinates.length) return each;
+  for (const inCell of sorted) {
+    passed += inCell;
+    if (passed * 4 >= coordinates.length) return inCell;
   }
   return 0;
 }
@@ -174,18 +174,18 @@ export function overviewScene(picture: OverviewPicture): Scene {
   });
   grid.rows.forEach((cells, row) => {
     const y = top + row * down;
-    const layer = cells.find((each) => each !== null)?.layer;
+    const layer = cells.find((tile) => tile !== null)?.layer;
     if (grid.columns && layer !== undefined) {
       const more = { align: "end" as const };
       marks.push(
         textMark(rowLabel(layer, layout), left - 10, y + cell / 2, palette.ink, 11.5, more),
       );
     }
-    cells.forEach((each, column) => {
-      if (!each) return;
+    cells.forEach((tile, column) => {
+      if (!tile) return;
       const square = { x: left + column * across, y, side: cell };
-      const head = heads.get(headKey(each));
-      const measured = trust.get(headKey(each));
+      const head = heads.get(headKey(tile));
+      const measured = trust.get(headKey(tile));
       marks.push({
         kind: "rect",
         x: square.x + 0.5,
@@ -202,12 +202,12 @@ export function overviewScene(picture: OverviewPicture): Scene {
       let line = y + cell + 9;
       const centred = { align: "middle" as const };
       if (layout.named) {
-        marks.push(textMark(headName(each), middle, line, palette.ink, 10, centred));
+        marks.push(textMark(headName(tile), middle, line, palette.ink, 10, centred));
         line += 14;
       }
       const figures = head?.problem ? "" : figuresInShort(measured, layout.figures);
       marks.push(textMark(figures, middle, line, palette.muted, size, centred));
-      const role = layout.roles ? picture.roleOf(each) : null;
+      const role = layout.roles ? picture.roleOf(tile) : null;
       if (role) {
         const name = fittedName(role.name, cell);
         marks.push(textMark(name, middle, line + 14, palette.muted, 9.5, centred));

@@ -25,10 +25,10 @@ export function standingOut(
   store: EmbeddingStore,
 ): ReadonlySignal<Uint8Array | null> {
   return computed(() => {
-    const [corpus, found] = [store.corpus.value, store.found.value];
+    const [corpus, matches] = [store.corpus.value, store.matches.value];
     const selected = context.state.selected.value;
-    if (!corpus || (!found && selected.length === 0)) return null;
-    const points = found ? found.points.slice() : new Uint8Array(corpus.count);
+    if (!corpus || (!matches && selected.length === 0)) return null;
+    const points = matches ? matches.points.slice() : new Uint8Array(corpus.count);
     for (const point of selected) if (point < points.length) points[point] = 1;
     return points;
   });
@@ -40,11 +40,11 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
   const stack = computed(() => record.selection.value?.stack ?? null);
   const measured = computed(() => (isMeasured(order.value) ? store.trust.value : null));
   const grid = computed<HeadGrid | null>(() => {
-    const here = stack.value;
+    const currentStack = stack.value;
     return (
-      here &&
+      currentStack &&
       tileGrid(
-        here,
+        currentStack,
         order.value,
         measured.value ?? new Map(),
         tilesInRow(width.value),

@@ -47,8 +47,8 @@ export interface Projected {
 const MARGIN = 22;
 /** Distance of the viewer in three dimensions, in units. Near points are a little larger. */
 const DISTANCE = 4;
-const LEAST_ZOOM = 0.4;
-const MOST_ZOOM = 400;
+const MIN_ZOOM = 0.4;
+const MAX_ZOOM = 400;
 /** Rotation in radians per pixel of dragging. */
 const TURN_PER_PIXEL = 0.008;
 
@@ -104,15 +104,15 @@ export function createCloud(
   const scale = half > 0 && Number.isFinite(half) ? 1 / half : 1;
   const count = order.length;
   const units = new Float32Array(count * dimensions);
-  for (let place = 0; place < count; place++) {
-    const from = (order[place] as number) * dimensions;
+  for (let index = 0; index < count; index++) {
+    const from = (order[index] as number) * dimensions;
     for (let axis = 0; axis < dimensions; axis++)
-      units[place * dimensions + axis] =
+      units[index * dimensions + axis] =
         ((coordinates[from + axis] as number) - (middle[axis] as number)) * scale;
   }
   const span = (axis: number): number => {
-    const each = (((high[axis] as number) - (low[axis] as number)) / 2) * scale;
-    return Number.isFinite(each) && each > 0 ? each : 0;
+    const halfSpan = (((high[axis] as number) - (low[axis] as number)) / 2) * scale;
+    return Number.isFinite(halfSpan) && halfSpan > 0 ? halfSpan : 0;
   };
   const reach: [number, number] = dimensions === 3 ? [1, 1] : [span(0), span(1)];
   return { dimensions, count, points: order, units, reach, crowd: crowdOf(units, dimensions) };
@@ -122,30 +122,30 @@ export function createCloud(
  * Maximum number of cells per axis to count points in, and number of points per cell if there are
  * fewer.
  */
-const MOST_CELLS = 64;
+const MAX_CELLS = 64;
 const IN_A_CELL = 8;
 
 /** Return the number of points per unit of area around the median point. */
 function crowdOf(units: Float32Array, dimensions: number): number {
-  const wanted = Math.floor(Math.sqrt(units.length / dimensions / IN_A_CELL));
-  const cells = Math.max(1, Math.min(MOST_CELLS, wanted));
+  const targetCells = Math.floor(Math.sqrt(units.length / dimensions / IN_A_CELL));
+  const cells = Math.max(1, Math.min(MAX_CELLS, targetCells));
   const counts = new Uint32Array(cells * cells);
   const along = (unit: number): number => Math.min(cells - 1, Math.floor(((unit + 1) / 2) * cells));
   const cellOf = (at: number): number =>
     along(units[at + 1] as number) * cells + along(units[at] as number);
-  let known = 0;
+  let numKnown = 0;
   for (let at = 0; at < units.length; at += dimensions) {
     const cell = cellOf(at);
     if (Number.isNaN(cell)) continue;
     counts[cell] = (counts[cell] as number) + 1;
-    known++;
+    numKnown++;
   }
-  if (known === 0) return 0;
-  const sorted = counts.filter((each) => each > 0).sort();
+  if (numKnown === 0) return 0;
+  const sorted = counts.filter((cellCount) => cellCount > 0).sort();
   let passed = 0;
-  for (const each of sorted) {
-    passed += each;
-    if (passed * 2 >= known) return each / (2 / cells) ** 2;
+  for (const inCell of sorted) {
+    passed += inCell;
+    if (passed * 2 >= numKnown) return inCell / (2 / cells) ** 2;
   }
   return 0;
 }
@@ -210,7 +210,7 @@ export function zoomedAt(
   y: number,
   factor: number,
 ): Camera {
-  const zoom = Math.max(LEAST_ZOOM, Math.min(MOST_ZOOM, camera.zoom * factor));
+  const zoom = Math.max(MIN_ZOOM, Math.min(MAX_ZOOM, camera.zoom * factor));
   const before = scaleOf(cloud, room, camera.zoom);
   const after = scaleOf(cloud, room, zoom);
   const away = 1 / before - 1 / after;
@@ -294,9 +294,9 @@ export interface HitGrid {
   cell: number;
   columns: number;
   rows: number;
-  /** Start of each square in `places`, followed by the end of the last. */
+  /** Start of each square in `indices`, followed by the end of the last. */
   starts: Uint32Array;
-  places: Uint32Array;
+  indices: Uint32Array;
 }
 
 const HIT_CELL = 20;
@@ -317,21 +317,21 @@ export function hitGrid({ x, y }: Projected, room: Room): HitGrid {
   }
   for (let i = 1; i < starts.length; i++)
     starts[i] = (starts[i] as number) + (starts[i - 1] as number);
-  const places = new Uint32Array(starts[columns * rows] as number);
+  const indices = new Uint32Array(starts[columns * rows] as number);
   const next = starts.slice();
   for (let i = 0; i < cells.length; i++) {
     const cell = cells[i] as number;
     if (cell < 0) continue;
-    places[next[cell] as number] = i;
+    indices[next[cell] as number] = i;
     next[cell] = (next[cell] as number) + 1;
   }
-  return { cell: HIT_CELL, columns, rows, starts, places };
+  return { cell: HIT_CELL, columns, rows, starts, indices: indices };
 }
 
 /**
  * Return the index nearest to (atX, atY) within `reach`, or -1. The index drawn last wins a tie.
  */
-export function nearestPlace(
+export function nearestIndex(
   grid: HitGrid,
   { x, y }: Projected,
   atX: number,
@@ -351,10 +351,10 @@ export function nearestPlace(
     const start = grid.starts[row * grid.columns + firstColumn] as number;
     const stop = grid.starts[row * grid.columns + lastColumn + 1] as number;
     for (let i = start; i < stop; i++) {
-      const place = grid.places[i] as number;
-      const away = ((x[place] as number) - atX) ** 2 + ((y[place] as number) - atY) ** 2;
-      if (away < least || (away === least && place > best)) {
-        best = place;
+      const index = grid.indices[i] as number;
+      const away = ((x[index] as number) - atX) ** 2 + ((y[index] as number) - atY) ** 2;
+      if (away < least || (away === least && index > best)) {
+        best = index;
         least = away;
       }
     }
@@ -374,8 +374,8 @@ export function anyWithin(
     const start = grid.starts[row * grid.columns + clip(left, grid.columns)] as number;
     const stop = grid.starts[row * grid.columns + clip(right, grid.columns) + 1] as number;
     for (let i = start; i < stop; i++) {
-      const place = grid.places[i] as number;
-      const [px, py] = [x[place] as number, y[place] as number];
+      const index = grid.indices[i] as number;
+      const [px, py] = [x[index] as number, y[index] as number];
       if (px >= left && px <= right && py >= top && py <= bottom) return true;
     }
   }
@@ -408,7 +408,7 @@ export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number
     Math.min(...ys),
     Math.max(...ys),
   ];
-  const found: number[] = [];
+  const selected: number[] = [];
   for (let i = 0; i < cloud.count; i++) {
     const px = x[i] as number;
     const py = y[i] as number;
@@ -419,7 +419,7 @@ export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number
       // Count whether a ray to the right crosses the edge.
       if (ay > py !== by > py && px < ((bx - ax) * (py - ay)) / (by - ay) + ax) inside = !inside;
     }
-    if (inside) found.push(cloud.points[i] as number);
+    if (inside) selected.push(cloud.points[i] as number);
   }
-  return found.sort((a, b) => a - b);
+  return selected.sort((a, b) => a - b);
 }

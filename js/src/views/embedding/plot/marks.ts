@@ -41,10 +41,10 @@ export function lookOf(
 ): CloudLook {
   const color = new Uint8Array(cloud.count);
   const shape = new Uint8Array(cloud.count);
-  for (let place = 0; place < cloud.count; place++) {
-    const point = cloud.points[place] as number;
-    color[place] = coloring?.index[point] ?? 0;
-    shape[place] = corpus.isKey(point) ? 1 : 0;
+  for (let index = 0; index < cloud.count; index++) {
+    const point = cloud.points[index] as number;
+    color[index] = coloring?.index[point] ?? 0;
+    shape[index] = corpus.isKey(point) ? 1 : 0;
   }
   return { color, shape, colors: coloring?.palette ?? [palette.neutral] };
 }
@@ -81,19 +81,19 @@ export function cloudMark(shown: Shown): DotsMark {
 }
 
 /** Return the dots of some indices of a cloud. */
-function some(shown: Shown, places: readonly number[], more: Partial<DotsMark>): DotsMark {
+function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark>): DotsMark {
   const { look, projected } = shown;
   const picked = <T extends Float32Array | Uint8Array>(from: T): T => {
-    const into = new (from.constructor as new (length: number) => T)(places.length);
-    places.forEach((place, i) => {
-      into[i] = from[place] as number;
+    const into = new (from.constructor as new (length: number) => T)(indices.length);
+    indices.forEach((index, i) => {
+      into[i] = from[index] as number;
     });
     return into;
   };
   const whole = cloudMark(shown);
   return {
     ...whole,
-    count: places.length,
+    count: indices.length,
     x: picked(projected.x),
     y: picked(projected.y),
     color: picked(look.color),
@@ -117,14 +117,14 @@ export function backOpacity(standing: Standing): number {
 }
 
 /** Maximum number of points with rings. More rings would hide the points. */
-const MOST_RINGS = 800;
+const MAX_RINGS = 800;
 const LABEL = { size: 11.5, font: "token" as TextFont };
 const LABEL_HEIGHT = 16;
 const LABEL_WIDTH = 150;
 /** Points have labels if at most this many are visible, or from this zoom on. */
 const FEW_IN_SIGHT = 260;
 const NAMED_FROM = 3;
-const MOST_NAMES = 30;
+const MAX_NAMES = 30;
 /** Maximum number of labelled keys of a chosen point. */
 const NAMED_KEYS = 6;
 
@@ -135,46 +135,50 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const marks: Mark[] = [];
   const { radius, opacity } = cloudMark(shown);
   const solid = Math.min(0.95, Math.max(0.8, opacity));
-  const placeOf = placesOf(cloud);
-  const at = chosen === null ? -1 : (placeOf(chosen) ?? -1);
+  const indexOf = pointToIndex(cloud);
+  const at = chosen === null ? -1 : (indexOf(chosen) ?? -1);
 
   // Thousands of points are translucent, so that their density shows.
   const crowd = (count: number): number =>
     Math.max(opacity, Math.min(solid, 1500 / Math.max(1, count)));
   if (points) {
-    const places: number[] = [];
+    const indices: number[] = [];
     for (let i = 0; i < cloud.count; i++)
-      if (points[cloud.points[i] as number] === 1) places.push(i);
-    const look = { radius: Math.max(1.8, radius * 1.25), opacity: crowd(places.length) };
-    marks.push(some(shown, places, look));
+      if (points[cloud.points[i] as number] === 1) indices.push(i);
+    const look = { radius: Math.max(1.8, radius * 1.25), opacity: crowd(indices.length) };
+    marks.push(dotsOf(shown, indices, look));
   }
   if (chosen !== null) {
     const text = corpus.textOf(chosen);
     const ofText = (["query", "key"] as const).flatMap((kind) => {
       const [start, stop] = corpus.pointsOf(kind, text);
-      return Array.from({ length: stop - start }, (_, i) => placeOf(start + i) ?? -1);
+      return Array.from({ length: stop - start }, (_, i) => indexOf(start + i) ?? -1);
     });
     // Keep the drawing order, so that keys do not hide queries.
-    const places = ofText.filter((place) => place >= 0).sort((a, b) => a - b);
+    const indices = ofText.filter((index) => index >= 0).sort((a, b) => a - b);
     const wide = Math.max(2, radius * 1.15);
-    if (at >= 0 && lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, placeOf));
-    marks.push(some(shown, places, { radius: wide, opacity: crowd(places.length) }));
-    if (places.length <= MOST_RINGS)
+    if (at >= 0 && lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, indexOf));
+    marks.push(dotsOf(shown, indices, { radius: wide, opacity: crowd(indices.length) }));
+    if (indices.length <= MAX_RINGS)
       marks.push(
-        ring(some(shown, places, { radius: wide + 1.6, opacity: 0.55, ring: 1.1 }), palette.ink),
+        ring(dotsOf(shown, indices, { radius: wide + 1.6, opacity: 0.55, ring: 1.1 }), palette.ink),
       );
   }
   // The chosen point is absent if its kind is hidden. Its text still stands out.
   if (at >= 0) {
     const wide = Math.max(2, radius * 1.15);
-    const here = some(shown, [at], { radius: Math.max(5, wide + 2.5), opacity: 1, ring: 2.2 });
+    const chosenDot = dotsOf(shown, [at], {
+      radius: Math.max(5, wide + 2.5),
+      opacity: 1,
+      ring: 2.2,
+    });
     // A circle in the background colour separates the chosen point from the ink around it.
-    const { near, ...flat } = here;
+    const { near, ...flat } = chosenDot;
     marks.push(ring({ ...flat, radius: flat.radius + 2, ring: 2 }, palette.background));
     marks.push(ring(flat, palette.ink));
   }
-  const words = namesOf(shown, standing, at, placeOf);
-  for (const word of words) marks.push(...nameMarks(word, word.place === at, palette));
+  const words = namesOf(shown, standing, at, indexOf);
+  for (const word of words) marks.push(...nameMarks(word, word.index === at, palette));
   return marks.filter((mark) => mark.kind !== "dots" || (mark.count > 0 && room.width > 0));
 }
 
@@ -186,25 +190,25 @@ function ring(mark: DotsMark, color: string): DotsMark {
 const tables = new WeakMap<Cloud, Int32Array>();
 
 /** Return a function from a point to its index in the drawing order. */
-export function placesOf(cloud: Cloud): (point: number) => number | undefined {
+export function pointToIndex(cloud: Cloud): (point: number) => number | undefined {
   let table = tables.get(cloud);
   if (!table) {
     const last = cloud.points.reduce((most, point) => Math.max(most, point), -1);
     table = new Int32Array(last + 1).fill(-1);
-    cloud.points.forEach((point, place) => {
-      (table as Int32Array)[point] = place;
+    cloud.points.forEach((point, index) => {
+      (table as Int32Array)[point] = index;
     });
     tables.set(cloud, table);
   }
-  const known = table;
+  const lookup = table;
   return (point) => {
-    const place = known[point];
-    return place === undefined || place < 0 ? undefined : place;
+    const index = lookup[point];
+    return index === undefined || index < 0 ? undefined : index;
   };
 }
 
 /** Minimum weight of a visible line, as a share of the strongest. */
-const LEAST_SHARE = 0.01;
+const MIN_SHARE = 0.01;
 /** Minimum weight of a line with a label, as a share of the strongest. */
 const NAMED_SHARE = 0.05;
 
@@ -213,22 +217,22 @@ function lineMarks(
   { projected, palette }: Shown,
   at: number,
   { points, weights }: Lines,
-  placeOf: (point: number) => number | undefined,
+  indexOf: (point: number) => number | undefined,
 ): LineMark[] {
   const most = weights.reduce((largest, weight) => Math.max(largest, weight), 0);
   const marks: LineMark[] = [];
   const [x0, y0] = [projected.x[at] as number, projected.y[at] as number];
   points.forEach((point, i) => {
-    const place = placeOf(point);
-    if (place === undefined || !(most > 0)) return;
+    const index = indexOf(point);
+    if (index === undefined || !(most > 0)) return;
     const share = (weights[i] as number) / most;
-    if (share < LEAST_SHARE) return;
+    if (share < MIN_SHARE) return;
     marks.push({
       kind: "line",
       x0,
       y0,
-      x1: projected.x[place] as number,
-      y1: projected.y[place] as number,
+      x1: projected.x[index] as number,
+      y1: projected.y[index] as number,
       stroke: palette.ink,
       strokeWidth: 1 + share,
       opacity: share,
@@ -253,22 +257,22 @@ function namesOf(
   shown: Shown,
   { points, chosen, lines }: Standing,
   at: number,
-  placeOf: (point: number) => number | undefined,
-): Placed[] {
+  indexOf: (point: number) => number | undefined,
+): PlacedLabel[] {
   const { corpus, cloud, projected, room, zoom } = shown;
-  const textOf = (place: number) => labelOf(corpus, cloud.points[place] as number);
+  const textOf = (index: number) => labelOf(corpus, cloud.points[index] as number);
   const radius = radiusOf(cloud.count, room, zoom);
   const options = { room, height: LABEL_HEIGHT, away: radius + 6 };
-  const names: Placed[] = [];
+  const names: PlacedLabel[] = [];
   let grid: HitGrid | null = null;
   const covers = (left: number, middle: number, width: number): boolean => {
     grid ??= hitGrid(projected, room);
     const [up, down] = [middle - LABEL_HEIGHT / 2, middle + LABEL_HEIGHT / 2];
     return anyWithin(grid, projected, [left - radius, up - radius, left + width + radius, down]);
   };
-  const add = (places: number[], most: number, least: boolean): void => {
+  const add = (indices: number[], most: number, least: boolean): void => {
     const more = { most, taken: names, covers, least };
-    names.push(...placeWords(places, projected, textOf, { ...options, ...more }));
+    names.push(...placeLabels(indices, projected, textOf, { ...options, ...more }));
   };
   if (at >= 0) add([at], 1, true);
   if (at >= 0 && lines && lines.point === chosen) {
@@ -281,7 +285,7 @@ function namesOf(
       .sort((a, b) => b.weight - a.weight)
       .slice(0, NAMED_KEYS);
     add(
-      strongest.flatMap(({ point }) => placeOf(point) ?? []).filter((place) => place !== at),
+      strongest.flatMap(({ point }) => indexOf(point) ?? []).filter((index) => index !== at),
       NAMED_KEYS,
       true,
     );
@@ -291,19 +295,19 @@ function namesOf(
     for (let i = 0; i < cloud.count && standing.length < 2000; i++)
       if (points[cloud.points[i] as number] === 1) standing.push(i);
     // If all labels are equal, the search already shows them.
-    const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((place) => textOf(place).text));
+    const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((index) => textOf(index).text));
     const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
-    if (few && words.size > 1) add(standing, MOST_NAMES, false);
+    if (few && words.size > 1) add(standing, MAX_NAMES, false);
   } else if (
     chosen === null &&
     (zoom >= NAMED_FROM || inSight(projected, room, FEW_IN_SIGHT + 1).length <= FEW_IN_SIGHT)
   ) {
-    add(inSight(projected, room, 2000), MOST_NAMES, false);
+    add(inSight(projected, room, 2000), MAX_NAMES, false);
   }
   return names;
 }
 
-function nameMarks(word: Placed, bold: boolean, palette: Palette): Mark[] {
+function nameMarks(word: PlacedLabel, bold: boolean, palette: Palette): Mark[] {
   return [
     {
       kind: "rect",
@@ -321,11 +325,11 @@ function nameMarks(word: Placed, bold: boolean, palette: Palette): Mark[] {
 
 /** Return a ring around the point under the pointer. */
 export function hoverMarks(shown: Shown, point: number | null): Mark[] {
-  const place = point === null ? undefined : placesOf(shown.cloud)(point);
-  if (place === undefined) return [];
+  const index = point === null ? undefined : pointToIndex(shown.cloud)(point);
+  if (index === undefined) return [];
   const radius = Math.max(4.5, cloudMark(shown).radius + 2.5);
-  const { near, ...here } = some(shown, [place], { radius, opacity: 1, ring: 1.6 });
-  return [ring(here, shown.palette.ink)];
+  const { near, ...dot } = dotsOf(shown, [index], { radius, opacity: 1, ring: 1.6 });
+  return [ring(dot, shown.palette.ink)];
 }
 
 /** Return the lines of a lasso that is being drawn. */
@@ -387,8 +391,8 @@ export function axesMarks(turn: Float64Array, room: Room, palette: Palette): Mar
 }
 
 /** A label at a screen position. */
-export interface Placed {
-  place: number;
+export interface PlacedLabel {
+  index: number;
   /** Left end and vertical middle of the label. */
   x: number;
   y: number;
@@ -404,39 +408,39 @@ export interface Placed {
  * @param covers whether a box would hide something. Such boxes are avoided if possible.
  * @param least whether a label without a free box may be placed anyway.
  */
-export function placeWords(
-  places: Iterable<number>,
+export function placeLabels(
+  indices: Iterable<number>,
   { x, y }: Projected,
-  textOf: (place: number) => { text: string; width: number } | null,
+  textOf: (index: number) => { text: string; width: number } | null,
   options: {
     room: Room;
     most: number;
     height: number;
     away: number;
-    taken?: Placed[];
+    taken?: PlacedLabel[];
     covers?: (left: number, middle: number, width: number) => boolean;
     least?: boolean;
   },
-): Placed[] {
+): PlacedLabel[] {
   const { room, most, height, away, covers } = options;
-  const there = [...(options.taken ?? [])];
-  const placed: Placed[] = [];
+  const occupied = [...(options.taken ?? [])];
+  const placed: PlacedLabel[] = [];
   const free = (left: number, middle: number, width: number): boolean =>
     left >= 2 &&
     left + width <= room.width - 2 &&
     middle >= height / 2 &&
     middle <= room.height - height / 2 &&
-    there.every(
-      (each) =>
-        left > each.x + each.width + 4 ||
-        left + width + 4 < each.x ||
-        Math.abs(middle - each.y) >= height,
+    occupied.every(
+      (label) =>
+        left > label.x + label.width + 4 ||
+        left + width + 4 < label.x ||
+        Math.abs(middle - label.y) >= height,
     );
-  for (const place of places) {
+  for (const index of indices) {
     if (placed.length >= most) break;
-    const word = textOf(place);
+    const word = textOf(index);
     if (!word) continue;
-    const [atX, atY] = [x[place] as number, y[place] as number];
+    const [atX, atY] = [x[index] as number, y[index] as number];
     // Right, left, above, below.
     const tries: [number, number][] = [
       [atX + away, atY],
@@ -445,23 +449,23 @@ export function placeWords(
       [atX - word.width / 2, atY + away + height / 2],
     ];
     const possible = tries.filter(([left, middle]) => free(left, middle, word.width));
-    const found =
+    const position =
       possible.find(([left, middle]) => !covers?.(left, middle, word.width)) ??
       (options.least || !covers ? possible[0] : undefined);
-    if (!found) continue;
-    const one = { place, x: found[0], y: found[1], ...word };
+    if (!position) continue;
+    const one = { index, x: position[0], y: position[1], ...word };
     placed.push(one);
-    there.push(one);
+    occupied.push(one);
   }
   return placed;
 }
 
 /** Return the indices inside the picture in drawing order, at most `most`. */
 export function inSight({ x, y }: Projected, room: Room, most: number): number[] {
-  const found: number[] = [];
-  for (let i = 0; i < x.length && found.length < most; i++) {
+  const visible: number[] = [];
+  for (let i = 0; i < x.length && visible.length < most; i++) {
     const [px, py] = [x[i] as number, y[i] as number];
-    if (px >= 0 && py >= 0 && px < room.width && py < room.height) found.push(i);
+    if (px >= 0 && py >= 0 && px < room.width && py < room.height) visible.push(i);
   }
-  return found;
+  return visible;
 }

@@ -221,7 +221,7 @@ export function EmbeddingPlot(props: PlotProps) {
     return { ...hintOf(corpus, point), ...at };
   });
   const label = useComputed(() => sentenceOf(context, store) || "Loading");
-  const place = useComputed(() => {
+  const drawnId = useComputed(() => {
     const now = plot.shown.value;
     const head = store.head.value;
     const ready = store.current.value && state.enlarged.value && now && head;
@@ -235,7 +235,7 @@ export function EmbeddingPlot(props: PlotProps) {
     <div class="av-embedding-plot" data-tool={plot.tool.value}>
       <ScenePlot
         scene={plot.scene}
-        drawnId={place}
+        drawnId={drawnId}
         onDrawn={(drawn) => {
           // The component still receives changes while it is being removed.
           if (state.enlarged.peek() && state.content.peek() === "plot") context.setDrawn(drawn);
@@ -429,9 +429,9 @@ export function PlotTools(props: PlotProps) {
   const trust = store.headTrust.value;
   const plotted = state.content.value === "plot";
   const to = (layers: number, heads: number, sign: string) => {
-    const there = neighbourOf(selection.stack, head, layers, heads);
-    const name = `layer ${there.layer}, head ${there.head}`;
-    const none = headKey(there) === headKey(head);
+    const neighbour = neighbourOf(selection.stack, head, layers, heads);
+    const name = `layer ${neighbour.layer}, head ${neighbour.head}`;
+    const none = headKey(neighbour) === headKey(head);
     return (
       <Tool
         label={none ? "no head" : name}

@@ -15,7 +15,7 @@ import {
   inLasso,
   type Lasso,
   mixedOrder,
-  nearestPlace,
+  nearestIndex,
   project,
   type Room,
   wholeCamera,
@@ -142,8 +142,8 @@ export function createPlotStore(
     if (!now) return null;
     // Built only when needed, because it is not needed while the picture is dragged.
     if (grid?.of !== now) grid = { of: now, squares: hitGrid(now.projected, now.room) };
-    const place = nearestPlace(grid.squares, now.projected, x, y, REACH);
-    return place < 0 ? null : (now.cloud.points[place] as number);
+    const index = nearestIndex(grid.squares, now.projected, x, y, REACH);
+    return index < 0 ? null : (now.cloud.points[index] as number);
   };
 
   return {

@@ -6,9 +6,9 @@ import type { Corpus, Kind } from "../client/requests";
 const dots = new WeakMap<Corpus, boolean>();
 
 function dottedIn(corpus: Corpus): boolean {
-  const known = dots.get(corpus) ?? isDotted(corpus.vocabulary);
-  dots.set(corpus, known);
-  return known;
+  const dotted = dots.get(corpus) ?? isDotted(corpus.vocabulary);
+  dots.set(corpus, dotted);
+  return dotted;
 }
 
 /** Return the queries or keys of a text that are points, as running text. */

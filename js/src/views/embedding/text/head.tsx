@@ -148,9 +148,9 @@ export function TextHead(props: TextHeadProps) {
         width,
         embedded: true,
         ownImage: true,
-        setDrawn: (place) => {
-          markDrawn(element, place);
-          if (place !== null) setDrawn(true);
+        setDrawn: (drawnId) => {
+          markDrawn(element, drawnId);
+          if (drawnId !== null) setDrawn(true);
         },
         ended: controller.signal,
       });

@@ -24,7 +24,7 @@ interface ImageProps {
   kind: Kind;
 }
 
-const MOST = 360;
+const MAX_WIDTH = 360;
 
 /** Return the weights of the chosen point's lines by position, or null if there are none. */
 export function embeddedHeat(
@@ -40,7 +40,7 @@ export function embeddedHeat(
   const grids = corpus.grids.filter((grid) => grid.text === text);
   const end = Math.max(
     ...positions,
-    ...grids.map((each) => each.start + each.rows * each.columns - 1),
+    ...grids.map((grid) => grid.start + grid.rows * grid.columns - 1),
   );
   const values = new Float32Array(end + 1);
   positions.forEach((position, i) => {
@@ -83,8 +83,8 @@ export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
     image.value = null;
     problem.value = "";
     source.image(number, controller.signal).then(
-      (found) => {
-        if (!controller.signal.aborted) image.value = found;
+      (loaded) => {
+        if (!controller.signal.aborted) image.value = loaded;
       },
       (reason: unknown) => {
         if (!controller.signal.aborted)
@@ -94,7 +94,7 @@ export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
     return () => controller.abort();
   }, [text, number]);
 
-  const width = useComputed(() => Math.min(MOST, context.width.value));
+  const width = useComputed(() => Math.min(MAX_WIDTH, context.width.value));
   const panel = useComputed<Panel | null>(() => {
     const [now, on] = [image.value, grid.value];
     if (!now || !on) return null;
@@ -124,7 +124,7 @@ export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
     const { width, height, marks } = now;
     return { width, height, background: null, back: [], backOpacity: 1, front: marks };
   });
-  const place = useComputed(() => (panel.value ? "image" : null));
+  const drawnId = useComputed(() => (panel.value ? "image" : null));
 
   const choose = (patch: number): void => {
     const on = grid.peek();
@@ -172,7 +172,7 @@ export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
   return (
     <ScenePlot
       scene={scene}
-      drawnId={place}
+      drawnId={drawnId}
       onDrawn={() => {}}
       kind="image with weights over it"
       label={patch ? `Patch ${patch.row},${patch.column}` : "Image of the chosen patch"}

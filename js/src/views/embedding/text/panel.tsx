@@ -26,7 +26,7 @@ interface TextProps {
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 /** Maximum number of lines in the list of the strongest. */
-const MOST_NAMED = 5;
+const MAX_NAMED = 5;
 
 /** Return the text of the chosen point. Without one, return the only text of the corpus or null. */
 export function chosenText(
@@ -156,7 +156,7 @@ function Strongest({ store, corpus }: PartProps) {
   if (!lines || chosen === null || lines.point !== chosen || lines.points.length === 0) return null;
   const order = Array.from(lines.weights, (_, i) => i)
     .sort((a, b) => (lines.weights[b] as number) - (lines.weights[a] as number))
-    .slice(0, MOST_NAMED);
+    .slice(0, MAX_NAMED);
   return (
     <ul
       class="av-text-strongest"
@@ -217,8 +217,8 @@ function Running(props: RunningProps) {
   const focusable = Math.max(start, Math.min(stop - 1, Math.max(0, at(cursor.value ?? outlined))));
 
   const choose = (position: number, alternate: boolean): void => {
-    const wanted: Kind = kind === "both" ? (byKey !== alternate ? "key" : "query") : kind;
-    const point = corpus.pointOf(wanted, text, position);
+    const clickedKind: Kind = kind === "both" ? (byKey !== alternate ? "key" : "query") : kind;
+    const point = corpus.pointOf(clickedKind, text, position);
     cursor.value = position;
     // Choosing the same token again clears it. The text stays.
     if (point === store.chosen.peek()) assign(state, { text, token: null, key: null });
@@ -236,21 +236,21 @@ function Running(props: RunningProps) {
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.metaKey || event.ctrlKey) return;
-    const here = focusable;
+    const focused = focusable;
     const buttons = Array.from(box.current?.querySelectorAll<HTMLElement>("[data-at]") ?? []);
     const line = (down: boolean): number => {
-      const boxes = buttons.map((each) => each.getBoundingClientRect());
-      return start + acrossLines(boxes, here - start, down);
+      const boxes = buttons.map((button) => button.getBoundingClientRect());
+      return start + acrossLines(boxes, focused - start, down);
     };
     const steps: Record<string, () => void> = {
-      ArrowLeft: () => focus(here - 1),
-      ArrowRight: () => focus(here + 1),
+      ArrowLeft: () => focus(focused - 1),
+      ArrowRight: () => focus(focused + 1),
       ArrowUp: () => focus(line(false)),
       ArrowDown: () => focus(line(true)),
       Home: () => focus(0),
       End: () => focus(all.length - 1),
-      Enter: () => choose((all[here] as { position: number }).position, event.altKey),
-      " ": () => choose((all[here] as { position: number }).position, event.altKey),
+      Enter: () => choose((all[focused] as { position: number }).position, event.altKey),
+      " ": () => choose((all[focused] as { position: number }).position, event.altKey),
     };
     const step = steps[event.key];
     if (!step) return;
@@ -271,8 +271,8 @@ function Running(props: RunningProps) {
     () =>
       effect(() => {
         const over = store.hovered.value;
-        for (const each of box.current?.querySelectorAll(".av-token-over") ?? [])
-          each.classList.remove("av-token-over");
+        for (const element of box.current?.querySelectorAll(".av-token-over") ?? [])
+          element.classList.remove("av-token-over");
         if (over === null || corpus.textOf(over) !== text) return;
         if (kind !== "both" && corpus.kindOf(over) !== kind) return;
         box.current

@@ -9,7 +9,7 @@ import {
   inLasso,
   mixedOrder,
   movedBy,
-  nearestPlace,
+  nearestIndex,
   opacityOf,
   type Projected,
   project,
@@ -19,7 +19,7 @@ import {
   wholeCamera,
   zoomedAt,
 } from "../../../../src/views/embedding/plot/cloud";
-import { placeWords } from "../../../../src/views/embedding/plot/marks";
+import { placeLabels } from "../../../../src/views/embedding/plot/marks";
 
 const ROOM = { width: 600, height: 400 };
 
@@ -214,15 +214,15 @@ describe("the point under the pointer", () => {
     for (let i = 0; i < 300; i++) {
       // Points outside of the picture are never found.
       const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
-      expect(nearestPlace(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
+      expect(nearestIndex(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
     }
   });
 
   it("is absent if none is near, and the last drawn of equal ones", () => {
     const projected = { x: Float32Array.of(50, 50), y: Float32Array.of(50, 50), near: null };
     const grid = hitGrid(projected, ROOM);
-    expect(nearestPlace(grid, projected, 60, 50, 9)).toBe(-1);
-    expect(nearestPlace(grid, projected, 52, 50, 9)).toBe(1);
+    expect(nearestIndex(grid, projected, 60, 50, 9)).toBe(-1);
+    expect(nearestIndex(grid, projected, 52, 50, 9)).toBe(1);
     expect(anyWithin(grid, projected, [45, 45, 55, 55])).toBe(true);
     expect(anyWithin(grid, projected, [51, 45, 75, 55])).toBe(false);
   });
@@ -243,7 +243,7 @@ describe("the point under the pointer", () => {
     for (let i = 0; i < 100; i++) {
       const [atX, atY] = [3 * i, 2 * i];
       const before = reads();
-      const place = nearestPlace(grid, counted, atX, atY, 9);
+      const place = nearestIndex(grid, counted, atX, atY, 9);
       expect(reads() - before).toBeLessThan(count / 50);
       if (i % 10 === 0) expect(place).toBe(nearestOfAll(projected, atX, atY, 9));
     }
@@ -308,27 +308,27 @@ describe("labels of points", () => {
 
   it("do not overlap, and avoid points if possible", () => {
     const crowded = at([300, 305, 310, 302], [200, 204, 198, 209]);
-    const placed = placeWords([0, 1, 2, 3], crowded, word, options);
+    const placed = placeLabels([0, 1, 2, 3], crowded, word, options);
     expect(placed.length).toBeGreaterThan(1);
     for (const a of placed)
       for (const b of placed)
         if (a !== b)
           expect(Math.abs(a.x - b.x) >= 40 || Math.abs(a.y - b.y) >= options.height).toBe(true);
     const covers = (left: number): boolean => left > 290;
-    const [one] = placeWords([0], crowded, word, { ...options, covers });
+    const [one] = placeLabels([0], crowded, word, { ...options, covers });
     expect(one?.x).toBe(300 - 8 - 40);
   });
 
   it("stay inside the picture", () => {
-    const [right] = placeWords([0], at([596], [200]), word, options);
+    const [right] = placeLabels([0], at([596], [200]), word, options);
     expect((right?.x as number) + 40).toBeLessThan(600);
-    expect(placeWords([0], at([-50], [200]), word, options)).toEqual([]);
+    expect(placeLabels([0], at([-50], [200]), word, options)).toEqual([]);
   });
 
   it("are omitted if they would hide points, unless they are required", () => {
     const covers = (): boolean => true;
     const one = at([300], [200]);
-    expect(placeWords([0], one, word, { ...options, covers })).toEqual([]);
-    expect(placeWords([0], one, word, { ...options, covers, least: true })).toHaveLength(1);
+    expect(placeLabels([0], one, word, { ...options, covers })).toEqual([]);
+    expect(placeLabels([0], one, word, { ...options, covers, least: true })).toHaveLength(1);
   });
 });
