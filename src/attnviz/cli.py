@@ -179,7 +179,8 @@ def _view_options(function: Callable[..., View]) -> dict[str, _Option]:
     described: dict[str, str] = {}
     for source in (function, *view.__mro__):
         for name, _, words in documented_names(source):
-            if words:
+            # Classes may refer to another class for the description of a trait.
+            if words and not words.startswith("See "):
                 described.setdefault(name, words)
     options = _keywords(function)
     if "options" in inspect.signature(function).parameters:

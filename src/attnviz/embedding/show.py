@@ -75,7 +75,7 @@ def show_embedding_view(
         Whether to cut texts that are too long for the model, or the maximum number of tokens. Texts
         that are too long are left out by default.
     tokenizer, processor : object, optional
-        Loaded with the model by default.
+        Tokenizer or processor. Loaded with the model by default.
     name : str, optional
         Title of the picture. By default the last part of the model's hub id or folder.
     layers, dtype, device : optional
