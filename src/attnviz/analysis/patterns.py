@@ -103,7 +103,7 @@ class PairIndices:
 
     Examples
     --------
-    >>> pairs = PairPlaces.of(np.eye(2, dtype=np.bool_))
+    >>> pairs = PairIndices.of(np.eye(2, dtype=np.bool_))
     >>> pairs.sums_of(np.array([[[0.5, 0.5], [0.25, 0.75]]], np.float32))
     array([1.25])
     """
