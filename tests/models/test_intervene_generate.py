@@ -186,7 +186,6 @@ def so_far(changes: Sequence[Change], count: int) -> list[Change]:
 
 
 def test_each_beam_is_changed() -> None:
-    """A beam search runs several continuations at once."""
     model = make_model("llama")
     projection = copy.deepcopy(model)
     with torch.no_grad():

@@ -129,7 +129,6 @@ def test_speech_encoders(name: str, more: dict[str, Any]) -> None:
 
 
 def test_a_frame_depends_on_the_samples_of_its_time() -> None:
-    """A change of some samples changes the frames whose 400 samples contain them."""
     model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"})
     # Without the convolution over many frames, and before attention mixes them.
     model.encoder.pos_conv_embed.forward = torch.zeros_like
@@ -147,7 +146,6 @@ def test_a_frame_depends_on_the_samples_of_its_time() -> None:
 
 
 def test_sounds_of_different_lengths_in_a_batch() -> None:
-    """Frames of padding are not keys."""
     model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"}, factor=30.0)
     extractor = transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True)
     batch = dict(

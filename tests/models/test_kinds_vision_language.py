@@ -153,7 +153,6 @@ def test_an_image_with_a_text_in_every_form(
 def test_two_images_in_one_prompt(
     kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
 ) -> None:
-    """Each image has its own grid, even if both are equal."""
     (height, width), patch, block = SIZES[kind]
     model, processor = model_and_processor(kind)
     image, second = picture(height, width), picture(height, width, seed=1)

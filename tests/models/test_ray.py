@@ -109,7 +109,6 @@ def test_statistics_are_those_of_one_process(
 def test_a_lost_actor_changes_nothing(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """The test kills the process of an actor while it reads."""
     marker = tmp_path / "killed"
     model, tokenizer = decoder
 

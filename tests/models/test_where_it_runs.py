@@ -220,7 +220,6 @@ def test_a_model_in_training_with_gradient_checkpointing() -> None:
 
 
 def test_hooks_of_the_user_run() -> None:
-    """The record has the attention of the model with its hooks."""
     model = copy.deepcopy(make_model("llama"))
     for layer in model.model.layers:
         layer.self_attn.q_proj.register_forward_hook(lambda _module, _args, output: output * 0.5)
