@@ -244,9 +244,7 @@ def test_multihead_attention() -> None:
     attn_mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
     tokens = list("abcdef")
     names = {"attention": attention, "encoder": encoder, "x": x, "attn_mask": attn_mask}
-    (of_one, of_encoder), namespace = run(
-        "`torch.nn.MultiheadAttention`", names | {"tokens": tokens}
-    )
+    (of_one, of_encoder), scope = run("`torch.nn.MultiheadAttention`", names | {"tokens": tokens})
     with torch.no_grad():
         own = attention(x, x, x, average_attn_weights=False)[1]
         assert_allclose(weights_of(of_one)[0], own[0], atol=1e-6)
@@ -256,9 +254,9 @@ def test_multihead_attention() -> None:
             assert_allclose(weights, own[0], atol=1e-5)
             states = block(states, src_mask=attn_mask)
     # The hooks were removed.
-    count = len(namespace["received"])
+    count = len(scope["received"])
     encoder(x, mask=attn_mask)
-    assert len(namespace["received"]) == count == 3
+    assert len(scope["received"]) == count == 3
 
 
 @pytest.mark.parametrize(
