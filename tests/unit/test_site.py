@@ -62,7 +62,7 @@ def test_the_pages_that_scripts_write_are_in_the_navigation(navigation: list[str
     assert ordered == {file.as_posix() for file in files}
 
 
-def test_a_live_view_takes_the_place_of_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_view_replaces_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_gallery, "frame", lambda example, up: f"<{example.title} {up}>\n")
     picture = '<picture>\n  <source srcset="x">\n  <img src="y">\n</picture>\n'
     for replaced in ("", picture, '<img src="y">\n'):

@@ -25,7 +25,7 @@ def test_tau_counts_pairs() -> None:
     assert kendall_tau(holes, b) == kendall_tau(a[valid], b[valid])
 
 
-def test_tau_refuses_what_cannot_be_compared() -> None:
+def test_tau_refuses_invalid_rankings() -> None:
     with pytest.raises(ValueError, match="a has 2 numbers and b has 3"):
         kendall_tau([1, 2], [1, 2, 3])
     with pytest.raises(ValueError, match="1 pairs"):

@@ -38,7 +38,7 @@ def stack_of(weights: NDArray[np.float64], tokens: list[str] | None = None) -> A
     return AttentionRecord.from_weights(list(weights.astype(np.float32)), names).stack()
 
 
-def test_a_planted_head_is_found_with_its_numbers() -> None:
+def test_a_planted_head_is_the_distinct_head() -> None:
     weights = noise(3, 5, N, causal=True, seed=0)
     weights[2, 3] = before(0.8)
     stack = stack_of(weights)

@@ -110,7 +110,7 @@ def test_scores_equal_the_measures_of_arrays(
     assert tuple(together) == patterns_of(stack)
 
 
-def test_all_of_them_are_named() -> None:
+def test_all_patterns_have_names() -> None:
     assert set(PATTERNS) == set(ON_ARRAYS)
     assert patterns_of(stack_of([CAUSAL])) == PATTERNS
     assert {"PATTERNS", "head_scores", "patterns_of"} <= set(analysis.__all__)
@@ -144,7 +144,7 @@ def test_queries_that_cannot_see_the_pair_are_not_counted() -> None:
     assert np.isnan(head_scores(stack, "same token")).all()
 
 
-def test_ids_tell_tokens_that_look_alike_apart() -> None:
+def test_ids_distinguish_tokens_with_equal_texts() -> None:
     ids = Tokens.of(["a", "a", "a", "b"], ids=[7, 8, 7, 8])
     assert_allclose(head_scores(stack_of([CAUSAL], tokens=ids), "same token"), [[0.2]])
 

@@ -61,7 +61,7 @@ def test_induction_counts_the_query_itself_if_its_token_is_the_previous_one() ->
     assert patterns.induction(weights, ["a", "a", "a"]) == pytest.approx((0.8 + 0.9) / 2)
 
 
-def test_tokens_that_end_in_a_zero_byte_stay_apart() -> None:
+def test_tokens_that_end_in_a_zero_byte_are_distinguished() -> None:
     assert np.isnan(patterns.same_token(FULL, ["a", "a\0", "b"]))
 
 

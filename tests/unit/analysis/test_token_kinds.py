@@ -24,7 +24,7 @@ from attnviz.record.tokens import Tokens
         ("⏎", False),
     ],
 )
-def test_what_is_punctuation(entry: str, punctuation: bool) -> None:
+def test_punctuation(entry: str, punctuation: bool) -> None:
     assert is_punctuation(entry) is punctuation
 
 

@@ -28,7 +28,7 @@ def record(weights: list[list[float]], tokens: list[str] | Tokens) -> av.Attenti
     return av.AttentionRecord.from_weights([[weights]], tokens)
 
 
-def test_three_tokens_against_four_by_hand() -> None:
+def test_three_tokens_are_compared_with_four_by_hand() -> None:
     comparison = av.compare(
         record(THREE, ["he", " was", " tired"]), record(FOUR, ["she", " was", " very", " tired"])
     )
@@ -120,7 +120,7 @@ def test_a_sample_of_queries() -> None:
     assert comparison.to_pandas(max_queries=5)["query"].nunique() <= 5
 
 
-def test_only_what_both_have_is_compared() -> None:
+def test_only_common_layers_and_stacks_are_compared() -> None:
     words = ["a", " b", " c"]
     a, b = random_record(0, words, layers=[0, 1]), random_record(0, words, layers=[1, 2])
     comparison = av.compare(a, b, names=("old", "new"))

@@ -37,7 +37,7 @@ def test_all_texts_that_fit_are_numbered_text_by_text() -> None:
     max_points=st.integers(2, 120),
     seed=st.integers(0, 3),
 )
-def test_whole_texts_are_taken_while_they_fit(
+def test_complete_texts_are_sampled_while_they_fit(
     counts: list[int], max_points: int, seed: int
 ) -> None:
     points = sampled_points(counts, counts, max_points=max_points, seed=seed)
@@ -74,7 +74,7 @@ def test_the_seed_sets_the_order() -> None:
     assert counts_of_texts.max() < 40
 
 
-def test_a_text_that_is_too_long_gives_a_random_part_of_its_tokens() -> None:
+def test_tokens_of_a_text_that_is_too_long_are_sampled() -> None:
     points = sampled_points([100], [100], max_points=21)
     assert (len(points), points.whole, points.total_points) == (20, False, 200)
     assert_array_equal(points.query_position, points.key_position)

@@ -198,7 +198,7 @@ class TestParses:
             "syntactic: aux (reversed)": [(7, 4), (7, 5), (7, 6)],
         }
 
-    def test_the_tokenizers_words_serve_where_they_are_as_many(self) -> None:
+    def test_words_of_the_tokenizer_are_used_if_their_number_fits(self) -> None:
         tokens = Tokens.of(["Un", "do", " it"])
         pairs = pairs_of_relations(([-1, 0], ["root", "obj"]), tokens)
         assert [indices.tolist() for indices in pairs["syntactic: obj"]] == [[2, 2], [0, 1]]

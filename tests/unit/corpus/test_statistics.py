@@ -178,7 +178,7 @@ def epsilon_squared(weights: NDArray[Any]) -> float:
 
 
 class TestPositionalShare:
-    def test_it_is_epsilon_squared(self) -> None:
+    def test_the_positional_share_is_epsilon_squared(self) -> None:
         record = causal_record(9)
         stack = statistics_of(record).stack().mean("positional share")
         for index, layer in enumerate(record.stack().layers):
@@ -345,7 +345,7 @@ class TestEdges:
         queries = np.bincount([edge.query for edge in edges], minlength=40)
         assert queries.min() >= 8
 
-    def test_other_seeds_draw_others_and_none_are_kept_of_none(self) -> None:
+    def test_edges_depend_on_the_seed_and_can_be_none(self) -> None:
         record = causal_record(60)
         one, same, other = (
             [edge.query for edge in statistics_of(record, edges=5, seed=seed).stack().sampled(0, 0)]
@@ -411,7 +411,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
 
 
 class TestAdding:
-    def test_what_does_not_belong_together_is_refused(self) -> None:
+    def test_statistics_of_different_corpora_are_not_added(self) -> None:
         record = causal_record(5)
         base = statistics_of(record)
         with pytest.raises(

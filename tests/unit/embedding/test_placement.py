@@ -112,7 +112,7 @@ def test_a_head_of_fewer_dimensions_gets_zeros() -> None:
     assert plots.coordinates[..., 0].std() > 0
 
 
-def test_large_and_small_numbers_are_placed_alike() -> None:
+def test_the_scale_of_numbers_does_not_change_the_plot() -> None:
     queries, keys = vectors(1, 20, 4), vectors(1, 20, 4, seed=1)
     plots = [
         principal_components(place(with_vectors(queries * factor, keys * factor, [20]), None, 0))

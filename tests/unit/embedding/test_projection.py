@@ -132,7 +132,7 @@ def test_frames_of_tsne_move_on_to_the_result() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_umap_leaves_torch_its_threads(count: int) -> None:
+def test_umap_keeps_the_number_of_torch_threads(count: int) -> None:
     # numba sets the number of threads of everything that uses OpenMP.
     with torch_threads(count):
         project(POINTS, settings("umap"))

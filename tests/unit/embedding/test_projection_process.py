@@ -87,7 +87,7 @@ def test_the_process_returns_the_result_of_project() -> None:
     assert np.array_equal(frame.coordinates, project(POINTS, TSNE))
 
 
-def test_frames_come_until_it_is_cancelled(temporary: Path) -> None:
+def test_frames_arrive_until_the_job_is_cancelled(temporary: Path) -> None:
     job, process = running()
     first = job.frame
     assert first is not None
@@ -210,7 +210,7 @@ def parents() -> Iterator[subprocess.Popen[str]]:
     ],
     ids=["killed", "returns", "raises", "interrupted"],
 )
-def test_when_its_parent_ends_nothing_is_left(
+def test_nothing_is_left_when_the_parent_ends(
     end: str, line: str, code: int, parents: subprocess.Popen[str], temporary: Path
 ) -> None:
     assert parents.stdin is not None

@@ -49,7 +49,7 @@ def test_invalid_records_are_refused() -> None:
             EmbeddingView(invalid)
 
 
-def test_one_text_is_enough() -> None:
+def test_one_text_is_a_corpus() -> None:
     view = EmbeddingView([record(1)])
     assert view.trust()[0]["plot"] is None
 
@@ -191,7 +191,7 @@ def test_some_layers_are_offered() -> None:
         EmbeddingView(example, include_layers="all")  # type: ignore[arg-type]
 
 
-def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_without_its_package_raises_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(method: str) -> str | None:
         return MISSING if method == "tsne" else None
 

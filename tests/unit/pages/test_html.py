@@ -99,7 +99,7 @@ def hostile_record() -> AttentionRecord:
 
 
 @pytest.mark.parametrize("make", [given_record, captured_record, hostile_record])
-def test_the_page_has_its_own_tags_and_no_others(make: Any) -> None:
+def test_the_page_has_only_its_own_tags(make: Any) -> None:
     record = make()
     view = HeadView(record)
     page = Page(view.to_html())

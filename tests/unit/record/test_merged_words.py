@@ -188,7 +188,7 @@ def test_any_words_keep_rows_and_the_mass_of_every_word(
 
 
 @given(cases(), st.integers(0, 99), st.integers(1, 30))
-def test_a_word_may_attend_if_one_of_its_tokens_may(
+def test_a_word_may_attend_if_one_of_its_tokens_may_attend(
     case: tuple[NDArray[np.float32], list[int], list[int]], seed: int, entries: int
 ) -> None:
     weights, query_starts, key_starts = case

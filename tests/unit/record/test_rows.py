@@ -21,7 +21,7 @@ TOKENS = 150
 
 
 @given(st.integers(1, 5000), st.integers(1, 300))
-def test_one_query_is_taken_from_each_part(num_queries: int, max_queries: int) -> None:
+def test_one_query_is_sampled_from_each_part(num_queries: int, max_queries: int) -> None:
     queries = sample_queries(num_queries, max_queries)
     num_sampled = min(num_queries, max_queries)
     assert len(queries) == num_sampled

@@ -141,7 +141,7 @@ def test_zeros_of_a_mask_are_not_counted(name: str) -> None:
         assert count == ZeroCount(0, int(MASKS[name].sum()))
 
 
-def test_a_query_without_any_weight_is_masked() -> None:
+def test_a_query_without_weight_counts_as_masked() -> None:
     weights = np.array([[[0.0, 0.0, 0.0], [0.5, 0.0, 0.5], [0.0, 0.3, 0.7]]])
     assert counts_of(weights) == [(ZeroCount(2, 6),)]
 

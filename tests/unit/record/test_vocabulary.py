@@ -124,7 +124,7 @@ def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> Non
     assert tokens.sequence == (0, None, 0)
 
 
-def test_added_tokens_are_written_as_they_are(byte_level: Any) -> None:
+def test_added_tokens_are_shown_unchanged(byte_level: Any) -> None:
     tokens = display(byte_level, "the<turn>two words")
     assert list(tokens)[-2:] == ["<turn>", "two·words"]
     # Only tokens that were added as special are special.
@@ -176,7 +176,7 @@ def test_ids_alone_and_ids_out_of_the_vocabulary(byte_level: Any) -> None:
     assert display_tokens([100_000], tokenizer=byte_level).text == ("#100000",)
 
 
-def test_an_encoding_is_enough_without_its_tokenizer(byte_level: Any, checkpoint: Any) -> None:
+def test_an_encoding_needs_no_tokenizer(byte_level: Any, checkpoint: Any) -> None:
     encoded = byte_level("The cat sat")
     tokens = display_tokens(encoded["input_ids"], encoding=encoded.encodings[0])
     assert "".join(tokens) == "The·cat·sat"

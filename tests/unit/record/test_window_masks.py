@@ -83,7 +83,7 @@ def test_windows_are_saved_and_come_back(tmp_path: Path) -> None:
     assert np.abs(weights[0] - weights[1]).max() < 1e-6
 
 
-def test_a_page_contains_windows_as_the_pairs_that_they_allow() -> None:
+def test_a_page_stores_windows_as_allowed_pairs() -> None:
     layer = run_steps(encode_vectors_in_steps(record().stacks.values()))["layers"][0]
     assert layer["mask"]["kind"] == "packed"
     assert layer["bias"]["kind"] == "dense"

@@ -28,7 +28,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"]
 
 
 @each_case
-def test_encodes_as_the_fixture_says(case: dict[str, Any]) -> None:
+def test_encoding_equals_the_fixture(case: dict[str, Any]) -> None:
     header = case["header"]
     weights = np.array(case["weights"], np.float32)
     signed = header["encoding"] == "int8-sqrt" or bool((weights < 0).any())
@@ -40,7 +40,7 @@ def test_encodes_as_the_fixture_says(case: dict[str, Any]) -> None:
 
 
 @each_case
-def test_decodes_as_the_fixture_says(case: dict[str, Any]) -> None:
+def test_decoding_equals_the_fixture(case: dict[str, Any]) -> None:
     header = case["header"]
     encoded = Encoded(
         tuple(header["shape"]),

@@ -168,7 +168,7 @@ def test_blocks_are_slices_of_the_weights(data: st.DataObject) -> None:
         json.dumps(reply.header, allow_nan=False)
 
 
-def test_blocks_of_weights_larger_than_one_say_their_maximum() -> None:
+def test_blocks_of_weights_above_one_contain_their_maximum() -> None:
     weights = shares(2, 3, 3) * 40
     record = AttentionRecord.from_weights([weights], list("abc"), normalized=False)
     block = BLOCK | {"layer": 0, "heads": [0, 1], "rows": [0, 3], "columns": [0, 3]}

@@ -154,7 +154,7 @@ def test_excluded_keys_are_not_strongest_and_their_sum_is_reported(name: str) ->
     assert not strongest.sums[..., 2].any()
 
 
-def test_a_pair_takes_the_keys_of_its_text() -> None:
+def test_a_pair_selects_the_keys_of_one_text() -> None:
     stack = captured_record().stack("self").only([2])
     weights = matrices(stack)
     strongest = strongest_keys(stack, pair="b-a", leave_out=["special"])

@@ -53,7 +53,7 @@ def test_an_interrupt_of_a_step_is_raised_when_all_are_done() -> None:
     assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 
-def test_an_exit_that_is_stopped_before_its_first_line() -> None:
+def test_an_exit_interrupted_before_its_first_line() -> None:
     """Python can interrupt there. The second exit runs the steps that the first one left."""
     calls: list[str] = []
     stopped = iter([True])

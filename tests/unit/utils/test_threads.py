@@ -99,7 +99,7 @@ def test_one_item_needs_no_thread(count: int, own: bool) -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_items_are_taken_as_they_are_needed() -> None:
+def test_items_are_consumed_on_demand() -> None:
     consumed: list[int] = []
 
     def items() -> Iterator[int]:

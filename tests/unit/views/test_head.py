@@ -341,7 +341,7 @@ def test_scores_that_do_not_fit_are_refused(scores: Any, message: str) -> None:
         HeadView(given_record((3,)), scores=scores)
 
 
-def test_an_order_goes_with_its_scores() -> None:
+def test_an_order_is_reset_if_its_scores_are_removed() -> None:
     view = HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]], "yours": [[3, 2, 1]]})
     view.scores = {"mine": [[1, 2, 3]]}
     assert view.order == "mine"

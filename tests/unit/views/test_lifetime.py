@@ -211,7 +211,7 @@ def test_a_browser_cannot_change_the_code() -> None:
     view.close()
 
 
-def test_the_browser_gets_what_anywidget_adds_to_a_widget() -> None:
+def test_the_browser_receives_the_traits_of_anywidget() -> None:
     class Plain(anywidget.AnyWidget):
         _esm = "export default {}"
 

@@ -168,7 +168,7 @@ def test_the_error_of_a_small_disk_says_what_needs_less(tmp_path: Path) -> None:
     )
 
 
-def test_free_is_what_the_disk_of_a_folder_has_left(tmp_path: Path) -> None:
+def test_free_disk_space_is_that_of_the_folders_disk(tmp_path: Path) -> None:
     free = free_disk(tmp_path)
     assert free is not None
     assert free > 0
@@ -183,7 +183,7 @@ def test_no_error_if_it_fits_or_free_memory_is_unknown() -> None:
     check_memory([], CaptureOptions(CPU), {CPU: 0}.get)
 
 
-def test_layers_on_several_devices_are_counted_where_they_are() -> None:
+def test_layers_are_counted_on_their_device() -> None:
     other = torch.device("cuda", 1)
     mixed = layers(4, 1000, device=CUDA) + [
         replace(layer, number=layer.number + 4, device=other)  # type: ignore[operator]

@@ -70,7 +70,7 @@ def test_hard_attention_in_whole_numbers_is_accepted() -> None:
         assert_array_equal(record.stacks["self"].weights(layer=0, head=0), np.eye(4))
 
 
-def test_the_stack_and_its_layers_may_have_names_of_their_own() -> None:
+def test_the_stack_and_its_layers_can_have_names() -> None:
     assert list(record_of(LAYERS, stack="joint").stacks) == ["joint"]
     for numbers in ([3, 7, 11], np.array([3, 7, 11]), range(3, 12, 4)):
         record = record_of(LAYERS, layers=numbers)

@@ -542,7 +542,7 @@ def test_a_name_without_a_suffix_gets_one(tmp_path: Path) -> None:
     assert load(tmp_path / "mine").tokens == record.tokens
 
 
-def test_a_loaded_record_outlives_its_file(tmp_path: Path) -> None:
+def test_a_loaded_record_stays_valid_if_its_file_is_deleted(tmp_path: Path) -> None:
     record = captured_record()
     path = record.save(tmp_path / "x.safetensors")
     reloaded = load(path)
@@ -560,7 +560,7 @@ for source in itertools.cycle(sys.argv[2:]):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows replaces no file that is read")
-def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
+def test_replacing_a_file_while_it_is_read_never_mixes_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Numbers are not compared with a checksum, as in a large file.
