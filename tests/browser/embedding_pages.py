@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import attnviz as av
-from unit.made_corpora import attention
+from unit.random_corpora import attention
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

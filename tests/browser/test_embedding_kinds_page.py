@@ -17,7 +17,7 @@ from browser.embedding_pages import (
     pixels,
 )
 from browser.pages import says, table
-from unit.made_corpora import attention, corpus
+from unit.random_corpora import attention, corpus
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import traitlets
 import attnviz as av
 from models.make_models import make_model
 from models.tiny import IDS, SIZE, built
-from unit.asking import whole_reply
+from unit.complete_replies import whole_reply
 
 GIVEN = {"input_ids": IDS}
 COUNT = IDS.shape[1]

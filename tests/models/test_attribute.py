@@ -29,7 +29,7 @@ from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
 from models.make_models import make_model
 from rounding import UNIT, relative_error
-from unit.asking import whole_reply
+from unit.complete_replies import whole_reply
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 PAIR = (7, 8)

@@ -19,7 +19,7 @@ import attnviz as av
 from attnviz.cli import main
 from attnviz.corpus.extract import extract_corpus
 from unit import page_data
-from unit.made_corpora import corpus, record
+from unit.random_corpora import corpus, record
 from unit.records import given_record, shares, words
 
 TEXTS = [

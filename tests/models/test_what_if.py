@@ -20,7 +20,7 @@ from attnviz.extraction.capture.memory import check_memory
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RECORD_REQUESTS
 from attnviz.views.what_if import WhatIf
-from unit.asking import replies, whole_reply
+from unit.complete_replies import replies, whole_reply
 from unit.server.test_protocol import assert_declared
 
 TEXT = "the animal did not cross the street because it was too wide so the"

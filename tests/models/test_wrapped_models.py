@@ -16,7 +16,7 @@ from attnviz import AttentionRecord, extract, show_head_view
 from models.image_models import softmaxes
 from models.make_models import make_model
 from rounding import forwards_error
-from unit.asking import whole_reply
+from unit.complete_replies import whole_reply
 
 TEXT = "The animal didn't cross the street because it was too tired."
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])

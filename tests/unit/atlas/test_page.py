@@ -14,7 +14,7 @@ from attnviz.atlas.page import MAX_BYTES, make_atlas_page, roles_table
 from attnviz.atlas.view import AtlasView
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
-from unit.atlas.statistics_made import fixture, fixture_statistics, made_statistics
+from unit.atlas.example_statistics import fixture, fixture_statistics, made_statistics
 from unit.atlas.test_server import same_up_to_rounding
 from unit.page_data import bare_data_of as data_of
 

@@ -16,7 +16,7 @@ from attnviz.atlas.server import AtlasServer
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.server.protocol import MAX_REPLY_BYTES
-from unit.atlas.statistics_made import (
+from unit.atlas.example_statistics import (
     as_weights,
     causal_record,
     cross_statistics,

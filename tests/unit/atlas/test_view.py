@@ -14,7 +14,7 @@ import attnviz as av
 from attnviz.atlas.show import show_atlas_view
 from attnviz.atlas.view import AtlasView
 from attnviz.views.model import ModelView
-from unit.atlas.statistics_made import causal_record, cross_statistics, made_statistics
+from unit.atlas.example_statistics import causal_record, cross_statistics, made_statistics
 
 
 def test_statistics_are_shown() -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from attnviz import Corpus
 from attnviz.corpus.columns import COLORINGS
-from unit.made_corpora import corpus, cross_record
+from unit.random_corpora import corpus, cross_record
 
 LENGTHS = (3, 1, 2)
 

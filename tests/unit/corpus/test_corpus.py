@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
 from attnviz.record.masks import DistanceBias
-from unit.made_corpora import attention, corpus, cross_record, record
+from unit.random_corpora import attention, corpus, cross_record, record
 from unit.records import given_record, image_record, vectors, words
 
 

@@ -23,8 +23,8 @@ from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord, AttentionStack
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
-from unit.made_corpora import attention, corpus, record
 from unit.page_data import data_of
+from unit.random_corpora import attention, corpus, record
 from unit.records import HOSTILE, image_record, vectors
 
 NEEDS_TSNE = pytest.mark.skipif(

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 
 from attnviz import Corpus
 from attnviz.analysis import Placing, place, principal_components, problems
-from unit.made_corpora import corpus, cross_record, with_vectors
+from unit.random_corpora import corpus, cross_record, with_vectors
 from unit.records import vectors
 
 Numbers = NDArray[np.float64]

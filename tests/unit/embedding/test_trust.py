@@ -20,7 +20,7 @@ from attnviz.analysis import (
     principal_components,
 )
 from attnviz.record.masks import BandMask, PackedMask
-from unit.made_corpora import corpus, cross_record, with_vectors
+from unit.random_corpora import corpus, cross_record, with_vectors
 from unit.records import vectors
 
 Numbers = NDArray[np.float64]

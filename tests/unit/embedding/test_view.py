@@ -15,7 +15,7 @@ from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.view import COLORINGS, EmbeddingView
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from unit.made_corpora import attention, corpus, cross_record, record
+from unit.random_corpora import attention, corpus, cross_record, record
 from unit.records import words
 
 MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"

@@ -21,7 +21,7 @@ from attnviz.utils.progress import run_steps
 from attnviz.views.base import View
 from benchmarks.corpora import random_corpus
 from benchmarks.inputs import texts, weights
-from unit.atlas.statistics_made import made_statistics
+from unit.atlas.example_statistics import made_statistics
 from unit.long_records import long_record
 
 WHITE, DARKEST = (255, 255, 255), (18, 10, 26)

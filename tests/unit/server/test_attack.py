@@ -24,10 +24,10 @@ from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from attnviz.utils.progress import STEP, Progress, Steps
 from marks import slow
-from unit.asking import replies
+from unit.complete_replies import replies
 from unit.embedding_fixture import WAY
 from unit.long_records import long_record
-from unit.made_corpora import corpus
+from unit.random_corpora import corpus
 
 LARGEST_REPLY = 1_100_000
 # A step ends after this many weights, but completes what it began.

@@ -15,7 +15,7 @@ from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
-from unit.made_corpora import corpus
+from unit.random_corpora import corpus
 from unit.records import encoder_decoder_record, given_record, words
 
 

@@ -11,7 +11,7 @@ from attnviz.embedding.server.description import describe_points
 from attnviz.record.masks import DistanceBias
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from unit.made_corpora import attention, corpus, record
+from unit.random_corpora import attention, corpus, record
 from unit.records import vectors, words
 
 

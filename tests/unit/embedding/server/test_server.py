@@ -25,7 +25,7 @@ from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
 from rounding import relative_error
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
-from unit.made_corpora import attention, corpus, record
+from unit.random_corpora import attention, corpus, record
 from unit.records import image_record, vectors, words
 
 Floats = NDArray[np.float64]
