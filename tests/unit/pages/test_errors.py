@@ -37,7 +37,7 @@ def noise(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
 @pytest.fixture
 def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
-        raise AssertionError("something was computed before the refusal")
+        raise AssertionError("something was computed before the error")
 
     for name in ("describe_in_steps", "_embed_scores", "_embed_maps", "embed_weights"):
         monkeypatch.setattr(html, name, never)

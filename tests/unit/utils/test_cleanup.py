@@ -122,7 +122,7 @@ def test_an_interrupted_change_has_no_holder() -> None:
     assert not switch.on
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_finds_no_lock_held() -> None:
     lock, locked = fork_safe_lock(), threading.Event()

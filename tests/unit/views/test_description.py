@@ -65,7 +65,7 @@ def test_an_error_is_raised_by_the_request(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nothing_is_described_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecordServer, "reply", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(RecordServer, "reply", lambda *_: pytest.fail("the record was described"))
     assert opening_state(av.HeadView(given_record())) is None
 
 

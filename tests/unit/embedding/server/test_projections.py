@@ -84,7 +84,7 @@ def test_a_projection_continues_while_another_is_requested(
 
 def test_requests_of_one_projection_share_it(running: ProjectionJobs) -> None:
     def once() -> NDArray[np.float32]:
-        raise AssertionError("begun a second time")
+        raise AssertionError("the projection started twice")
 
     waiter = Waiter(running, "saved", head(1, 800))
     running.ask("shown", head(2, 800), SETTINGS)

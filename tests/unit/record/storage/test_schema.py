@@ -559,7 +559,7 @@ for source in itertools.cycle(sys.argv[2:]):
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows replaces no file that is read")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot replace an open file")
 def test_replacing_a_file_while_it_is_read_never_mixes_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
