@@ -96,7 +96,7 @@ def test_frames_arrive_until_the_job_is_cancelled(temporary: Path) -> None:
     later = until(lambda: (frame := job.frame) and frame.done > first.done and frame)
     assert later.words == f"t-SNE, iteration {later.done} of 750"
     job.cancel()
-    # Nothing is left at once, long before the layout would be complete.
+    # Cancelling removes everything at once, long before the layout is complete.
     assert list(temporary.iterdir()) == []
     assert is_gone(process)
     assert job.state == job.wait(0) == "cancelled"

@@ -68,7 +68,7 @@ class Kernel:
         self.evaluate("0")
 
     def alive(self) -> list[int]:
-        """Return the numbers of the views that exist themselves or whose record exists."""
+        """Return the numbers of the views that are not freed, or whose record is not freed."""
         return list(self.evaluate("alive()"))
 
     def num_widgets(self) -> int:

@@ -44,7 +44,7 @@ def sent_by(view: RecordView) -> list[dict[str, Any]]:
 
 
 def replies_of(view: RecordView, record: int, name: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Return the view's replies to a request about the record with a number."""
+    """Return the view's replies to a request about record number `record`."""
     replies: list[dict[str, Any]] = []
     view._channel._send = lambda message, _buffers: replies.append(message)
     request = {"attnviz": "request", "id": "1", "name": name, "arguments": arguments}

@@ -45,7 +45,7 @@ class Model(nn.Module):
 
 
 def layers_known_by_weights_alone(head: int | None) -> list[int]:
-    """Return the layers whose queries and keys were found not to give the model's weights."""
+    """Return the layers whose queries and keys do not reproduce the model's weights."""
     torch.manual_seed(0)
     model = Model(head)
     collector = Collector(
