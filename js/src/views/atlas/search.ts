@@ -124,11 +124,12 @@ export function countFound(edges: Edges, heads: number, search: Search): Count[]
 const Z = 1.959964;
 
 /** Return the 95% interval of a share by Wilson (1927). */
-export function wilson({ numFound: found, numTotal: of }: Count): [number, number] {
-  if (of === 0) return [0, 1];
-  const [share, square] = [found / of, Z * Z];
-  const middle = (share + square / (2 * of)) / (1 + square / of);
+export function wilson({ numFound, numTotal }: Count): [number, number] {
+  if (numTotal === 0) return [0, 1];
+  const [share, square] = [numFound / numTotal, Z * Z];
+  const middle = (share + square / (2 * numTotal)) / (1 + square / numTotal);
   const half =
-    (Z / (1 + square / of)) * Math.sqrt((share * (1 - share)) / of + square / (4 * of * of));
-  return [found === 0 ? 0 : middle - half, found === of ? 1 : middle + half];
+    (Z / (1 + square / numTotal)) *
+    Math.sqrt((share * (1 - share)) / numTotal + square / (4 * numTotal * numTotal));
+  return [numFound === 0 ? 0 : middle - half, numFound === numTotal ? 1 : middle + half];
 }

@@ -19,11 +19,11 @@ const { values } = FIXTURE;
 /** Return the edges of a layer in the order of the fixture. */
 function columnsOf(edges: Edges, heads: number): EdgeColumns {
   const columns: EdgeColumns = { head: [], weight: [], text: [], query: [], key: [] };
-  for (let place = 0; place < heads; place++) {
-    const [first, stop] = edges.of(place);
+  for (let head = 0; head < heads; head++) {
+    const [first, stop] = edges.of(head);
     for (let i = first; i < stop; i++) {
       const { weight, text, query, key } = edges.edge(i);
-      columns.head.push(place);
+      columns.head.push(head);
       columns.weight.push(Number(weight.toPrecision(4)));
       columns.text.push(text);
       columns.query.push(query);
@@ -62,9 +62,9 @@ describe.each([
   it("has the mean weights by offset, exact in a notebook and to half a code in a page", async () => {
     for (const [at, layer] of STACK.layers.entries()) {
       const offsets = await offsetsOf(source, STACK, layer);
-      const wanted = (values.offsets[at] ?? []).flat();
-      expect(offsets.weights.length).toBe(wanted.length);
-      wanted.forEach((weight, i) => {
+      const expected = (values.offsets[at] ?? []).flat();
+      expect(offsets.weights.length).toBe(expected.length);
+      expected.forEach((weight, i) => {
         const found = offsets.weights[i] as number;
         if (weight === null) expect(found).toBeNaN();
         else expect(Math.abs(found - weight)).toBeLessThan(1 / 254);
@@ -77,9 +77,9 @@ describe.each([
       for (const [at, layer] of STACK.layers.entries()) {
         for (const head of headsOf(STACK, layer)) {
           const found = await classWeightsOf(source, { stack: "self", layer, head, system });
-          const wanted = (layers[at]?.[head] ?? []).flat();
-          expect(found.classes ** 2).toBe(wanted.length);
-          wanted.forEach((weight, i) => {
+          const expected = (layers[at]?.[head] ?? []).flat();
+          expect(found.classes ** 2).toBe(expected.length);
+          expected.forEach((weight, i) => {
             if (weight === null) expect(found.weights[i]).toBeNaN();
             else expect(Math.abs((found.weights[i] as number) - weight)).toBeLessThan(1 / 254);
           });
@@ -160,7 +160,7 @@ describe("texts", () => {
       key: [2, 2, 0],
     };
     const edges = new Edges(columns, 5, texts);
-    expect([0, 1, 2, 3, 4].map((place) => edges.of(place))).toEqual([
+    expect([0, 1, 2, 3, 4].map((head) => edges.of(head))).toEqual([
       [0, 0],
       [0, 2],
       [2, 2],

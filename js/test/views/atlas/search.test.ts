@@ -45,8 +45,8 @@ function counted(
     query: [],
     key: [],
   };
-  return head.filter((each, i) => {
-    if (each !== place) return false;
+  return head.filter((edge, i) => {
+    if (edge !== place) return false;
     const { tokens, pos } = FIXTURE.texts[text[i] as number] as (typeof FIXTURE.texts)[0];
     const [from, to] = [query[i] as number, key[i] as number];
     return fits(
@@ -88,7 +88,7 @@ describe("a search", () => {
   it("finds different edges with different searches", async () => {
     // This makes sure that the test above covers both cases.
     const all = [0, 1].flatMap((at) =>
-      [0, 1].map((place) => counted(at, place, (_, __, o) => o === 0)),
+      [0, 1].map((head) => counted(at, head, (_, __, o) => o === 0)),
     );
     expect(new Set(all).size).toBeGreaterThan(1);
   });
@@ -103,8 +103,8 @@ describe("Wilson's interval", () => {
       [0, 20, 0, 0.1611],
       [1, 29, 0.0061, 0.1718],
     ];
-    for (const [found, of, low, high] of cases) {
-      const interval = wilson({ numFound: found, numTotal: of });
+    for (const [numFound, of, low, high] of cases) {
+      const interval = wilson({ numFound: numFound, numTotal: of });
       expect(interval[0]).toBeCloseTo(low, 4);
       expect(interval[1]).toBeCloseTo(high, 4);
     }

@@ -27,14 +27,14 @@ const drawn = (place?: string): Promise<void> => drawnIn(root, place);
 const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 30));
 const cells = (): string[] =>
   [...root.querySelectorAll("[role=gridcell]")].map(
-    (each) => each.getAttribute("aria-label") ?? "",
+    (element) => element.getAttribute("aria-label") ?? "",
   );
 const edges = (): HTMLButtonElement[] => [
   ...root.querySelectorAll<HTMLButtonElement>(".av-atlas-edges > ol > li > button"),
 ];
 const button = (text: string): HTMLButtonElement =>
-  [...root.querySelectorAll("button")].find((each) =>
-    each.textContent?.includes(text),
+  [...root.querySelectorAll("button")].find((element) =>
+    element.textContent?.includes(text),
   ) as HTMLButtonElement;
 const press = (target: Element, key: string, more: KeyboardEventInit = {}): void => {
   target.dispatchEvent(
@@ -43,7 +43,7 @@ const press = (target: Element, key: string, more: KeyboardEventInit = {}): void
 };
 const type = (label: string, text: string): void => {
   const field = [...root.querySelectorAll("label")]
-    .find((each) => each.textContent?.startsWith(label))
+    .find((element) => element.textContent?.startsWith(label))
     ?.querySelector("input") as HTMLInputElement;
   field.value = text;
   field.dispatchEvent(new Event("input", { bubbles: true }));
@@ -63,14 +63,16 @@ describe("the chosen head", () => {
   it("has its mean weights by class of token in the chosen system", async () => {
     await open({}, new Kernel());
     const cellsOf = (): number[] =>
-      [...root.querySelectorAll(".av-atlas-classes td")].map((each) => Number(each.textContent));
+      [...root.querySelectorAll(".av-atlas-classes td")].map((element) =>
+        Number(element.textContent),
+      );
     const wanted = (system: string): number[] => {
       const rows = FIXTURE.values.classes[system]?.[0]?.[0] ?? [];
       const keys = rows
         .map((_, key) => key)
         .filter((key) => rows.some((row) => (row[key] ?? 0) > 0));
       return rows
-        .filter((row) => row.some((each) => each !== null))
+        .filter((row) => row.some((element) => element !== null))
         .flatMap((row) => keys.map((key) => Number((row[key] ?? 0).toFixed(2))));
     };
     expect(cellsOf()).toEqual(wanted("kind"));

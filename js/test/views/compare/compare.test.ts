@@ -73,9 +73,12 @@ const DESCRIPTION = {
   stacks: [stack("self: first"), stack("self: second"), stack("self: third")],
 } as never;
 
-function at(given: Partial<Parameters<typeof selectionOf>[1]> = {}, member = 1): CompareSelection {
+function at(
+  changes: Partial<Parameters<typeof selectionOf>[1]> = {},
+  member = 1,
+): CompareSelection {
   const once = describedOnce(DESCRIPTION, COMPARED, 1);
-  const state = { stack: "self", layer: 2, heads: [0], token: null, key: null, ...given };
+  const state = { stack: "self", layer: 2, heads: [0], token: null, key: null, ...changes };
   return compareSelection(selectionOf(once, state), {
     comparison: COMPARED,
     member,
@@ -181,8 +184,8 @@ describe("what moved", () => {
       }),
     } as unknown as Source;
     const asked = { ...question, a: "a", b: "b", token: 0 };
-    const found = await loadMoved(rounded, { ...asked, difference: "b − a" }, ended);
-    expect(found?.from?.change).toBeCloseTo(-0.44, 6);
+    const rowMoved = await loadMoved(rounded, { ...asked, difference: "b − a" }, ended);
+    expect(rowMoved?.from?.change).toBeCloseTo(-0.44, 6);
     const alone = await loadMoved(rounded, asked, ended);
     expect(alone?.from?.change).toBeCloseTo(-0.45, 6);
   });
@@ -197,14 +200,14 @@ describe("what moved", () => {
   it("is found by the sum of changes in a long text", async () => {
     const asked: unknown[] = [];
     const numQueries = 700;
-    const found = { keys: new Int32Array(numQueries), weights: new Float32Array(numQueries) };
+    const strongest = { keys: new Int32Array(numQueries), weights: new Float32Array(numQueries) };
     const sums = new Float32Array(3 * numQueries);
     sums[3 * 600] = 0.9;
     sums[3 * 650] = 1.5;
     const long = {
       fetch: async (name: string, request: { rows: [number, number] }) => {
         asked.push([name, request.rows]);
-        return [{ ...found, sums }];
+        return [{ ...strongest, sums }];
       },
       block: async ({ rows, stack }: { rows: [number, number]; stack: string }) => {
         asked.push([stack, rows]);

@@ -22,7 +22,7 @@ const corpus = corpusWith();
 
 /** Return the colour of every point. */
 function colorsOf({ index, palette }: Coloring): string[] {
-  return Array.from(index, (place) => palette[place] ?? "none");
+  return Array.from(index, (entry) => palette[entry] ?? "none");
 }
 
 /** Return the label and count of each legend entry. */
@@ -32,10 +32,10 @@ function entriesOf({ legend }: Coloring): [string, number][] {
 }
 
 /** Return the legend label of every point. */
-function labelsOf(each: Coloring): (string | undefined)[] {
-  const { legend } = each;
+function labelsOf(colored: Coloring): (string | undefined)[] {
+  const { legend } = colored;
   if (legend.kind !== "categories") throw new Error("a scale");
-  return colorsOf(each).map(
+  return colorsOf(colored).map(
     (color) => legend.entries.find((entry) => entry.color === color)?.label,
   );
 }
@@ -47,10 +47,10 @@ function scaleOf({ legend }: Coloring) {
 
 describe("colourings", () => {
   it("colour positions from the first to the last", () => {
-    const each = coloring(corpus, "position", LIGHT);
-    const { low, high, stops, log, unknown } = scaleOf(each);
+    const colored = coloring(corpus, "position", LIGHT);
+    const { low, high, stops, log, unknown } = scaleOf(colored);
     expect([low, high, log, unknown]).toEqual([0, 3, false, null]);
-    const colors = colorsOf(each);
+    const colors = colorsOf(colored);
     expect(colors[0]).toBe(stops[0]);
     expect(colors[3]).toBe(stops.at(-1));
     // Position 1 of 0 to 3 is at a third of the scale.
@@ -65,9 +65,11 @@ describe("colourings", () => {
       position: positions,
       token: positions.map(() => 0),
     };
-    const each = coloring(corpusWith({ queries }), "position mod 5", LIGHT);
-    expect(labelsOf(each).slice(0, 6)).toEqual(positions.map((position) => String(position % 5)));
-    expect(entriesOf(each)).toEqual([
+    const colored = coloring(corpusWith({ queries }), "position mod 5", LIGHT);
+    expect(labelsOf(colored).slice(0, 6)).toEqual(
+      positions.map((position) => String(position % 5)),
+    );
+    expect(entriesOf(colored)).toEqual([
       ["0", 4],
       ["1", 2],
       ["2", 2],
@@ -78,23 +80,27 @@ describe("colourings", () => {
 
   it("colour by norm, and by kind until norms are loaded", () => {
     const norms = Float32Array.from({ length: 12 }, (_, point) => 2 + point);
-    const each = coloring(corpus, "norm", { ...LIGHT, norms, head: "layer 5, head 2" });
-    const { low, high, stops } = scaleOf(each);
+    const colored = coloring(corpus, "norm", { ...LIGHT, norms, head: "layer 5, head 2" });
+    const { low, high, stops } = scaleOf(colored);
     expect([low, high]).toEqual([2, 13]);
-    expect([colorsOf(each)[0], colorsOf(each)[11]]).toEqual([stops[0], stops.at(-1)]);
-    expect(each.note).toBe("Lengths of the vectors of layer 5, head 2.");
+    expect([colorsOf(colored)[0], colorsOf(colored)[11]]).toEqual([stops[0], stops.at(-1)]);
+    expect(colored.note).toBe("Lengths of the vectors of layer 5, head 2.");
     const before = coloring(corpus, "norm", LIGHT);
     expect(labelsOf(before)[0]).toBe("queries");
     expect(before.note).toContain("Loading");
   });
 
   it("colour frequencies on a logarithmic scale", () => {
-    const each = coloring(corpusWith({ frequency: [1, 10, 100, 1, 1, 100] }), "frequency", LIGHT);
-    const { low, high, log, stops } = scaleOf(each);
+    const colored = coloring(
+      corpusWith({ frequency: [1, 10, 100, 1, 1, 100] }),
+      "frequency",
+      LIGHT,
+    );
+    const { low, high, log, stops } = scaleOf(colored);
     expect([low, high, log]).toEqual([1, 100, true]);
     // 10 is the middle of 1 to 100 on a logarithmic scale.
-    expect(colorsOf(each)[1]).toBe(stops[Math.round((stops.length - 1) / 2)]);
-    expect(colorsOf(each)[2]).toBe(stops.at(-1));
+    expect(colorsOf(colored)[1]).toBe(stops[Math.round((stops.length - 1) / 2)]);
+    expect(colorsOf(colored)[2]).toBe(stops.at(-1));
   });
 
   it("colour eight texts separately and the others together", () => {
@@ -102,33 +108,35 @@ describe("colourings", () => {
     const side = { text: texts, position: texts.map((_, i) => i), token: texts.map(() => 0) };
     const changed = { num_queries: 12, num_keys: 12, queries: side, columns: [] };
     const names = texts.map((_, i) => `text ${i}`);
-    const each = coloring(corpusWith({ ...changed, names }), "text", LIGHT);
-    const entries = entriesOf(each);
+    const colored = coloring(corpusWith({ ...changed, names }), "text", LIGHT);
+    const entries = entriesOf(colored);
     expect(entries).toHaveLength(9);
     expect(entries[0]).toEqual(["text 0", 4]);
     expect(entries.at(-1)).toEqual(["other", 6]);
-    expect(each.note).toBe("The 8 with most points have separate colours. The other 3 share one.");
-    expect(labelsOf(each)[11]).toBe("other");
+    expect(colored.note).toBe(
+      "The 8 with most points have separate colours. The other 3 share one.",
+    );
+    expect(labelsOf(colored)[11]).toBe("other");
     expect(entries.reduce((sum, [, count]) => sum + count, 0)).toBe(24);
   });
 
   it("colour a column of categories, with unknown values separate", () => {
-    const each = coloring(corpus, "tag", LIGHT);
+    const colored = coloring(corpus, "tag", LIGHT);
     const side = ["other", "noun", "other", "other", "other", "unknown"];
-    expect(labelsOf(each)).toEqual([...side, ...side]);
-    expect(entriesOf(each)).toEqual([
+    expect(labelsOf(colored)).toEqual([...side, ...side]);
+    expect(entriesOf(colored)).toEqual([
       ["other", 8],
       ["noun", 2],
       ["unknown", 2],
     ]);
-    expect(each.note).toBe("“tag” is unknown for 2 points.");
+    expect(colored.note).toBe("“tag” is unknown for 2 points.");
   });
 
   it("colour a column of numbers, with unknown values separate", () => {
-    const each = coloring(corpus, "score", LIGHT);
-    const { low, high, stops, unknown } = scaleOf(each);
+    const colored = coloring(corpus, "score", LIGHT);
+    const { low, high, stops, unknown } = scaleOf(colored);
     expect([low, high, unknown?.count]).toEqual([0, 2, 1]);
-    const colors = colorsOf(each);
+    const colors = colorsOf(colored);
     expect(colors[5]).toBe(unknown?.color);
     expect(stops).not.toContain(colors[5]);
     expect(colors[6]).toBe(stops.at(-1));
@@ -152,25 +160,25 @@ describe("colourings", () => {
   });
 
   it("fall back to queries and keys if there is no such column", () => {
-    const each = coloring(corpus, "gone", LIGHT);
-    expect([each.name, labelsOf(each)[0]]).toEqual(["type", "queries"]);
-    expect(each.note).toBe("There is no column “gone”.");
+    const colored = coloring(corpus, "gone", LIGHT);
+    expect([colored.name, labelsOf(colored)[0]]).toEqual(["type", "queries"]);
+    expect(colored.note).toBe("There is no column “gone”.");
   });
 });
 
 describe("degenerate numbers", () => {
   it("have one colour if all are equal", () => {
     const norms = new Float32Array(12).fill(3);
-    const each = coloring(corpus, "norm", { ...LIGHT, norms });
-    expect(new Set(colorsOf(each)).size).toBe(1);
-    expect([scaleOf(each).low, scaleOf(each).high]).toEqual([3, 3]);
+    const colored = coloring(corpus, "norm", { ...LIGHT, norms });
+    expect(new Set(colorsOf(colored)).size).toBe(1);
+    expect([scaleOf(colored).low, scaleOf(colored).high]).toEqual([3, 3]);
   });
 
   it("are unknown if none is a number", () => {
     const norms = new Float32Array(12).fill(Number.NaN);
-    const each = coloring(corpus, "norm", { ...LIGHT, norms });
-    expect(scaleOf(each).unknown?.count).toBe(12);
-    expect([scaleOf(each).low, scaleOf(each).high]).toEqual([0, 0]);
+    const colored = coloring(corpus, "norm", { ...LIGHT, norms });
+    expect(scaleOf(colored).unknown?.count).toBe(12);
+    expect([scaleOf(colored).low, scaleOf(colored).high]).toEqual([0, 0]);
   });
 
   it("have no colour if there are no points", () => {

@@ -50,18 +50,18 @@ async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise
     </>
   );
   render(<View />, box);
-  const each = { ...room, store, box };
-  made.push(each);
+  const setup = { ...room, store, box };
+  made.push(setup);
   await until(() => expect(box.querySelector("select")).not.toBeNull());
   await later();
-  return each;
+  return setup;
 }
 
 function select(box: HTMLElement, label: string): HTMLSelectElement {
-  const found = Array.from(box.querySelectorAll("label")).find(
-    (each) => each.querySelector("span")?.textContent === label,
+  const field = Array.from(box.querySelectorAll("label")).find(
+    (element) => element.querySelector("span")?.textContent === label,
   );
-  const control = found?.querySelector<HTMLSelectElement>("select, input");
+  const control = field?.querySelector<HTMLSelectElement>("select, input");
   if (!control) throw new Error(`No control is called ${label}.`);
   return control;
 }
@@ -73,7 +73,7 @@ function choose(box: HTMLElement, label: string, value: string): void {
 }
 
 const offered = (box: HTMLElement): string[] =>
-  Array.from(box.querySelectorAll("label > span"), (each) => each.textContent ?? "");
+  Array.from(box.querySelectorAll("label > span"), (element) => element.textContent ?? "");
 
 afterEach(async () => {
   for (const { controller, box } of made) {
@@ -129,36 +129,36 @@ describe("the controls", () => {
   });
 
   it("show the progress of a projection, and cancel it", async () => {
-    const each = await open({ enlarged: true });
-    each.kernel.work = {
+    const setup = await open({ enlarged: true });
+    setup.kernel.work = {
       state: "running",
       done: 250,
       num_total: 750,
       words: "t-SNE, step 250 of 750",
     };
-    assign(each.state, { method: "tsne" });
-    await until(() => expect(each.box.querySelector("progress")).not.toBeNull());
-    const bar = each.box.querySelector("progress");
+    assign(setup.state, { method: "tsne" });
+    await until(() => expect(setup.box.querySelector("progress")).not.toBeNull());
+    const bar = setup.box.querySelector("progress");
     expect([bar?.value, bar?.max]).toEqual([250, 750]);
-    expect(each.box.querySelector(".av-work")?.textContent).toContain("t-SNE, step 250 of 750");
-    const button = each.box.querySelector<HTMLButtonElement>(".av-work button");
+    expect(setup.box.querySelector(".av-work")?.textContent).toContain("t-SNE, step 250 of 750");
+    const button = setup.box.querySelector<HTMLButtonElement>(".av-work button");
     expect(button?.textContent).toBe("Cancel");
     button?.click();
-    await until(() => expect(each.kernel.of("cancel")).toHaveLength(1));
+    await until(() => expect(setup.kernel.of("cancel")).toHaveLength(1));
     await until(() =>
-      expect(each.box.querySelector(".av-work button")?.textContent).toBe("Continue"),
+      expect(setup.box.querySelector(".av-work button")?.textContent).toBe("Continue"),
     );
-    expect(each.box.querySelector("progress")).toBeNull();
-    each.kernel.work = { state: "failed", done: 0, num_total: 0, words: "umap-learn is missing." };
-    each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
-    await until(() => expect(each.box.querySelector(".av-error")).not.toBeNull());
-    expect(each.box.querySelector(".av-error")?.textContent).toContain("umap-learn is missing.");
+    expect(setup.box.querySelector("progress")).toBeNull();
+    setup.kernel.work = { state: "failed", done: 0, num_total: 0, words: "umap-learn is missing." };
+    setup.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
+    await until(() => expect(setup.box.querySelector(".av-error")).not.toBeNull());
+    expect(setup.box.querySelector(".av-error")?.textContent).toContain("umap-learn is missing.");
     // Remarks stay after the projection is done.
     const remark = "A perplexity of 50 needs 151 points: with 12 it is 3.67";
-    each.kernel.work = { state: "done", done: 750, num_total: 750, words: `t-SNE. ${remark}` };
-    each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
+    setup.kernel.work = { state: "done", done: 750, num_total: 750, words: `t-SNE. ${remark}` };
+    setup.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
     await until(() =>
-      expect(each.box.querySelector(".av-work")?.textContent).toBe(
+      expect(setup.box.querySelector(".av-work")?.textContent).toBe(
         `t-SNE of cosine distance, perplexity 50, seed 0. ${remark}.`,
       ),
     );
@@ -196,11 +196,11 @@ describe("the legend", () => {
 
 describe("the mean by position", () => {
   it("keeps the previous head until the next is loaded, and is not current", async () => {
-    const each = await open({ enlarged: true, content: "aggregate" });
-    await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));
-    assign(each.state, { heads: [1] });
-    expect(sentenceOf(each.context, each.store)).not.toContain("Largest");
-    await until(() => expect(sentenceOf(each.context, each.store)).toContain("Layer 0, head 1"));
-    await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));
+    const setup = await open({ enlarged: true, content: "aggregate" });
+    await until(() => expect(sentenceOf(setup.context, setup.store)).toContain("Largest"));
+    assign(setup.state, { heads: [1] });
+    expect(sentenceOf(setup.context, setup.store)).not.toContain("Largest");
+    await until(() => expect(sentenceOf(setup.context, setup.store)).toContain("Layer 0, head 1"));
+    await until(() => expect(sentenceOf(setup.context, setup.store)).toContain("Largest"));
   });
 });

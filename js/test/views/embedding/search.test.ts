@@ -22,8 +22,8 @@ function matching(matches: (token: string) => boolean): number[] {
   );
 }
 
-function found(wanted: string, matchCase = false): number[] {
-  const { points } = findPoints(corpus, wanted, matchCase) ?? { points: new Uint8Array(0) };
+function found(searchText: string, matchCase = false): number[] {
+  const { points } = findPoints(corpus, searchText, matchCase) ?? { points: new Uint8Array(0) };
   return [...points.keys()].filter((point) => points[point] === 1);
 }
 
@@ -50,8 +50,8 @@ describe("a search", () => {
   it("matches a space with the sign that is shown for it", () => {
     const vocabulary = ["the", "·cat", ",", "##cat", "dog", "a·b"];
     const shown = corpusWith({ vocabulary });
-    const tokens = (wanted: string): string[] => {
-      const { points } = findPoints(shown, wanted, false) ?? { points: new Uint8Array(0) };
+    const tokens = (searchText: string): string[] => {
+      const { points } = findPoints(shown, searchText, false) ?? { points: new Uint8Array(0) };
       const marked = [...points.keys()].filter((point) => points[point] === 1);
       return [...new Set(marked.map((point) => shown.tokenOf(point)))];
     };
@@ -99,7 +99,7 @@ describe("requests for all heads", () => {
     const stack = stackOf({ layers, heads_per_layer: layers.map(() => 12) });
     // 12 heads of 10,000 points need 240 kB, and of 5,000 points half of that.
     const sizes = (count: number): number[] =>
-      overviewGroups(stack, count).map((each) => each.length);
+      overviewGroups(stack, count).map((group) => group.length);
     expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);
     expect(sizes(200_000)).toEqual(sizes(10_000));
     expect(sizes(5000)).toEqual([4, 4, 4]);
@@ -114,11 +114,11 @@ describe("requests for all heads", () => {
 
   it("run three at a time and return results in order", async () => {
     let [now, most] = [0, 0];
-    const results = await inTurn([5, 1, 4, 2, 3], 3, async (each) => {
+    const results = await inTurn([5, 1, 4, 2, 3], 3, async (item) => {
       most = Math.max(most, ++now);
-      await new Promise((resolve) => setTimeout(resolve, each));
+      await new Promise((resolve) => setTimeout(resolve, item));
       now--;
-      return 10 * each;
+      return 10 * item;
     });
     expect(results).toEqual([50, 10, 40, 20, 30]);
     expect(most).toBe(3);
@@ -126,10 +126,10 @@ describe("requests for all heads", () => {
 
   it("stop after the first failure", async () => {
     const begun: number[] = [];
-    const all = inTurn([0, 1, 2, 3, 4, 5, 6, 7], 2, async (each) => {
-      begun.push(each);
+    const all = inTurn([0, 1, 2, 3, 4, 5, 6, 7], 2, async (item) => {
+      begun.push(item);
       await new Promise((resolve) => setTimeout(resolve, 1));
-      if (each === 1) throw new Error("no more");
+      if (item === 1) throw new Error("no more");
     });
     await expect(all).rejects.toThrow("no more");
     await new Promise((resolve) => setTimeout(resolve, 10));

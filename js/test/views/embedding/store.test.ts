@@ -30,15 +30,15 @@ describe("all heads", () => {
   it("appear together when all are loaded", async () => {
     const kernel = new Kernel();
     kernel.held = (name) => name === "overview";
-    const each = make({}, kernel);
+    const setup = make({}, kernel);
     await until(() => expect(kernel.waiting.length).toBeGreaterThan(0));
-    expect(each.store.overview.value).toBeNull();
-    expect(each.store.overviewProgress.value).toEqual([0, 7]);
-    while (each.store.overview.value === null) {
+    expect(setup.store.overview.value).toBeNull();
+    expect(setup.store.overviewProgress.value).toEqual([0, 7]);
+    while (setup.store.overview.value === null) {
       kernel.answer();
       await later();
     }
-    const heads = each.store.overview.value.heads;
+    const heads = setup.store.overview.value.heads;
     expect(heads.map(({ layer, head }) => [layer, head])).toEqual([
       [0, 0],
       [0, 1],
@@ -52,113 +52,113 @@ describe("all heads", () => {
       [0, 0, 5, 5, 5, 6, 6].map((layer) => [2 * COUNT, layer]),
     );
     expect(heads[6]?.problem).toBe("all points are the same");
-    expect(each.store.overviewProgress.value).toBeNull();
+    expect(setup.store.overviewProgress.value).toBeNull();
   });
 
   it("stay while another placing loads, and are requested once", async () => {
-    const each = make();
-    await current(each);
-    const before = each.store.overview.value;
-    each.kernel.held = (name) => name === "overview";
-    assign(each.state, { lift: true });
-    expect(each.store.current.value).toBe(false);
-    expect(each.store.overview.value).toBe(before);
-    await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    each.kernel.answer();
-    await current(each);
-    expect(each.store.overview.value?.way.lift).toBe(true);
-    each.kernel.held = () => false;
-    const asked = each.kernel.of("overview").length;
-    assign(each.state, { lift: false });
-    await current(each);
-    expect(each.kernel.of("overview")).toHaveLength(asked);
-    assign(each.state, { search: "x", color: "position", layer: 6, heads: [1] });
+    const setup = make();
+    await current(setup);
+    const before = setup.store.overview.value;
+    setup.kernel.held = (name) => name === "overview";
+    assign(setup.state, { lift: true });
+    expect(setup.store.current.value).toBe(false);
+    expect(setup.store.overview.value).toBe(before);
+    await until(() => expect(setup.kernel.waiting).toHaveLength(1));
+    setup.kernel.answer();
+    await current(setup);
+    expect(setup.store.overview.value?.way.lift).toBe(true);
+    setup.kernel.held = () => false;
+    const asked = setup.kernel.of("overview").length;
+    assign(setup.state, { lift: false });
+    await current(setup);
+    expect(setup.kernel.of("overview")).toHaveLength(asked);
+    assign(setup.state, { search: "x", color: "position", layer: 6, heads: [1] });
     await later();
-    expect(each.kernel.of("overview")).toHaveLength(asked);
+    expect(setup.kernel.of("overview")).toHaveLength(asked);
   });
 
   it("are never those of another stack", async () => {
-    const each = make();
-    await current(each);
-    each.kernel.held = (name) => name === "corpus" || name === "overview";
-    assign(each.state, { stack: "cross" });
-    expect(each.store.corpus.value).toBeNull();
-    expect(each.store.overview.value).toBeNull();
-    expect(each.store.colors.value).toBeNull();
+    const setup = make();
+    await current(setup);
+    setup.kernel.held = (name) => name === "corpus" || name === "overview";
+    assign(setup.state, { stack: "cross" });
+    expect(setup.store.corpus.value).toBeNull();
+    expect(setup.store.overview.value).toBeNull();
+    expect(setup.store.colors.value).toBeNull();
   });
 
   it("are not requested while one head is enlarged", async () => {
-    const each = make({ enlarged: true });
-    await current(each);
+    const setup = make({ enlarged: true });
+    await current(setup);
     await later();
-    expect(each.kernel.of("overview")).toHaveLength(0);
-    expect(each.store.projection.value?.request).toMatchObject({
+    expect(setup.kernel.of("overview")).toHaveLength(0);
+    expect(setup.store.projection.value?.request).toMatchObject({
       layer: 0,
       head: 0,
       method: "pca",
     });
-    assign(each.state, { enlarged: false });
-    expect(each.store.current.value).toBe(false);
-    await current(each);
-    expect(each.kernel.of("overview")).toHaveLength(1);
+    assign(setup.state, { enlarged: false });
+    expect(setup.store.current.value).toBe(false);
+    await current(setup);
+    expect(setup.kernel.of("overview")).toHaveLength(1);
   });
 
   it("are dropped if they arrive too late", async () => {
-    const each = make({}, new Kernel());
-    each.kernel.held = (name) => name === "overview";
-    await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    assign(each.state, { scaling: "none" });
-    await until(() => expect(each.kernel.aborted).toEqual(["overview"]));
-    expect(each.kernel.waiting).toHaveLength(1);
-    each.kernel.answer();
-    await current(each);
-    expect(each.store.overview.value?.way.scaling).toBe("none");
-    expect(each.context.record.error.value).toBeNull();
+    const setup = make({}, new Kernel());
+    setup.kernel.held = (name) => name === "overview";
+    await until(() => expect(setup.kernel.waiting).toHaveLength(1));
+    assign(setup.state, { scaling: "none" });
+    await until(() => expect(setup.kernel.aborted).toEqual(["overview"]));
+    expect(setup.kernel.waiting).toHaveLength(1);
+    setup.kernel.answer();
+    await current(setup);
+    expect(setup.store.overview.value?.way.scaling).toBe("none");
+    expect(setup.context.record.error.value).toBeNull();
   });
 
   it("report an error and load again on retry", async () => {
     const kernel = new Kernel();
     kernel.failing = new Map([["overview", "The vectors are gone."]]);
-    const each = make({}, kernel);
-    await until(() => expect(each.context.record.error.value).toBe("The vectors are gone."));
-    expect(each.store.overview.value).toBeNull();
+    const setup = make({}, kernel);
+    await until(() => expect(setup.context.record.error.value).toBe("The vectors are gone."));
+    expect(setup.store.overview.value).toBeNull();
     kernel.failing = new Map();
-    each.context.record.retry();
-    await current(each);
-    expect(each.context.record.error.value).toBeNull();
+    setup.context.record.retry();
+    await current(setup);
+    expect(setup.context.record.error.value).toBeNull();
     expect(kernel.retried).toBe(1);
   });
 
   it("wait for a kernel that never replies, and end with the view", async () => {
-    const each = make();
-    each.kernel.held = () => true;
+    const setup = make();
+    setup.kernel.held = () => true;
     await later();
-    expect(each.store.corpus.value).toBeNull();
-    expect(each.store.current.value).toBe(false);
+    expect(setup.store.corpus.value).toBeNull();
+    expect(setup.store.current.value).toBe(false);
     // Other actions still work.
-    each.store.choose(3);
-    each.store.neighbour(1, 1);
-    each.store.cancel();
-    each.controller.abort();
+    setup.store.choose(3);
+    setup.store.neighbour(1, 1);
+    setup.store.cancel();
+    setup.controller.abort();
     await later();
-    expect(each.context.record.error.value).toBeNull();
+    expect(setup.context.record.error.value).toBeNull();
   });
 });
 
 describe("trust figures", () => {
   it("are requested layer by layer after all heads, the selected layer first", async () => {
-    const each = make({ layer: 6 });
-    each.kernel.held = (name) => name === "trust";
-    await current(each);
-    await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    expect(each.store.trust.value.size).toBe(0);
-    each.kernel.answer();
-    await until(() => expect([...each.store.trust.value.keys()]).toEqual(["6:0", "6:1"]));
-    expect(each.store.trust.value.get("6:1")?.plot).toBe(-0.6);
-    each.kernel.held = () => false;
-    each.kernel.answer();
-    await until(() => expect(each.store.trust.value.size).toBe(7));
-    const asked = each.kernel.of("trust");
+    const setup = make({ layer: 6 });
+    setup.kernel.held = (name) => name === "trust";
+    await current(setup);
+    await until(() => expect(setup.kernel.waiting).toHaveLength(1));
+    expect(setup.store.trust.value.size).toBe(0);
+    setup.kernel.answer();
+    await until(() => expect([...setup.store.trust.value.keys()]).toEqual(["6:0", "6:1"]));
+    expect(setup.store.trust.value.get("6:1")?.plot).toBe(-0.6);
+    setup.kernel.held = () => false;
+    setup.kernel.answer();
+    await until(() => expect(setup.store.trust.value.size).toBe(7));
+    const asked = setup.kernel.of("trust");
     expect(asked.map((args) => [args.layer, args.heads])).toEqual([
       [6, [0, 1]],
       [0, [0, 1]],
@@ -168,38 +168,38 @@ describe("trust figures", () => {
   });
 
   it("are not those of another placing", async () => {
-    const each = make();
-    await until(() => expect(each.store.trust.value.size).toBe(7));
-    each.kernel.held = (name) => name === "trust";
-    assign(each.state, { translate: false });
-    expect(each.store.trust.value.size).toBe(0);
+    const setup = make();
+    await until(() => expect(setup.store.trust.value.size).toBe(7));
+    setup.kernel.held = (name) => name === "trust";
+    assign(setup.state, { translate: false });
+    expect(setup.store.trust.value.size).toBe(0);
   });
 
   it("continue where they stopped after one head was enlarged", async () => {
-    const each = make();
-    each.kernel.held = (name) => name === "trust";
-    await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    each.kernel.answer();
-    await until(() => expect(each.store.trust.value.size).toBe(2));
-    each.kernel.held = () => false;
-    assign(each.state, { enlarged: true });
-    await until(() => expect(each.store.headTrust.value).not.toBeNull());
-    assign(each.state, { enlarged: false });
-    await until(() => expect(each.store.trust.value.size).toBe(7));
-    const layers = each.kernel.of("trust").map((args) => `${args.layer}: ${args.heads}`);
+    const setup = make();
+    setup.kernel.held = (name) => name === "trust";
+    await until(() => expect(setup.kernel.waiting).toHaveLength(1));
+    setup.kernel.answer();
+    await until(() => expect(setup.store.trust.value.size).toBe(2));
+    setup.kernel.held = () => false;
+    assign(setup.state, { enlarged: true });
+    await until(() => expect(setup.store.headTrust.value).not.toBeNull());
+    assign(setup.state, { enlarged: false });
+    await until(() => expect(setup.store.trust.value.size).toBe(7));
+    const layers = setup.kernel.of("trust").map((args) => `${args.layer}: ${args.heads}`);
     expect(layers.filter((text) => text === "0: 0,1")).toHaveLength(1);
   });
 
   it("belong to the enlarged head's method, and wait until it is done", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
-    const each = make({ enlarged: true, method: "tsne", layer: 5, heads: [2] }, kernel);
-    await current(each);
+    const setup = make({ enlarged: true, method: "tsne", layer: 5, heads: [2] }, kernel);
+    await current(setup);
     await later();
     expect(kernel.of("trust")).toHaveLength(0);
-    expect(each.store.headTrust.value).toBeNull();
+    expect(setup.store.headTrust.value).toBeNull();
     kernel.work = { ...kernel.work, state: "done", done: 5 };
-    await until(() => expect(each.store.headTrust.value?.plot).toBe(-0.5));
+    await until(() => expect(setup.store.headTrust.value?.plot).toBe(-0.5));
     expect(kernel.of("trust")).toEqual([
       expect.objectContaining({ layer: 5, heads: [2], method: "tsne", dimensions: 2 }),
     ]);
@@ -208,66 +208,66 @@ describe("trust figures", () => {
 
 describe("the enlarged head", () => {
   it("keeps its plot until the next one is loaded", async () => {
-    const each = make({ enlarged: true });
-    await current(each);
-    const before = each.store.projection.value;
-    each.kernel.held = (name) => name === "projection";
-    each.store.neighbour(0, 1);
-    expect(each.state.heads.value).toEqual([1]);
-    expect(each.store.projection.value).toBe(before);
-    expect(each.store.current.value).toBe(false);
-    await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    each.kernel.answer();
-    await current(each);
-    expect(each.store.projection.value?.request.head).toBe(1);
+    const setup = make({ enlarged: true });
+    await current(setup);
+    const before = setup.store.projection.value;
+    setup.kernel.held = (name) => name === "projection";
+    setup.store.neighbour(0, 1);
+    expect(setup.state.heads.value).toEqual([1]);
+    expect(setup.store.projection.value).toBe(before);
+    expect(setup.store.current.value).toBe(false);
+    await until(() => expect(setup.kernel.waiting).toHaveLength(1));
+    setup.kernel.answer();
+    await current(setup);
+    expect(setup.store.projection.value?.request.head).toBe(1);
   });
 
   it("polls a running t-SNE until it is done", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
-    const each = make({ enlarged: true, method: "tsne" }, kernel);
-    await current(each);
-    expect(each.store.projection.value?.work?.done).toBe(1);
+    const setup = make({ enlarged: true, method: "tsne" }, kernel);
+    await current(setup);
+    expect(setup.store.projection.value?.work?.done).toBe(1);
     kernel.work = { ...kernel.work, done: 3 };
-    await until(() => expect(each.store.projection.value?.work?.done).toBe(3));
+    await until(() => expect(setup.store.projection.value?.work?.done).toBe(3));
     kernel.work = { state: "done", done: 5, num_total: 5, words: "" };
-    await until(() => expect(each.store.projection.value?.work?.state).toBe("done"));
+    await until(() => expect(setup.store.projection.value?.work?.state).toBe("done"));
     const asked = kernel.of("projection").length;
     await new Promise((resolve) => setTimeout(resolve, 900));
     expect(kernel.of("projection")).toHaveLength(asked);
     // Finished plots are cached, so returning sends no request.
-    assign(each.state, { method: "pca" });
-    await current(each);
+    assign(setup.state, { method: "pca" });
+    await current(setup);
     const pca = kernel.of("projection").length;
-    assign(each.state, { method: "tsne" });
-    await current(each);
+    assign(setup.state, { method: "tsne" });
+    await current(setup);
     expect(kernel.of("projection")).toHaveLength(pca);
   });
 
   it("stops polling when the head changes or the view ends", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
-    const each = make({ enlarged: true, method: "tsne" }, kernel);
-    await current(each);
-    assign(each.state, { heads: [1] });
-    await current(each);
+    const setup = make({ enlarged: true, method: "tsne" }, kernel);
+    await current(setup);
+    assign(setup.state, { heads: [1] });
+    await current(setup);
     const heads = (): number[] => kernel.of("projection").map((args) => args.head as number);
     const first = heads().filter((head) => head === 0).length;
     await until(() => expect(heads().filter((head) => head === 1).length).toBeGreaterThan(1));
     expect(heads().filter((head) => head === 0)).toHaveLength(first);
-    each.controller.abort();
+    setup.controller.abort();
     const asked = heads().length;
     await new Promise((resolve) => setTimeout(resolve, 900));
     expect(heads()).toHaveLength(asked);
-    expect(each.context.record.error.value).toBeNull();
+    expect(setup.context.record.error.value).toBeNull();
   });
 
   it("does not poll while all heads or mean weights are shown", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
-    const each = make({ enlarged: true, method: "tsne" }, kernel);
-    await current(each);
-    assign(each.state, { content: "aggregate" });
+    const setup = make({ enlarged: true, method: "tsne" }, kernel);
+    await current(setup);
+    assign(setup.state, { content: "aggregate" });
     const asked = kernel.of("projection").length;
     await new Promise((resolve) => setTimeout(resolve, 900));
     expect(kernel.of("projection")).toHaveLength(asked);
@@ -276,19 +276,19 @@ describe("the enlarged head", () => {
   it("shows a cancelled t-SNE immediately, and restarts it on request", async () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
-    const each = make({ enlarged: true, method: "tsne" }, kernel);
-    await current(each);
-    each.store.cancel();
-    await until(() => expect(each.store.projection.value?.work?.state).toBe("cancelled"));
+    const setup = make({ enlarged: true, method: "tsne" }, kernel);
+    await current(setup);
+    setup.store.cancel();
+    await until(() => expect(setup.store.projection.value?.work?.state).toBe("cancelled"));
     expect(kernel.of("cancel")).toEqual([expect.objectContaining({ head: 0, method: "tsne" })]);
     expect(kernel.of("projection").some((args) => "restart" in args)).toBe(false);
     kernel.work = { ...kernel.work, state: "running" };
-    each.store.restart();
-    await until(() => expect(each.store.projection.value?.work?.state).toBe("running"));
+    setup.store.restart();
+    await until(() => expect(setup.store.projection.value?.work?.state).toBe("running"));
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
     // The plot of another head is not restarted.
-    assign(each.state, { heads: [1] });
-    await current(each);
+    assign(setup.state, { heads: [1] });
+    await current(setup);
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
   });
 
@@ -296,77 +296,77 @@ describe("the enlarged head", () => {
     const kernel = new Kernel();
     kernel.work = { state: "running", done: 1, num_total: 5, words: "t-SNE" };
     kernel.failing = new Map([["cancel", "There is none."]]);
-    const each = make({ enlarged: true, method: "tsne" }, kernel);
-    await current(each);
-    each.store.cancel();
-    await until(() => expect(each.context.record.error.value).toBe("There is none."));
+    const setup = make({ enlarged: true, method: "tsne" }, kernel);
+    await current(setup);
+    setup.store.cancel();
+    await until(() => expect(setup.context.record.error.value).toBe("There is none."));
   });
 });
 
 describe("the chosen point", () => {
   it("is the query or key of a text that was set last", async () => {
-    const each = make();
-    await until(() => expect(each.store.corpus.value).not.toBeNull());
-    expect(each.store.chosen.value).toBeNull();
-    each.store.choose(2);
-    expect([each.state.text.value, each.state.token.value, each.state.key.value]).toEqual([
+    const setup = make();
+    await until(() => expect(setup.store.corpus.value).not.toBeNull());
+    expect(setup.store.chosen.value).toBeNull();
+    setup.store.choose(2);
+    expect([setup.state.text.value, setup.state.token.value, setup.state.key.value]).toEqual([
       1,
       2,
       null,
     ]);
-    expect(each.store.chosen.value).toBe(2);
-    each.store.choose(11);
-    expect([each.state.text.value, each.state.token.value, each.state.key.value]).toEqual([
+    expect(setup.store.chosen.value).toBe(2);
+    setup.store.choose(11);
+    expect([setup.state.text.value, setup.state.token.value, setup.state.key.value]).toEqual([
       2,
       null,
       2,
     ]);
-    expect(each.store.chosen.value).toBe(11);
+    expect(setup.store.chosen.value).toBe(11);
     // Python sets them one after the other.
-    assign(each.state, { token: 0 });
-    expect(each.store.chosen.value).toBe(4);
-    assign(each.state, { key: 0 });
-    expect(each.store.chosen.value).toBe(10);
-    assign(each.state, { token: 2 });
-    expect(each.store.chosen.value).toBe(5);
-    each.store.choose(null);
-    expect(each.store.chosen.value).toBeNull();
-    expect(each.state.text.value).toBeNull();
+    assign(setup.state, { token: 0 });
+    expect(setup.store.chosen.value).toBe(4);
+    assign(setup.state, { key: 0 });
+    expect(setup.store.chosen.value).toBe(10);
+    assign(setup.state, { token: 2 });
+    expect(setup.store.chosen.value).toBe(5);
+    setup.store.choose(null);
+    expect(setup.store.chosen.value).toBeNull();
+    expect(setup.state.text.value).toBeNull();
   });
 
   it("is the query if a page was opened with both", async () => {
-    const each = make({ text: 1, token: 3, key: 1 });
-    await until(() => expect(each.store.chosen.value).toBe(3));
+    const setup = make({ text: 1, token: 3, key: 1 });
+    await until(() => expect(setup.store.chosen.value).toBe(3));
   });
 
   it("belongs to the first text if none is chosen", async () => {
     const kernel = new Kernel();
-    const text = ANSWER.queries.text.map((each) => each - 1);
+    const text = ANSWER.queries.text.map((index) => index - 1);
     kernel.points = { ...ANSWER, queries: { ...ANSWER.queries, text } };
-    const each = make({ token: 3 }, kernel);
-    await until(() => expect(each.store.chosen.value).toBe(3));
-    assign(each.state, { token: null });
-    expect(each.store.chosen.value).toBeNull();
+    const setup = make({ token: 3 }, kernel);
+    await until(() => expect(setup.store.chosen.value).toBe(3));
+    assign(setup.state, { token: null });
+    expect(setup.store.chosen.value).toBeNull();
   });
 
   it("has lines only in the enlarged head", async () => {
-    const each = make({ text: 1, token: 1 });
-    await until(() => expect(each.store.lines.value).not.toBeNull());
-    expect(each.store.lines.value).toMatchObject({
+    const setup = make({ text: 1, token: 1 });
+    await until(() => expect(setup.store.lines.value).not.toBeNull());
+    expect(setup.store.lines.value).toMatchObject({
       point: 1,
       layer: 0,
       head: 0,
       covered: 1,
       numTotal: 4,
     });
-    expect([...(each.store.lines.value?.weights ?? [])]).toEqual([0.75, 0.25]);
-    each.kernel.held = (name) => name === "lines";
-    assign(each.state, { layer: 5 });
-    expect(each.store.lines.value).toBeNull();
-    await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    each.store.choose(null);
-    expect(each.store.lines.value).toBeNull();
-    await until(() => expect(each.kernel.aborted).toContain("lines"));
+    expect([...(setup.store.lines.value?.weights ?? [])]).toEqual([0.75, 0.25]);
+    setup.kernel.held = (name) => name === "lines";
+    assign(setup.state, { layer: 5 });
+    expect(setup.store.lines.value).toBeNull();
+    await until(() => expect(setup.kernel.waiting).toHaveLength(1));
+    setup.store.choose(null);
+    expect(setup.store.lines.value).toBeNull();
+    await until(() => expect(setup.kernel.aborted).toContain("lines"));
   });
 
   it("reports on a page why lines are missing, and in a notebook that loading failed", async () => {
@@ -386,24 +386,24 @@ describe("the chosen point", () => {
 
 describe("the points of a corpus", () => {
   it("are not marked after the stack changes", async () => {
-    const each = make({ selected: [1, 2] });
-    await until(() => expect(each.store.corpus.value).not.toBeNull());
-    expect(each.state.selected.value).toEqual([1, 2]);
-    each.store.hovered.value = 3;
-    assign(each.state, { layer: 5, stack: "cross" });
-    await until(() => expect(each.store.corpus.value?.stack).toBe("cross"));
-    expect(each.state.selected.value).toEqual([]);
-    expect(each.store.hovered.value).toBeNull();
+    const setup = make({ selected: [1, 2] });
+    await until(() => expect(setup.store.corpus.value).not.toBeNull());
+    expect(setup.state.selected.value).toEqual([1, 2]);
+    setup.store.hovered.value = 3;
+    assign(setup.state, { layer: 5, stack: "cross" });
+    await until(() => expect(setup.store.corpus.value?.stack).toBe("cross"));
+    expect(setup.state.selected.value).toEqual([]);
+    expect(setup.store.hovered.value).toBeNull();
   });
 
   it("load weights by the index of their text", async () => {
-    const each = make();
-    const source = each.store.textSource(1);
-    expect(each.store.textSource(1)).toBe(source);
+    const setup = make();
+    const source = setup.store.textSource(1);
+    expect(setup.store.textSource(1)).toBe(source);
     await source.describe();
-    expect(each.kernel.asked).toContainEqual(["describe", { text: 1 }]);
+    expect(setup.kernel.asked).toContainEqual(["describe", { text: 1 }]);
     // Only a few texts stay cached.
-    for (const text of [2, 3, 4, 5]) each.store.textSource(text);
-    expect(each.store.textSource(1)).not.toBe(source);
+    for (const text of [2, 3, 4, 5]) setup.store.textSource(text);
+    expect(setup.store.textSource(1)).not.toBe(source);
   });
 });

@@ -25,7 +25,7 @@ const grid = (): HTMLElement => root.querySelector("[role=grid]") as HTMLElement
 const plot = (): HTMLElement => root.querySelector("[role=application]") as HTMLElement;
 const tiles = (): string[] =>
   [...root.querySelectorAll("[role=gridcell]")].map(
-    (each) => each.getAttribute("aria-label") ?? "",
+    (element) => element.getAttribute("aria-label") ?? "",
   );
 const press = (target: HTMLElement, key: string, more: KeyboardEventInit = {}): void => {
   target.dispatchEvent(
@@ -62,7 +62,9 @@ describe("the list of keys", () => {
     await open({}, kernel);
     const meanings = async (): Promise<string> => {
       await settle();
-      return [...root.querySelectorAll(".av-keys dd")].map((each) => each.textContent).join("; ");
+      return [...root.querySelectorAll(".av-keys dd")]
+        .map((element) => element.textContent)
+        .join("; ");
     };
     button("Keys").click();
     expect(await meanings()).toContain("open the head");
@@ -93,8 +95,8 @@ describe("all heads", () => {
   it("are ordered by trust on request", async () => {
     await open();
     await until(() => expect(tiles().join()).not.toContain("not measured"));
-    const order = [...root.querySelectorAll("select")].find((each) =>
-      [...each.options].some((option) => option.value === "correlation"),
+    const order = [...root.querySelectorAll("select")].find((element) =>
+      [...element.options].some((option) => option.value === "correlation"),
     ) as HTMLSelectElement;
     order.value = "correlation";
     order.dispatchEvent(new Event("change", { bubbles: true }));

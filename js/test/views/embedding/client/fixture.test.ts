@@ -184,12 +184,12 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
           ),
         );
         const sum = pairs.reduce((total, weight) => total + weight, 0);
-        const wanted = pairs.length > 0 ? sum / pairs.length : -1;
+        const expected = pairs.length > 0 ? sum / pairs.length : -1;
         const weight = found.weights[row * found.columns + column] as number;
         // A page stores square roots, so the largest step is at the top.
-        expect(Math.abs(weight - wanted)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
+        expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
         if (found.rows === values.aggregate.length) {
-          expect(wanted).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
+          expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
         }
       }
     }
@@ -216,9 +216,9 @@ describe("the strongest keys of a query", () => {
       const lines = await linesOf(source, { ...place, point });
       // In a causal model, a query may attend to itself and to earlier keys.
       expect(lines.numTotal).toBe((all[point] as [number, number, string])[1] + 1);
-      const wanted = strongest(values, point).slice(0, fixture.page.top_keys);
+      const expected = strongest(values, point).slice(0, fixture.page.top_keys);
       // Weights that a byte rounds to 0 are absent.
-      const seen = wanted.filter(([, weight]) => Math.sqrt(weight) > BYTE);
+      const seen = expected.filter(([, weight]) => Math.sqrt(weight) > BYTE);
       expect([...lines.points]).toEqual(seen.map(([key]) => key));
       seen.forEach(([, weight], rank) => {
         const off = Math.abs((lines.weights[rank] as number) - weight);
@@ -242,9 +242,9 @@ describe("the strongest keys of a query", () => {
       const lines = await linesOf(new Source(live), request);
       if (request.point >= all.length) continue;
       queries++;
-      const wanted = strongest(values, request.point);
-      expect([...lines.points]).toEqual(wanted.map(([key]) => key));
-      wanted.forEach(([, weight], rank) => {
+      const expected = strongest(values, request.point);
+      expect([...lines.points]).toEqual(expected.map(([key]) => key));
+      expected.forEach(([, weight], rank) => {
         expect(lines.weights[rank]).toBeCloseTo(weight, 5);
       });
     }

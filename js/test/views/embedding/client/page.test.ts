@@ -37,8 +37,8 @@ function packed(bytes: ArrayLike<number>): string {
 }
 
 /** Return a code below 65536 for one axis of one point of a head. */
-function codeOf(place: number, axis: number, point: number): number {
-  return (place * 30_011 + axis * 7919 + point * 1237) % 65_536;
+function codeOf(headIndex: number, axis: number, point: number): number {
+  return (headIndex * 30_011 + axis * 7919 + point * 1237) % 65_536;
 }
 
 /** Return planes: high bytes of x and y, then low bytes, head by head. */
@@ -46,9 +46,9 @@ function planes(count: number): number[] {
   const bytes: number[] = [];
   for (const shift of [8, 0])
     for (const axis of [0, 1])
-      for (const place of HEADS.keys())
+      for (const headIndex of HEADS.keys())
         for (let point = 0; point < count; point++)
-          bytes.push((codeOf(place, axis, point) >> shift) & 255);
+          bytes.push((codeOf(headIndex, axis, point) >> shift) & 255);
   return bytes;
 }
 
@@ -67,13 +67,13 @@ const AGGREGATE = {
 };
 
 function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): EmbeddingPageData {
-  const heads = HEADS.map((head, place) => ({
+  const heads = HEADS.map((head, headIndex) => ({
     head,
-    low: [-1, place] as [number, number],
-    size: 2 + place,
+    low: [-1, headIndex] as [number, number],
+    size: 2 + headIndex,
     explained: [0.5, 0.25],
     factor: 1.5,
-    problem: place === 0 ? "all keys are the same" : null,
+    problem: headIndex === 0 ? "all keys are the same" : null,
   }));
   const norms = Array.from({ length: 2 * COUNT }, (_, i) => i);
   return {

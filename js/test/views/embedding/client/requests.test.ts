@@ -21,11 +21,11 @@ type Asked = [string, Record<string, unknown>];
 /** A transport whose replies are given in turn, and what it was asked. */
 function transport(reply: (args: Record<string, unknown>, turn: number) => Reply) {
   const asked: Asked[] = [];
-  const each = transportOf(async (name, args) => {
+  const recorder = transportOf(async (name, args) => {
     asked.push([name, args as Record<string, unknown>]);
     return reply(args as Record<string, unknown>, asked.length - 1);
   });
-  return { source: new Source(each), transport: each, asked };
+  return { source: new Source(recorder), transport: recorder, asked };
 }
 
 const WAY = { scaling: "norms" as const, translate: true, lift: false };
@@ -59,21 +59,21 @@ describe("a corpus", () => {
   it("is read from several deflated parts", async () => {
     const bytes = deflateSync(JSON.stringify(ANSWER));
     const cut = [0, 100, 200, bytes.length];
-    const each = transport(({ part = 0 }) => ({
+    const recorder = transport(({ part = 0 }) => ({
       header: { parts: 3 },
       data: bytes.subarray(cut[part as number], cut[(part as number) + 1]),
     }));
-    const corpus = await corpusOf(each.source, "self");
-    expect(each.asked.map(([, args]) => args.part)).toEqual([undefined, 1, 2]);
+    const corpus = await corpusOf(recorder.source, "self");
+    expect(recorder.asked.map(([, args]) => args.part)).toEqual([undefined, 1, 2]);
     expect([corpus.count, corpus.numQueries, corpus.inAll, corpus.seed]).toEqual([12, 6, 20, 7]);
-    expect(await corpusOf(each.source, "self")).toBe(corpus);
+    expect(await corpusOf(recorder.source, "self")).toBe(corpus);
   });
 
   it("finds the point of a token if it has one", () => {
     const corpus = corpusWith();
     for (let point = 0; point < corpus.count; point++) {
-      const place: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
-      expect(corpus.pointOf(corpus.kindOf(point), ...place)).toBe(point);
+      const textAndPosition: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
+      expect(corpus.pointOf(corpus.kindOf(point), ...textAndPosition)).toBe(point);
     }
     // Text 0 has no points, text 2 has no position 1, and text 3 does not exist.
     expect(corpus.pointOf("query", 0, 0)).toBe(-1);
@@ -128,11 +128,11 @@ describe("an overview", () => {
   const request = { stack: "self", layers: [0], way: WAY };
 
   it("is rejected if it has more or fewer bytes than its points need", async () => {
-    const each = transport(() => ({
+    const recorder = transport(() => ({
       header: { stride: 1, points: 2, heads },
       data: new Uint8Array(7),
     }));
-    await expect(overviewOf(each.source, request)).rejects.toThrow(/7 bytes.*requires 8/);
+    await expect(overviewOf(recorder.source, request)).rejects.toThrow(/7 bytes.*requires 8/);
   });
 });
 
@@ -140,8 +140,8 @@ describe("a projection", () => {
   it("has the units of the data, at any byte offset of the message", async () => {
     const message = new Uint8Array([9, ...uint16(0, 65535, 65535, 32768)]);
     const data = new DataView(message.buffer, 1);
-    const each = transport(() => ({ header: plot(null), data }));
-    const { coordinates } = await projectionOf(each.source, REQUEST);
+    const recorder = transport(() => ({ header: plot(null), data }));
+    const { coordinates } = await projectionOf(recorder.source, REQUEST);
     expect(coordinates[0]).toBe(-1);
     expect(coordinates[1]).toBe(14);
     expect(coordinates[2]).toBe(3);
@@ -150,52 +150,54 @@ describe("a projection", () => {
 
   it("is cached when it is done, and requested again while it runs", async () => {
     const states = ["running", "running", "done"];
-    const each = transport((_, turn) => ({
+    const recorder = transport((_, turn) => ({
       header: plot({ state: states[turn] ?? "", done: turn }),
       data: uint16(0, 0, 0, 0),
     }));
     for (const state of ["running", "running", "done", "done"])
-      expect((await projectionOf(each.source, REQUEST)).work?.state).toBe(state);
-    expect(each.asked).toHaveLength(3);
+      expect((await projectionOf(recorder.source, REQUEST)).work?.state).toBe(state);
+    expect(recorder.asked).toHaveLength(3);
   });
 
   it("never mixes two frames", async () => {
     // The second part belongs to a newer frame. Both parts of the next attempt match.
     const frames = [1, 2, 2, 2];
-    const each = transport((args, turn) => ({
+    const recorder = transport((args, turn) => ({
       header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),
       data: args.part === 1 ? uint16(turn, turn) : uint16(100 * turn, 100 * turn),
     }));
-    const { coordinates, work } = await projectionOf(each.source, REQUEST);
+    const { coordinates, work } = await projectionOf(recorder.source, REQUEST);
     expect(work?.done).toBe(2);
-    expect(each.asked.map(([, args]) => args.part)).toEqual([undefined, 1, undefined, 1]);
+    expect(recorder.asked.map(([, args]) => args.part)).toEqual([undefined, 1, undefined, 1]);
     const low = (i: number): number => (i % 2 === 0 ? -1 : 10);
     const codes = [...coordinates].map((x, i) => Math.round(((x - low(i)) / 4) * 65535));
     expect(codes).toEqual([200, 200, 3, 3]);
   });
 
   it("fails if it changes during every attempt", async () => {
-    const each = transport((_, turn) => ({
+    const recorder = transport((_, turn) => ({
       header: plot({ state: "running", done: turn }, { parts: 2 }),
       data: uint16(0, 0),
     }));
-    await expect(projectionOf(each.source, REQUEST)).rejects.toThrow("changed while it was read");
-    expect(each.asked.length).toBeLessThan(12);
+    await expect(projectionOf(recorder.source, REQUEST)).rejects.toThrow(
+      "changed while it was read",
+    );
+    expect(recorder.asked.length).toBeLessThan(12);
   });
 
   it("is restarted on request", async () => {
-    const each = transport(() => ({
+    const recorder = transport(() => ({
       header: plot({ state: "running", done: 0 }),
       data: uint16(0, 0, 0, 0),
     }));
-    await projectionOf(each.source, REQUEST, undefined, true);
-    expect(each.asked[0]?.[1]).toEqual({ ...REQUEST, restart: true });
-    expect(each.asked.slice(1).every(([, args]) => !("restart" in args))).toBe(true);
+    await projectionOf(recorder.source, REQUEST, undefined, true);
+    expect(recorder.asked[0]?.[1]).toEqual({ ...REQUEST, restart: true });
+    expect(recorder.asked.slice(1).every(([, args]) => !("restart" in args))).toBe(true);
   });
 
   it("is rejected if the reply has the wrong size", async () => {
-    const each = transport(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
-    await expect(projectionOf(each.source, REQUEST)).rejects.toThrow(
+    const recorder = transport(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
+    await expect(projectionOf(recorder.source, REQUEST)).rejects.toThrow(
       "has 6 bytes, but its header requires 8",
     );
     const none = transport(() => ({ header: plot(null), data: null }));
@@ -205,26 +207,26 @@ describe("a projection", () => {
 
 describe("other requests of a head", () => {
   it("load trust figures of four heads at once", async () => {
-    const each = transport((args) => ({
+    const recorder = transport((args) => ({
       header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
       data: null,
     }));
     const heads = Array.from({ length: 20 }, (_, head) => head);
     const { head: _, ...rest } = REQUEST;
     const request: TrustRequest = { ...rest, heads };
-    const trusts = await trustOf(each.source, request);
+    const trusts = await trustOf(recorder.source, request);
     expect(trusts.map((trust) => trust?.head)).toEqual(heads);
-    const lengths = each.asked.map(([, args]) => (args.heads as number[]).length);
+    const lengths = recorder.asked.map(([, args]) => (args.heads as number[]).length);
     expect(lengths).toEqual([4, 4, 4, 4, 4]);
   });
 });
 
 describe("a text of a corpus", () => {
   it("is requested like a record, with its index", async () => {
-    const each = transport(() => ({ header: { stacks: [] }, data: null }));
-    const text = new TextTransport(each.transport, 4);
+    const recorder = transport(() => ({ header: { stacks: [] }, data: null }));
+    const text = new TextTransport(recorder.transport, 4);
     await text.request("image", { index: 1 });
-    expect(each.asked).toEqual([["image", { index: 1, text: 4 }]]);
+    expect(recorder.asked).toEqual([["image", { index: 1, text: 4 }]]);
     expect(text.live).toBe(true);
     const heard: string[] = [];
     text.watch((connection) => heard.push(String(connection)), new AbortController().signal);

@@ -114,10 +114,10 @@ describe("the mean weights by position", () => {
       (mark) => mark.kind === "line" && mark.y0 !== mark.y1,
     );
     const { left, cellsWidth } = picture().layout;
-    const places = ticks.map((mark) => (mark.kind === "line" ? mark.x0 : 0));
+    const positions = ticks.map((mark) => (mark.kind === "line" ? mark.x0 : 0));
     // 0 at the first edge, 1 and 3 at the next: 2 in the middle of the second bin.
-    expect(places[0]).toBeCloseTo(left);
-    expect(places[1]).toBeCloseTo(left + cellsWidth / 3);
+    expect(positions[0]).toBeCloseTo(left);
+    expect(positions[1]).toBeCloseTo(left + cellsWidth / 3);
   });
 
   it("have a linear or a logarithmic scale", () => {

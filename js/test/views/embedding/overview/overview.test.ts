@@ -190,7 +190,7 @@ describe("a tile's points", () => {
 
   it("lie in their square, larger values upwards", () => {
     const [mark] = tileDots(head, look(null), square, 1);
-    const places = Array.from(mark?.x as Float32Array, (x, i) => [x, mark?.y[i]]);
+    const positions = Array.from(mark?.x as Float32Array, (x, i) => [x, mark?.y[i]]);
     const [left, right] = [100 + 4 + 2.6, 158 - 4 - 2.6];
     const corners = [
       [left, 6.6],
@@ -200,9 +200,9 @@ describe("a tile's points", () => {
     ];
     // Every dot is at least 4 pixels from the frame.
     expect(mark?.radius).toBe(2.6);
-    places.forEach((place, i) => {
-      expect(place[0]).toBeCloseTo(corners[i]?.[0] as number, 4);
-      expect(place[1]).toBeCloseTo(corners[i]?.[1] as number, 4);
+    positions.forEach((position, i) => {
+      expect(position[0]).toBeCloseTo(corners[i]?.[0] as number, 4);
+      expect(position[1]).toBeCloseTo(corners[i]?.[1] as number, 4);
     });
     expect(mark?.area).toEqual({ x: 100, y: 0, width: 58, height: 58 });
   });
@@ -214,8 +214,8 @@ describe("a tile's points", () => {
   });
 
   it("are drawn over the others if they stand out", () => {
-    const found = Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0);
-    const [back, front] = tileDots(head, look(found), square, 1);
+    const matches = Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0);
+    const [back, front] = tileDots(head, look(matches), square, 1);
     const [whole] = tileDots(head, look(null), square, 1);
     expect([back?.count, front?.count]).toEqual([3, 1]);
     expect([...(front?.color ?? [])]).toEqual([2]);

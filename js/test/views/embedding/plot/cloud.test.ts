@@ -68,9 +68,9 @@ describe("the drawing order", () => {
 
 describe("points on the screen", () => {
   it("fill the picture with the same scale on both axes, larger values upwards", () => {
-    const places = placesAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
+    const positions = placesAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
     // The extent is 4 by 2, so the width of 600 - 44 pixels is the limit.
-    expect(places).toEqual([
+    expect(positions).toEqual([
       [22, 339],
       [578, 339],
       [22, 61],
@@ -85,14 +85,14 @@ describe("points on the screen", () => {
       2,
       mixedOrder(50, () => true),
     );
-    const some = createCloud(
+    const filtered = createCloud(
       coordinates,
       2,
       mixedOrder(50, (point) => point < 10),
     );
     const at = (cloud: Cloud, point: number): number[] =>
       placesAt(cloud, wholeCamera(2))[cloud.points.indexOf(point)] as number[];
-    for (const point of [0, 3, 9]) expect(at(some, point)).toEqual(at(all, point));
+    for (const point of [0, 3, 9]) expect(at(filtered, point)).toEqual(at(all, point));
   });
 
   it("are centred if all are equal, and are absent if they are not numbers", () => {
@@ -113,10 +113,10 @@ describe("points on the screen", () => {
     const after = placesAt(cloud, camera);
     expect(Math.abs((after[7]?.[0] as number) - x)).toBeLessThan(3);
     expect(Math.abs((after[7]?.[1] as number) - y)).toBeLessThan(3);
-    const apart = (places: number[][]): number =>
+    const apart = (positions: number[][]): number =>
       Math.hypot(
-        (places[0]?.[0] as number) - (places[1]?.[0] as number),
-        (places[0]?.[1] as number) - (places[1]?.[1] as number),
+        (positions[0]?.[0] as number) - (positions[1]?.[0] as number),
+        (positions[0]?.[1] as number) - (positions[1]?.[1] as number),
       );
     expect(apart(after) / apart(before)).toBeCloseTo(3, 1);
   });
@@ -243,9 +243,9 @@ describe("the point under the pointer", () => {
     for (let i = 0; i < 100; i++) {
       const [atX, atY] = [3 * i, 2 * i];
       const before = reads();
-      const place = nearestIndex(grid, counted, atX, atY, 9);
+      const nearest = nearestIndex(grid, counted, atX, atY, 9);
       expect(reads() - before).toBeLessThan(count / 50);
-      if (i % 10 === 0) expect(place).toBe(nearestOfAll(projected, atX, atY, 9));
+      if (i % 10 === 0) expect(nearest).toBe(nearestOfAll(projected, atX, atY, 9));
     }
     expect(reads()).toBeGreaterThan(count);
   });

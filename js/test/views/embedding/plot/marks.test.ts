@@ -68,17 +68,17 @@ const words = (marks: Mark[]): TextMark[] =>
 
 /** Return the screen position of a point. */
 function placeOf({ cloud, projected }: Shown, point: number): [number, number] {
-  const place = cloud.points.indexOf(point);
-  return [projected.x[place] as number, projected.y[place] as number];
+  const index = cloud.points.indexOf(point);
+  return [projected.x[index] as number, projected.y[index] as number];
 }
 
 describe("the points of a head", () => {
   it("are discs for queries and squares for keys, in their colours", () => {
     const shown = shownOf();
     const mark = cloudMark(shown);
-    shown.cloud.points.forEach((point, place) => {
-      expect(mark.shape[place]).toBe(point < 6 ? 0 : 1);
-      expect(mark.colors[mark.color[place] as number]).toBe(point < 6 ? "#aa0000" : "#0000aa");
+    shown.cloud.points.forEach((point, index) => {
+      expect(mark.shape[index]).toBe(point < 6 ? 0 : 1);
+      expect(mark.colors[mark.color[index] as number]).toBe(point < 6 ? "#aa0000" : "#0000aa");
     });
     expect(mark.count).toBe(COUNT);
   });
@@ -117,9 +117,9 @@ describe("a chosen query", () => {
   });
 
   it("has a bold label, and labels of its visible keys", () => {
-    const told = words(marks).map((mark) => [mark.text, mark.bold ?? false]);
-    expect(told).toContainEqual(["the", true]);
-    expect(told.filter(([, bold]) => !bold)).toHaveLength(2);
+    const labels = words(marks).map((mark) => [mark.text, mark.bold ?? false]);
+    expect(labels).toContainEqual(["the", true]);
+    expect(labels.filter(([, bold]) => !bold)).toHaveLength(2);
   });
 
   it("makes all other points faint", () => {
@@ -162,8 +162,8 @@ describe("points in a search or a lasso", () => {
     points[3] = 1;
     expect(words(standingMarks(shown, { ...nothing, points }))).toEqual([]);
     points[1] = 1;
-    const told = words(standingMarks(shown, { ...nothing, points })).map((mark) => mark.text);
-    expect(told).toContain("cat");
+    const labels = words(standingMarks(shown, { ...nothing, points })).map((mark) => mark.text);
+    expect(labels).toContain("cat");
   });
 });
 

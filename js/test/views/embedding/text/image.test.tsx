@@ -67,10 +67,10 @@ async function open(changed: Partial<EmbeddingState> = {}, kernel = new Page()) 
   const box = document.createElement("div");
   document.body.append(box);
   render(<TextPane context={room.context} store={store} />, box);
-  const each = { ...room, store, box, kernel };
-  made.push(each);
+  const setup = { ...room, store, box, kernel };
+  made.push(setup);
   await until(() => expect(store.corpus.value).not.toBeNull());
-  return each;
+  return setup;
 }
 
 afterEach(() => {

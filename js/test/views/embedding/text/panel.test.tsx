@@ -78,11 +78,11 @@ async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise
   const box = document.createElement("div");
   document.body.append(box);
   render(<TextPane context={room.context} store={store} />, box);
-  const each = { ...room, store, box, kernel };
-  made.push(each);
+  const setup = { ...room, store, box, kernel };
+  made.push(setup);
   await until(() => expect(store.corpus.value).not.toBeNull());
   await later();
-  return each;
+  return setup;
 }
 
 const tokens = (box: HTMLElement): HTMLButtonElement[] =>
@@ -108,8 +108,8 @@ describe("the text of the chosen point", () => {
     await until(() => expect(store.lines.value).not.toBeNull());
     await later();
     expect(box.querySelector("h2")?.textContent).toBe("Text 1, “first”");
-    expect(tokens(box).map((each) => each.textContent)).toEqual(["the", " cat", ",", "the"]);
-    expect(tokens(box).map((each) => each.getAttribute("aria-pressed"))).toEqual([
+    expect(tokens(box).map((element) => element.textContent)).toEqual(["the", " cat", ",", "the"]);
+    expect(tokens(box).map((element) => element.getAttribute("aria-pressed"))).toEqual([
       "false",
       "false",
       "false",
@@ -223,22 +223,22 @@ describe("the head view of the text", () => {
   });
 
   it("ends with the view", async () => {
-    const each = await open({ text: 1, token: 0 });
-    each.kernel.held = (name) => name === "text describe";
-    await until(() => expect(each.kernel.ofTexts("describe")).toEqual([1]));
-    each.controller.abort();
-    await until(() => expect(each.kernel.aborted).toContain("text 1 describe"));
+    const setup = await open({ text: 1, token: 0 });
+    setup.kernel.held = (name) => name === "text describe";
+    await until(() => expect(setup.kernel.ofTexts("describe")).toEqual([1]));
+    setup.controller.abort();
+    await until(() => expect(setup.kernel.aborted).toContain("text 1 describe"));
   });
 
   it("reports errors, and tries again", async () => {
-    const each = await open({ text: 0, token: 0 });
+    const setup = await open({ text: 0, token: 0 });
     const wrong = vi
-      .spyOn(each.kernel, "request")
+      .spyOn(setup.kernel, "request")
       .mockRejectedValueOnce(new Error("The text is gone."));
-    await until(() => expect(each.box.textContent).toContain("The text is gone."));
+    await until(() => expect(setup.box.textContent).toContain("The text is gone."));
     wrong.mockRestore();
-    click(each.box.querySelector(".av-standing button"));
-    await until(() => expect(each.box.textContent).not.toContain("The text is gone."));
+    click(setup.box.querySelector(".av-standing button"));
+    await until(() => expect(setup.box.textContent).not.toContain("The text is gone."));
   });
 });
 
