@@ -150,7 +150,7 @@ export function byStatistic(table: Table, statistic: number, room: ColorRoom): C
 }
 
 /** Colour heads by the share of their sampled edges that match a search. */
-export function byFound(
+export function byMatches(
   stack: AtlasStack,
   room: ColorRoom,
   counts: (layer: number, head: number) => Count | null,
@@ -171,7 +171,7 @@ export function byFound(
 }
 
 /** Sort heads by decreasing share of matches. Ties are ordered by the lower end of the interval. */
-export function rankedByFound<T extends { count: Count }>(heads: T[]): T[] {
+export function rankedByMatches<T extends { count: Count }>(heads: T[]): T[] {
   const key = ({ count }: T): number => (count.numTotal > 0 ? count.numFound / count.numTotal : -1);
   return [...heads].sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);
 }

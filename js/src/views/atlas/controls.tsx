@@ -170,7 +170,7 @@ export function SearchWork({ store }: AtlasProps) {
 const MAX_LISTED = 12;
 
 /** List of the heads with the largest share of matching edges. */
-export function FoundHeads({ store }: AtlasProps) {
+export function MatchedHeads({ store }: AtlasProps) {
   const result = store.result.value;
   const heads = result?.ranked.filter(({ count }) => count.numFound > 0) ?? [];
   if (!result || heads.length === 0) return null;

@@ -7,7 +7,7 @@ import { assign } from "../../ui/view/state";
 import { headTitle, listedInWords, listInWords, offsetsInWords } from "./captions";
 import type { Edge, Texts, Tokens } from "./client/atlas";
 import type { AtlasProps } from "./controls";
-import { type WindowToken, windowTokens } from "./kept";
+import { type WindowToken, windowTokens } from "./stored-tokens";
 import { TextPane } from "./text";
 
 /** Number of edges that are listed at first. */

@@ -14,7 +14,7 @@ import css from "./atlas.css";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { ClassTable } from "./classes";
 import { atlasPageTransport } from "./client/page";
-import { AtlasControls, FoundHeads, SearchWork } from "./controls";
+import { AtlasControls, MatchedHeads, SearchWork } from "./controls";
 import { EdgeList } from "./edges";
 import { atlasExports } from "./figure";
 import { AtlasGrid } from "./grid";
@@ -130,7 +130,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
         <div class="av-atlas-main" style={{ width: `${mainWidth}px` }}>
           <AtlasGrid context={context} store={store} drawn={gridDrawn} />
           <AtlasLegend context={context} store={store} />
-          {searched && <FoundHeads context={context} store={store} />}
+          {searched && <MatchedHeads context={context} store={store} />}
           {below && figures}
         </div>
         <div class="av-atlas-side" style={{ width: `${headWidth}px` }}>

@@ -11,7 +11,7 @@ import { tokenMatcher } from "../../ui/text/token-search";
 import type { Edges, Texts, Tokens } from "./client/atlas";
 
 /** Parsed content of a search field. */
-export type Sought =
+export type SearchTerm =
   | { kind: "any" }
   | { kind: "class"; system: number; value: number }
   | { kind: "position"; position: number }
@@ -25,7 +25,7 @@ const ANY = "*";
  *
  * @throws Error if it names a class that does not exist.
  */
-export function soughtOf(typed: string, classes: AtlasStack["classes"]): Sought | null {
+export function parseSearch(typed: string, classes: AtlasStack["classes"]): SearchTerm | null {
   const term = typed.trim();
   if (term === "") return null;
   if (term === ANY) return { kind: "any" };
@@ -59,7 +59,7 @@ export function soughtOf(typed: string, classes: AtlasStack["classes"]): Sought 
 const MAX_NAMED = 8;
 
 /** Return 1 for each token that matches, or null if any token matches. */
-function markedTokens(sought: Sought | null, texts: Texts, side: Tokens): Uint8Array | null {
+function matchingTokens(sought: SearchTerm | null, texts: Texts, side: Tokens): Uint8Array | null {
   if (!sought || sought.kind === "any") return null;
   const { count, entries, positions } = side;
   const marks = new Uint8Array(count);
@@ -84,19 +84,23 @@ export interface Search {
 
 export function searchOf(
   texts: Texts,
-  query: Sought | null,
-  key: Sought | null,
+  query: SearchTerm | null,
+  key: SearchTerm | null,
   offsets: readonly [number, number] | null,
 ): Search {
   return {
-    queries: markedTokens(query, texts, texts.queries),
-    keys: markedTokens(key, texts, texts.keys),
+    queries: matchingTokens(query, texts, texts.queries),
+    keys: matchingTokens(key, texts, texts.keys),
     offsets,
   };
 }
 
 /** Return whether an edge matches a search. */
-export function isFound(edges: Edges, i: number, { queries, keys, offsets }: Search): boolean {
+export function matchesSearch(
+  edges: Edges,
+  i: number,
+  { queries, keys, offsets }: Search,
+): boolean {
   if (queries && queries[edges.queryToken[i] as number] !== 1) return false;
   if (keys && keys[edges.keyToken[i] as number] !== 1) return false;
   if (!offsets) return true;
@@ -111,11 +115,11 @@ export interface Count {
 }
 
 /** Count the matching edges of each head of a layer. */
-export function countFound(edges: Edges, heads: number, search: Search): Count[] {
+export function countMatches(edges: Edges, heads: number, search: Search): Count[] {
   return Array.from({ length: heads }, (_, head) => {
     const [first, stop] = edges.of(head);
     let numFound = 0;
-    for (let i = first; i < stop; i++) if (isFound(edges, i, search)) numFound++;
+    for (let i = first; i < stop; i++) if (matchesSearch(edges, i, search)) numFound++;
     return { numFound, numTotal: stop - first };
   });
 }

@@ -25,21 +25,28 @@ import {
   tableOf,
   textsOf,
 } from "./client/atlas";
-import { byFound, byRole, byStatistic, type Coloring, everyHead, rankedByFound } from "./coloring";
+import {
+  byMatches,
+  byRole,
+  byStatistic,
+  type Coloring,
+  everyHead,
+  rankedByMatches,
+} from "./coloring";
 import { galleryOf, hasCaptions, layOut } from "./layout";
 import {
   type Count,
-  countFound,
-  isFound,
+  countMatches,
+  matchesSearch,
+  parseSearch,
   type Search,
-  type Sought,
+  type SearchTerm,
   searchOf,
-  soughtOf,
 } from "./search";
 import type { AtlasState, DescribedAtlas } from "./state";
 
 /** Head with its count of matching edges. */
-export interface FoundHead extends HeadIndex {
+export interface MatchedHead extends HeadIndex {
   count: Count;
 }
 
@@ -51,7 +58,7 @@ export interface SearchResult {
   done: number;
   layers: number;
   /** Counted heads, the largest share first. */
-  ranked: FoundHead[];
+  ranked: MatchedHead[];
 }
 
 export type AtlasStore = ReturnType<typeof createAtlasStore>;
@@ -131,9 +138,9 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
 
   const sought = computed(() => {
     const classes = stack.value?.classes ?? [];
-    const read = (typed: string): { sought: Sought | null; problem: string | null } => {
+    const read = (typed: string): { sought: SearchTerm | null; problem: string | null } => {
       try {
-        return { sought: soughtOf(typed, classes), problem: null };
+        return { sought: parseSearch(typed, classes), problem: null };
       } catch (reason) {
         return { sought: null, problem: (reason as Error).message };
       }
@@ -158,7 +165,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const [currentStack, numbers] = [stack.value, table.value];
     if (!currentStack || !numbers) return null;
     const room = { palette: context.palette.value, theme: context.theme.value };
-    if (result.value) return byFound(currentStack, room, result.value.of);
+    if (result.value) return byMatches(currentStack, room, result.value.of);
     const statistic = currentStack.statistics.findIndex(({ name }) => name === state.color.value);
     return statistic < 0 ? byRole(numbers, room) : byStatistic(numbers, statistic, room);
   });
@@ -196,7 +203,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const list = layerEdges[state.edges.value];
     const [first, stop] = list.of(now.head);
     const all = Array.from({ length: stop - first }, (_, i) => first + i);
-    return sieve ? all.filter((i) => isFound(list, i, sieve)) : all;
+    return sieve ? all.filter((i) => matchesSearch(list, i, sieve)) : all;
   });
 
   return {
@@ -316,7 +323,7 @@ function createSearch(
       for (const [at, layer] of currentStack.layers.entries()) {
         const { sampled } = await edgesOf(source, currentStack, layer, tokens, controller.signal);
         if (controller.signal.aborted) return;
-        counts.set(layer, countFound(sampled, currentStack.heads_per_layer[at] ?? 0, sought));
+        counts.set(layer, countMatches(sampled, currentStack.heads_per_layer[at] ?? 0, sought));
         timer ??= setTimeout(show, wait);
       }
       show();
@@ -331,7 +338,7 @@ function createSearch(
     const [currentStack, counts] = [stack.value, counted.value];
     if (!currentStack || !search.value || !searching.value) return null;
     const of = (layer: number, head: number): Count | null => counts.get(layer)?.[head] ?? null;
-    const finished = everyHead(currentStack).flatMap((headIndex): FoundHead[] => {
+    const finished = everyHead(currentStack).flatMap((headIndex): MatchedHead[] => {
       const count = of(headIndex.layer, headIndex.head);
       return count ? [{ ...headIndex, count }] : [];
     });
@@ -339,7 +346,7 @@ function createSearch(
       of,
       done: counts.size,
       layers: currentStack.layers.length,
-      ranked: rankedByFound(finished),
+      ranked: rankedByMatches(finished),
     };
   });
 }

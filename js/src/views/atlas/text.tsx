@@ -6,7 +6,7 @@ import { shadeOf } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
 import type { Edges } from "./client/atlas";
 import type { AtlasProps } from "./controls";
-import { storedTokens } from "./kept";
+import { storedTokens } from "./stored-tokens";
 
 /** Return the stored edges of a head in a text, each pair once, by "query key". */
 export function edgesIn(

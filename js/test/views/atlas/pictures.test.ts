@@ -15,7 +15,7 @@ import {
   withError,
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
-import { byFound, byRole, byStatistic } from "../../../src/views/atlas/coloring";
+import { byMatches, byRole, byStatistic } from "../../../src/views/atlas/coloring";
 import { galleryOf, layOut, WITH_LETTER } from "../../../src/views/atlas/layout";
 import {
   barAt,
@@ -100,7 +100,7 @@ describe("colours", () => {
   });
 
   it("of a search are shares, with counts as numbers", () => {
-    const { of } = byFound(STACK, room, (layer, head) =>
+    const { of } = byMatches(STACK, room, (layer, head) =>
       layer === 2 ? { numFound: head === 0 ? 37 : 0, numTotal: 100 } : null,
     );
     expect(of(2, 0).sign).toBe("37");

@@ -2,34 +2,34 @@
 import { describe, expect, it } from "vitest";
 import { Source } from "../../../src/client/source";
 import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
-import { countFound, searchOf, soughtOf, wilson } from "../../../src/views/atlas/search";
+import { countMatches, parseSearch, searchOf, wilson } from "../../../src/views/atlas/search";
 import { FIXTURE, pageTransport, STACK } from "./kernel";
 
 const CLASSES = STACK.classes;
 
 describe("the search text", () => {
   it("is a part of a token, a class, a position, or anything", () => {
-    expect(soughtOf("  ", CLASSES)).toBeNull();
-    expect(soughtOf("*", CLASSES)).toEqual({ kind: "any" });
-    expect(soughtOf("#12", CLASSES)).toEqual({ kind: "position", position: 12 });
-    expect(soughtOf("pos:VERB", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
-    expect(soughtOf("POS: verb", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
-    const token = soughtOf('"the"', CLASSES);
+    expect(parseSearch("  ", CLASSES)).toBeNull();
+    expect(parseSearch("*", CLASSES)).toEqual({ kind: "any" });
+    expect(parseSearch("#12", CLASSES)).toEqual({ kind: "position", position: 12 });
+    expect(parseSearch("pos:VERB", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
+    expect(parseSearch("POS: verb", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
+    const token = parseSearch('"the"', CLASSES);
     expect(token?.kind === "token" && [token.matches("·the"), token.matches("·then")]).toEqual([
       true,
       false,
     ]);
     // There is no such system, so the colon belongs to the text.
-    expect(soughtOf("http:x", CLASSES)?.kind).toBe("token");
+    expect(parseSearch("http:x", CLASSES)?.kind).toBe("token");
   });
 
   it("fails with the valid classes if a class does not exist", () => {
-    expect(() => soughtOf("pos:XYZ", CLASSES)).toThrow(
+    expect(() => parseSearch("pos:XYZ", CLASSES)).toThrow(
       "No pos is “XYZ”. Choose one of DET, NOUN, PUNCT, VERB.",
     );
-    expect(() => soughtOf("pos:", CLASSES)).toThrow("pos must be one of DET");
+    expect(() => parseSearch("pos:", CLASSES)).toThrow("pos must be one of DET");
     const many = { name: "n", values: Array.from({ length: 11 }, (_, i) => `v${i}`) };
-    expect(() => soughtOf("n:x", [many])).toThrow(/v7 and 3 more\.$/);
+    expect(() => parseSearch("n:x", [many])).toThrow(/v7 and 3 more\.$/);
   });
 });
 
@@ -64,10 +64,10 @@ describe("a search", () => {
     for (const [at, layer] of STACK.layers.entries()) {
       const { sampled } = await edgesOf(source, STACK, layer, texts);
       const count = (query: string, key: string, offsets: [number, number] | null): number[] =>
-        countFound(
+        countMatches(
           sampled,
           2,
-          searchOf(texts, soughtOf(query, CLASSES), soughtOf(key, CLASSES), offsets),
+          searchOf(texts, parseSearch(query, CLASSES), parseSearch(key, CLASSES), offsets),
         ).map(({ numFound: found }) => found);
       const both = (fits: Parameters<typeof counted>[2]): number[] => [
         counted(at, 0, fits),
