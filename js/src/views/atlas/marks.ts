@@ -65,10 +65,11 @@ export function drawnBins(
     .map((_, bin) => bin)
     .filter((bin) => !Number.isNaN(weights[bin] as number));
   const sizeOf = (bin: number): number => Math.abs(offsetOf(labels[bin]) ?? 0);
-  const farthest = Math.max(0, ...withPairs.map(sizeOf));
+  const largestOffset = Math.max(0, ...withPairs.map(sizeOf));
   const seen = withPairs.filter((bin) => (weights[bin] as number) >= end / LEFT_OUT);
   const needed = Math.max(0, ...seen.map(sizeOf));
-  const range = RANGES.find((candidate) => candidate >= needed && candidate < farthest) ?? null;
+  const range =
+    RANGES.find((candidate) => candidate >= needed && candidate < largestOffset) ?? null;
   return {
     bins: range === null ? withPairs : withPairs.filter((bin) => sizeOf(bin) <= range),
     beyond: range,

@@ -4,7 +4,7 @@ import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../u
 
 /** Minimum width in pixels at which panes are side by side. */
 const COLUMNS = 900;
-/** Minimum width for figures of a stated width, whose text is small. */
+/** Minimum width at which panes are side by side in a figure of a stated width. Its text is small. */
 const PRINTED_COLUMNS = 1000;
 
 export type Arrangement = "columns" | "stack";

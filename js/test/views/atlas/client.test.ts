@@ -65,9 +65,9 @@ describe.each([
       const expected = (values.offsets[at] ?? []).flat();
       expect(offsets.weights.length).toBe(expected.length);
       expected.forEach((weight, i) => {
-        const found = offsets.weights[i] as number;
-        if (weight === null) expect(found).toBeNaN();
-        else expect(Math.abs(found - weight)).toBeLessThan(1 / 254);
+        const loaded = offsets.weights[i] as number;
+        if (weight === null) expect(loaded).toBeNaN();
+        else expect(Math.abs(loaded - weight)).toBeLessThan(1 / 254);
       });
     }
   });
@@ -76,12 +76,12 @@ describe.each([
     for (const [system, layers] of Object.entries(values.classes)) {
       for (const [at, layer] of STACK.layers.entries()) {
         for (const head of headsOf(STACK, layer)) {
-          const found = await classWeightsOf(source, { stack: "self", layer, head, system });
+          const loaded = await classWeightsOf(source, { stack: "self", layer, head, system });
           const expected = (layers[at]?.[head] ?? []).flat();
-          expect(found.classes ** 2).toBe(expected.length);
+          expect(loaded.classes ** 2).toBe(expected.length);
           expected.forEach((weight, i) => {
-            if (weight === null) expect(found.weights[i]).toBeNaN();
-            else expect(Math.abs((found.weights[i] as number) - weight)).toBeLessThan(1 / 254);
+            if (weight === null) expect(loaded.weights[i]).toBeNaN();
+            else expect(Math.abs((loaded.weights[i] as number) - weight)).toBeLessThan(1 / 254);
           });
         }
       }

@@ -65,23 +65,25 @@ export class Kernel implements Transport {
   }
 
   async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
-    const given = args as Record<string, unknown>;
-    this.asked.push([name, given]);
+    const request = args as Record<string, unknown>;
+    this.asked.push([name, request]);
     if (this.held(name)) {
       await new Promise<void>((resolve, reject) => {
         this.waiting.push(resolve);
-        ended?.addEventListener("abort", () => reject(new DOMException("given up", "AbortError")));
+        ended?.addEventListener("abort", () =>
+          reject(new DOMException("request up", "AbortError")),
+        );
       });
     }
     const failure = this.failing.get(name);
     if (failure) throw new Error(failure);
-    if (typeof given.text === "number") return ofText(name, given.text);
+    if (typeof request.text === "number") return ofText(name, request.text);
     if (name === "describe") return { header: this.description, data: null };
-    const found = FIXTURE.live[name as "texts"]?.find(({ arguments: known }) =>
-      Object.entries(known).every(([key, value]) => given[key] === value),
+    const recorded = FIXTURE.live[name as "texts"]?.find(({ arguments: parameters }) =>
+      Object.entries(parameters).every(([key, value]) => request[key] === value),
     );
-    if (!found) throw new Error(`No answer to ${name} ${JSON.stringify(given)}.`);
-    return { header: found.header, data: fromBase64(found.data) };
+    if (!recorded) throw new Error(`No answer to ${name} ${JSON.stringify(request)}.`);
+    return { header: recorded.header, data: fromBase64(recorded.data) };
   }
 }
 

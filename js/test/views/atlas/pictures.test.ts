@@ -164,16 +164,16 @@ describe("cells", () => {
     } as HeadGrid;
     const { left, top, across, down, cell: side } = layout;
     const none = { x: 0, y: 0 };
-    const found = (x: number, y: number, scroll = none) => cellAt(grid, layout, scroll, { x, y });
-    expect(found(left + 1, top + 1)).toMatchObject({ layer: 0, head: 0 });
-    expect(found(left + 2 * across + 1, top + side - 1)).toMatchObject({ layer: 0, head: 2 });
-    expect(found(left + across, top + down + 1)).toMatchObject({ layer: 4, head: 1 });
-    expect(found(left + across, top + 1)).toBeNull();
-    expect(found(left - 5, top + 1)).toBeNull();
-    expect(found(left + 1, top + side + 1)).toBeNull();
-    expect(found(left + across, top + down + 1, { x: across, y: 0 })).toMatchObject({ head: 1 });
-    expect(found(left + across, top + down + 1, { x: across + 1, y: 0 })).toBeNull();
-    expect(found(5000, 5000)).toBeNull();
+    const headAt = (x: number, y: number, scroll = none) => cellAt(grid, layout, scroll, { x, y });
+    expect(headAt(left + 1, top + 1)).toMatchObject({ layer: 0, head: 0 });
+    expect(headAt(left + 2 * across + 1, top + side - 1)).toMatchObject({ layer: 0, head: 2 });
+    expect(headAt(left + across, top + down + 1)).toMatchObject({ layer: 4, head: 1 });
+    expect(headAt(left + across, top + 1)).toBeNull();
+    expect(headAt(left - 5, top + 1)).toBeNull();
+    expect(headAt(left + 1, top + side + 1)).toBeNull();
+    expect(headAt(left + across, top + down + 1, { x: across, y: 0 })).toMatchObject({ head: 1 });
+    expect(headAt(left + across, top + down + 1, { x: across + 1, y: 0 })).toBeNull();
+    expect(headAt(5000, 5000)).toBeNull();
   });
 
   it("have no letter if they are faint", () => {

@@ -286,14 +286,14 @@ describe("the main caption", () => {
       "by principal components, until t-SNE has its first frame.",
     );
     expect(pointsInWords("keys", 5, 1)).toBe("1 key");
-    const found = { search: "the", count: 240, points: 2400 };
-    expect(sentence(said({ matches: found, selected: 1 }))).toContain(
+    const matches = { search: "the", count: 240, points: 2400 };
+    expect(sentence(said({ matches, selected: 1 }))).toContain(
       "240 of 2,400 points contain “the”. 1 point in the lasso.",
     );
-    expect(sentence(said({ matches: { ...found, count: 0 } }))).toContain(
+    expect(sentence(said({ matches: { ...matches, count: 0 } }))).toContain(
       "No point contains “the”.",
     );
-    expect(sentence(said({ matches: { ...found, search: '"the"' } }))).toContain(
+    expect(sentence(said({ matches: { ...matches, search: '"the"' } }))).toContain(
       "240 of 2,400 points are “the”.",
     );
   });

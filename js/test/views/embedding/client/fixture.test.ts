@@ -82,9 +82,9 @@ const live = transportOf(async (name, args) => {
   if (name === "corpus") {
     return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
   }
-  const found = fixture.live[name]?.find((each) => alike(each.arguments, args));
-  if (!found) throw new Error(`No ${name} was recorded of ${JSON.stringify(args)}.`);
-  return { header: found.header, data: found.data ? fromBase64(found.data) : null };
+  const reply = fixture.live[name]?.find((each) => alike(each.arguments, args));
+  if (!reply) throw new Error(`No ${name} was recorded of ${JSON.stringify(args)}.`);
+  return { header: reply.header, data: reply.data ? fromBase64(reply.data) : null };
 });
 
 function page(): Transport {
@@ -107,7 +107,7 @@ const TRANSPORTS: [string, () => Transport][] = [
   ["a page", page],
 ];
 
-describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportOf) => {
+describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
   const source = new Source(transportOf());
   const isPage = transportName === "a page";
 
@@ -140,11 +140,11 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
   it.each(HEADS)("has the small plot of $place", async ({ place, values }) => {
     const request = { stack: "self", layers: [place.layer], way: WAY };
     const overview = await overviewOf(source, request);
-    const found = overview.heads.find(({ head }) => head === place.head);
+    const tile = overview.heads.find(({ head }) => head === place.head);
     const plot = await projectionOf(source, { ...place, way: WAY, ...PCA });
     values.coordinates.forEach((axes, point) => {
       axes.forEach((value, axis) => {
-        const code = found?.coordinates[2 * point + axis] as number;
+        const code = tile?.coordinates[2 * point + axis] as number;
         // The high byte of a code: the value is anywhere in a step of 256.
         const share = (value - (plot.low[axis] as number)) / plot.size;
         expect(share * 65_535).toBeGreaterThan(256 * code - 1);
@@ -164,12 +164,12 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
 
   it.each(HEADS)("has the mean weights by position of $place", async ({ place, values }) => {
     const size = isPage ? 32 : 3;
-    const found = await aggregateOf(source, { ...place, size });
-    expect([found.texts, found.ofTexts]).toEqual([2, 2]);
-    const [queries, keys] = [found.queryEdges, found.keyEdges];
-    expect([queries.length, keys.length]).toEqual([found.rows + 1, found.columns + 1]);
-    for (let row = 0; row < found.rows; row++) {
-      for (let column = 0; column < found.columns; column++) {
+    const mean = await aggregateOf(source, { ...place, size });
+    expect([mean.texts, mean.ofTexts]).toEqual([2, 2]);
+    const [queries, keys] = [mean.queryEdges, mean.keyEdges];
+    expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
+    for (let row = 0; row < mean.rows; row++) {
+      for (let column = 0; column < mean.columns; column++) {
         // All allowed pairs of all texts in the bin.
         const pairs = values.weights.flatMap((text) =>
           text.flatMap((each, query) =>
@@ -185,10 +185,10 @@ describe.each(TRANSPORTS)("what %s says of a corpus", (transportName, transportO
         );
         const sum = pairs.reduce((total, weight) => total + weight, 0);
         const expected = pairs.length > 0 ? sum / pairs.length : -1;
-        const weight = found.weights[row * found.columns + column] as number;
+        const weight = mean.weights[row * mean.columns + column] as number;
         // A page stores square roots, so the largest step is at the top.
         expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
-        if (found.rows === values.aggregate.length) {
+        if (mean.rows === values.aggregate.length) {
           expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
         }
       }
