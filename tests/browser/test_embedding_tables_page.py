@@ -127,6 +127,8 @@ def test_the_text_of_a_point_that_is_left_out_still_stands_out(
 def test_a_lasso_takes_the_points_in_it(show: Show, page: Page, corpus: av.Corpus) -> None:
     root = show(one_head(corpus))
     where = places(root, coordinates(corpus))
+    # Focus may scroll, so it comes before the measurement.
+    root.locator(".av-plot").focus()
     box = root.locator(".av-plot").bounding_box()
     assert box is not None
     # A box whose sides have room to the next point.
@@ -136,7 +138,6 @@ def test_a_lasso_takes_the_points_in_it(show: Show, page: Page, corpus: av.Corpu
         (where > (left, top)).all(axis=1) & (where < (right, bottom)).all(axis=1)
     )
     assert 5 < len(inside) < 43
-    root.locator(".av-plot").focus()
     page.keyboard.press("l")
     expect(root.get_by_role("button", name="Lasso")).to_have_attribute("aria-pressed", "true")
     x, y = box["x"], box["y"]
