@@ -186,7 +186,7 @@ def test_an_interrupt_leaves_no_actors(
             yield result
 
     with monkeypatch.context() as patch:
-        patch.setattr("attnviz.corpus.head_statistics.results", interrupted)
+        patch.setattr("attnviz.corpus.head_statistics.actor_results", interrupted)
         assert threading.current_thread() is threading.main_thread()
         with pytest.raises(KeyboardInterrupt):
             statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint)
