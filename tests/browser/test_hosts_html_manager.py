@@ -1,7 +1,7 @@
-"""Views in static pages by Jupyter's own widget manager for them, `@jupyter-widgets/html-manager`.
+"""Test views in static pages that use Jupyter's `@jupyter-widgets/html-manager`.
 
-`ipywidgets.embed`, nbconvert, nbsphinx and Sphinx load it from a CDN, and anywidget as well. Here
-npm's files answer in the CDN's place.
+`ipywidgets.embed`, nbconvert, nbsphinx and Sphinx load it, and anywidget, from a CDN. These tests
+serve the files of the npm packages in place of the CDN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page, Route
 
-# What the manager itself does: it looks for a widget's script beside the page first.
+# Expected errors: the manager first looks for a widget's script in the folder of the page.
 KNOWN = (r"ERR_FILE_NOT_FOUND \(file:.*/anywidget\.js\)", r"request to https://")
 HOSTILE = "</script><script>document.title = 'run'</script>"
 TOKENS = [*"The cat sat on the mat . The".split(), HOSTILE]
@@ -38,13 +38,13 @@ TOKENS = [*"The cat sat on the mat . The".split(), HOSTILE]
 
 @pytest.fixture
 def requested() -> list[str]:
-    """Addresses that the page asked for, without its own files."""
+    """Return the URLs that the page requests, except its own files."""
     return []
 
 
 @pytest.fixture
 def tab(chromium: Browser, requested: list[str]) -> Iterator[Page]:
-    """A page to which the CDN's scripts are served from this machine, and nothing else."""
+    """Open a page without network that receives the scripts of the CDN from this machine."""
 
     def serve(route: Route) -> None:
         requested.append(route.request.url)
@@ -62,7 +62,7 @@ def tab(chromium: Browser, requested: list[str]) -> Iterator[Page]:
 
 
 def open_page(tab: Page, html: str, folder: Path) -> None:
-    """Open a page whose scripts may be of another version than the one that it names."""
+    """Open a page without its integrity hashes, because the served versions may differ."""
     file = folder / "page.html"
     file.write_text(re.sub(r'integrity="[^"]*"', "", html), encoding="utf-8")
     tab.goto(file.as_uri(), wait_until="domcontentloaded")
@@ -73,7 +73,7 @@ def test_every_view_is_drawn_in_an_embedded_page(
 ) -> None:
     shown = record(TOKENS)
     made = [each.widget(shown, layer=0) for each in VIEWS]
-    # In a box: what stands in it is found by its state.
+    # A view inside a box is embedded only if its state is included.
     box = ipywidgets.VBox(made)
     file = tmp_path / "embedded.html"
     embed_minimal_html(file, [box], state=dependency_state([box]))
@@ -85,7 +85,7 @@ def test_every_view_is_drawn_in_an_embedded_page(
         root = tab.frame_locator("iframe").nth(number).locator(".attnviz")
         drawn = re.compile(f"^{each.name}:")
         expect(root).to_have_attribute("data-attnviz-drawn", drawn, timeout=FIRST_PICTURE)
-    # The page in the frame works as it does by itself, and the frame follows it.
+    # The embedded page works as it does alone, and the frame takes its height.
     root = tab.frame_locator("iframe").nth(0).locator(".attnviz")
     root.get_by_role("button", name="Layer 2").click()
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
@@ -118,7 +118,7 @@ def test_what_is_embedded_is_the_page_as_python_shows_it_now(tab: Page, tmp_path
 
 
 class Refused(av.HeadView):
-    """A view whose page cannot be made."""
+    """View whose page cannot be created."""
 
     def to_html(self, **_: Any) -> str:
         raise ValueError("max_mb=1: the page would have <b>2 MB</b>")
@@ -173,7 +173,7 @@ def test_a_saved_picture_takes_the_place_of_a_view_that_a_notebook_stored(
 
 
 def test_a_view_that_a_notebook_stored_says_what_it_lacks(tab: Page, tmp_path: Path) -> None:
-    """What nbconvert, nbsphinx and Jupyter Book show of a live view without a saved picture."""
+    """Check the output of nbconvert, nbsphinx and Jupyter Book without a saved picture."""
     cell = CELL.replace("av.HeadView", "av.options.snapshot = False\nav.HeadView")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     NotebookClient(notebook, kernel_name="python3", timeout=100).execute()

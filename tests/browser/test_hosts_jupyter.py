@@ -1,4 +1,4 @@
-"""Every view in a real JupyterLab 4 and a real Notebook 7: transport, both-way traits, theme."""
+"""Test every view in JupyterLab 4 and Notebook 7: transport, traits in both directions, theme."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _page_is_clean(host: JupyterLab) -> Iterator[None]:
 
 def root_of(notebook: Notebook, view: HostedView) -> Locator:
     cell = 1 + VIEWS.index(view)
-    # A page draws the cells that are in sight.
+    # JupyterLab renders only cells in the viewport.
     notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
     return notebook.output(cell).locator(".attnviz")
 
@@ -57,7 +57,7 @@ def test_what_is_drawn_comes_through_the_request_channel(
     root = root_of(notebook, view)
     view.drawn(root, 0, FIRST_PICTURE)
     assert root.count() == 1
-    # Weights are never a part of the widget's state.
+    # The widget state never contains weights.
     state = notebook.evaluate(f"sorted({view.class_name}.get_state())")
     size = notebook.evaluate(
         "len(str({name: value for name, value in "
@@ -77,7 +77,7 @@ def test_python_moves_the_view_and_the_view_moves_python(
     view.press(notebook.lab.page, root, view.previous_layer)
     view.drawn(root, 0)
     notebook.becomes(f"{view.class_name}.layer", 0)
-    # A shortcut of the notebook's own must not have run.
+    # The key must not trigger a shortcut of the notebook.
     assert notebook.root.locator(".jp-Cell").count() == 1 + len(VIEWS)
 
 

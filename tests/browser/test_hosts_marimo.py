@@ -1,4 +1,4 @@
-"""Every view in a real marimo: transport, reactive traits, theme."""
+"""Test every view in marimo: transport, reactive traits, theme."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ each_view = pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
 
 
 def cells_of(view: HostedView) -> list[Cell]:
-    """The view as marimo's users wrap it, a cell that reads it, and a button that writes it."""
+    """Return a cell with the wrapped view, a cell that reads it and a button that changes it."""
     name = view.class_name
     said = f"f\"{name} is at layer {{{name}.value['layer']}}.\""
     return [
@@ -39,7 +39,7 @@ def cells_of(view: HostedView) -> list[Cell]:
     ]
 
 
-# A theme that the browser does not ask for: what is dark is so by marimo's own word.
+# The browser asks for the light theme, so only marimo's own setting can make the views dark.
 @pytest.fixture(scope="module")
 def marimo(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marimo]:
     cells = [
@@ -85,7 +85,7 @@ def test_the_theme_follows_marimo(marimo: Marimo, view: HostedView) -> None:
 def test_a_view_that_is_not_wrapped_shows_once(marimo: Marimo) -> None:
     roots = marimo.page.locator(".attnviz[data-attnviz-drawn]")
     expect(roots).to_have_count(len(VIEWS) + 1, timeout=FIRST_PICTURE)
-    # At whichever layer the tests before left it, the last try of them included.
+    # Earlier tests, and earlier attempts of this one, may have changed the layer.
     expect(roots.last).to_have_attribute("data-attnviz-drawn", re.compile(r"^head:self:[01]$"))
 
 
@@ -99,7 +99,7 @@ def test_the_editor_shows_it_too(chromium: Browser, tmp_path: Path) -> None:
     try:
         root = root_of(editor, view)
         view.drawn(root, 0, FIRST_PICTURE)
-        # Letters that are the editor's shortcuts are the view's while it has the focus.
+        # The view receives keys that are also shortcuts of the editor while it has the focus.
         view.press(editor.page, root, view.next_layer)
         expect(editor.page.get_by_text(f"{view.class_name} is at layer 1.")).to_be_visible()
         expect(root).to_have_attribute("data-theme", "light")

@@ -1,4 +1,4 @@
-"""Views in a real Voila: a page in place of a notebook, with a kernel behind it."""
+"""Test views in Voila, which shows the outputs of a notebook with a running kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-# A label that follows each view, and a button that moves it: of a notebook Voila shows the outputs.
+# A label that follows the view and a button that moves it. Voila shows only outputs.
 BESIDE = """
 import ipywidgets
 def beside(name, view):
@@ -34,14 +34,14 @@ def beside(name, view):
     button.on_click(lambda _: setattr(view, "layer", 1))
     return ipywidgets.HBox([said, button])
 """
-# What Voila itself does wrong, whatever the notebook holds.
+# Errors that Voila causes in every notebook.
 KNOWN = (
-    # Its page takes icons from a CDN; nothing answers there.
+    # Voila loads icons from a CDN, which is not available.
     r"fontawesome",
     r"ERR_(NAME_NOT_RESOLVED|INTERNET_DISCONNECTED|FAILED|CONNECTION)",
-    # It tries the extensions of Notebook 7, which need more of JupyterLab than it has.
+    # Voila loads extensions of Notebook 7 that need parts of JupyterLab that it lacks.
     r"getter for the shared module is not a function",
-    # The Jupyter logo, which the server keeps elsewhere.
+    # The server has the Jupyter logo under another path.
     r"favicon",
 )
 
@@ -55,7 +55,7 @@ def watch() -> Watch:
 def voila(
     chromium: Browser, tmp_path_factory: pytest.TempPathFactory, watch: Watch
 ) -> Iterator[Page]:
-    """The page of a notebook with every view, in Voila's dark theme."""
+    """Open a notebook with every view in Voila's dark theme."""
     folder: Path = tmp_path_factory.mktemp("voila")
     cells = [RECORD, BESIDE]
     for view in VIEWS:
@@ -87,7 +87,7 @@ def voila(
     context = chromium.new_context(viewport={"width": 1000, "height": 900})
     context.set_default_timeout(TIMEOUT)
     try:
-        # A file of its own: its first page runs the notebook.
+        # Wait for a static file, because a request for the page would run the notebook.
         servers.wait_until_it_answers(f"{watch.origin}/voila/static/voila.js", process, log)
         page = context.new_page()
         watch.follow(page)

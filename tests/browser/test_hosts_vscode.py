@@ -1,4 +1,4 @@
-"""Views in VS Code's own widget manager: transport, traits, and colours that can be read."""
+"""Test views in VS Code's widget manager: transport, traits, and contrast of text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from browser.vscode import Theme
 
-# What WCAG 2 asks of text of this size.
+# Minimum contrast of WCAG 2 (level AA) for text of this size.
 LEAST_CONTRAST = 4.5
 
 
@@ -36,7 +36,7 @@ def view_of(name: str) -> Any:
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """The ratio of WCAG 2 of two colours, each of three numbers up to 255."""
+    """Return the WCAG 2 contrast ratio of two RGB colours with channels from 0 to 255."""
 
     def luminance(color: tuple[float, ...]) -> float:
         linear = [
@@ -70,7 +70,7 @@ def test_a_live_view_is_drawn_and_both_sides_move_it(vscode: VSCode) -> None:
     expect(root.get_by_role("button", name="Layer 1")).to_have_attribute("aria-pressed", "true")
 
 
-# Of every text in the view: its colour, and the one behind it, of all layers that shine through.
+# Every text in the view with its colour and its background, blended from transparent layers.
 COLOURS = r"""(root) => {
   const behind = (element) => {
     const [red, green, blue, opacity = 1] = getComputedStyle(element)
@@ -90,7 +90,7 @@ COLOURS = r"""(root) => {
   return found;
 }"""
 
-# The forty most frequent colours that a canvas has painted.
+# The 40 most frequent opaque colours of a canvas.
 PIXELS = """(canvas) => {
   const { width, height } = canvas;
   const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
@@ -108,7 +108,7 @@ def rgb(text: str) -> tuple[float, ...]:
     return tuple(float(each) for each in re.findall(r"[\d.]+", text)[:3])
 
 
-# Every theme with one view, and every view with the theme that is hardest.
+# One view in every theme, and every view in the theme with the most demanding colours.
 CASES = [("HeadView", theme) for theme in THEMES] + [
     (name, THEMES[0]) for name in ("MatrixView", "ModelView", "NeuronView", "AtlasView")
 ]
@@ -134,11 +134,11 @@ def test_text_can_be_read_in_every_theme(vscode: VSCode, name: str) -> None:
         if contrast(rgb(ink), rgb(ground)) < LEAST_CONTRAST
     }
     assert not pale
-    # The view lies on the editor's own ground, not on the white that the extension paints.
+    # The background is that of the editor, not the white of the extension.
     ground = root.evaluate("(root) => getComputedStyle(root).backgroundColor")
     wanted = tuple(int(theme.background[i : i + 2], 16) for i in (1, 3, 5))
     assert rgb(ground) == wanted
-    # What is painted, the tokens for one, is seen on that ground.
+    # The strongest painted colour, such as that of the tokens, contrasts with the background.
     painted = root.locator("canvas.av-back, canvas").first.evaluate(PIXELS)
     assert max(contrast(rgb(color), wanted) for color in painted) >= LEAST_CONTRAST
 

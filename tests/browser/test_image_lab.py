@@ -1,4 +1,4 @@
-"""An image in a real JupyterLab: its pixels from a running kernel, a patch chosen both ways."""
+"""Test an image in JupyterLab: pixels from a running kernel, selecting a patch in both ways."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def test_a_patch_is_chosen_both_ways(view: tuple[Notebook, Locator]) -> None:
     panel.focus()
     notebook.evaluate("view.set_trait('token', None)")
     expect(panel).to_have_attribute("aria-label", re.compile("Attention received"))
-    # The first press shows where the keyboard is, at the upper left.
+    # The first key press only shows the cursor at the upper left patch.
     for key in ["ArrowDown", "ArrowDown", "ArrowRight", "Enter"]:
         panel.press(key)
-    # One row down and one patch across, of eight a row, after [CLS].
+    # Row 1, column 1 of 8 columns, after [CLS].
     notebook.becomes("view.token", 1 + 8 + 1)
     notebook.evaluate("view.set_trait('token', 1)")
     expect(panel).to_have_attribute("aria-label", re.compile("Weights of “patch 0,0”"))

@@ -1,4 +1,4 @@
-"""Patches as pictures, and weights over the image, on exported pages."""
+"""Test image patches as token labels and weights over the image on exported pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from browser.pages import Show
 
 ROWS, COLUMNS = 2, 3
-# One colour a patch, which no other part of a page has.
+# A distinct colour for each patch that no other part of the page has.
 COLORS = np.array(
     [
         [(250, 30, 60), (20, 130, 250), (40, 170, 30)],
@@ -34,13 +34,13 @@ COLORS = np.array(
     ],
     np.uint8,
 )
-# What [CLS] gives to itself and to the patches, row by row.
+# Weights from [CLS] to itself and to the patches, row by row.
 WEIGHTS = np.array([0.3, 0.25, 0.0, 0.05, 0.1, 0.2, 0.1], np.float32)
 WHITE, FIRST_HEAD = (255, 255, 255), (0xB8, 0x48, 0x12)
 
 
 def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
-    """[CLS] and 2 x 3 patches; the weights of [CLS] are known, the others random."""
+    """Return a record of [CLS] and 2 x 3 patches with fixed weights of [CLS] and random others."""
     names = ["[CLS]", *(f"{row},{column}" for row in range(ROWS) for column in range(COLUMNS))]
     tokens = av.Tokens(
         text=tuple(names),
@@ -56,13 +56,13 @@ def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
 
 @pytest.fixture(scope="module")
 def colored() -> av.AttentionRecord:
-    """Every patch of a colour of its own."""
+    """Return a record whose patches have distinct colours."""
     return small_record(COLORS.repeat(20, axis=0).repeat(20, axis=1))
 
 
 def pixels_of(canvas: Locator) -> NDArray[np.uint8]:
-    """A canvas as it is, (height, width, 4)."""
-    # As one text: millions of numbers take seconds on their way here.
+    """Return the RGBA pixels of a canvas as an array of shape (height, width, 4)."""
+    # Transfer them as a string: millions of numbers would take seconds.
     height, width, values = canvas.evaluate(
         """canvas => {
           const { width, height } = canvas;
@@ -78,17 +78,17 @@ def panel(root: Locator) -> Locator:
 
 
 def says(root: Locator, text: str) -> None:
-    """The panel's words are on a canvas; who cannot see it hears them as its name."""
+    """Check the accessible name of the panel, which repeats the text on its canvas."""
     expect(panel(root)).to_have_attribute("aria-label", re.compile(re.escape(text)))
 
 
 def image_box(root: Locator) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of the panel's first image: where the canvas is opaque."""
+    """Return the left, top, right and bottom of the first image: the opaque part of the panel."""
     opaque = pixels_of(root.locator(".av-image .av-front"))[:, :, 3] == 255
-    # No text has a row of fifty opaque pixels.
+    # No row of text has fifty opaque pixels side by side.
     top = int(np.flatnonzero(opaque[:, 3:53].all(axis=1))[0])
     bottom = top + first_gap(opaque[top:, 20])
-    # The frame's outer half pixel is no whole one.
+    # The outer half pixel of the frame is not opaque.
     return 0, top, 3 + first_gap(opaque[(top + bottom) // 2, 3:]), bottom
 
 
@@ -119,7 +119,7 @@ def test_patches_stand_in_the_columns_in_their_order(
         found = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))
         middle = found[:, across].mean()
         sides = [found[found[:, across] < middle], found[found[:, across] > middle]]
-        # As large on both sides: twenty pixels by twenty and more.
+        # Both labels have the same size, at least 20 x 20 pixels.
         assert [len(side) for side in sides] == [len(sides[0])] * 2
         assert len(sides[0]) >= 400
         assert_allclose(sides[0][:, along].mean(), sides[1][:, along].mean(), atol=0.5)
@@ -133,7 +133,7 @@ def test_opacity_over_the_image_follows_the_weight(show: Show) -> None:
     picture = np.full((40, 60, 3), (90, 160, 40), np.uint8)
     root = show(av.HeadView(small_record(picture), heads=[0], token=0))
     canvas = pixels_of(root.locator(".av-image .av-front"))
-    # Luma by Rec. 709; the picture keeps 0.45 of its contrast on white.
+    # Rec. 709 luma. The image is drawn with 0.45 of its contrast on white.
     luma = 0.2126 * 90 + 0.7152 * 160 + 0.0722 * 40
     grey = 0.45 * luma + 0.55 * 255
     for patch, weight in enumerate(WEIGHTS[1:]):
@@ -155,7 +155,7 @@ def test_the_pointer_hears_the_number_and_lights_the_token(
     expect(hint).to_contain_text("“[CLS]” (0) → “patch 0,0” (1)")
     expect(hint).to_contain_text(re.compile(r"head 0\s+0\.25"))
     assert (pixels_of(columns) != before).any()
-    # What the panel shows is still the pinned query's.
+    # The panel still shows the pinned query.
     says(root, "Weights of “[CLS]” on the image")
 
 
@@ -183,7 +183,7 @@ def test_keys_move_over_the_image(show: Show, page: Page, colored: av.AttentionR
     panel(root).focus()
     for key in ["ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"]:
         page.keyboard.press(key)
-    # The first press shows where the keyboard is; the edges hold.
+    # The first key press only shows the cursor. The cursor stops at the edges.
     expect(root.locator(".av-image .av-hint")).to_contain_text("“patch 1,2” (6)")
     says(root, "“[CLS]” (0) → “patch 1,2” (6): head 0  0.10")
     page.keyboard.press("Enter")
@@ -217,7 +217,7 @@ def test_where_queries_are_text_a_click_chooses_a_key(show: Show, page: Page) ->
     root = show(av.HeadView(record))
     panel(root).click(position=at_patch(root, 0, 2))
     expect(page).to_have_url(re.compile("key=3"))
-    # A key that queries of text attend to has no weights of patches: what keys receive stays.
+    # The queries are text, so a pinned key has no weights over patches. The panel keeps the mean.
     says(root, "Attention received: the mean over all 3 queries")
 
 
@@ -237,7 +237,7 @@ def test_the_matrix_has_patches_on_both_sides_and_follows_its_cells(
     across, down = np.diff(np.array(boxes), axis=0).T
     assert_allclose(across, 40, atol=1)
     assert_allclose(down, 40, atol=1)
-    # The cell of [CLS] and patch 0,2.
+    # The cell of query [CLS] and key "patch 0,2".
     plot.hover(position={"x": boxes[2][0], "y": boxes[0][1] - 40})
     says(root, "Weights of “[CLS]” on the image")
     says(root, "70% on the image")
@@ -264,14 +264,14 @@ def test_figures_hold_the_pictures_and_the_words(
     root = show(getattr(av, view)(colored, heads=[0], token=0))
     svg = figure(root)
     images = svg.findall(f".//{SVG}image")
-    # A picture a patch on each side, and the grey one below the weights.
+    # One picture per patch on each side, and the grey image below the weights.
     assert len(images) == 2 * ROWS * COLUMNS + 1
     assert all(each.get("href", "").startswith("data:image/png;base64,") for each in images)
     text = texts(svg)
     assert "Weights of “[CLS]” on the image" in text
     assert any("70% on the image" in each for each in text)
     assert not any("Click" in each for each in text)
-    # Weights stay shapes that an editor opens: one for each patch that has some.
+    # Weights are vector shapes that an editor can change: one per patch with weight.
     heat = [each for each in svg.iter(f"{SVG}rect") if each.get("fill-opacity")]
     color = f"rgb({','.join(map(str, FIRST_HEAD))})" if view == "HeadView" else None
     opacities = [float(each.get("fill-opacity", 0)) for each in heat if heat_of(each, color)]
@@ -280,7 +280,7 @@ def test_figures_hold_the_pictures_and_the_words(
 
 
 def heat_of(rect: ET.Element, color: str | None) -> bool:
-    """Whether a rectangle is a patch's and no step of the scale, which is nine pixels high."""
+    """Return whether a rectangle is a patch. Steps of the colour scale are only 9 pixels high."""
     return float(rect.get("height", 0)) > 20 and color in (None, rect.get("fill"))
 
 

@@ -1,4 +1,4 @@
-"""The layers of a page: decoded when they are shown, or said to be missing or damaged."""
+"""Test that a page decodes a layer when it is shown and reports missing or damaged layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 LAYERS, HEADS, TOKENS = 4, 3, 48
-# Counts what is inflated, and keeps the count at the moment of the first picture.
+# Count the decompressed blocks and store the count at the moment of the first picture.
 COUNTS = """
 globalThis.inflated = 0;
 globalThis.DecompressionStream = class extends DecompressionStream {
@@ -43,7 +43,7 @@ const count = () => {
 };
 requestAnimationFrame(count);
 """
-# The number of widths that the picture was drawn for, and how often the view looked at its own.
+# Count the widths that the view used and the calls of its resize observer.
 WIDTHS = """
 globalThis.looks = 0;
 globalThis.widths = 0;
@@ -79,7 +79,7 @@ def text(record: av.AttentionRecord) -> str:
 
 @pytest.fixture(scope="module")
 def tabs(chromium: Browser) -> Iterator[BrowserContext]:
-    """Tabs that reach the server on this machine; errors in them are expected."""
+    """Return a browser context that can reach the local server and may report errors."""
     with chromium.new_context(viewport={"width": 1000, "height": 800}) as context:
         context.set_default_timeout(TIMEOUT)
         context.add_init_script(COUNTS)
@@ -94,18 +94,18 @@ def tab(tabs: BrowserContext) -> Iterator[Page]:
 
 
 def inside_layer(page: str, layer: int) -> int:
-    """A place in the middle of the text of an element with a layer."""
+    """Return a position in the middle of the data of a layer."""
     at = page.index(f'<template id="attnviz-{layer:04}">')
     return (at + page.index("</template>", at)) // 2
 
 
 def altered(page: str, at: int) -> str:
-    """The page with another character of base64 at a place."""
+    """Return the page with another base64 character at a position."""
     return page[:at] + ("B" if page[at] == "A" else "A") + page[at + 1 :]
 
 
 def open_file(tab: Page, page: str, folder: Path) -> None:
-    """Open a page as a reader does who saved it."""
+    """Save a page and open the file."""
     path = folder / "page.html"
     path.write_text(page, encoding="utf-8")
     tab.goto(path.as_uri())
@@ -124,7 +124,7 @@ def layer_button(page: Page, layer: int) -> Locator:
 
 
 def check_weights(page: Page, weights: torch.Tensor, layer: int) -> None:
-    """Every line's weight is that of the model, as exact as the page says."""
+    """Check every weight in the table against the model, within the stated error."""
     lines = table(root(page))
     assert {int(line["layer"]) for line in lines} == {layer}
     assert len(lines) > TOKENS
@@ -149,16 +149,16 @@ def test_the_first_picture_comes_before_other_layers_are_decoded_or_read(
 ) -> None:
     open_file(tab, text, tmp_path)
     drawn(tab, 0)
-    # The code, and one layer.
+    # The code and one layer.
     assert tab.evaluate("globalThis.atFirst") == 2
-    # A file is all there: what comes after the code is read as soon as the code waits for anything.
+    # The browser would parse the other layers of a local file as soon as the code waits.
     assert tab.evaluate("globalThis.readAtFirst") == 1
 
 
 def test_a_scroll_bar_does_not_narrow_what_was_drawn(
     chromium: Browser, text: str, tmp_path: Path
 ) -> None:
-    # Playwright hides scroll bars, which most readers have.
+    # Playwright hides scroll bars by default.
     with chromium.browser_type.launch(
         executable_path=find_browser(), args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
     ) as browser:
@@ -170,7 +170,7 @@ def test_a_scroll_bar_does_not_narrow_what_was_drawn(
         assert page.evaluate("document.documentElement.scrollHeight > innerHeight")
         assert page.evaluate("innerWidth - document.documentElement.clientWidth") > 0
         assert page.evaluate("globalThis.widths") == 1
-        # Where the page is as high as its frame, there is none to leave room for.
+        # A frame as high as its page has no scroll bar and needs no space for one.
         page.set_content(
             f'<iframe width="900" height="2000" srcdoc="{html.escape(text)}"></iframe>'
         )
@@ -195,7 +195,7 @@ def test_a_page_that_ends_too_soon_says_so(
     expect(tab.locator("#attnviz-note")).to_contain_text("the end of the file is missing")
     layer_button(tab, 3).click()
     expect(tab.locator(".av-standing")).to_contain_text("these weights are missing")
-    # A line that was cut in two is not drawn either.
+    # The layer that was cut off is not drawn.
     layer_button(tab, 2).click()
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
     for layer in (0, 1):
@@ -216,7 +216,7 @@ def test_a_first_layer_that_was_changed_is_said_by_the_view(
 ) -> None:
     open_file(tab, altered(text, inside_layer(text, 0)), tmp_path)
     expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
-    # Other layers are as they were saved.
+    # The other layers are intact.
     layer_button(tab, 1).click()
     drawn(tab, 1)
 

@@ -1,4 +1,4 @@
-"""Views that are linked, live in JupyterLab: by Python, in the browser, and as a dashboard."""
+"""Test linked views in JupyterLab: linked in Python, in the browser and as a dashboard."""
 
 from __future__ import annotations
 
@@ -62,5 +62,6 @@ def test_all_panes_of_a_dashboard_are_in_sight_at_once(notebook: Notebook) -> No
     for picture in ("model .av-grid", "head .av-plot", "matrix .av-plot"):
         box = root.locator(f".av-pane-{picture}").bounding_box()
         assert box is not None
-        # Of 1,000 pixels JupyterLab's bars take some 200, and the cell's code above some.
+        # JupyterLab's bars take about 200 of 1,000 pixels, and the code of the cell takes some
+        # more.
         assert box["y"] + box["height"] - top <= 720

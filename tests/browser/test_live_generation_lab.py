@@ -1,4 +1,4 @@
-"""A generation that is watched in JupyterLab: the text grows, the reader moves, and stops it."""
+"""Test a running generation in JupyterLab: the text grows, and the reader moves and stops it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from browser.hosts import drawn
 if TYPE_CHECKING:
     from browser.jupyter import JupyterLab, Notebook
 
-# Each step of the model waits for its turn, and is read at once, so that what is in between can be
-# looked at.
+# Each step of the model waits for a signal and is captured at once, so that the test can examine
+# the states in between.
 SETUP = """
 import threading
 import attnviz as av
@@ -56,7 +56,7 @@ def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
     answer = root.get_by_role("group", name="Answer")
     generating = root.locator(".av-generating")
-    # The cell has ended, and the kernel answers, while the model generates.
+    # The cell has ended and the kernel answers while the model generates.
     drawn(root, "head:self:1")
     expect(generating).to_contain_text("Generating: 1 of at most 40 tokens")
     expect(answer).to_contain_text("1 of 1")

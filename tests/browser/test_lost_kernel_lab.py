@@ -1,6 +1,6 @@
-"""Views in a real JupyterLab whose kernel stops or is gone: they say so and keep their picture.
+"""Test views in JupyterLab whose kernel stops or is lost: they report it and keep their picture.
 
-That a kernel dies in the middle of its work is tested in `test_matrix_long_lab.py`.
+`test_matrix_long_lab.py` tests a kernel that dies during a request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 SHOW = "head = av.HeadView(record, layer=0)\nhead"
 EMBEDDING = "embedding = av.EmbeddingView([record, record], layer=0, enlarged=True)\nembedding"
-# Longer than the ten seconds after which a view calls a kernel unanswering.
+# Longer than the 10 seconds after which a view reports that the kernel does not answer.
 UNANSWERED = 60_000
 
 
@@ -73,7 +73,7 @@ def test_a_kernel_that_is_gone_is_said_and_the_pictures_stay(
     embedding.scroll_into_view_if_needed()
     drawn(embedding, "embedding:self:0")
     notebook.restart_kernel()
-    # What was not shown before: another layer.
+    # A layer that was not loaded before.
     embedding.locator(".av-embedding-plot .av-plot").focus()
     notebook.lab.page.keyboard.press("]")
     head.locator(".av-plot").focus()
@@ -85,7 +85,7 @@ def test_a_kernel_that_is_gone_is_said_and_the_pictures_stay(
 
 
 def test_a_view_that_its_notebook_stored_says_what_it_lacks(lab: JupyterLab) -> None:
-    """With the setting that saves widgets' state, and a kernel that never saw the view."""
+    """JupyterLab saves the widget state, and the new kernel has no such view."""
     view = av.HeadView(av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"]))
     stored = {
         each.model_id: ipywidgets.Widget._get_embed_state(each) for each in (view, view.layout)
@@ -104,7 +104,7 @@ def test_a_view_that_its_notebook_stored_says_what_it_lacks(lab: JupyterLab) -> 
     )
     path = lab.server.notebooks / "stored.ipynb"
     nbformat.write(notebook, path)
-    # Widgets run in a notebook that is trusted.
+    # JupyterLab shows widgets only in trusted notebooks.
     notary = NotebookNotary(data_dir=str(lab.server.notebooks.parent / "data"))
     notary.sign(nbformat.read(path, as_version=4))
     notary.store.close()

@@ -1,4 +1,4 @@
-"""The matrix view of a long text in a real JupyterLab: an estimate of the whole, exact nearer."""
+"""Test the matrix view of a long text in JupyterLab: an estimate at first, exact when zoomed in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOW = """
 view = av.MatrixView(record, heads=[1])
 view
 """
-# On a machine that has much else to do.
+# A long timeout for a busy machine, in milliseconds.
 DRAWN = 120_000
 ESTIMATE = re.compile(r"^1/\d+$")
 
@@ -94,7 +94,7 @@ def test_pan_and_zoom_always_have_something_to_show(notebook: Notebook, view: Lo
     notebook.execute("view.query_window = (30000, 30100); view.key_window = (7950, 8050)")
     exact(view)
     expect(view).to_contain_text("Queries 30000–30099 of 40000")
-    # The needle: what the view calls strongest is what the record says.
+    # The strongest weight in the view is the weight in the record.
     weight = notebook.evaluate(
         "float(record.stack().weights(layer=0, head=1, rows=slice(30000, 30001))[0, 8000])"
     )

@@ -1,4 +1,4 @@
-"""The matrix view on exported pages: numbers, zoom, pins, colours and what it takes along."""
+"""Test the matrix view on exported pages: numbers, zoom, pins, colours and exports."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def record_of(weights: Any, tokens: list[str] | None = None, **more: Any) -> av.
 
 @pytest.fixture(scope="module")
 def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
-    """A trained BERT on the sentence in which one head reads what 'it' stands for."""
+    """Return a trained BERT on a sentence in which one head attends from "it" to its referent."""
     text = "The animal didn't cross the street because it was too tired."
     return av.extract(str(checkpoint_folder), text)
 
 
 @pytest.fixture(scope="module")
 def long() -> av.AttentionRecord:
-    """More tokens than there are pixels, of which none looks ahead."""
+    """Return a causal record with more tokens than the plot has pixels."""
     return record_of(softmax_weights(1, 1, LONG, LONG, causal=True))
 
 
 def corner(page: Page) -> tuple[float, float]:
-    """Where the cells begin: the frame around them is the first of what stands still."""
+    """Return the upper left corner of the cells, found by the frame around them."""
     box = page.locator(".av-plot").bounding_box()
     assert box is not None
     left, top = page.locator(".av-back").evaluate(
@@ -87,7 +87,7 @@ def test_the_page_says_what_it_shows(show: Show, minilm: av.AttentionRecord) -> 
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:3")
     says(root, "self-attention · 16 tokens · exact to 0.004")
     says(root, "Layer 3, head 1. “it” attends most to “animal”: 0.68.")
-    # Five keys with their weights are read out.
+    # The summary for screen readers lists five keys with their weights.
     summary = root.locator(".av-summary").inner_text()
     assert "Query 10, “it”." in summary
     assert summary.count(";") == 4
@@ -116,9 +116,9 @@ def test_every_cell_is_the_model_s_own_weight(
     assert abs(float(said[1]) - own[10, 2]) < 0.0045
     found = np.array([float(row["weight"]) for row in table(root)]).reshape(own.shape)
     np.testing.assert_allclose(found, own, atol=0.004)
-    # The numbers in the cells, of which those below 0.005 are left out.
+    # The numbers in the cells. Weights below 0.005 have none.
     numbers = [text for text in texts(figure(root)) if re.fullmatch(r"\.\d\d|1\.00", text)]
-    # What the table rounds to 0.005 lies a little below it.
+    # The table rounds weights slightly below 0.005 up to it.
     assert len(numbers) == (found > 0.005).sum()
     says(root, "Each cell is one weight.")
 
@@ -130,11 +130,11 @@ def test_hover_click_and_escape(show: Show, page: Page, minilm: av.AttentionReco
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
     says(root, "“it” attends to “animal”: 0.68.")
     says(root, "Pinned: query “it”, key “animal”")
-    # Its row and column as bars.
+    # The row and the column of the cell as bars.
     assert {"weight from “it”", "to “animal”"} <= set(texts(figure(root)))
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
     expect(root).not_to_contain_text("Pinned")
-    # A label pins its own side alone.
+    # A click on a query label pins only the query.
     page.mouse.click(left - 12, top + 10.5 * CELL)
     says(root, "Pinned: query “it” (Esc clears)")
     page.keyboard.press("Escape")
@@ -146,7 +146,7 @@ def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionReco
     root.locator(".av-plot").focus()
     page.keyboard.press("1")
     says(root, "Layer 3, head 1")
-    # The first press shows where the keyboard is.
+    # The first key press only shows the cursor.
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Shift+ArrowDown")
     for _ in range(2):
@@ -179,7 +179,7 @@ def test_zoom_from_all_to_single_weights_and_back(
     plot.focus()
     for _ in range(30):
         page.keyboard.press("+")
-    # As near as it gets: sixteen by sixteen near the middle.
+    # The largest zoom: 16 x 16 cells near the middle.
     expect(root.get_by_role("button", name="Zoom in")).to_be_disabled()
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
     near = table(root)
@@ -192,14 +192,14 @@ def test_zoom_from_all_to_single_weights_and_back(
     np.testing.assert_allclose(found, part, atol=0.004)
     share = part.sum() / 16
     says(root, f"where a query’s weights sum to {share:.2f} on average")
-    # Its tokens have labels now.
+    # The tokens have labels at this zoom.
     assert texts(figure(root)).count(f"t{LONG // 2}") == 2
     page.keyboard.press("Home")
     says(root, "Each cell is the mean")
 
 
 def in_sight(side: str) -> str:
-    """The first or the last query in sight, in JavaScript."""
+    """Return a JavaScript expression for the "first" or "last" visible query."""
     label = f"Queries: {side} in the window"
     return f"""Number(document.querySelector('[aria-label="{label}"]').value)"""
 
@@ -211,7 +211,7 @@ def test_wheel_drag_and_double_click(show: Show, page: Page, long: av.AttentionR
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     scrolled = page.evaluate("() => scrollY")
     page.mouse.wheel(0, 40)
-    # A plain wheel is the page's.
+    # A wheel event without a modifier key scrolls the page.
     page.wait_for_function(f"() => scrollY > {scrolled}")
     says(root, "Queries 300–399 of 700")
     page.keyboard.down("Control")
@@ -225,19 +225,18 @@ def test_wheel_drag_and_double_click(show: Show, page: Page, long: av.AttentionR
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + 60, steps=4)
     page.mouse.up()
     page.wait_for_function(f"(near) => {in_sight('first')} < near", arg=near)
-    # A drag pins nothing.
     expect(root).not_to_contain_text("Pinned")
     last = root.get_by_label("Queries: last in the window")
     size = int(last.input_value()) - int(first.input_value())
     page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_function(f"(size) => {in_sight('last')} - {in_sight('first')} < size", arg=size)
-    # Of three clicks at one place the last two are a double click, which pins nothing for good.
+    # The last two of three clicks are a double click, which leaves nothing pinned.
     root.get_by_role("button", name="Fit").click()
     says(root, "Each cell is the mean of 2 × 2 weights.")
 
 
 def places(page: Page) -> list[tuple[float, ...]]:
-    """Where the plot and what stands below it are."""
+    """Return the boxes of the plot and of the elements below it."""
     found = page.evaluate(
         """() => [".av-plot", ".av-footer", ".av-legends", ".av-words", ".attnviz"].map((one) => {
             const { x, y, width, height } = document.querySelector(one).getBoundingClientRect();
@@ -248,7 +247,7 @@ def places(page: Page) -> list[tuple[float, ...]]:
 
 
 def pointed_at(page: Page) -> tuple[range, range]:
-    """The queries and keys that the hint names."""
+    """Return the queries and keys that the hint names."""
     title = page.locator(".av-hint > div").first.inner_text()
     sides = []
     for side in title.split(" → "):
@@ -289,7 +288,7 @@ def test_rectangular_stacks(show: Show) -> None:
     says(root, "cross-attention · 2 queries, 900 keys")
     own = record.stack("cross").weights(layer=0, head=1)
     rows = table(root)
-    # The two queries have a row each, however many keys share a pixel.
+    # Each of the two queries has its own row, although many keys share a pixel.
     assert {row["query_token"] for row in rows} == {"yes", "no"}
     each = -(-900 // (len(rows) // 2))
     found = np.array([float(row["weight"]) for row in rows]).reshape(2, -1)
@@ -304,7 +303,7 @@ def test_a_pair_of_texts(show: Show) -> None:
     record = record_of(weights, ["a1", "a2", "b1", "b2", "b3"], sentence_b_start=2)
     root = show(MatrixView(record))
     muted = [mark for mark in figure(root).iter(f"{SVG}line") if mark.get("stroke") == "#656c7a"]
-    # One border down and one across.
+    # One horizontal and one vertical border.
     assert len(muted) == 2
     root.get_by_label("Sentences").select_option("a-b")
     says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight")
@@ -321,7 +320,7 @@ def test_every_length_fits(show: Show, page: Page, count: int) -> None:
     for width in (360, 1000):
         page.set_viewport_size({"width": width, "height": 800})
         expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
-        # It is drawn for the last width until the browser tells of this one.
+        # The picture keeps the previous width until the browser reports the new one.
         page.wait_for_function(
             "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
         )
@@ -353,7 +352,7 @@ def test_a_small_matrix_is_rectangles_and_a_large_one_pixels(
     root = show(MatrixView(record_of(weights, ["one", "two", "three"])))
     svg = figure(root)
     groups = [g for g in svg.iter(f"{SVG}g") if g.get("shape-rendering") == "crispEdges"]
-    # Two equal neighbours are one rectangle, and cells without weight none.
+    # Two equal neighbours share a rectangle. Cells without weight have none.
     assert len(groups[0]) == 5
     for token in ("one", "two", "three"):
         assert texts(svg).count(token) == 2
@@ -365,7 +364,7 @@ def test_a_small_matrix_is_rectangles_and_a_large_one_pixels(
         pixels = np.asarray(picture.convert("RGBA"))
     cells = LONG // 2
     assert pixels.shape == (cells, cells, 4)
-    # Nothing is drawn where no query may look, and something wherever there is weight.
+    # Masked cells are empty, and cells with weight are not.
     assert not pixels[..., 3][np.triu_indices(cells, 1)].any()
     mean = long.stack().weights(layer=0, head=0).reshape(cells, 2, cells, 2).mean((1, 3))
     assert pixels[..., 3][mean > 1e-5].all()

@@ -1,4 +1,4 @@
-"""What a cell that runs again leaves behind, in JupyterLab: in the kernel, and in the browser."""
+"""Test that running a cell again leaks no memory in the kernel or the browser (JupyterLab)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ def alive():
 def comms():
     return len(comm.get_comm_manager().comms)
 """
-# Twice as many runs. What each run leaves behind is there after both halves. A view that the
-# browser still holds when it is counted, a hundred listeners, or something that JupyterLab does
-# once, is there after one of them.
+# Runs in each of two halves. A leak per run shows in both halves. A view that the browser still
+# holds, a hundred listeners or one-time work of JupyterLab shows in only one.
 RUNS = 6
-# A browser compiles more of what runs often (2 MB here), and JupyterLab keeps 20 kB of any widget
-# that is closed. Views that stay, or whose code is loaded for each, take a megabyte a run.
+# The browser compiles code that runs often (2 MB), and JupyterLab keeps 20 kB per closed widget.
+# Leaking a view, or loading its code again, takes 1 MB per run.
 BYTES = 3_000_000
-# Two for each run, and less than any part of a view has.
+# Two listeners per run, fewer than any part of a view has.
 LISTENERS = 11
 CELL = 1
 DRAWN = ".attnviz[data-attnviz-drawn]"
@@ -52,7 +51,7 @@ def notebook(lab: JupyterLab) -> Notebook:
 
 
 def run(notebook: Notebook) -> None:
-    """Run the cell again, and wait until its new picture is there and the last one is gone."""
+    """Run the cell again and wait until the new picture has replaced the old one."""
     output = notebook.output(CELL)
     views = output.locator(".attnviz").count()
     output.locator(".attnviz").evaluate_all(
@@ -65,7 +64,7 @@ def run(notebook: Notebook) -> None:
 
 
 def counts(session: CDPSession) -> dict[str, float]:
-    """Bytes and listeners that the page has, after its garbage was collected."""
+    """Return the bytes and event listeners of the page after garbage collection."""
     for _ in range(3):
         session.send("HeapProfiler.collectGarbage")
     metrics = session.send("Performance.getMetrics")["metrics"]
@@ -73,7 +72,7 @@ def counts(session: CDPSession) -> dict[str, float]:
 
 
 def settled(notebook: Notebook, session: CDPSession) -> dict[str, float]:
-    """Counts when JupyterLab has done what it does after a run, which takes long under load."""
+    """Return the counts once they are stable. JupyterLab may work for long after a run."""
     found = counts(session)
     same = 0
     while same < 3:
@@ -86,7 +85,7 @@ def settled(notebook: Notebook, session: CDPSession) -> dict[str, float]:
 def test_runs_of_a_cell_leave_nothing_behind(notebook: Notebook) -> None:
     session = notebook.lab.context.new_cdp_session(notebook.lab.page)
     session.send("Performance.enable")
-    # Always this one: JupyterLab itself keeps listeners where another cell becomes the active one.
+    # Select the same cell every time: JupyterLab keeps listeners when another cell becomes active.
     notebook.select(CELL)
     run(notebook)
     comms, counted = notebook.evaluate("comms()"), [settled(notebook, session)]
@@ -109,7 +108,7 @@ def test_a_deleted_cell_comes_back_with_its_view(notebook: Notebook) -> None:
     notebook.lab.command("notebook:undo-cell-action")
     head = notebook.output(CELL).locator('[data-attnviz-drawn="head:self:0"]')
     head.wait_for()
-    # And its kernel answers.
+    # The kernel still answers.
     head.locator(".av-plot").focus()
     notebook.lab.page.keyboard.press("]")
     notebook.output(CELL).locator('[data-attnviz-drawn="head:self:1"]').wait_for()

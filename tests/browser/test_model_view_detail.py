@@ -1,4 +1,4 @@
-"""Where the model view's detail opens: in sight, while the grid stays under the pointer."""
+"""Test where the detail of the model view opens: visible, without moving the grid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Rect = dict[str, float]
 HEADS = 12
 DRAWN = re.compile("^model:")
-# Until nothing has moved for several frames.
+# Resolves when the element has not moved for several frames.
 STILL = """(element) => new Promise((done) => {
   let last = "", same = 0;
   const look = () => {
@@ -38,7 +38,7 @@ STILL = """(element) => new Promise((done) => {
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of 6 layers of 12 heads."""
+    """Return a page of 6 layers with 12 heads."""
     return saved(tmp_path_factory.mktemp("detail"), 6)
 
 
@@ -79,7 +79,7 @@ def inside(page: Page, inner: Rect) -> bool:
 
 
 def apart(one: Rect, other: Rect) -> bool:
-    """Whether neither covers more of the other than its frame of a pixel."""
+    """Return whether the overlap of two boxes is at most their frame of one pixel."""
     return any(
         first[start] + first[size] <= second[start] + 1
         for first, second in ((one, other), (other, one))
@@ -116,8 +116,8 @@ def test_a_row_that_is_cut_off_stays_where_it_was_clicked(page: Page, tmp_path: 
     edge = grid.bounding_box()
     assert edge is not None
     hint = root.locator(".av-hint")
-    # The row at the lower edge of the box; a move before the grid is drawn where it was scrolled to
-    # meets no head.
+    # The row at the lower edge of the box. Mouse events have no effect until the grid is drawn at
+    # its new scroll position.
     for step in range(50):
         page.mouse.move(edge["x"] + 75 + step % 2, edge["y"] + edge["height"] - 3)
         if hint.count():
@@ -130,7 +130,7 @@ def test_a_row_that_is_cut_off_stays_where_it_was_clicked(page: Page, tmp_path: 
     before = rect(chosen)
     page.mouse.click(edge["x"] + 75, edge["y"] + edge["height"] - 3)
     expect(root.locator(".av-model-detail canvas").first).to_be_visible()
-    # Labels may get shorter beside the detail; the row stays under the pointer.
+    # Labels may become shorter beside the detail. The row stays below the pointer.
     assert rect(chosen)["y"] == before["y"]
 
 
@@ -165,7 +165,7 @@ def test_it_moves_at_once_for_those_who_ask_for_less_motion(
 
 def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Path) -> None:
     file = saved(tmp_path, 6, layer=3, heads=[2])
-    # As a trait of a live view does.
+    # The address changes the head as a trait of a live view does.
     phone.goto(f"{file.as_uri()}#layer=4&heads=9")
     root = phone.locator(".attnviz")
     expect(root.locator(".av-model-detail canvas").first).to_be_visible()
@@ -179,7 +179,7 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, widt
     phone.set_viewport_size({"width": width, "height": 740})
     root = opened(phone, file)
     grid = root.get_by_role("grid")
-    # All fit, until somebody wants them larger.
+    # All columns fit until the reader chooses a larger size.
     assert grid.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
     root.get_by_role("button", name="Controls").click()
     root.get_by_label("Size").select_option("small")
@@ -210,7 +210,8 @@ def test_a_frame_that_gets_low_keeps_the_detail_that_was_drawn(page: Page, file:
     expect(canvas).to_be_visible()
     expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)
     canvas.evaluate("(canvas) => { canvas.mark = true; }")
-    # Controls go behind a button, at another width: the picture is the same, drawn again.
+    # The controls collapse into a button and the width changes. The canvas is redrawn, not
+    # replaced.
     page.set_viewport_size({"width": 860, "height": 400})
     expect(root).to_have_attribute("data-controls", "compact")
     expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)

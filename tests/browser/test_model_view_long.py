@@ -1,4 +1,4 @@
-"""The live model view of a text that is too long for whole maps."""
+"""Test the live model view of a text that is too long for complete attention maps."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ view
 
 @pytest.mark.slow
 def test_live_only_heads_in_sight_are_asked_for(lab: JupyterLab) -> None:
-    # Its own kernel: it counts what the server is asked for, whoever asks.
+    # Start a new kernel: the test counts all requests to its server.
     notebook = lab.open([LIVE], own_kernel=True)
     notebook.run_all()
     root = notebook.output(0).locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:0", timeout=FIRST_PICTURE)
     expect(root.locator("footer")).to_contain_text("each row is one query, 32 of 8,192")
     root.get_by_role("gridcell").first.hover()
-    # Layer 0 attends evenly, so that the first of the queries has the largest weights.
+    # Layer 0 is uniform, so the first query has the largest weights.
     said = "strongest of 32 queries: 0.01, between query 128 and keys 0 to 255"
     expect(root.locator(".av-hint")).to_contain_text(said)
     shown = set(
@@ -64,6 +64,6 @@ def test_live_only_heads_in_sight_are_asked_for(lab: JupyterLab) -> None:
     assert len(names) == len(set(names))
     assert set(names) == shown
     assert len(shown) < 64 * 64 / 3
-    # A byte for each of 32 by 32 cells.
+    # One byte per cell of 32 x 32 cells.
     assert sum(each[3] for each in maps) == 32 * 32 * len(names)
     assert root.evaluate("root => root.querySelectorAll('*').length") < 1100

@@ -1,4 +1,4 @@
-"""The model view on exported pages: which heads it shows, and that what is shown is right."""
+"""Test the model view on exported pages: which heads it shows and whether their data are right."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from browser.pages import Show
 
-# A weight of one byte is off by no more, and a hint rounds to two digits.
+# Error of a weight in one byte plus the rounding of a hint to two digits.
 CLOSE = 0.004 + 0.005
 RAGGED = {0: 3, 4: 1, 9: 5}
 
 
 def ragged_record(num_tokens: int = 6) -> av.AttentionRecord:
-    """Layers with gaps in their numbers and different numbers of heads."""
+    """Return a record with gaps in the layer numbers and different numbers of heads."""
     return av.AttentionRecord.from_weights(
         [shares(heads, num_tokens, num_tokens, seed=layer) for layer, heads in RAGGED.items()],
         words(num_tokens),
@@ -70,7 +70,7 @@ def test_hover_says_the_strongest_weight_and_its_tokens(show: Show) -> None:
             weights = record.stack().weights(layer=layer, head=head)
             said = re.search(r"“t(\d+)” to “t(\d+)”, ([\d.]+)", hint.text_content() or "")
             assert said is not None
-            # Codes of a byte cannot tell weights apart that are closer than this.
+            # One-byte codes cannot order weights that are closer than this.
             assert abs(weights[int(said[1]), int(said[2])] - weights.max()) <= 2 * 0.004
             assert abs(float(said[3]) - weights.max()) <= CLOSE
 
@@ -109,7 +109,7 @@ def test_a_click_opens_a_head_and_arrows_walk_to_its_neighbours(show: Show, page
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:9")
     for key, name in (
         ("ArrowRight", "Layer 9, head 3"),
-        # Layer 4 has head 0 alone.
+        # Layer 4 has only head 0.
         ("ArrowUp", "Layer 4, head 0"),
         ("ArrowDown", "Layer 9, head 0"),
         ("End", "Layer 9, head 4"),
@@ -175,7 +175,7 @@ def test_keys_in_the_detail_keep_one_head_open(show: Show, page: Page) -> None:
     expect(chosen).to_have_attribute("aria-label", "Layer 9, head 4")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    # The first takes the pin away, the second closes the detail.
+    # The first press removes the pin. The second closes the detail.
     page.keyboard.press("Escape")
     expect(chosen).to_have_count(1)
     page.keyboard.press("Escape")
@@ -242,7 +242,7 @@ def test_many_heads_scroll_and_only_those_in_sight_are_there(show: Show, page: P
     expect(last).to_be_visible()
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:0")
     assert page.evaluate(count) < 1.2 * nodes
-    # The labels are where they were.
+    # The labels did not move.
     assert root.locator(".av-grid-corner").bounding_box() == corner
     box, label = last.bounding_box(), root.get_by_role("rowheader").last.bounding_box()
     head = root.get_by_role("columnheader", name="head 63", exact=True).bounding_box()
@@ -253,7 +253,7 @@ def test_many_heads_scroll_and_only_those_in_sight_are_there(show: Show, page: P
     assert abs(box["x"] - head["x"]) < 3
     last.click()
     expect(root.locator(".av-sentence")).to_contain_text("Layer 63, head 63.")
-    # What is open stays in sight while arrows walk on.
+    # The selected head stays visible while the arrow keys move.
     for _ in range(30):
         page.keyboard.press("ArrowUp")
     expect(cell(root, 33, 63)).to_be_in_viewport()
@@ -274,7 +274,7 @@ def test_lines_instead_of_heat_maps(show: Show, page: Page) -> None:
     root.get_by_label("Thumbnails").select_option("lines")
     expect(root).to_contain_text("opacity = weight")
     expect(root).to_contain_text("strongest weights per head, at least 0.03")
-    # They are painted after the words have changed.
+    # The thumbnails are painted after the text changes.
     page.wait_for_function(f"(before) => {pixels} !== before", arg=before)
 
 
@@ -286,7 +286,8 @@ def test_pooled_thumbnails_say_so(show: Show, page: Page) -> None:
     root = show(ModelView(record))
     expect(root).to_contain_text("Thumbnails are pooled by maximum to 64 × 64.")
     cell(root, 1, 1).hover()
-    # floor(59 * 150 / 64) = 138, floor(60 * 150 / 64) = 140: query 140 is the first of cell 60.
+    # Cell 59 has queries 138 and 139, because floor(59 * 150 / 64) = 138 and floor(60 * 150 / 64) =
+    # 140. Query 140 is the first of cell 60.
     expect(root.locator(".av-hint")).to_contain_text(
         "strongest: 1.00, between queries 140 to 141 and keys 18 to 20"
     )
@@ -355,7 +356,7 @@ def test_the_svg_has_a_cell_for_every_head_and_real_text(tmp_path: Path) -> None
     weights[..., 0] = 1
     record = av.AttentionRecord.from_weights(weights, ["a", "b"], model="thirty")
     svg = ET.parse(ModelView(record).save(tmp_path / "x.svg")).getroot()  # noqa: S314 - our own file
-    # Thirty layers do not fit into sight, and are all there.
+    # The picture has all thirty layers, although the page does not show them at once.
     said = texts(svg)
     for text in ("thirty", "layer 0", "layer 29", "head 0", "head 1", "ink = √weight"):
         assert text in said

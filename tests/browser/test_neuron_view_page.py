@@ -1,4 +1,4 @@
-"""The neuron view on exported pages: every number that is shown adds up."""
+"""Test the neuron view on exported pages: the numbers that it shows add up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from browser.pages import Show
 
-# What a model may have beside queries and keys.
+# Optional parts of attention logits besides queries and keys.
 EXTRAS: dict[str, dict[str, Any]] = {
     "plain": {},
     "causal": {"mask": BandMask(None, 0)},
@@ -43,7 +43,7 @@ EXTRAS: dict[str, dict[str, Any]] = {
 def record_of(
     head_dim: int, tokens: list[str], *, seed: int = 0, layers: int = 2, **extras: Any
 ) -> AttentionRecord:
-    """Four heads that share two key heads."""
+    """Return a record of four query heads that share two key heads."""
     generator = torch.Generator().manual_seed(seed)
     count = len(tokens)
 
@@ -70,13 +70,13 @@ def names(count: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
-    """A trained BERT on the sentence in which one head reads what 'it' stands for."""
+    """Return a trained BERT on a sentence in which one head attends from "it" to its referent."""
     text = "The animal didn't cross the street because it was too tired."
     return av.extract(str(checkpoint_folder), text)
 
 
 def lines_of(svg: ET.Element) -> list[list[str]]:
-    """Texts of the picture, line by line, from left to right."""
+    """Return the texts of the picture by line, from left to right."""
     by_height = defaultdict(list)
     for mark in svg.iter(f"{SVG}text"):
         by_height[mark.attrib["y"]].append((float(mark.attrib["x"]), "".join(mark.itertext())))
@@ -88,7 +88,7 @@ def number(text: str) -> float:
 
 
 def by_quantity(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
-    """Values of all that is said once a key (or once a row, with no key)."""
+    """Return the values of the table by quantity and key. Quantities of the row have no key."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         if row["quantity"] not in ("product", "masked"):
@@ -158,7 +158,7 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
         assert weight == pytest.approx(expected[int(key)], abs=1e-5)
         total += weight
 
-        # The same, from what is written in the picture.
+        # Check the equations for the rounded numbers in the picture.
         (line,) = [line for line in shown if line[0] == f"t{key}" and len(line) > 1]
         numbers = [number(text) for text in line[1:]]
         assert numbers[0] == pytest.approx(products[key], abs=0.0051)
@@ -175,7 +175,7 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
         assert number(line[-1]) == pytest.approx(weight, abs=0.0051)
         total += weight
     assert total == pytest.approx(1, abs=1e-5)
-    # Between these it depends on how many numbers stand beside the cells.
+    # For other sizes it depends on how many numbers stand beside the cells.
     if head_dim == 256:
         expect(root).to_contain_text("The last cell is the sum")
     elif head_dim <= 64:
@@ -186,7 +186,7 @@ def test_the_sentence_of_the_trained_model(show: Show, minilm: av.AttentionRecor
     root = show(NeuronView(minilm, layer=3, heads=[1], token=10))
     expect(root).to_have_attribute("data-attnviz-drawn", "neuron:self:3")
     expect(root).to_contain_text("32 dimensions, sorted by their share for “animal” · exact")
-    # As the sketch of this view has it, which was drawn by other code.
+    # Expected numbers from an independent implementation.
     expect(root.locator(".av-sentence")).to_have_text(
         "“it” gives 0.68 of its attention to “animal”: q·k / √32 = +3.83, "
         "dimensions 25, 0, 6 carry 33% of it (by size)."
@@ -195,11 +195,11 @@ def test_the_sentence_of_the_trained_model(show: Show, minilm: av.AttentionRecor
 
 
 def pointed_at(page: Page, pattern: str, header: str) -> str:
-    """What the hint says where the first cell below a header is, in the row of a key."""
+    """Return the hint of the first cell below a header, in the row of a key."""
     box = page.locator(".av-plot").bounding_box()
     assert box is not None
-    # The figure has a margin of 24 pixels that the picture on the page has not. Its legend, which
-    # names the products as well, comes last.
+    # The figure has a margin of 24 pixels that the page does not have. Its legend, which also names
+    # the products, comes last.
     left = next(
         float(mark.attrib["x"]) - 24
         for mark in figure(page.locator(".attnviz")).iter(f"{SVG}text")
@@ -239,7 +239,7 @@ def test_numbers_on_hover_and_the_order_of_dimensions(
 
     assert expected(first, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
     assert expected(first, 2) in pointed_at(page, r"“animal” \(2\)", "k, each key")
-    # Sorted for the highlighted key, in every row.
+    # All rows are sorted by their share for the highlighted key.
     assert expected(first, 8) in pointed_at(page, r"“street” \(8\)", "q × k")
     assert f"dimension {first}: q" in pointed_at(page, "query", "q, the query")
     page.mouse.move(1, 1)
@@ -282,7 +282,7 @@ def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionReco
     expect(root).to_have_attribute("data-attnviz-drawn", "neuron:self:4")
     page.keyboard.press("Escape")
     expect(sentence).to_contain_text("“.” gives")
-    # The queries are one stop, with arrows inside.
+    # The queries are one tab stop. Arrow keys move between them.
     root.get_by_label("., query 14").focus()
     page.keyboard.press("ArrowLeft")
     expect(sentence).to_contain_text("“tired” gives")
@@ -345,5 +345,5 @@ def test_stacks_of_another_kind_of_attention(show: Show) -> None:
     root.get_by_label("Stack").select_option("cross")
     expect(root).to_have_attribute("data-attnviz-drawn", "neuron:cross:4")
     expect(root.locator(".av-sentence")).to_contain_text("“z” gives")
-    # A scale of one is none.
+    # The sentence leaves out a scale of 1.
     expect(root.locator(".av-sentence")).to_contain_text("q·k = ")

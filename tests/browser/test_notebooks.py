@@ -1,4 +1,4 @@
-"""The notebooks, each from its first cell to its last, and what they show unrun."""
+"""Run the notebooks and check their text, and check the stored outputs."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ NAMES = (
     "does_it_matter",
     "head_atlas",
 )
-# They train, and another machine rounds differently on the way: their own cells assert the numbers.
+# Notebooks that train a model and assert their own numbers, which differ between machines.
 TRAINED = {"fine_tuning", "three_tasks"}
-# Each takes a cold kernel and a model: `make test` runs the quickest of those that newcomers open.
+# Each run starts a kernel and loads a model: `make test` runs only the fastest one.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "from_bertviz")) for name in NAMES]
 MOST_STORED_BYTES = 300_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
-# Numbers as they are printed may differ by one in the last place from machine to machine.
+# Printed numbers may differ by one in the last digit between machines.
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
 A_MACHINES_PLACE = re.compile(r"site-packages|/(?:home|root|tmp|var|Users)/|[A-Z]:\\\\")
 
-# A notebook runs within the first test that asks for it, on machines that may be slow.
+# The first test that uses a notebook runs it, which takes long on slow machines.
 pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A notebook after all its cells ran, and the folder that it wrote to."""
+    """Executed notebook and its output folder."""
 
     notebook: Any
     folder: Path
 
     def outputs(self, code: str) -> list[Any]:
-        """Outputs of the one cell that holds this code."""
+        """Return the outputs of the only cell that contains this code."""
         return outputs_of(self.notebook, code)
 
     def printed(self, code: str) -> str:
-        """What that cell printed."""
+        """Return the text that the cell with this code printed."""
         return "".join(output.get("text", "") for output in self.outputs(code))
 
     def number(self, code: str, after: str) -> float:
-        """The first number behind some words that a cell printed."""
+        """Return the first number that the cell with this code printed after a text."""
         found = NUMBER.search(self.printed(code).partition(after)[2])
         assert found is not None, f"no number behind {after!r}"
         return float(found[0])
@@ -93,13 +93,13 @@ def kinds(output: Any) -> set[str]:
 
 
 def is_progress(output: Any) -> bool:
-    """A bar, of transformers or of a long step of ours; or what it leaves, a text of nothing."""
+    """Return whether an output is a progress bar or the empty HTML that it leaves."""
     ended = "text/html" in kinds(output) and not output.data["text/html"]
     return ended or (WIDGET in kinds(output) and "%|" in output.data["text/plain"])
 
 
 def is_saved_picture(output: Any) -> bool:
-    """What a live view stores for readers without its kernel, and stored notebooks do without."""
+    """Return whether an output is the picture of a live view, which stored notebooks leave out."""
     return 'class="attnviz-saved"' in output.get("data", {}).get("text/html", "")
 
 
@@ -108,7 +108,7 @@ def is_view(output: Any) -> bool:
 
 
 class Runs:
-    """Notebooks after they ran, each in a kernel of its own; each runs when it is first wanted."""
+    """Cache of executed notebooks. A notebook runs in its own kernel when it is first requested."""
 
     def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
@@ -120,7 +120,7 @@ class Runs:
         return self._done[name]
 
     def _run(self, name: str) -> Run:
-        """Run a notebook; a cell that fails raises."""
+        """Run a notebook. Raise if a cell fails."""
         folder = self._folders.mktemp(name)
         client = NotebookClient(
             stored(name),
@@ -129,8 +129,8 @@ class Runs:
             coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
         )
-        # In a thread, as Playwright's event loop may run in this one, and not client.execute(),
-        # which leaves its event loop open.
+        # Run in a thread, because Playwright's event loop may run in this one. client.execute()
+        # would leave its event loop open.
         with ThreadPoolExecutor(max_workers=1) as executor:
             return Run(executor.submit(asyncio.run, client.async_execute()).result(), folder)
 
@@ -149,7 +149,7 @@ def test_all_notebooks_are_run() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NAMES)
 
 
-# --- every notebook
+# --- all notebooks
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -197,11 +197,11 @@ def test_what_is_saved_is_there(ran: Run) -> None:
 
 
 def test_no_notebook_needs_the_network_for_its_text() -> None:
-    """A picture or a formula from elsewhere would be missing offline."""
+    """A remote picture or formula would be missing offline."""
     for name in NAMES:
         for cell in stored(name).cells:
             if cell.cell_type == "markdown":
-                # A badge is attached to its cell.
+                # The badge is an attachment of its cell.
                 assert not re.search(r"!\[[^\]]*\](?!\(attachment:)|<img|\$\$|\\\(", cell.source)
 
 
@@ -216,11 +216,11 @@ def test_a_question_has_a_claim_a_check_and_a_limit(name: str) -> None:
     assert cells[-1].source.startswith("## What this does not show\n")
 
 
-# --- what their texts say is so
+# --- statements in the text
 
 
 def rows_of(output: Any) -> list[list[str]]:
-    """A table's rows as they are printed."""
+    """Return the cells of a printed table by row."""
     return [line.split() for line in output.data["text/plain"].splitlines()]
 
 
@@ -243,7 +243,7 @@ def test_embedding_view_finds_the_head_that_pairs_with_the_token_before(
     assert distance > 0.9
     assert distance > product > 0.6
     assert distance > float(second[3])
-    # By another way: the mean of the weights themselves.
+    # The mean of the weights, computed independently.
     assert run.number("weight_before[previous]", "layer 0, head 2:") > 0.7
 
 
@@ -263,7 +263,7 @@ def test_embedding_view_finds_the_same_in_the_demo_decoder(runs: Runs) -> None:
 def test_embedding_view_tells_what_moving_keys_costs(runs: Runs) -> None:
     (table,) = runs["embedding_view"].outputs("trusted(placing)")
     values = {" ".join(row[:-4]): [*map(float, row[-4:])] for row in rows_of(table)[1:]}
-    # r in all dimensions, on the plot, recall, chance.
+    # The last columns are r in all dimensions, r on the plot, recall and chance.
     assert values["scaled, moved and lifted"][0] < -0.95
     assert values["scaled"][0] < values["scaled and moved"][0]
     for r, on_plot, recall, chance in values.values():
@@ -285,7 +285,7 @@ def test_tutorial_numbers_of_the_checkpoint(runs: Runs) -> None:
 
 @pytest.mark.slow
 def test_tutorial_softmax_exaggerates_as_it_says(runs: Runs) -> None:
-    """The logits' distance of 1.9 and the ratio of 6.6, from the head's row in the head view."""
+    """Check the logit difference of 1.9 and the ratio of 6.6 with the table of the head view."""
     weights = {}
     for line in runs["tutorial"].printed("The two strongest keys").splitlines():
         token, weight, logit = line.split()
@@ -302,7 +302,7 @@ def test_tutorial_heads_of_the_demo_models(runs: Runs) -> None:
     assert run.number("dash = ", "'N',") > 0.5
 
 
-# --- the notebooks as they are stored
+# --- stored outputs
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -311,7 +311,7 @@ def test_a_stored_notebook_is_small(name: str) -> None:
 
 
 def is_picture_of_a_view(output: Any) -> bool:
-    """Stored in place of a live widget; a picture of PIL or of a snapshot is none of them."""
+    """Return whether an output is a saved picture of a live view, not an image or a snapshot."""
     return "image/png" in kinds(output) and "alt" in output.metadata.get("image/png", {})
 
 
@@ -333,7 +333,7 @@ def test_stored_outputs_need_no_kernel_and_know_no_machine(name: str) -> None:
 
 @pytest.mark.parametrize("name", EACH)
 def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
-    """Else the notebook was changed and not rendered: scripts/render_notebooks.py."""
+    """If this test fails, the notebook was not rendered: run scripts/render_notebooks.py."""
     for old, new in zip(code_cells(stored(name)), code_cells(ran.notebook), strict=True):
         assert old.source == new.source
         outputs = [
@@ -347,11 +347,11 @@ def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
                 assert is_picture_of_a_view(before)
                 continue
             if shown(now) == "table":
-                # Rows of nearly equal figures may change places, and with them what is printed.
+                # Rows with nearly equal numbers may change their order.
                 words = [set(NUMBER.sub("", text_of(each)).split()) for each in (before, now)]
                 assert words[0] == words[1]
                 continue
-            # Files of a run lie in its own folder.
+            # A run writes its files to a temporary folder.
             texts = [text_of(each).replace(f"{ran.folder}/", "") for each in (before, now)]
             assert NUMBER.sub("0", texts[0]) == NUMBER.sub("0", texts[1])
             numbers = [[float(number) for number in NUMBER.findall(text)] for text in texts]
@@ -359,7 +359,7 @@ def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
 
 
 def shown(output: Any) -> str:
-    """What a reader sees of an output: a picture stands for a view; frames are left out."""
+    """Return an output as text. Replace a view by its picture and omit frames."""
     if "image/png" in kinds(output) or is_view(output):
         return "picture"
     html = output.get("data", {}).get("text/html", "")
@@ -367,16 +367,16 @@ def shown(output: Any) -> str:
 
 
 def text_of(output: Any) -> str:
-    # An array's columns are as wide as its numbers.
+    # The width of array columns depends on the numbers.
     return " ".join((output.get("text") or output.get("data", {}).get("text/plain", "")).split())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reader_without_a_kernel_sees_every_view(name: str, page: Page, tmp_path: Path) -> None:
     notebook = stored(name)
-    # nbconvert's template would ask the network for scripts that nothing here uses.
+    # The default template would request scripts from the network that are not used.
     exporter = HTMLExporter(require_js_url="data:,", mathjax_url="data:,")
-    # The badge for Colab is a picture, too.
+    # The Colab badge is a picture as well.
     html, _ = exporter.from_notebook_node(with_link(notebook, name))
     file = tmp_path / f"{name}.html"
     file.write_text(html, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A weight is the same number in the caption, the CSV and the figure of a page."""
+"""Test that the caption, the CSV file and the figure of a page show the same weight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from browser.pages import Show
 
 LAYER, HEAD, QUERY, KEY = 1, 2, 5, 3
-# A page has a weight in one byte.
+# Error of a weight that a page stores in one byte.
 ROUNDED = 0.004
 
 
@@ -37,12 +37,12 @@ def weight_by_hand(record: av.AttentionRecord) -> float:
 
 
 def is_rounded(text: str, number: float) -> bool:
-    """Whether a text is the number, rounded to the digits that the text has."""
+    """Return whether a text is the number, rounded to as many digits as the text has."""
     digits = len(text.partition(".")[2])
     return bool(abs(float(text) - number) <= 0.5000001 * 10.0**-digits)
 
 
-# The number of times that the figure has the weight: in a cell, and in the bars of query and key.
+# in_figure: how often the figure shows the weight (in a cell and in the bars of query and key).
 @pytest.mark.parametrize(
     ("view", "column", "in_figure"),
     [(av.HeadView, "weight", 2), (av.MatrixView, "weight", 3), (av.NeuronView, "value", 1)],
@@ -63,6 +63,6 @@ def test_caption_table_and_figure_have_one_number(
     said = re.search(r"(?:gives|:) (0\.\d+)", sentence)
     assert said, sentence
     assert is_rounded(said[1], number), sentence
-    # No other weight is nearly as large.
+    # No other weight rounds to the same number.
     drawn = re.findall(r">(0?\.\d\d)</text>", svg(root))
     assert sum(is_rounded(text, number) for text in drawn) == in_figure, drawn

@@ -1,4 +1,4 @@
-"""Exported pages in Firefox and in WebKit, and what Firefox prints of them."""
+"""Test exported pages in Firefox and WebKit, and the printed page of Firefox."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
 
 
 def printed(firefox: Firefox) -> tuple[pypdfium2.PdfPage, NDArray[np.int64]]:
-    """The first sheet, and its pixels, two to a point."""
+    """Return the first printed sheet and its pixels, at two pixels per point."""
     sheet = pypdfium2.PdfDocument(firefox.print())[0]
     return sheet, np.asarray(sheet.render(scale=2).to_pil().convert("RGB")).astype(np.int64)
 
@@ -89,7 +89,7 @@ def test_firefox_prints_light_pictures_with_whole_texts(
     open_drawn(firefox, made(name, theme="dark").save(tmp_path / "dark.html"))
     sheet, pixels = printed(firefox)
     assert (np.abs(pixels - expected).max(axis=-1) > 100).mean() < 0.002
-    # A letter that is cut off has no ink in its place.
+    # A letter that is cut off leaves no ink in its box.
     text = sheet.get_textpage()
     letters = [i for i in range(text.count_chars()) if text.get_text_range(i, 1).strip(" .\r\n")]
     assert len(letters) > 100
@@ -99,7 +99,7 @@ def test_firefox_prints_light_pictures_with_whole_texts(
         rows = slice(int(2 * (height - top)) - 1, int(2 * (height - bottom)) + 2)
         ink = 255 - pixels[rows, int(2 * left) : int(2 * right) + 2].min(axis=-1)
         assert np.ptp(ink) > 40, text.get_text_range(max(0, i - 20), 21)
-    # The screen is as it was.
+    # Printing does not change the page on the screen.
     assert firefox.evaluate("document.querySelector('.attnviz').dataset.theme") == "dark"
     assert firefox.evaluate(
         "[...document.querySelectorAll('canvas')].every((each) => each.style.display !== 'none')"

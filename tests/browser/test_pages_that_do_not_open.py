@@ -1,4 +1,4 @@
-"""A page that cannot be drawn shows why: never an empty page."""
+"""Test that a page that cannot be drawn shows the reason and is never empty."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def text(view: av.HeadView) -> str:
 
 @pytest.fixture(scope="module")
 def offline_tabs(chromium: Browser) -> Iterator[BrowserContext]:
-    """Tabs without a network. What goes wrong in them is expected, so nobody watches them."""
+    """Return a browser context without network. Its errors are expected."""
     with chromium.new_context(offline=True) as context:
         context.set_default_timeout(TIMEOUT)
         yield context
@@ -45,7 +45,7 @@ def offline_tabs(chromium: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def opened(offline_tabs: BrowserContext, tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    """Opens a text as a page, in a tab in which a script has run before."""
+    """Return a function that opens HTML text, after a script if one is passed."""
     page = offline_tabs.new_page()
 
     def opened(text: str, before: str = "") -> Page:
@@ -61,7 +61,7 @@ def opened(offline_tabs: BrowserContext, tmp_path: Path) -> Iterator[Callable[..
 
 
 def with_byte(text: str, after: str, to: str = "") -> str:
-    """A text with one other character, some way behind a mark."""
+    """Return the text with one character changed, 40 characters after a marker."""
     at = text.index(after) + len(after) + 40
     other = to or ("A" if text[at] != "A" else "B")
     return text[:at] + other + text[at + 1 :]
@@ -83,7 +83,8 @@ def test_an_old_browser_shows_what_it_lacks_and_which_ones_work(
     opened: Callable[..., Page], text: str, reads: bool
 ) -> None:
     if not reads:
-        # As a browser to which the loader's syntax is unknown; the page's policy knows other text.
+        # Simulate a browser that cannot parse the loader. The policy contains the hash of the
+        # original.
         text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
         text = text.replace("async function open()", "async async function open()")
     page = opened(text, "delete globalThis.DecompressionStream")
@@ -99,7 +100,7 @@ def test_the_note_can_be_read_in_light_and_dark(
     opened: Callable[..., Page], view: av.HeadView, theme: str
 ) -> None:
     text = av.HeadView(view.record, theme=theme).to_html()
-    # As in a browser that does not know `color-scheme`.
+    # Simulate a browser without `color-scheme`.
     page = opened(
         re.sub(r"color-scheme: [a-z ]+;", "", text), "delete globalThis.DecompressionStream"
     )
@@ -148,13 +149,13 @@ def test_a_policy_that_forbids_scripts_leaves_a_sentence(
     expect(frame).to_be_visible()
     expect(frame).to_contain_text("forbidden by the website around the page. Open the file itself")
     expect(page.frame_locator("iframe").get_by_text("Weights of layers 0, 1")).to_be_visible()
-    # Where styles are allowed, the sentence waits for scripts that may still come.
+    # If styles are allowed, the message is delayed because scripts may still start.
     page = opened(in_a_host("script-src 'none'", text))
     frame = page.frame_locator("iframe").locator("#attnviz-note")
     expect(frame).to_be_hidden()
     picture = page.frame_locator("iframe").locator("#attnviz-still img")
     expect(picture).to_be_hidden()
-    # Until then it takes no room.
+    # The hidden message takes no space.
     assert frame.evaluate("(note) => note.getBoundingClientRect().top") < 60
     frame.evaluate("() => document.getAnimations().forEach((each) => each.finish())")
     expect(frame).to_be_visible()
@@ -196,7 +197,7 @@ def test_a_policy_that_forbids_unpacked_code_is_named(
     opened: Callable[..., Page], text: str, policy: str
 ) -> None:
     [hashes] = re.findall(r"script-src (.*?);", text)
-    # What unpacks the code may run, and the code itself may not.
+    # The policy allows the loader but not the code that it decompresses.
     page = opened(in_a_host(policy.format(hashes=hashes.rpartition(" ")[0]), text))
     frame = page.frame_locator("iframe")
     expect(frame.locator("#attnviz-note")).to_contain_text(

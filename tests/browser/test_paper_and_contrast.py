@@ -1,4 +1,4 @@
-"""Views on paper and under forced colours: pictures with legends and choices, and no controls."""
+"""Test printed views and forced colours: pictures with legends and settings, no controls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def made(name: str, **traits: Any) -> Any:
 
 
 def printed(page: Page, folder: Path) -> tuple[str, list[NDArray[np.int64]]]:
-    """The text of what is printed without backgrounds, and its pages in pixels, by PDFium."""
+    """Print without backgrounds. Return the text and the pixels that PDFium renders."""
     path = folder / "printed.pdf"
     page.pdf(path=path, format="A4")
     document = pypdfium2.PdfDocument(path)
@@ -71,7 +71,7 @@ def printed(page: Page, folder: Path) -> tuple[str, list[NDArray[np.int64]]]:
 
 
 def coloured(pixels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Pixels that are neither grey nor nearly so."""
+    """Return a mask of the pixels that are clearly not grey."""
     found: NDArray[np.bool_] = pixels.max(axis=-1) - pixels.min(axis=-1) > 40
     return found
 
@@ -105,11 +105,11 @@ def test_paper_has_the_choices_in_words_and_no_controls(
 def test_paper_has_pictures_and_not_the_steps_of_painting_them(
     show: Show, page: Page, tmp_path: Path, theme: str
 ) -> None:
-    """The first step clears the canvas, with which poppler clears what lies below."""
+    """The first painting step clears the canvas. Poppler would also clear what lies below."""
     show(made("matrix", theme=theme))
     printed(page, tmp_path)
     images = pypdf.PdfReader(tmp_path / "printed.pdf").pages[0].images
-    # The cells, and over them the pins.
+    # The cells and the pins above them.
     assert len(images) == 2
     assert min(image.image.width for image in images if image.image) > 500
 
@@ -128,12 +128,12 @@ def test_paper_is_white_with_the_whole_picture_and_its_legend(
     assert "made" in text
     ink = [255 - each.min(axis=-1) for each in pages]
     for each in ink:
-        # White in most places, and nothing is cut off at an edge of the paper.
+        # Most pixels are white, and nothing is cut off at the left and right edges of the paper.
         assert np.median(each) < 30
         assert each[:, :8].max() == 0
         assert each[:, -8:].max() == 0
     assert sum(coloured(each).sum() for each in pages) > 300
-    # Below the picture swatches in colour, or a ramp: not its frame alone.
+    # Below the picture is a legend with coloured swatches or a ramp, not only a frame.
     rows = np.flatnonzero(ink[-1].max(axis=1) > 60)
     legend = slice(int(rows[-1]) - 130, int(rows[-1]) + 1)
     runs = [longest_run(row > 40) for row in ink[-1][legend]]
@@ -150,9 +150,9 @@ def test_paper_shows_the_same_whatever_the_theme_on_the_screen(
     _, pages = printed(page, tmp_path)
     assert len(pages) == len(expected)
     for one, other in zip(pages, expected, strict=True):
-        # But for the edges of what is drawn at another moment.
+        # The edges of shapes may differ slightly between the two runs.
         assert (np.abs(one - other).max(axis=-1) > 100).mean() < 0.002
-    # The screen is as it was.
+    # Printing does not change the page on the screen.
     expect(root).to_have_attribute("data-theme", "dark")
     expect(root.get_by_role("button", name="Export").first).to_be_visible()
     assert root.locator("canvas").evaluate_all(
@@ -161,7 +161,7 @@ def test_paper_shows_the_same_whatever_the_theme_on_the_screen(
 
 
 def test_bars_at_the_right_end_are_on_the_paper(show: Show, page: Page, tmp_path: Path) -> None:
-    """Printed at the screen's width the bars of a pinned query are behind the paper's edge."""
+    """At the screen's width, the bars of a pinned query would lie beyond the paper's edge."""
     weights = torch.zeros(1, 3, 4, 4)
     weights[..., 3] = 1
     record = av.AttentionRecord.from_weights(weights, list("abcd"))
@@ -174,7 +174,7 @@ def test_bars_at_the_right_end_are_on_the_paper(show: Show, page: Page, tmp_path
     assert len(colors) == 3
     for color in colors:
         near = np.abs(pages[0] - np.array([int(part) for part in color])).max(axis=-1) < 24
-        # A bar of a whole weight is some pixels high and wide; the dash of the legend is not.
+        # The bar of a weight of 1 is several pixels high and wide, unlike the dash in the legend.
         assert near.sum() > 150
 
 

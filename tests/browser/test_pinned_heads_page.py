@@ -1,4 +1,4 @@
-"""Heads by what they give to the pinned tokens, on exported pages: order, least score, sentence."""
+"""Test ranking heads by their weight to the pinned tokens on exported pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(checkpoint_folder: Path) -> av.AttentionRecord:
 
 @pytest.fixture(scope="module")
 def weights(record: av.AttentionRecord) -> NDArray[np.float32]:
-    """Weights from "it" to "animal", (layers, heads)."""
+    """Return the weights from "it" to "animal", of shape (layers, heads)."""
     query, key = record.tokens.index("it"), record.tokens.index("animal")
     return np.stack(record.to_numpy("self"))[:, :, query, key]
 

@@ -1,4 +1,4 @@
-"""A view whose record is replaced in JupyterLab: the picture follows, and the place stays."""
+"""Test replacing the record of a view in JupyterLab: the picture changes, the selection stays."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_the_picture_follows_and_the_reader_stays(notebook: Notebook) -> None:
     expect(root).to_contain_text("12 tokens")
     expect(layer).to_be_focused()
     assert notebook.evaluate("view.layer, view.heads, view.token") == (1, [2], 3)
-    # A place that the new record has and the old one had not.
+    # A token index that only the new record has.
     notebook.execute("view.token = 11")
     expect(root).to_contain_text("Pinned: query “wide”")
     notebook.execute("view.record = short")
     drawn(root, "head:self@2:1")
     expect(root).not_to_contain_text("Pinned:")
     assert notebook.evaluate("view.layer, view.heads, view.token") == (1, [2], None)
-    # The reader goes on in it, and so does a page that is loaded again.
+    # The view stays usable, and so does a reloaded page.
     expect(root.get_by_role("button", name="Undo")).to_have_attribute("aria-disabled", "true")
     root.get_by_role("button", name="Layer 0").click()
     drawn(root, "head:self@2:0")

@@ -1,4 +1,4 @@
-"""What a reopened notebook shows in place of its live views: a picture that was saved with each."""
+"""Test the saved pictures that a reopened notebook shows in place of its live views."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_reopened_notebook_shows_pictures(lab: JupyterLab) -> None:
         expect(output).to_contain_text(says)
         for instead in ("Error displaying widget", "Loading widget"):
             expect(output.get_by_text(instead)).to_be_hidden()
-    # JupyterLab writes to the console that it has not found the widgets.
+    # JupyterLab logs that the widgets are missing.
     lab.watch.problems[:] = [
         each for each in lab.watch.problems if "widget model not found" not in each
     ]
@@ -75,7 +75,7 @@ def test_an_untrusted_notebook_shows_pictures(lab: JupyterLab) -> None:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["no state", "state"])
 def executed(request: pytest.FixtureRequest) -> tuple[nbformat.NotebookNode, bool]:
-    """A notebook that a program ran, with the state of its widgets or without."""
+    """Return an executed notebook and whether its widget state is saved."""
     cells = [nbformat.v4.new_code_cell(cell) for cell in (RECORD, HEAD, MODEL)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, kernel_name="python3", store_widget_state=request.param).execute()
@@ -96,7 +96,7 @@ def test_nbconvert_shows_pictures(
     html, _ = HTMLExporter(template_name=template).from_notebook_node(notebook)
     page_file = tmp_path / "converted.html"
     page_file.write_text(html, encoding="utf-8")
-    # The widget manager comes from the network, which is out of reach here.
+    # The widget manager would come from the network, which is not available.
     with chromium.new_context(offline=True, java_script_enabled=scripts) as context:
         page = context.new_page()
         page.goto(page_file.as_uri(), wait_until="domcontentloaded")

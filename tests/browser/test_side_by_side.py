@@ -1,4 +1,4 @@
-"""Several views in one row, column, grid or tab of a host: none collapses, each fits its place."""
+"""Test several views in a row, column, grid or tab of a host: all fit and none collapses."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from browser.jupyter import JupyterLab, Notebook
 
 WIDTHS = (1300, 900)
-# A view of nine tokens is some 700 pixels high, and 1,100 where it is as narrow as a phone.
+# A view of nine tokens is about 700 pixels high, or 1,100 at the width of a phone.
 HIGHEST = 1200
 NARROWEST = 320
 
 VIEWS = "av.HeadView(record, layer=1), av.MatrixView(record, layer=1)"
-# Rows, columns, grids and tabs of ipywidgets, each with how many of its views are in sight.
+# Containers of ipywidgets, with the number of visible views.
 BOXES = {
     f"widgets.HBox([{VIEWS}])": 2,
     f"widgets.VBox([{VIEWS}])": 2,
@@ -44,7 +44,7 @@ STACKS = {
     "mo.hstack([av.HeadView(record, layer=1), mo.md('beside it')])": 1,
 }
 
-# Where each view is, what its picture is wide, and what there is for all of them.
+# The boxes of all visible views, the inner width of each and the width of its picture.
 BOXES_OF = """(roots) => roots.filter((root) => root.checkVisibility()).map((root) => {
   const { left, top, width, height } = root.getBoundingClientRect();
   const { paddingLeft, paddingRight } = getComputedStyle(root);
@@ -57,9 +57,9 @@ BOXES_OF = """(roots) => roots.filter((root) => root.checkVisibility()).map((roo
 
 
 def settled(roots: Locator, count: int) -> list[dict[str, float]]:
-    """Where the views are, once each has drawn for the width that it has."""
+    """Return the boxes of the views after each has drawn at its current width."""
     page = roots.page
-    # The first is in sight; a tab that is not open draws when it is opened.
+    # A view in a closed tab is drawn when the tab opens.
     page.wait_for_function(
         """([roots, count]) => {
           const shown = roots.filter((root) => root.checkVisibility());
@@ -79,7 +79,7 @@ def settled(roots: Locator, count: int) -> list[dict[str, float]]:
 
 
 def check(places: list[dict[str, float]], room: float, least: float) -> None:
-    """No view is narrow or high, and none lies on another."""
+    """Check that no view is too narrow or too high, and that no two views overlap."""
     for place in places:
         assert place["width"] >= least - 1, places
         assert place["height"] <= HIGHEST, places
@@ -111,7 +111,7 @@ def test_no_view_collapses_in_a_box_of_ipywidgets(
     output.locator(".attnviz").first.wait_for(timeout=FIRST_PICTURE)
     places = settled(output.locator(".attnviz"), BOXES[box])
     room = output.evaluate("(output) => output.clientWidth")
-    # A grid's columns are as wide as they were made.
+    # The columns of a grid keep the width that their layout sets.
     least = 230 if "Grid" in box else NARROWEST
     check(places, room, least)
     if box.startswith("widgets.HBox([av."):

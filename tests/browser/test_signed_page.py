@@ -1,4 +1,4 @@
-"""Signed numbers, such as differences, on exported pages: colours, dashes, signs and words."""
+"""Test signed values (such as differences) on exported pages: colours, dashes, signs, words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from browser.pages import Show
 
 TOKENS = ["he", "saw", "the", "nurse"]
-# Rows of a difference of two texts sum to 0. The largest in size is −0.8.
+# Rows of a difference of two texts sum to 0. The largest absolute value is 0.8.
 NUMBERS = np.array(
     [
         [
@@ -39,13 +39,13 @@ NUMBERS = np.array(
     dtype=np.float32,
 )
 RECORD = av.AttentionRecord.from_weights([NUMBERS], TOKENS, signed=True, measure="difference")
-#: As docs/pages.md says: (127² − 126.5²) / 127² of the largest size.
+#: Largest error according to docs/pages.md: (127² − 126.5²) / 127² of the largest absolute value.
 ERROR = (127**2 - 126.5**2) / 127**2 * 0.8
 BLUE, ORANGE = (27, 106, 179), (217, 111, 14)
 
 
 def hues(page: Page, canvas: str) -> NDArray[np.int64]:
-    """How many pixels of a canvas are of each sign: as blue is more than red, or less."""
+    """Count the pixels of a canvas that are clearly blue and clearly orange."""
     counts = page.locator(canvas).first.evaluate(
         """(canvas) => {
             const { width, height } = canvas;
@@ -85,7 +85,7 @@ def test_what_is_for_shares_of_one_is_absent_in_words(show: Show, page: Page) ->
     expect(root).to_contain_text("Differences are not shares of 1, so keys cannot be left out.")
     assert "%" not in root.inner_text()
     check(root)
-    # What is set to be left out is there, and no key leaves anything out.
+    # The setting to leave keys out has no effect: all keys are present.
     expect(root).to_contain_text("Largest difference to “he”: from “the”, +0.50 (more).")
     root.locator(".av-plot").press("ArrowRight")
     page.keyboard.press("x")
@@ -105,7 +105,7 @@ def test_cells_have_two_colours_and_numbers_with_signs(show: Show, page: Page) -
         assert text in picture
     found = [float(row["difference"]) for row in table(root)]
     np.testing.assert_allclose(found, NUMBERS[0].ravel(), atol=ERROR + 1e-4)
-    # The numbers of a screen reader have words for signs.
+    # The summary for screen readers says the signs in words.
     assert "“saw” −0.80 (less); “he” +0.50 (more)" in root.locator(".av-summary").inner_text()
 
 

@@ -1,4 +1,4 @@
-"""The documentation site as its reader has it: built, every link followed, every frame opened."""
+"""Test the built documentation site: every link resolves and every frame draws."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-# Models run for the gallery; that and Zensical take a minute on a machine with nothing else to do.
+# The build runs models for the gallery, which takes a minute on an idle machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
-# A port of this machine that answers nothing.
+# A local port without a server.
 NOWHERE = "http://127.0.0.1:9"
 MODULES = ("attnviz", "attnviz.analysis", "attnviz.demos", "attnviz.integrations")
-# What a page loads by itself.
+# Attributes of resources that a page loads without a click.
 LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "srcset", "video": "src"}
 
 
 @pytest.fixture(scope="module")
 def pages() -> Mapping[str, BeautifulSoup]:
-    """The pages of the site by their paths, built strictly and with no way to the network."""
+    """Return the pages of the site by path, after a strict build without network."""
     proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), NOWHERE)
     environment = os.environ | proxies | {name.upper(): NOWHERE for name in proxies}
     script = ROOT / "scripts" / "build_site.py"
@@ -65,12 +65,12 @@ def pages() -> Mapping[str, BeautifulSoup]:
 
 
 def local(page: str, target: str) -> tuple[Path, str] | None:
-    """The file of the site and the anchor in it that a link of a page leads to; None elsewhere."""
+    """Return the file and the anchor that a link leads to, or None for other sites."""
     parts = urlsplit(target)
     if parts.scheme or parts.netloc:
         return None
     path, anchor = urldefrag(target)
-    # The page for addresses that do not exist is served from anywhere.
+    # The error page is served at any path, so its links are absolute.
     start = SITE if path.startswith("/") else (SITE / page).parent
     file = (start / unquote(path.lstrip("/"))).resolve() if path else SITE / page
     return (file / "index.html" if file.is_dir() else file), unquote(anchor)
@@ -131,12 +131,12 @@ def test_the_inventory_has_every_public_name(pages: Mapping[str, BeautifulSoup])
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
 def address(pages: Mapping[str, BeautifulSoup]) -> Iterator[str]:
-    """Where the site is served."""
+    """Serve the site and return its address."""
     assert pages
     handler = functools.partial(Quiet, directory=str(SITE))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -149,7 +149,7 @@ def address(pages: Mapping[str, BeautifulSoup]) -> Iterator[str]:
 
 @pytest.fixture
 def reader(chromium: Browser, address: str) -> Iterator[Page]:
-    """A reader's tab: errors and requests to anywhere but the site fail the test."""
+    """Open a page that fails the test on errors and on requests to other hosts."""
     watch = Watch(origin=address.rstrip("/"))
     context = chromium.new_context(
         viewport={"width": 1280, "height": 900}, color_scheme="light", base_url=address
@@ -172,7 +172,7 @@ def test_every_frame_draws(pages: Mapping[str, BeautifulSoup], reader: Page) -> 
             frames[Path(os.path.normpath((SITE / page).parent / str(frame["src"])))].append(page)
     live = set((SITE / "live").glob("*.html"))
     assert {path for path in frames if path.parent.name == "live"} == live
-    # One page for each of them, that with its code where there is one.
+    # One page per frame, preferably the gallery page with its code.
     shown = {
         min(each, key=lambda page: (not page.startswith("gallery"), page))
         for each in frames.values()
@@ -195,12 +195,12 @@ def test_a_frame_is_as_high_as_its_view_and_follows_the_switch(reader: Page) -> 
     inner.wait_for_function(
         "() => Math.abs(innerHeight - document.documentElement.getBoundingClientRect().height) < 2"
     )
-    # The switch goes from the system's to light, to dark and back.
+    # The switch cycles from system to light, dark and back.
     for scheme, theme in (("default", "light"), ("slate", "dark")):
         reader.locator("form.md-header__option label:visible").click()
         reader.wait_for_function(f"() => document.body.dataset.mdColorScheme === '{scheme}'")
         expect(view).to_have_attribute("data-theme", theme)
-    # Another page, without loading the site again.
+    # Instant navigation opens another page without loading the site again.
     reader.get_by_role("link", name="Model view").first.click()
     reader.wait_for_url("**/gallery/views/model/")
     expect(reader.frame_locator(".attnviz-live iframe").locator(".attnviz")).to_have_attribute(

@@ -1,4 +1,4 @@
-"""Exported pages that do not contain every weight: what they say of it, and what they show."""
+"""Test exported pages without all weights: what they report and which weights they show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STRONGEST = "This page contains each query’s strongest keys: "
 
 
 def attention() -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """Two layers of three causal heads with a sink and a neighbourhood."""
+    """Return two layers of three causal heads with a sink and local attention."""
     generator = torch.Generator().manual_seed(3)
     ahead = torch.arange(TOKENS) - torch.arange(TOKENS)[:, None]
     logits = 2 * torch.randn((2, 3, TOKENS, TOKENS), generator=generator) + ahead / 6
@@ -33,7 +33,7 @@ def attention() -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
 
 WEIGHTS = attention()
 RECORD = av.AttentionRecord.from_weights(WEIGHTS, [f"w{place}" for place in range(TOKENS)])
-# So much less than all weights take.
+# Bytes by which the page must be smaller than a page with all weights.
 LESS = 5_000
 
 
@@ -45,7 +45,7 @@ def opened(page: Page, view: av.HeadView | av.MatrixView | av.ModelView, folder:
 
 
 def said(root: Locator) -> tuple[float, float]:
-    """The share and the error that the page speaks of."""
+    """Return the share of the weight and the largest error that the page reports."""
     note = root.locator(".av-note").filter(has_text=STRONGEST)
     expect(note).to_have_count(1)
     found = re.search(r"keys: ([\d.]+)% of the weight, largest error ([\d.]+)\.", note.inner_text())
@@ -61,8 +61,7 @@ def test_a_page_says_what_it_leaves_out(kind: Any, page: Page, tmp_path: Path) -
     assert 0 < error < 0.1
     subtitle = re.compile(rf"{share:.1%} of the weight, exact to 0\.\d+")
     expect(root.locator(".av-subtitle")).to_contain_text(subtitle)
-    # And in a picture that is taken from it.
-    # Lines of a narrow picture are broken.
+    # An exported picture reports them as well. A narrow picture breaks the line.
     assert subtitle.search(" ".join(texts(figure(root)))) is not None
 
 
@@ -76,7 +75,7 @@ def test_no_weight_is_off_by_more_than_is_said(page: Page, tmp_path: Path) -> No
         assert float(row["largest_error"]) <= error
     exact = WEIGHTS[1][2]
     assert np.abs(found - exact).max() <= error + 5e-5
-    # Rows still sum to 1: what is not embedded is spread over the row.
+    # Rows still sum to 1, because the page spreads the missing weight over the row.
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=0.02)
     assert (np.triu(found, 1) == 0).all()
     assert share < 1
@@ -93,7 +92,7 @@ def test_every_layer_is_there_and_the_pointer_tells_the_error(page: Page, tmp_pa
     expect(root.locator(".av-hint")).to_contain_text("±")
     found = re.search(r"weight {2}[\d.]+ ± ([\d.]+)", root.locator(".av-hint").inner_text())
     assert found is not None
-    # The layer's own, which the page's is the largest of.
+    # The error of the layer, which is at most that of the page.
     assert 0 < float(found[1]) <= error
 
 

@@ -1,4 +1,4 @@
-"""What a reader without a kernel sees: an untrusted notebook, and its conversion to HTML."""
+"""Test snapshots without a kernel: an untrusted notebook and its conversion to HTML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ record = av.AttentionRecord.from_weights(weights, ["a", "b", "<b>c</b>", "d", "e
 view = av.HeadView(record, layer=1, token=2)
 view.snapshot()
 """
-# The least that is a picture and no blank: PNG of a drawn view compresses to more than this.
+# A PNG of a drawn view is larger than this. A blank picture is smaller.
 LEAST_PICTURE_BYTES = 10_000
 
 
@@ -53,7 +53,7 @@ def test_an_untrusted_notebook_without_a_kernel_shows_the_picture(
     image = untrusted.output(0).locator("img")
     expect(image).to_be_visible()
     assert image.evaluate("image => image.naturalWidth") > 500
-    # JupyterLab's sanitiser takes the frame away: that is why the picture is there.
+    # JupyterLab's sanitizer removes the frame, so the picture is needed.
     assert untrusted.output(0).locator("iframe").count() == 0
 
 
@@ -65,7 +65,7 @@ def test_nbconvert_shows_the_page_or_the_picture(
     html, _ = HTMLExporter(template_name=template).from_filename(str(notebook_file))
     page_file = tmp_path / "converted.html"
     page_file.write_text(html, encoding="utf-8")
-    # nbconvert's own template asks the network for MathJax; nobody answers it here.
+    # nbconvert's template requests MathJax from the network, which is not available.
     with chromium.new_context(offline=True, java_script_enabled=scripts) as context:
         page = context.new_page()
         page.goto(page_file.as_uri(), wait_until="domcontentloaded")
@@ -89,7 +89,7 @@ def test_a_website_that_forbids_scripts_shows_the_picture(
     notebook_file: Path, chromium: Browser, tmp_path: Path
 ) -> None:
     html, _ = HTMLExporter().from_filename(str(notebook_file))
-    # What runs in the frame is subject to the policy of the page around it.
+    # The frame inherits the policy of the page around it.
     policy = '<meta http-equiv="Content-Security-Policy" content="script-src \'none\'">'
     page_file = tmp_path / "strict.html"
     page_file.write_text(html.replace("<head>", f"<head>{policy}", 1), encoding="utf-8")
@@ -102,13 +102,13 @@ def test_a_website_that_forbids_scripts_shows_the_picture(
         expect(frame.locator(".attnviz")).to_have_count(0)
         assert picture.evaluate("image => image.naturalWidth") > 500
         assert "Layer 1" in (picture.get_attribute("alt") or "")
-        # And says below why nothing can be clicked.
+        # A note below says why the picture does not react to clicks.
         expect(frame.locator("#attnviz-note")).to_be_visible()
         width = page.locator("iframe").evaluate("frame => frame.clientWidth")
         assert picture.evaluate("image => image.clientWidth") <= width
 
 
-# A bar whose page takes long enough to show it, at each end of the page's making.
+# Progress bars of a slow export, which returns the page after the last bar ends.
 SLOW = """
 from attnviz.utils.bars import Bar
 
@@ -134,14 +134,14 @@ def test_nothing_is_left_of_a_progress_bar() -> None:
     NotebookClient(notebook, kernel_name="python3").execute()
     _, snapshot, alone = (cell["outputs"] for cell in notebook.cells)
     assert [next(iter(output["data"])) for output in snapshot] == ["image/png", "text/html"]
-    # A height that is stored is fixed in Jupyter Book, whatever the width.
+    # Jupyter Book would keep a stored height at any width.
     assert set(snapshot[0]["metadata"]["image/png"]) == {"width", "alt"}
     assert [set(output["data"].values()) for output in alone] == [{""}]
 
 
 @pytest.fixture
 def notebook_file(lab: JupyterLab, notebook: Notebook, tmp_path: Path) -> Path:
-    """A copy of the notebook as JupyterLab saved it."""
+    """Return a copy of the notebook as JupyterLab saved it."""
     source = lab.server.notebooks / f"untrusted-{notebook.name}"
     if not source.exists():
         notebook.save()
@@ -160,7 +160,7 @@ def test_without_a_browser_a_small_picture_stands_in(
     outputs = notebook.cells[0]["outputs"]
     picture, frame = (output["data"]["text/html"] for output in outputs if "data" in output)
     assert 'alt="Weights of layers 0, 1 from top to bottom' in picture
-    # The page in the frame has the same picture, for a website that forbids its scripts.
+    # The page in the frame contains the same picture, for websites that forbid its scripts.
     assert frame.count(escape(picture)) == 1
     said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
     assert "a smaller picture replaces that of the view" in said

@@ -1,4 +1,4 @@
-"""Fingers on exported pages: they move and zoom a picture, and else scroll the page."""
+"""Test touch input on exported pages: fingers move and zoom a picture, or scroll the page."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def matrix(page: Page, folder: Path, window: tuple[int, int] | None = None) -> L
 
 
 def in_sight(root: Locator) -> list[int] | None:
-    """First and last query, first and last key; None if everything is in sight."""
+    """Return the first and last visible query and key, or None if all are visible."""
     found = IN_SIGHT.search(root.locator(".av-words").inner_text())
     return [int(number) for number in found.groups()] if found else None
 
 
 def middle(plot: Locator) -> Point:
-    """Bring a picture to the middle of the screen, and return the middle of both."""
+    """Scroll a picture to the middle of the screen and return its centre."""
     plot.evaluate("plot => plot.scrollIntoView({block: 'center'})")
     box = plot.bounding_box()
     assert box is not None
@@ -57,7 +57,7 @@ def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path
     plot = root.locator(".av-plot")
     x, y = middle(plot)
     before = scrolled(phone)
-    # Ten cells on some 250 pixels: up and to the left by about four of them.
+    # Ten cells take about 250 pixels, so this moves the window by about four cells.
     slide(phone, [((x, y), (x - 100, y - 100))])
     expect(root.locator(".av-words")).not_to_contain_text("Queries 10–19")
     windows = in_sight(root)
@@ -67,7 +67,7 @@ def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path
     assert 12 <= first_query <= 16
     assert 12 <= first_key <= 16
     assert scrolled(phone) == before
-    # A finger that only touches pins a cell, and nothing moves.
+    # A tap pins a cell and moves nothing.
     phone.touchscreen.tap(x, y)
     expect(root.locator(".av-words")).to_contain_text("Pinned")
     assert in_sight(root) == windows
@@ -99,7 +99,7 @@ def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
     slide(phone, [((x + 80, y), (x - 80, y))])
     phone.wait_for_function("plot => plot.scrollLeft > 50", arg=plot.element_handle())
     before = scrolled(phone)
-    # Up and down it is the page that scrolls.
+    # A vertical movement scrolls the page.
     phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
     slide(phone, [((x, y), (x, y - 150))])
     phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
@@ -122,9 +122,9 @@ def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path,
     expect(root.locator(".av-words")).to_contain_text("in sight, where")
     windows = in_sight(root)
     assert windows is not None
-    # By as much as the fingers went apart, in whole steps.
+    # The zoom equals the spread of the fingers, rounded to a whole step.
     assert 40 / 8 <= windows[1] - windows[0] + 1 <= 40 / 2
-    # The cells under the fingers stay: near the middle of the whole.
+    # The cells below the fingers stay in the middle.
     assert windows[0] < 20 <= windows[1]
     assert windows[2] < 20 <= windows[3]
     slide(phone, list(zip(far, near, strict=True)))
@@ -159,7 +159,7 @@ def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Pa
     changed(nearer)
     assert scrolled(phone) == before
     assert phone.evaluate("() => window.visualViewport.scale") == 1
-    # Everything in sight again, the finger scrolls the page, and with the lasso it draws one.
+    # When the whole picture is visible, a finger scrolls the page. With the lasso, it draws one.
     root.get_by_role("button", name="Fit").tap()
     phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
     x, y = middle(plot)

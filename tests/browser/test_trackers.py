@@ -1,7 +1,7 @@
-"""Views in experiment trackers: written by their own packages, drawn in their own interfaces.
+"""Test views in experiment trackers: log them with each package, open them in its interface.
 
-The trackers are installed apart from what other tests need (`make .hosts/installed`); the process
-that logs has them behind all other packages.
+The trackers are installed separately from the other test dependencies (`make .hosts/installed`).
+The process that logs has them after all other packages in its import path.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ for refused in (None, experiment, comet_ml):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what each tracker wrote."""
+    """Return a folder with the logs of all trackers."""
     if not PYTHON.exists():
         pytest.fail("The trackers are not installed: run `make .hosts/installed`", pytrace=False)
     folder = tmp_path_factory.mktemp("logged")
@@ -88,10 +88,10 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
-    # Two maps side by side, each with a frame of one pixel and a gap of four.
+    # Two maps side by side, with a frame of 1 pixel and a gap of 4 pixels.
     said = answer.stdout.splitlines()
     assert f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}" in said
-    # What Comet was given after its end would be lost, and no error of Comet says so.
+    # Comet silently drops what is logged after the end of a run, so attnviz raises.
     nothing, ended, module = said[-3:]
     assert nothing.startswith("to: no run of MLflow")
     assert ended.startswith("to: this run of Comet has ended")
@@ -139,7 +139,7 @@ def test_comet_holds_the_page_byte_for_byte(logged: Path) -> None:
 
 
 def archive_of(folder: Path) -> tuple[dict[str, list[Any]], dict[str, bytes]]:
-    """What Comet would upload: its messages by type, and the files that they name."""
+    """Return the messages that Comet would upload, by type, and the files that they name."""
     (path,) = (folder / "comet").glob("*.zip")
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
@@ -152,7 +152,7 @@ def archive_of(folder: Path) -> tuple[dict[str, list[Any]], dict[str, bytes]]:
 
 @contextmanager
 def opened(chromium: Browser) -> Iterator[Page]:
-    """A page that reaches this machine alone."""
+    """Open a page that can reach only this machine."""
     context = chromium.new_context(viewport={"width": 1200, "height": 900})
     try:
         context.set_default_timeout(TIMEOUT)
@@ -165,9 +165,9 @@ def opened(chromium: Browser) -> Iterator[Page]:
 
 @contextmanager
 def served(command: list[str], folder: Path, said: str) -> Iterator[str]:
-    """A tracker's own server; its address, once it has said that it answers."""
+    """Run a tracker's server and return its address once it prints that it is ready."""
     log = folder / f"{command[0]}.log"
-    # Its address is to be read as soon as it is said.
+    # Do not buffer the output: the address must be read as soon as it is printed.
     more = {"PYTHONPATH": "", "BROWSER": "true", "PYTHONUNBUFFERED": "1"}
     program = [str(PYTHON.with_name(command[0])), *command[1:]]
     server = servers.start(program, folder, _environment(folder) | more, log)
@@ -186,7 +186,7 @@ def test_comet_draws_each_page_in_its_html_tab(
     logged: Path, tmp_path: Path, chromium: Browser
 ) -> None:
     messages, _ = archive_of(logged)
-    # Comet's tab is one document of all that was given to it.
+    # Comet's tab is one document with everything that was logged to it.
     tab = tmp_path / "tab.html"
     tab.write_text("\n".join(each["html"] for each in messages["html"]), encoding="utf-8")
     with opened(chromium) as page:
@@ -227,5 +227,5 @@ def test_mlflow_draws_the_page(logged: Path, chromium: Browser) -> None:
         root = frame_of(page).locator(".attnviz")
         expect(root).to_contain_text("<b>a")
         expect(root).to_contain_text("Layer 0, heads 0, 1.")
-        # In a frame without an origin, by an address that the browser made.
+        # MLflow uses a sandboxed frame without an origin and a blob URL.
         assert page.locator("iframe").get_attribute("sandbox") == "allow-scripts"

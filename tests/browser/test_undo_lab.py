@@ -1,4 +1,4 @@
-"""Undo in JupyterLab: Python sees it, and the notebook keeps its own undo."""
+"""Test undo in JupyterLab: Python sees the changes, and the notebook keeps its own undo."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_python_sets_is_no_step_of_its_own(notebook: Notebook, root: Locato
 
 @pytest.fixture
 def bound(lab: JupyterLab) -> Iterator[None]:
-    """Ctrl-Z as a shortcut of the notebook's, as readers may set it in JupyterLab's settings."""
+    """Bind Ctrl-Z to undo in the notebook, as readers can in JupyterLab's settings."""
     lab.page.evaluate(
         """() => {
           const binding = { command: "notebook:undo-cell-action", keys: ["Accel Z"] };
@@ -84,7 +84,7 @@ def bound(lab: JupyterLab) -> Iterator[None]:
 def test_the_notebooks_own_undo_does_not_run(notebook: Notebook, root: Locator) -> None:
     cells = notebook.root.locator(".jp-Cell")
     before = cells.count()
-    # A cell that the notebook's undo would take away again.
+    # Add a cell that the undo of the notebook would remove.
     cells.nth(2).locator(".jp-InputPrompt").click()
     notebook.lab.page.keyboard.press("b")
     expect(cells).to_have_count(before + 1)
@@ -94,13 +94,13 @@ def test_the_notebooks_own_undo_does_not_run(notebook: Notebook, root: Locator) 
     chosen(root, 1)
     root.locator(".av-plot").press("Control+Shift+z")
     expect(cells).to_have_count(before + 1)
-    # In a text field of the view neither.
+    # The undo of the notebook does not run from a text field of the view either.
     field = root.get_by_role("searchbox")
     field.press_sequentially("cat")
     field.press("Control+z")
     field.fill("")
     expect(cells).to_have_count(before + 1)
-    # And it does where the notebook has the keyboard: the test could fail.
+    # The undo runs when the notebook has the focus, so the shortcut is active.
     cells.nth(2).locator(".jp-InputPrompt").click()
     notebook.lab.page.keyboard.press("Control+z")
     expect(cells).to_have_count(before)

@@ -1,4 +1,4 @@
-"""Undo on exported pages: by keys and by buttons, and what the browser's history says of it."""
+"""Test undo on exported pages: by keys, by buttons and in the history of the browser."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _clock(page: Page) -> None:
 
 
 def pause(page: Page) -> None:
-    """Let the page's clock go on: acts that follow each other at once are one choice."""
+    """Advance the clock, because changes in quick succession count as one."""
     page.clock.fast_forward(1000)
 
 
@@ -74,7 +74,7 @@ def test_keys_take_back_heads_layer_and_pins(
     plot.press("Control+z")
     chosen(root, 1)
     can(root, undo=False, redo=True)
-    # Nothing is left to take back, and nothing happens.
+    # The history is empty, so nothing happens.
     plot.press("Control+z")
     chosen(root, 1)
     plot.press("Control+Shift+z")
@@ -106,7 +106,7 @@ def test_a_double_click_on_a_head_and_a_drag_of_a_slider_are_one_step_each(
     assert float(slider.input_value()) > 0
     undo = root.get_by_role("button", name="Undo")
     undo.click()
-    # The box closed when the focus left it.
+    # The menu closed when it lost the focus.
     root.get_by_role("button", name="More").click()
     expect(slider).to_have_value("0")
     page.keyboard.press("Escape")
@@ -145,7 +145,7 @@ def test_a_head_that_was_opened_is_closed_again(
     expect(detail).to_be_visible()
     detail.locator(".av-plot").press("Control+z")
     expect(detail).to_have_count(0)
-    # The keyboard is still in the view.
+    # The focus stays in the view.
     expect(root.locator(".av-grid-box")).to_be_focused()
     page.keyboard.press("Control+Shift+z")
     expect(detail).to_be_visible()
@@ -155,7 +155,7 @@ def test_a_dashboard_has_one_history_of_all_its_panes(
     show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
     root = show(av.show_dashboard(record, layer=0, heads=[1]))
-    # The buttons are behind one where controls are compact, and in no pane.
+    # In compact layout the buttons are behind "Controls". The panes have no such buttons.
     for button in root.get_by_role("button", name="Controls").all():
         button.click()
         in_a_pane = button.evaluate("(element) => element.closest('.av-pane') !== null")

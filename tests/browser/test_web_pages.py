@@ -1,7 +1,7 @@
-"""Views in the pages of other programs: Streamlit, Gradio, Panel, Dash, a static site.
+"""Test views in the pages of other programs: Streamlit, Gradio, Panel, Dash, a static site.
 
-Each program runs in an environment of its own (`make .hosts/installed`): what they need does not
-fit what other tests need. It gets the frame as a text, and Dash the page.
+Each program runs in its own environment (`make .hosts/installed`), because its dependencies
+conflict with those of the tests. It receives the frame as HTML. Dash receives the page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".hosts" / "bin" / "python"
 
-# The apps of docs/web-pages.md, which get the text that `to_iframe` made.
+# The apps of docs/web-pages.md. They read the output of `to_iframe` from a file.
 READ = "from pathlib import Path\nframe = Path('frame.html').read_text(encoding='utf-8')\n"
 STREAMLIT = "import streamlit as st\nst.title('An app')\nst.iframe(frame)\n"
 GRADIO = """
@@ -76,7 +76,7 @@ def view() -> Any:
 
 @contextmanager
 def served(host: str, folder: Path, text: str) -> Iterator[str]:
-    """The address of an app that shows a text, while it runs."""
+    """Run an app that shows the HTML text and return its address."""
     if not PYTHON.exists():
         pytest.fail(f"{host} is not installed: run `make .hosts/installed`", pytrace=False)
     app, *module = COMMANDS[host]
@@ -99,7 +99,7 @@ def served(host: str, folder: Path, text: str) -> Iterator[str]:
 
 @pytest.fixture
 def tab(chromium: Browser) -> Iterator[Page]:
-    """A page that reaches this machine alone."""
+    """Open a page that can reach only this machine."""
     context = chromium.new_context(viewport={"width": 1100, "height": 900})
     context.set_default_timeout(TIMEOUT)
     local = re.compile(r"^(?!(http|ws)://127\.0\.0\.1|about:|blob:|data:|file:)")
@@ -112,14 +112,14 @@ def is_drawn_in(frame: Frame) -> bool:
     try:
         return frame.locator(".attnviz[data-attnviz-drawn]").count() > 0
     except PlaywrightError:
-        # A program that puts its page together anew takes frames away while they are looked at.
+        # A program that rebuilds its page may detach the frame during this check.
         if frame.is_detached():
             return False
         raise
 
 
 def frame_of(page: Page) -> Frame:
-    """The frame that a view is drawn in, once it is drawn and stays."""
+    """Return the frame of the view, once it is drawn and no longer replaced."""
     before = None
     for _ in range(300):
         found = next(filter(is_drawn_in, page.frames), None)
@@ -138,14 +138,14 @@ SIZES = """() => [
 
 
 def follows_its_content(frame: Frame) -> None:
-    """The frame is as high as what it shows, and stays so."""
+    """Check that the frame keeps the height of its content."""
     frame.wait_for_function(
         "() => Math.abs(innerHeight - document.documentElement.getBoundingClientRect().height) < 2"
     )
     before, content, beyond = frame.evaluate(SIZES)
     assert abs(before - content) <= 1
     assert beyond <= 0
-    # The list of keys takes room, and gives it back.
+    # Opening the list of keys makes the content higher. Closing it restores the height.
     root = frame.locator(".attnviz")
     root.get_by_role("button", name="Keys").click()
     frame.wait_for_function("(before) => innerHeight > before + 40", arg=before)
@@ -166,7 +166,7 @@ def test_a_page_in_dash(tab: Page, tmp_path: Path) -> None:
         tab.goto(url)
         frame = frame_of(tab)
         works(frame)
-        # Dash takes no text of HTML, so the frame has the height that it was given.
+        # Dash accepts no HTML text, so its frame has a fixed height.
         assert frame.evaluate("() => innerHeight") == 900
         assert frame.evaluate("() => innerWidth") > 500
 
@@ -182,7 +182,7 @@ def test_a_view_in_an_app(host: str, tab: Page, tmp_path: Path) -> None:
         width = frame.evaluate("() => innerWidth")
         assert width > 500
         element = frame.frame_element()
-        # Also what the program itself puts around it shows all of the frame.
+        # The program shows the whole frame.
         shown = element.evaluate(
             "(frame) => { const inner = document.documentElement;"
             " return [frame.getBoundingClientRect().bottom, inner.scrollHeight]; }"
@@ -228,7 +228,7 @@ def test_a_view_in_a_static_page(page: Page, tmp_path: Path) -> None:
     frame = frame_of(page)
     works(frame)
     follows_its_content(frame)
-    # A narrower page is a higher one.
+    # A narrower page is higher.
     before = frame.evaluate("() => innerHeight")
     page.set_viewport_size({"width": 400, "height": 800})
     frame.wait_for_function("(before) => innerHeight > before + 40", arg=before)
@@ -277,7 +277,7 @@ def test_hostile_messages_do_nothing(page: Page, tmp_path: Path) -> None:
     frame = frame_of(page)
     follows_its_content(frame)
     before = frame.evaluate("() => innerHeight")
-    # Of another window than the frame, and numbers that are none.
+    # The page ignores messages from other windows than the frame, and invalid heights.
     page.evaluate("() => postMessage({ attnviz: 'height', height: 5 }, '*')")
     for height in ("'1px;position:fixed'", "null", "-1", "NaN", "{}"):
         frame.evaluate(f"() => parent.postMessage({{ attnviz: 'height', height: {height} }}, '*')")
@@ -308,10 +308,10 @@ def test_a_frame_is_light_or_dark_as_the_page_around_it_says(page: Page, tmp_pat
         say(page, {"type": "attnviz-theme", "theme": theme})
         expect(root).to_have_attribute("data-theme", theme)
         assert frame.evaluate(GROUND) == ground
-    # What is no theme changes nothing.
+    # Invalid messages change nothing.
     for message in ({"type": "attnviz-theme", "theme": "blue"}, {"theme": "light"}, "light", None):
         say(page, message)
-    # Nor does a window that is not around the page: here the frame itself.
+    # Messages from a window other than the parent change nothing. The frame itself sends this one.
     frame.evaluate("() => postMessage({ type: 'attnviz-theme', theme: 'light' }, '*')")
     frame.evaluate("() => new Promise((done) => setTimeout(done))")
     expect(root).to_have_attribute("data-theme", "dark")

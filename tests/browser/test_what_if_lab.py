@@ -1,4 +1,4 @@
-"""A reader of a view in JupyterLab cuts an edge, and the model answers."""
+"""Test what-if changes in JupyterLab: the reader cuts an edge and the model runs again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     expect(pair).to_contain_text(
         "Weight 0.92; share of the value norm and effect of cutting it: open"
     )
-    # By the keyboard alone.
+    # Use only the keyboard.
     what_if.locator("summary").press("Enter")
     expect(answer).to_contain_text("Unchanged, the next token is “street”")
     what_if.get_by_role("button", name="What if this edge were cut?").press("Enter")
@@ -86,7 +86,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     expect(answer).to_contain_text(f"{measure}: 17.0 to −15.5, noise ")
     expect(root.get_by_text(measure, exact=False)).to_have_count(1)
     accessibility.check(what_if)
-    # The picture is that of the changed run. The difference in its place, and back.
+    # The picture shows the changed run. Switch to the difference and back.
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:self · after: cut"))
     assert notebook.evaluate("view.run") == "after"
     runs = what_if.get_by_role("group", name="The picture shows")
@@ -106,7 +106,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     what_if.get_by_role("button", name="Remove: Without head 1.1").press("Enter")
     expect(answer).to_contain_text("Unchanged")
     assert notebook.evaluate("view.changes") == []
-    # What was answered goes along into a page, and the weights of the run that was shown.
+    # A page keeps the answers and the weights of the displayed run.
     notebook.execute(f"view.changes, view.run = [{change}], 'difference'")
     path = tmp_path / "view.html"
     path.write_text(notebook.evaluate("view.to_html()"), encoding="utf-8")
@@ -121,7 +121,7 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
         "cut before the softmax 17.0 to −15.5 (logit of “street” minus logit of “animal” after"
     )
     accessibility.check(page.locator(".attnviz"))
-    # Which of them is shown is in the address.
+    # The address contains the displayed run.
     address = page.url
     page.get_by_role("button", name="Cut before the softmax").click()
     expect(sentence).to_contain_text("attends to “street”: 0.92")
@@ -144,7 +144,7 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     measured.select_option("“canal”")
     expect(answer).to_contain_text("Logit of “canal” minus logit of “street”: ")
     notebook.becomes("model_view.answer", notebook.evaluate("tokenizer('canal')['input_ids'][0]"))
-    # By the keyboard alone: a token that is none, and one that is.
+    # Enter an invalid and a valid token with the keyboard.
     measured.select_option("another …")
     field = what_if.get_by_label("Token to measure")
     expect(field).to_be_focused()
@@ -161,10 +161,10 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     expect(answer).to_contain_text("Logit of “animal” minus logit of “street”: −17.0 to")
     notebook.becomes("model_view.answer", "animal")
     expect(what_if.locator("form")).to_have_count(0)
-    # From Python.
+    # Set the answer in Python.
     notebook.execute("model_view.answer = ('street', 'animal')")
     expect(answer).to_contain_text("Logit of “street” minus logit of “animal”: 17.0 to")
-    # The head that was left out has the weights of before, and says so.
+    # The ablated head keeps its weights, and the view says so.
     expect(what_if).to_contain_text("An ablated head keeps its weights")
     notebook.execute("model_view.layer, model_view.heads = 2, [0]")
     expect(what_if).not_to_contain_text("keeps its weights")

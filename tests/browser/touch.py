@@ -1,4 +1,4 @@
-"""Fingers on a page, as Chromium's own input: Playwright has none but a tap."""
+"""Touch gestures by Chromium's own input events. Playwright supports only taps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def slide(page: Page, ways: Sequence[Sequence[Point]], steps: int = 12) -> None:
-    """Put down a finger for each way, move all from corner to corner, and lift them.
+    """Move one finger along each path of points, then lift them.
 
-    The fingers touch one after the other. All ways have as many corners.
+    The fingers touch down one after the other. All paths have the same number of points.
     """
     session = page.context.new_cdp_session(page)
 

@@ -1,8 +1,8 @@
-"""VS Code's own widget manager in Chromium, and a live widget of this process behind it.
+"""Run VS Code's widget manager in Chromium with a live widget of this process.
 
-The manager is the bundle that VS Code's Jupyter extension loads into the page of its outputs
-(``@vscode/jupyter-ipywidgets8``, from npm). What stands in is the connection to the kernel: a comm
-whose messages go to and from the page directly.
+The manager is the bundle that VS Code's Jupyter extension loads into its output page
+(``@vscode/jupyter-ipywidgets8``, from npm). The connection to the kernel is replaced by a comm that
+exchanges its messages with the page directly.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 PACKAGES = Path(__file__).parents[2] / "js" / "node_modules"
 MANAGER = PACKAGES / "@vscode" / "jupyter-ipywidgets8" / "dist" / "ipywidgets.js"
 REQUIREJS = PACKAGES / "requirejs" / "require.js"
-# Where VS Code takes the scripts of widgets from: the kernel's environment.
+# VS Code loads widget scripts from the kernel's environment.
 ANYWIDGET = Path(sys.prefix) / "share" / "jupyter" / "nbextensions" / "anywidget" / "index.js"
 
 
 @dataclass(frozen=True)
 class Theme:
-    """A theme of VS Code: the marks of an output's page, and two of its many variables."""
+    """Theme of VS Code: the attributes of an output page and two of its CSS variables."""
 
     kind: str
     foreground: str
@@ -43,11 +43,11 @@ class Theme:
 
     @property
     def is_dark(self) -> bool:
-        """Whether its ground is dark."""
+        """Whether the background is dark."""
         return self.kind in {"vscode-dark", "vscode-high-contrast"}
 
 
-# As VS Code's themes Dark Modern, Light Modern and its two of high contrast set them.
+# Values of VS Code's Dark Modern and Light Modern and of both high-contrast themes.
 THEMES = [
     Theme("vscode-dark", "#cccccc", "#1f1f1f"),
     Theme("vscode-light", "#3b3b3b", "#ffffff"),
@@ -55,7 +55,7 @@ THEMES = [
     Theme("vscode-high-contrast-light", "#292929", "#ffffff"),
 ]
 
-# The extension paints what is behind every widget white, whatever the theme.
+# The extension gives every widget a white background in all themes.
 PAGE = """<!doctype html>
 <html style="--vscode-editor-foreground: {foreground}; --vscode-editor-background: {background};
   --vscode-foreground: {foreground}">
@@ -66,8 +66,8 @@ PAGE = """<!doctype html>
 <div id="output" class="cell-output-ipywidget-background"></div>
 </body></html>"""
 
-# Opens the manager over a connection whose messages Python reads and writes. A message is answered
-# by a list of messages, all that the kernel sent while it handled it.
+# Open the manager with a connection whose messages Python reads and writes. The reply to a message
+# is the list of messages that the kernel sent while it handled that message.
 OPEN = """async ({ manager, comms, root }) => {
   const address = URL.createObjectURL(new Blob([manager], { type: "text/javascript" }));
   (await import(address)).activate();
@@ -133,7 +133,7 @@ OPEN = """async ({ manager, comms, root }) => {
 
 
 class PageComm(BaseComm):
-    """A comm whose messages wait until the page takes them."""
+    """Comm that stores its messages until the page takes them."""
 
     sent: list[dict[str, Any]]
 
@@ -145,7 +145,7 @@ class PageComm(BaseComm):
         buffers: Any = None,
         **keys: Any,
     ) -> None:
-        """Keep a message as the page reads it."""
+        """Store a message in the format that the page reads."""
         message = {
             "header": {"msg_type": msg_type},
             "content": {"comm_id": self.comm_id, "data": data or {}, **keys},
@@ -153,34 +153,34 @@ class PageComm(BaseComm):
             "parent_header": {},
             "buffers": [base64.b64encode(bytes(each)).decode() for each in buffers or []],
         }
-        # What the kernel really sends is JSON, too.
+        # A kernel sends JSON as well.
         self.sent.append(json.loads(json.dumps(message)))
 
 
 @dataclass
 class VSCode:
-    """The page of VS Code's outputs, showing one live widget of this process.
+    """Output page of VS Code that shows one live widget of this process.
 
     Parameters
     ----------
     page : Page
-        An empty page.
+        Empty page.
     theme : Theme
-        What it is marked with.
+        Theme of the page.
     folder : Path
-        Where the page's file is written.
+        Folder for the HTML file of the page.
     """
 
     page: Page
     theme: Theme
     folder: Path
     sent: list[dict[str, Any]] = field(default_factory=list)
-    #: Names of all requests that came from the page.
+    #: Names of all requests from the page.
     requested: list[str] = field(default_factory=list)
     _create_comm: Any = None
 
     def __enter__(self) -> Self:
-        """Take over the making of comms: what is made now is shown here."""
+        """Replace the factory of comms, so that new widgets are connected to this page."""
         made = type("PageCommHere", (PageComm,), {"sent": self.sent})
         self._create_comm, comm.create_comm = comm.create_comm, made
         return self
@@ -191,11 +191,11 @@ class VSCode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give the making of comms back."""
+        """Restore the factory of comms."""
         comm.create_comm = self._create_comm
 
     def show(self, make: Callable[[], View]) -> View:
-        """Make a widget, and show it as an output."""
+        """Create a widget and show it as an output."""
         view = make()
         self.page.expose_function("toKernel", self._receive)
         file = self.folder / "output.html"
@@ -217,12 +217,12 @@ class VSCode:
         return view
 
     def deliver(self) -> None:
-        """Hand what Python changed to the page."""
+        """Send the pending messages of Python to the page."""
         self.page.evaluate("(messages) => window.fromKernel(messages)", self._taken())
 
     @property
     def root(self) -> Locator:
-        """The view."""
+        """Root element of the view."""
         return self.page.locator("#output .attnviz")
 
     def _receive(self, text: str) -> list[dict[str, Any]]:
