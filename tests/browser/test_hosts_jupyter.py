@@ -77,7 +77,7 @@ def test_python_moves_the_view_and_the_view_moves_python(
     view.press(notebook.lab.page, root, view.previous_layer)
     view.drawn(root, 0)
     notebook.becomes(f"{view.class_name}.layer", 0)
-    # The key must not trigger a shortcut of the notebook.
+    # The pressed key must not trigger a shortcut of the notebook.
     assert notebook.root.locator(".jp-Cell").count() == 1 + len(VIEWS)
 
 

@@ -41,7 +41,7 @@ KNOWN = (
     r"ERR_(NAME_NOT_RESOLVED|INTERNET_DISCONNECTED|FAILED|CONNECTION)",
     # Voila loads extensions of Notebook 7 that need parts of JupyterLab that it lacks.
     r"getter for the shared module is not a function",
-    # The server has the Jupyter logo under another path.
+    # Voila requests the Jupyter logo, which the server has under another path.
     r"favicon",
 )
 

@@ -1,4 +1,4 @@
-"""Test an image in JupyterLab: pixels from a running kernel, selecting a patch in both ways."""
+"""Test an image in JupyterLab: pixels from the kernel, selecting a patch by key and in Python."""
 
 from __future__ import annotations
 

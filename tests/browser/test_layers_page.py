@@ -149,7 +149,7 @@ def test_the_first_picture_comes_before_other_layers_are_decoded_or_read(
 ) -> None:
     open_file(tab, text, tmp_path)
     drawn(tab, 0)
-    # The code and one layer.
+    # The code and one layer are decompressed.
     assert tab.evaluate("globalThis.atFirst") == 2
     # The browser would parse the other layers of a local file as soon as the code waits.
     assert tab.evaluate("globalThis.readAtFirst") == 1

@@ -13,8 +13,8 @@ from browser.hosts import drawn
 if TYPE_CHECKING:
     from browser.jupyter import JupyterLab, Notebook
 
-# Each step of the model waits for a signal and is captured at once, so that the test can examine
-# the states in between.
+# Each step of the model waits for a signal, and each is extracted without a pause, so that the test
+# can examine the states in between.
 SETUP = """
 import threading
 import attnviz as av

@@ -85,7 +85,7 @@ def test_a_kernel_that_is_gone_is_said_and_the_pictures_stay(
 
 
 def test_a_view_that_its_notebook_stored_says_what_it_lacks(lab: JupyterLab) -> None:
-    """JupyterLab saves the widget state, and the new kernel has no such view."""
+    """Open a notebook with saved widget state whose kernel has never had the view."""
     view = av.HeadView(av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"]))
     stored = {
         each.model_id: ipywidgets.Widget._get_embed_state(each) for each in (view, view.layout)

@@ -74,7 +74,7 @@ def test_keys_take_back_heads_layer_and_pins(
     plot.press("Control+z")
     chosen(root, 1)
     can(root, undo=False, redo=True)
-    # The history is empty, so nothing happens.
+    # No change is left to undo, so nothing happens.
     plot.press("Control+z")
     chosen(root, 1)
     plot.press("Control+Shift+z")
