@@ -1,4 +1,4 @@
-"""What a page does to readers who hear it, who type, or who need contrast: axe-core's rules."""
+"""Check of a page against the accessibility rules of axe-core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 AXE = Path(__file__).parents[2] / "js" / "node_modules" / "axe-core" / "axe.min.js"
 
-# WCAG 2.1, levels A and AA: text stands out by 4.5 to 1, controls have names and roles, ...
+# WCAG 2.1, levels A and AA: text has a contrast of at least 4.5:1, controls have names and roles.
 RULES = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]},
     "resultTypes": ["violations"],
@@ -28,15 +28,15 @@ def _axe() -> str:
 
 
 def check(element: Locator) -> None:
-    """Fail, with a list to read, where an element of a page breaks one of axe-core's rules.
+    """Fail with a list of violations if an element or its contents break a rule of axe-core.
 
     Parameters
     ----------
     element : Locator
-        What is checked, with all that is in it, as it stands now. Text on a canvas is not seen:
-        `js/test/ui/colors/contrast.test.ts` holds its colours against the same rule.
+        The element, checked in its current state. Text on a canvas is not checked here.
+        `js/test/ui/colors/contrast.test.ts` checks the contrast of its colours.
     """
-    # The page's policy lets no script in; what the debugger evaluates needs no leave of it.
+    # The page's Content-Security-Policy blocks scripts, but not what the debugger evaluates.
     element.page.evaluate(f"() => {{ if (!window.axe) {{ {_axe()} }} }}")
     violations: list[dict[str, Any]] = element.evaluate(
         "async (element, rules) => (await axe.run(element, rules)).violations", RULES
@@ -46,7 +46,7 @@ def check(element: Locator) -> None:
 
 
 def readable(violations: list[dict[str, Any]]) -> str:
-    """Violations as lines: the rule, each element that breaks it, and what would mend it."""
+    """Return the violations as text: the rule, the elements that break it, and the fixes."""
     lines = []
     for violation in violations:
         lines.append(f"{violation['id']} ({violation['impact']}): {violation['help']}")

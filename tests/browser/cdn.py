@@ -1,4 +1,4 @@
-"""What static pages with widgets take from a CDN, served from npm's and anywidget's own files."""
+"""Local copies of the scripts that static pages with widgets load from a CDN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Route
 
 PACKAGES = Path(__file__).parents[2] / "js" / "node_modules"
-# By what their addresses contain.
+# Scripts by a part of their URL.
 SCRIPTS = {
     "/@jupyter-widgets/html-manager@": PACKAGES.joinpath(
         "@jupyter-widgets", "html-manager", "dist", "embed-amd.js"
@@ -21,7 +21,7 @@ SCRIPTS = {
 
 
 def serve_scripts(route: Route) -> None:
-    """Answer in the CDN's place, or break a request off: nothing reaches the network."""
+    """Answer a request with a local file, or abort it. No request reaches the network."""
     url = route.request.url
     found = next((path for part, path in SCRIPTS.items() if part in url), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""A real Chromium for the tests, and a watch on everything that a page does wrong."""
+"""Chromium for the tests, and a collector of the errors of a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnviz.pages.image import INSTALL_BROWSER, find_browser
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, WebSocket
 
-# Milliseconds. A cold kernel on two busy cores needs more; what waits for one says so.
+# Milliseconds. Code that waits for a cold kernel passes a longer timeout.
 TIMEOUT = 20_000
 
 FLAGS = (
@@ -28,12 +28,12 @@ FLAGS = (
     "--force-color-profile=srgb",  # the same pixels on every machine
 )
 
-# Schemes that reach no network.
+# URL schemes that need no network.
 LOCAL_SCHEMES = frozenset({"about", "blob", "data", "file"})
 
 
 def launch(playwright: Playwright) -> Browser:
-    """Start the machine's Chrome or Chromium; no browser is a failure, never a skip."""
+    """Start Chrome or Chromium. Fail the test, instead of skipping it, if none is installed."""
     path = find_browser()
     if path is None:
         pytest.fail(f"the browser tests need a browser, and {INSTALL_BROWSER}", pytrace=False)
@@ -42,15 +42,15 @@ def launch(playwright: Playwright) -> Browser:
 
 @dataclass
 class Watch:
-    """Collects a page's errors and its requests to anywhere but this machine.
+    """Collector of the errors of a page and of its requests to other machines.
 
     Parameters
     ----------
     origin : str
-        The one address that the page may talk to, such as ``"http://127.0.0.1:8888"``; ``""``
-        for a page that must work with no network.
+        The only origin that the page may send requests to, such as
+        ``"http://127.0.0.1:8888"``, or ``""`` for a page that must work without a network.
     known : tuple of str
-        Regular expressions of problems that are the host's own and no fault of ours.
+        Regular expressions of problems that the host causes. They are ignored.
     """
 
     origin: str = ""
@@ -58,7 +58,7 @@ class Watch:
     problems: list[str] = field(default_factory=list)
 
     def follow(self, page: Page) -> None:
-        """Watch this page from now on."""
+        """Start collecting the problems of a page."""
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self._add(f"uncaught {error.stack or error}"))
         page.on("request", self._on_request)
@@ -66,7 +66,7 @@ class Watch:
         page.on("crash", lambda _: self._add("the page crashed"))
 
     def check(self) -> None:
-        """Fail, with the list, when there is a problem; forget it then."""
+        """Clear the collected problems. Fail with their list if there are any."""
         problems, self.problems = self.problems, []
         if problems:
             pytest.fail("The page did wrong:\n" + "\n".join(problems), pytrace=False)
@@ -96,7 +96,10 @@ class Watch:
 
 
 def until(page: Page, expression: str) -> None:
-    """Wait until an expression is true in a page, whose policy forbids to evaluate texts in it."""
+    """Wait until an expression is true in a page.
+
+    `Page.wait_for_function` fails because the page's Content-Security-Policy forbids `eval`.
+    """
     for _ in range(TIMEOUT // 50):
         if page.evaluate(expression):
             return

@@ -1,19 +1,20 @@
 """Fixtures of the browser tests.
 
 ``page``
-    An empty page for one test, cut off from the network: open an exported file in it with
+    An empty page for one test, without network access. Open an exported file with
     ``page.goto(path.as_uri())``. Console errors, uncaught errors and requests fail the test.
 ``show``
-    Exports a view, opens its page in ``page``, and gives the view's root once it has drawn.
+    A function that exports a view, opens it in ``page``, and returns its root once it has drawn.
 ``phone``
-    An empty page on a small screen that is touched. ``browser.touch`` has several fingers.
+    An empty page on a small touch screen. ``browser.touch`` provides gestures of several fingers.
 ``lab``
-    A real JupyterLab, one tab for the whole run: ``lab.open([...cells...])`` gives a notebook. Its
-    kernel is shared with the notebooks of other files, one after another; what ends or changes a
-    kernel asks for ``own_kernel=True``. Share one notebook among the tests of a file (a module's
-    fixture).
+    JupyterLab in one tab for the whole run. ``lab.open([...cells...])`` returns a notebook. The
+    notebooks of all files use the same kernel, one after another. Pass ``own_kernel=True`` if a
+    test ends or changes its kernel. Share one notebook among the tests of a file with a module
+    fixture.
 ``notebook7``
-    Jupyter Notebook 7 on the same server: ``notebook7.open([...cells...])``, one notebook a file.
+    Jupyter Notebook 7 on the same server. Open one notebook per file with
+    ``notebook7.open([...cells...])``.
 """
 
 from __future__ import annotations
@@ -37,14 +38,13 @@ if TYPE_CHECKING:
 
     from browser.pages import Show
 
-# On a busy machine a kernel's answer may take longer than Playwright's five seconds.
+# On a busy machine a kernel may take longer to reply than Playwright's default of five seconds.
 expect.set_options(timeout=TIMEOUT)
-# How often a test failed so far, also one that is run again.
+# Number of failures so far, including those of tests that are run again.
 FAILED = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark everything in this folder."""
     for item in items:
         if "tests/browser/" in item.path.as_posix():
             item.add_marker("browser")
@@ -53,14 +53,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Count what fails."""
+    """Count the failures."""
     if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
         item.session.stash[FAILED] = item.session.stash.get(FAILED, 0) + 1
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One Chromium for the whole run."""
+    """Start one Chromium for the whole run."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser
@@ -69,7 +69,10 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def offline(chromium: Browser) -> Iterator[BrowserContext]:
-    """A profile without network: another for each test costs as much as the page that it opens."""
+    """Create one profile without network for all tests.
+
+    A new profile takes as long as opening a page.
+    """
     context = chromium.new_context(viewport={"width": 1000, "height": 800}, offline=True)
     context.set_default_timeout(TIMEOUT)
     yield context
@@ -88,20 +91,20 @@ def _watched(context: BrowserContext) -> Iterator[Page]:
 
 @pytest.fixture
 def page(offline: BrowserContext) -> Iterator[Page]:
-    """An empty page without network; exported pages store nothing that the next could find."""
+    """Open an empty page without network. Exported pages store nothing in the shared profile."""
     yield from _watched(offline)
 
 
 @pytest.fixture
 def show(page: Page, tmp_path: Path) -> Show:
-    """Open the exported page of a view."""
+    """Return a function that exports a view and opens its page."""
 
     return partial(open_view, page, tmp_path)
 
 
 @pytest.fixture
 def phone(chromium: Browser) -> Iterator[Page]:
-    """A small screen that is touched, without network."""
+    """Open an empty page on a small touch screen, without network."""
     context = chromium.new_context(
         viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True, offline=True
     )
@@ -112,7 +115,7 @@ def phone(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
-    """One JupyterLab server for the whole run, with settings and files of its own."""
+    """Start one JupyterLab server for the whole run, with separate settings and files."""
     folder: Path = tmp_path_factory.mktemp("jupyter")
     server = JupyterServer.start(folder)
     yield server
@@ -121,7 +124,7 @@ def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter
 
 @pytest.fixture(scope="session")
 def lab_tab(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterLab]:
-    """JupyterLab in a browser tab, for the whole run."""
+    """Open JupyterLab in one tab for the whole run."""
     lab = JupyterLab.open_in(chromium, jupyter_server)
     yield lab
     lab.close()
@@ -129,12 +132,12 @@ def lab_tab(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[Jupyte
 
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest, lab_tab: JupyterLab) -> Iterator[JupyterLab]:
-    """JupyterLab with nothing open; what a test file opens is closed at its end."""
+    """Return JupyterLab without open notebooks, and close those of a test file at its end."""
     failed_before = request.session.stash.get(FAILED, 0)
     lab_tab.page.set_viewport_size(LAB_VIEWPORT)
     yield lab_tab
     if request.session.stash.get(FAILED, 0) > failed_before:
-        # What is left is not known: the next file starts again.
+        # A failed test leaves an unknown state: reload for the next file.
         lab_tab.start_again()
     else:
         lab_tab.close_notebooks()
@@ -142,7 +145,7 @@ def lab(request: pytest.FixtureRequest, lab_tab: JupyterLab) -> Iterator[Jupyter
 
 @pytest.fixture(scope="module")
 def notebook7(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterNotebook]:
-    """Notebook 7 in a browser tab of its own; its kernel ends with the test file."""
+    """Open Notebook 7 in a separate tab, and end its kernel after the test file."""
     host = JupyterNotebook.open_in(chromium, jupyter_server)
     yield host
     host.close()

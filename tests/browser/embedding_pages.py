@@ -1,4 +1,4 @@
-"""What the tests of the embedding view's pages share: a corpus, and where its points are drawn."""
+"""Corpus and point positions for the tests of the embedding view."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ TEXTS = (
     "[CLS] THE end .",
 )
 LAYERS, HEADS = 3, 4
-# Around the points where everything is in sight, in pixels (embedding-scatter.ts).
+# Margin around the points at the initial zoom, in pixels (embedding-scatter.ts).
 MARGIN = 22
 
 
 def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
-    """Three texts of words, random vectors, causal; a kind a text and a number a token."""
+    """Return a corpus of three texts with random vectors, a causal mask and two columns.
+
+    The column "kind" has a value per text, the column "surprise" a value per token.
+    """
     records = []
     for number, text in enumerate(TEXTS):
         words = text.split(" ")
@@ -40,7 +43,7 @@ def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
         stack = av.AttentionStack("self", made, tokens)
         records.append(av.AttentionRecord({"self": stack}, model="made"))
     count = sum(len(text.split(" ")) for text in TEXTS)
-    # Of the last token nobody knows it.
+    # The value of the last token is unknown.
     surprise = [*(0.5 * place for place in range(count - 1)), np.nan]
     columns = {"kind": ["prose", "prose", "title"], "surprise": surprise}
     return av.Corpus(records, columns=columns)
@@ -51,17 +54,18 @@ def drawn(root: Locator, place: str | int, stack: str = "self") -> None:
 
 
 def one_head(corpus: av.Corpus, **traits: Any) -> av.EmbeddingView:
-    """A view with layer 1, head 2 enlarged."""
+    """Return a view with layer 1, head 2 enlarged."""
     return av.EmbeddingView(corpus, layer=1, heads=[2], enlarged=True, **traits)
 
 
 def coordinates(
     corpus: av.Corpus, layer: int = 1, head: int = 2, dimensions: int = 2
 ) -> NDArray[np.float32]:
-    """Principal components of a head whose texts are all shown, (points, dimensions).
+    """Compute the principal components of a head for all texts, shape (points, dimensions).
 
-    By numpy alone: scaled to norms of one median, keys moved onto the queries, directions by a
-    singular value decomposition, each so that its largest entry is positive.
+    Queries and keys are scaled to the same median norm, and the keys are shifted to the mean of
+    the queries. The directions come from a singular value decomposition. Their signs make the
+    largest entry positive.
     """
     stacks = [record.stack() for record in corpus.records]
     queries, keys = (
@@ -85,7 +89,7 @@ def coordinates(
 
 
 def places(root: Locator, coordinates: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Where points are on the plot, in pixels from its corner, everything being in sight."""
+    """Return the positions of points on the plot in pixels, at the initial zoom."""
     box = root.locator(".av-plot").bounding_box()
     assert box is not None
     room = np.array([box["width"], box["height"]])
@@ -96,7 +100,7 @@ def places(root: Locator, coordinates: NDArray[np.float32]) -> NDArray[np.float6
 
 
 def alone(places: NDArray[np.float64], least: float = 24) -> list[int]:
-    """Points that no other is near."""
+    """Return the points whose nearest other point is more than `least` pixels away."""
     apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
     np.fill_diagonal(apart, np.inf)
     return [int(point) for point in np.flatnonzero(apart.min(axis=1) > least)]
@@ -107,7 +111,7 @@ def at(place: NDArray[np.float64]) -> Any:
 
 
 def pixels(root: Locator, selector: str = ".av-plot .av-back") -> NDArray[np.int64]:
-    """A canvas on white, (height, width, 3)."""
+    """Return a canvas on a white background, shape (height, width, 3)."""
     url = root.locator(selector).first.evaluate(
         """canvas => {
           const copy = document.createElement("canvas");
@@ -124,6 +128,6 @@ def pixels(root: Locator, selector: str = ".av-plot .av-back") -> NDArray[np.int
 
 
 def inked(canvas: NDArray[np.int64], kind: str) -> NDArray[np.bool_]:
-    """Where a canvas has the colour of queries, which are red, or of keys, which are blue."""
+    """Return a mask of the red pixels, for queries, or of the blue pixels, for keys."""
     red, blue = canvas[..., 0], canvas[..., 2]
     return red > blue + 30 if kind == "query" else blue > red + 30

@@ -1,4 +1,4 @@
-"""The views that are tried in every live host, and what all those tests do alike."""
+"""Views that are tested in every live host, and helpers of these tests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from attnviz import AttentionRecord
     from browser.jupyter import Notebook
 
-# A cold kernel that loads torch and transformers, on two busy cores.
+# Milliseconds: a cold kernel imports torch and transformers on two busy cores.
 FIRST_PICTURE = 90_000
 
-# Queries and keys as well as weights, so that every view has what it asks for. Hosts are tried with
-# made ones: transformers takes a kernel seconds to import.
+# The record has queries and keys because some views need them. They are random because importing
+# transformers takes a kernel several seconds.
 RECORD = """
 import attnviz as av, torch
 torch.set_num_threads(1)
@@ -39,41 +39,41 @@ TOKENS = "The cat sat on the mat . The cat".split()
 
 
 def record(tokens: Sequence[str] = TOKENS) -> AttentionRecord:
-    """The same record in this process."""
+    """Return the record of `RECORD` in this process."""
     queries, keys = (
         torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
     )
     return av.AttentionRecord.from_qk(queries, keys, tokens, causal=True)
 
 
-#: What views are made of there.
+#: Names that `RECORD` defines for the views.
 MADE = ("record", "statistics")
 
 
 @dataclass(frozen=True)
 class HostedView:
-    """A view, and how a reader changes its layer.
+    """A view and the keys that change its layer.
 
     Parameters
     ----------
     class_name : str
-        Its class in ``attnviz``; the tests call the widget by this name, too.
+        Class in ``attnviz``. The tests use it as the name of the widget, too.
     name : str
-        What ``data-attnviz-drawn`` begins with.
+        Start of the attribute ``data-attnviz-drawn``.
     focus : str
-        What the reader tabs to, as a selector within the view.
+        Selector of the element in the view that gets the focus.
     next_layer, previous_layer : str
-        Keys of the keyboard.
+        Keys that open the next and the previous layer.
     pin : tuple of str
-        Keys that choose a token while a picture has the focus; none if the view has no tokens.
+        Keys that pin a token while a picture has the focus. Empty if the view has no tokens.
     given : str
-        What is given beside the record, in Python.
+        Further arguments of the constructor, as Python code.
     several : bool
-        Whether the view is of several records of a model.
+        Whether the view shows several records of a model.
     compared : bool
-        Whether the view is of a comparison of two records.
+        Whether the view shows a comparison of two records.
     measured : bool
-        Whether the view is of statistics over texts.
+        Whether the view shows statistics over texts.
     """
 
     class_name: str
@@ -89,7 +89,7 @@ class HostedView:
 
     @property
     def make(self) -> str:
-        """Python that makes the widget from ``record`` or ``statistics``."""
+        """Python code that creates the widget from ``record`` or ``statistics``."""
         shown = "[record, record]" if self.several else "record"
         if self.compared:
             shown = "av.compare(record, record)"
@@ -98,23 +98,23 @@ class HostedView:
         return f"av.{self.class_name}({shown}, {self.given})"
 
     def widget(self, record: AttentionRecord, **traits: Any) -> Any:
-        """The widget of a record."""
+        """Return the widget of a record."""
         shown: Any = [record, record] if self.several else record
         if self.compared:
             shown = av.compare(record, record)
         if self.measured:
-            # Of fewer texts no head has a role.
+            # With fewer texts no head has a role.
             shown = av.head_statistics([record] * 6, progress=False)
         return getattr(av, self.class_name)(shown, **traits)
 
     def drawn(self, root: Locator, layer: int, timeout: int = 20_000) -> None:
-        """Wait until a layer is drawn: its weights have come through the request channel."""
+        """Wait until a layer is drawn, which needs the weights from the kernel."""
         place = f"{self.name}:self:{layer}"
         expect(root).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
         expect(root).to_have_attribute("data-attnviz-state", "ready")
 
     def press(self, page: Page, root: Locator, key: str) -> None:
-        """Press a key while the view has the focus."""
+        """Focus the view and press a key."""
         root.locator(self.focus).first.focus()
         page.keyboard.press(key)
 
@@ -127,7 +127,7 @@ VIEWS = [
         focus=".av-grid-box",
         next_layer="ArrowDown",
         previous_layer="ArrowUp",
-        # With a head open the arrows open its neighbours.
+        # The arrow keys change the layer only while a head is open.
         given="layer=0, heads=[0]",
     ),
     HostedView("NeuronView", "neuron", pin=("ArrowLeft",)),
@@ -142,7 +142,7 @@ VIEWS = [
         given="layer=0, heads=[0]",
         compared=True,
     ),
-    # All heads at once have no layer.
+    # The picture of all heads has no layer.
     HostedView(
         "EmbeddingView",
         "embedding",
@@ -165,18 +165,18 @@ VIEW_IDS = [view.class_name for view in VIEWS]
 
 
 def view_in(notebook: Notebook, cell: int) -> Locator:
-    """The view of a cell, in sight."""
+    """Scroll to the view of a cell and return it."""
     notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
     return notebook.output(cell).locator(".attnviz").first
 
 
 def drawn(view: Locator, place: str, timeout: int = FIRST_PICTURE) -> None:
-    """Wait until a view has drawn a place, as "head:self:3"."""
+    """Wait until `data-attnviz-drawn` of a view is `place`, such as "head:self:3"."""
     expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
 
 
 def has_ink(view: Locator) -> bool:
-    """Whether any pixel of the view's canvases is not transparent."""
+    """Return whether a canvas of the view has a pixel that is not transparent."""
     return bool(
         view.evaluate(
             """(root) => [...root.querySelectorAll(".av-plot canvas")].some((canvas) =>

@@ -1,4 +1,4 @@
-"""A real JupyterLab for the tests: a server of its own, and notebooks driven through its page."""
+"""JupyterLab for the tests: a server, and notebooks that are controlled through the page."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize
 
-# A cold kernel that imports torch, on two busy cores.
+# Milliseconds: a cold kernel imports torch on two busy cores.
 KERNEL_TIMEOUT = 90_000
-# Changes go to the kernel one after another, each when the last one is acknowledged.
+# A change is sent to the kernel only after the previous one was acknowledged.
 SYNC_SECONDS = 30
 
-# What a notebook leaves behind in a kernel that others use after it.
+# Cleanup code for a kernel that the next notebook uses.
 CLEAN_KERNEL = """
 import ipywidgets
 ipywidgets.Widget.close_all()
@@ -39,21 +39,21 @@ __import__("gc").collect()
 """
 LAB_VIEWPORT: ViewportSize = {"width": 1300, "height": 1000}
 
-# What JupyterLab itself does wrong, whatever the notebook holds (regular expressions).
+# Regular expressions of errors that JupyterLab causes, independent of the notebook.
 KNOWN_PROBLEMS = (
-    # A kernel that a test ended is asked for once more.
+    # JupyterLab requests a kernel that a test has ended.
     r"status of 404 .*/api/(kernels|sessions)/",
-    # What its debugger or its completer asks a kernel that a test ends.
+    # The debugger or the completer sends a request to a kernel that a test ends.
     r"Canceled future for \w+ message",
-    # Its own status bar stumbles when a kernel restarts after a change of theme.
+    # The status bar fails when a kernel restarts after a change of theme.
     r"'removeChild' on 'Node'.*\n\s+at http\S+/static/lab/jlab_core",
-    # Its widget manager looks for the kernel of a notebook that was opened without one.
+    # The widget manager requests the kernel of a notebook that was opened without one.
     r"null \(reading 'kernel'\)\n\s+at \S+ \(http\S+/jupyterlab-manager/",
-    # Notebook 7 opens a path before the command for that is there, on a busy machine.
+    # On a busy machine Notebook 7 opens a path before it has registered the command.
     r"'filebrowser:open-path' not registered\.\n\s+at \S+ \(http\S+/static/notebook/notebook_core",
 )
 
-# User settings of the tests' own JupyterLab: no news pop-up, no recovery, one known theme.
+# User settings of JupyterLab: no news pop-up, no recovery, a fixed theme.
 SETTINGS: dict[str, dict[str, Any]] = {
     "apputils-extension/notification": {
         "fetchNews": "false",
@@ -72,9 +72,9 @@ class JupyterServer:
     Parameters
     ----------
     url : str
-        Its address, without a slash at the end.
+        Address without a trailing slash.
     notebooks : Path
-        The folder that it serves.
+        Folder that the server serves.
     """
 
     url: str
@@ -83,7 +83,7 @@ class JupyterServer:
 
     @classmethod
     def start(cls, folder: Path) -> Self:
-        """Start a server whose every file lies in `folder`, and wait until it answers."""
+        """Start a server that keeps all of its files in `folder`, and wait until it responds."""
         notebooks = folder / "notebooks"
         notebooks.mkdir()
         settings = folder / "settings"
@@ -122,7 +122,7 @@ class JupyterServer:
         return cls(url, notebooks, process)
 
     def stop(self) -> None:
-        """End the server and, through it, its kernels."""
+        """End the server, which ends its kernels."""
         servers.stop(self.process)
 
 
@@ -135,7 +135,7 @@ class JupyterLab:
     page : Page
         The tab, for selectors and screenshots.
     watch : Watch
-        Collects the page's errors; checked after every test.
+        Collector of the page's errors, checked after every test.
     """
 
     server: JupyterServer
@@ -144,14 +144,14 @@ class JupyterLab:
     watch: Watch
     opened: list[Notebook] = field(default_factory=list)
     made: int = 0
-    #: The kernel that notebooks use one after another, once one has started it.
+    #: Id of the kernel that notebooks share one after another, or None before the first notebook.
     shared_kernel: str | None = None
-    #: Whether a kernel was killed: seconds later a dialog says so, over whatever is shown by then.
+    #: Whether a kernel was killed. JupyterLab shows a dialog about it seconds later.
     killed: bool = False
 
     @classmethod
     def open_in(cls, browser: Browser, server: JupyterServer) -> Self:
-        """Open a tab with an empty JupyterLab in it."""
+        """Open a tab with an empty JupyterLab."""
         context = browser.new_context(viewport=LAB_VIEWPORT)
         context.set_default_timeout(TIMEOUT)
         watch = Watch(origin=server.url, known=KNOWN_PROBLEMS)
@@ -170,14 +170,14 @@ class JupyterLab:
         self.killed = False
 
     def close_notebooks(self) -> None:
-        """Close what is open, and end the kernels that are not shared."""
+        """Close all notebooks and end the kernels that are not shared."""
         for notebook in list(self.opened):
             notebook.close()
         if self.killed:
             self.load()
 
     def start_again(self) -> None:
-        """Load the page anew after a test that failed: nobody knows what it left."""
+        """End the kernels and reload the page: a failed test leaves an unknown state."""
         for notebook in self.opened:
             with suppress(TimeoutError, PlaywrightError):
                 notebook.shut_down_kernel()
@@ -187,13 +187,13 @@ class JupyterLab:
         self.watch.problems.clear()
 
     def close(self) -> None:
-        """Shut the kernels of this tab's notebooks down and close the tab."""
+        """End the kernels of this tab's notebooks and close the tab."""
         for notebook in self.opened:
             notebook.shut_down_kernel()
         self.context.close()
 
     def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
-        """Run one of JupyterLab's own commands and wait for its end."""
+        """Run a command of JupyterLab and wait until it has finished."""
         self._evaluate(
             "async ({ name, given }) => { await window.jupyterapp.commands.execute(name, given); }",
             {"name": name, "given": arguments or {}},
@@ -201,7 +201,7 @@ class JupyterLab:
         )
 
     def set_theme(self, theme: str) -> None:
-        """Change the theme to ``"light"`` or ``"dark"`` and wait until it is on."""
+        """Change the theme to ``"light"`` or ``"dark"`` and wait until it is applied."""
         self.command("apputils:change-theme", {"theme": f"JupyterLab {theme.capitalize()}"})
         is_light = "true" if theme == "light" else "false"
         self.page.wait_for_selector(f'body[data-jp-theme-light="{is_light}"]', state="attached")
@@ -211,8 +211,8 @@ class JupyterLab:
     ) -> Notebook:
         """Write a new notebook with these code cells and open it.
 
-        Its kernel is the one that notebooks use one after another: a cold kernel takes seconds to
-        import torch. Whoever ends, stops or changes a kernel asks for one of their own.
+        Notebooks share one kernel, one after another, because a cold kernel takes seconds to
+        import torch. Pass `own_kernel=True` if a test ends, stops or changes the kernel.
         """
         self.made += 1
         name = name or f"{id(self)}-{self.made}.ipynb"
@@ -239,14 +239,14 @@ class JupyterLab:
     def open_file(
         self, name: str, *, kernel: bool = True, kernel_id: str | None = None
     ) -> Notebook:
-        """Open a notebook that lies in the server's folder, with a kernel, new or not, or none."""
+        """Open a notebook in the server's folder with a new kernel, a running one, or none."""
         self._show_file(name, kernel=kernel, kernel_id=kernel_id)
         notebook = Notebook(self, name)
         self.opened.append(notebook)
         return notebook
 
     def load_again(self, notebook: Notebook) -> None:
-        """Save a notebook, load the page anew, and open it with its kernel, which runs on."""
+        """Save a notebook, reload the page, and open the notebook with its running kernel."""
         kernel_id = notebook.kernel_id()
         notebook.save()
         self.load()
@@ -275,25 +275,25 @@ class JupyterLab:
         )
 
     def reopen(self, notebook: Notebook) -> Notebook:
-        """Save a notebook, close it, and open it again: trusted, with no kernel."""
+        """Save a notebook, close it, and open it again as trusted and without a kernel."""
         notebook.save()
         notebook.close()
         return self.open_file(notebook.name, kernel=False)
 
     def reopen_untrusted(self, notebook: Notebook) -> Notebook:
-        """Save a notebook, close it, and open it as a stranger's: untrusted, with no kernel."""
+        """Save a notebook, close it, and open it again as untrusted and without a kernel."""
         notebook.save()
         notebook.close()
         path = self.server.notebooks / notebook.name
         document = json.loads(path.read_text(encoding="utf-8"))
-        # JupyterLab signed what it ran; a change that it did not make breaks the signature.
+        # A change outside JupyterLab invalidates the signature of the notebook.
         document["metadata"]["from"] = "a stranger"
         name = f"untrusted-{notebook.name}"
         (self.server.notebooks / name).write_text(json.dumps(document), encoding="utf-8")
         return self.open_file(name, kernel=False)
 
     def _evaluate(self, script: str, argument: object, *, what: str, timeout: int = TIMEOUT) -> Any:
-        """Run a script in the page, with an end: a promise of JupyterLab's may never settle."""
+        """Run a script in the page with a timeout, because a promise may never settle."""
         answer = self.page.evaluate(
             f"""async ({{ argument, timeout }}) => {{
               const work = (async () => ({{ value: await ({script})(argument) }}))();
@@ -313,7 +313,7 @@ class JupyterLab:
         return answer.get("value")
 
 
-# The notebook's panel, found by its path: the one in front may be another.
+# The panel of the notebook by its path, because another panel may be active.
 PANEL = """
   const panel = [...window.jupyterapp.shell.widgets("main")].find(
     (widget) => widget.context?.path === name,
@@ -329,7 +329,7 @@ class Notebook:
     Parameters
     ----------
     name : str
-        Its file in the server's folder.
+        File name in the server's folder.
     """
 
     lab: JupyterLab
@@ -338,15 +338,15 @@ class Notebook:
 
     @property
     def root(self) -> Locator:
-        """The notebook on the page."""
+        """Element of the notebook on the page."""
         return self.lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
 
     def output(self, cell: int) -> Locator:
-        """The output area of a cell."""
+        """Return the output area of a cell."""
         return self.root.locator(".jp-Cell").nth(cell).locator(".jp-Cell-outputArea")
 
     def run_all(self, timeout: int = KERNEL_TIMEOUT) -> None:
-        """Run every cell and wait for the end; a cell's error is an AssertionError."""
+        """Run all cells and wait until they have finished. Fail if a cell raises an error."""
         self._run(
             """await context.ready;
                await sessionContext.ready;
@@ -360,7 +360,7 @@ class Notebook:
             assert output["output_type"] != "error", "\n".join(output["traceback"])
 
     def select(self, cell: int) -> None:
-        """Make a cell the active one, and the only one that is selected."""
+        """Activate a cell and deselect all others."""
         self._run(
             """panel.content.deselectAll();
                panel.content.activeCellIndex = extra;""",
@@ -369,35 +369,35 @@ class Notebook:
         )
 
     def outputs(self) -> list[dict[str, Any]]:
-        """Every output of every cell, as the notebook's format has them."""
+        """Return the outputs of all cells in the format of the notebook file."""
         cells = self._run("return context.model.toJSON().cells;", what="reading the outputs")
         return [output for cell in cells for output in cell.get("outputs", [])]
 
     def execute(self, code: str, timeout: int = KERNEL_TIMEOUT) -> None:
-        """Run code in the kernel, outside of any cell, and wait for its end."""
+        """Run code in the kernel, outside of the cells, and wait until it has finished."""
         reply = self._request(code, {}, timeout)
         assert reply["status"] == "ok", "\n".join(reply.get("traceback", [str(reply)]))
 
     def evaluate(self, expression: str, timeout: int = KERNEL_TIMEOUT) -> Any:
-        """The value of an expression in the kernel: numbers, strings, lists and the like."""
+        """Return the value of an expression in the kernel, such as a number, string or list."""
         reply = self._request("", {"value": expression}, timeout)
         value = reply["user_expressions"]["value"]
         assert value["status"] == "ok", "\n".join(value.get("traceback", [str(value)]))
         return ast.literal_eval(value["data"]["text/plain"])
 
     def becomes(self, expression: str, value: object) -> None:
-        """Wait until an expression has a value in the kernel."""
+        """Wait until an expression in the kernel equals `value`."""
         end = time.monotonic() + SYNC_SECONDS
         while (now := self.evaluate(expression)) != value and time.monotonic() < end:
             self.lab.page.wait_for_timeout(50)
         assert now == value
 
     def kernel_id(self) -> str:
-        """The kernel, as the server names it."""
+        """Return the id of the kernel on the server."""
         return str(self._run("return sessionContext.session.kernel.id;", what="the kernel's id"))
 
     def restart_kernel(self) -> None:
-        """Restart the kernel and wait until it answers."""
+        """Restart the kernel and wait until it responds."""
         self._run(
             """await sessionContext.restartKernel();
                await sessionContext.session.kernel.info;""",
@@ -406,24 +406,22 @@ class Notebook:
         )
 
     def interrupt_kernel(self) -> None:
-        """Interrupt what the kernel runs."""
         self._run("await sessionContext.session.kernel.interrupt();", what="interrupting")
 
     def kill_kernel(self, process: int) -> None:
-        """Kill the kernel's process; the tab is loaded again at the end of the test file."""
+        """Kill the kernel's process. The tab is reloaded at the end of the test file."""
         os.kill(process, signal.SIGKILL)
         self.lab.killed = True
 
     def shut_down_kernel(self) -> None:
-        """End the kernel; the notebook stays open."""
+        """End the kernel without closing the notebook."""
         self._run("if (panel) await sessionContext.shutdown();", what="ending the kernel")
 
     def save(self) -> None:
-        """Save the notebook."""
         self._run("await context.save();", what="saving")
 
     def close(self) -> None:
-        """Close the notebook and end its kernel, or leave it as new to the next notebook."""
+        """Close the notebook. End its kernel, or clean it for the next notebook if it is shared."""
         if self.shares_kernel:
             self.execute(CLEAN_KERNEL)
         else:

@@ -1,4 +1,4 @@
-"""A real marimo for the tests: one notebook as an app, or open for editing, on a server."""
+"""marimo for the tests: a server with one notebook, as an app or in the editor."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Cell:
     Parameters
     ----------
     code : str
-        Its code; the last line is shown when it is an expression.
+        Code. The last line is displayed if it is an expression.
     reads, defines : sequence of str
-        Names of other cells that it reads, and names that others read.
+        Names that the cell reads from other cells, and names that other cells read from it.
     """
 
     code: str
@@ -38,7 +38,7 @@ class Cell:
     defines: Sequence[str] = ()
 
     def source(self) -> str:
-        """The cell as it stands in a notebook's file."""
+        """Return the source of the cell in the notebook file."""
         returned = ", ".join(self.defines)
         body = f"{self.code.strip()}\nreturn {f'({returned},)' if returned else ''}".strip()
         return f"@app.cell\ndef _({', '.join(self.reads)}):\n{indent(body, '    ')}\n"
@@ -61,7 +61,7 @@ class Marimo:
     page : Page
         The tab, for selectors and screenshots.
     watch : Watch
-        Collects the page's errors; checked after every test.
+        Collector of the page's errors, checked after every test.
     """
 
     process: subprocess.Popen[bytes]
@@ -79,10 +79,10 @@ class Marimo:
         mode: Literal["run", "edit"] = "run",
         theme: Theme = "light",
     ) -> Self:
-        """Write a notebook into an empty folder, serve it, and open it in a tab of its own."""
+        """Write a notebook into an empty folder, serve it, and open it in a new tab."""
         parts = ["import marimo\n\napp = marimo.App()\n", *(cell.source() for cell in cells)]
         (folder / "notebook.py").write_text("\n\n".join(parts), encoding="utf-8")
-        # Settings of its own: neither the developer's theme nor their plugins.
+        # Separate settings, so that the developer's theme and plugins have no effect.
         settings = folder / "config" / "marimo" / "marimo.toml"
         settings.parent.mkdir(parents=True)
         settings.write_text(SETTINGS.format(theme=theme), encoding="utf-8")
@@ -111,6 +111,6 @@ class Marimo:
         return cls(process, context, page, watch)
 
     def close(self) -> None:
-        """Close the tab and end the server, and with it the kernel."""
+        """Close the tab and end the server, which ends the kernel."""
         self.context.close()
         servers.stop(self.process)

@@ -1,4 +1,4 @@
-"""A real Jupyter Notebook 7 for the tests: the server of JupyterLab, a page for each notebook."""
+"""Jupyter Notebook 7 for the tests, on the server of JupyterLab."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from browser.jupyter import JupyterServer
 
-# What Notebook 7 itself does wrong, whatever the notebook holds.
+# Regular expressions of errors that Notebook 7 causes, independent of the notebook.
 KNOWN_IN_NOTEBOOK = (
-    # Its list of shortcuts asks for the settings of a part that the page does not have.
+    # The list of shortcuts requests the settings of a plugin that the page does not load.
     r"undefined \(reading 'schema'\)\n\s+at http\S+/static/notebook/notebook_core",
 )
 
@@ -22,7 +22,7 @@ KNOWN_IN_NOTEBOOK = (
 class JupyterNotebook(JupyterLab):
     """Notebook 7 in one browser tab, which shows one notebook.
 
-    It is JupyterLab with another shell, so that its page is driven in the same way.
+    Notebook 7 is JupyterLab with another shell, so its page is controlled in the same way.
     """
 
     @classmethod
@@ -38,7 +38,7 @@ class JupyterNotebook(JupyterLab):
     def open_file(
         self, name: str, *, kernel: bool = True, kernel_id: str | None = None
     ) -> Notebook:
-        """Open a notebook that lies in the server's folder; it always gets a kernel of its own."""
+        """Open a notebook in the server's folder, always with a new kernel."""
         assert kernel, "Notebook 7 starts a kernel for whatever it opens"
         assert kernel_id is None, "Notebook 7 shows one notebook"
         assert not self.opened, "the tab shows a notebook: close that first"

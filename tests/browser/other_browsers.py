@@ -1,4 +1,4 @@
-"""Firefox and WebKit, as far as tests need them: to open a page, to ask it, and to print it."""
+"""Firefox and WebKit for the tests: open a page, evaluate expressions, and print."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT = 60
-# Runs before the page's own scripts and its Content-Security-Policy.
+# The script collects errors. It runs before the page's scripts and Content-Security-Policy.
 WATCH = """<script>
 problems = [];
 for (const kind of ["error", "unhandledrejection", "securitypolicyviolation"])
@@ -44,14 +44,14 @@ class Browser(Protocol):
         """Open an address and wait until it is loaded."""
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of an expression in the page, or of the promise that it gives."""
+        """Return the value of an expression in the page. A promise is awaited."""
 
     def close(self) -> None:
         """End the browser."""
 
 
 def start(name: str, folder: Path) -> Browser:
-    """Start a browser with a profile in `folder`, or skip the test and name what is missing."""
+    """Start a browser with a profile in `folder`, or skip the test if packages are missing."""
     missing = missing_packages(name)
     if missing:
         pytest.skip(f"tests of {name} need Debian's {' and '.join(missing)}")
@@ -59,7 +59,7 @@ def start(name: str, folder: Path) -> Browser:
 
 
 def open_drawn(browser: Browser, page: Path) -> None:
-    """Open an exported page, wait until it has drawn, and fail if it reports a problem."""
+    """Open an exported page, wait until it has drawn, and fail if it reports an error."""
     text = page.read_text(encoding="utf-8").replace("<head>", f"<head>{WATCH}", 1)
     page.write_text(text, encoding="utf-8")
     browser.go(page.as_uri())
@@ -69,7 +69,7 @@ def open_drawn(browser: Browser, page: Path) -> None:
 
 
 def _started(command: list[str], folder: Path, **more: str) -> subprocess.Popen[bytes]:
-    """Start a browser with its own home and its own process group."""
+    """Start a browser with a separate home folder and process group."""
     return subprocess.Popen(
         command,
         env={**os.environ, **more, "HOME": str(folder)},
@@ -87,7 +87,7 @@ def _free_port() -> int:
 
 
 def _once_listening(connect: Callable[[], Any]) -> Any:
-    """Connect as soon as a browser that was just started listens."""
+    """Connect to a starting browser. Retry until it listens."""
     until = time.monotonic() + TIMEOUT
     while True:
         try:
@@ -99,7 +99,7 @@ def _once_listening(connect: Callable[[], Any]) -> Any:
 
 
 class Firefox:
-    """Firefox without windows, through WebDriver BiDi, which it speaks itself."""
+    """Headless Firefox, controlled through WebDriver BiDi."""
 
     def __init__(self, folder: Path) -> None:
         port = _free_port()
@@ -107,7 +107,7 @@ class Firefox:
         self._process = _started(
             ["firefox-esr", *options, "--remote-debugging-port", str(port)], folder
         )
-        # Firefox refuses connections that have an Origin.
+        # Firefox refuses connections with an Origin header.
         address = f"ws://127.0.0.1:{port}/session"
         self._socket = _once_listening(
             lambda: create_connection(address, TIMEOUT, suppress_origin=True)
@@ -150,12 +150,12 @@ class Firefox:
 
 
 class WebKit:
-    """WebKitGTK's small browser, through WebDriver, on a screen that is not there."""
+    """MiniBrowser of WebKitGTK on a virtual screen, controlled through WebDriver."""
 
     def __init__(self, folder: Path) -> None:
         port = _free_port()
         command = ["xvfb-run", "--auto-servernum", "WebKitWebDriver", f"--port={port}"]
-        # Its sandbox refuses to run as root.
+        # The sandbox of WebKit refuses to run as root.
         self._process = _started(command, folder, WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS="1")
         self._address = f"http://127.0.0.1:{port}/session"
         session = _once_listening(lambda: self._ask("", capabilities={}))

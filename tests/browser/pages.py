@@ -1,4 +1,4 @@
-"""What tests ask of the page of a view."""
+"""Helpers that read the page of a view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Show(Protocol):
-    """Opens the exported page of a view (fixture ``show``)."""
+    """Type of the fixture ``show``, which opens the exported page of a view."""
 
     def __call__(self, view: Any, fragment: str = "", **options: Any) -> Locator:
         """Return the view's root element once it has drawn.
@@ -27,7 +27,7 @@ class Show(Protocol):
         Parameters
         ----------
         view : View
-            A view.
+            View to export.
         fragment : str
             End of the address, such as ``"#layer=1"``.
         **options
@@ -38,7 +38,7 @@ class Show(Protocol):
 def open_view(page: Page, folder: Path, view: Any, fragment: str = "", **options: Any) -> Locator:
     """Export a view, open its page, and return its root element once it has drawn."""
     if fragment:
-        # A page that only differs in its fragment would not be loaded again.
+        # The browser does not reload a page if only the fragment of its URL changes.
         page.goto("about:blank")
     page.goto(view.save(folder / "view.html", **options).as_uri() + fragment)
     root = page.locator(".attnviz").first
@@ -52,29 +52,29 @@ def says(root: Locator, text: str) -> None:
 
 
 def table(root: Locator) -> list[dict[str, str]]:
-    """Rows of the table that a view exports."""
+    """Return the rows of the table that a view exports."""
     text = root.evaluate("root => root.attnviz.csv()")
     return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
 
 
 def svg(root: Locator) -> str:
-    """The SVG that a view exports."""
+    """Return the SVG that a view exports."""
     found: str = root.evaluate("root => root.attnviz.svg()")
     return found
 
 
 def figure(root: Locator) -> ET.Element:
-    """The SVG that a view exports, parsed."""
+    """Return the parsed SVG that a view exports."""
     return ET.fromstring(svg(root))  # noqa: S314 - our own
 
 
 def texts(figure: ET.Element) -> list[str]:
-    """Texts of an SVG."""
+    """Return the texts of an SVG."""
     return ["".join(mark.itertext()) for mark in figure.iter(f"{SVG}text")]
 
 
 def overflow(root: Locator) -> int:
-    """Pixels by which a page is wider than its window."""
+    """Return the number of pixels by which a page is wider than its window."""
     found: int = root.page.evaluate(
         "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )

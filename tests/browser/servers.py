@@ -1,4 +1,4 @@
-"""Servers of hosts on this machine: started, waited for, and ended."""
+"""Start and stop of local servers of notebook hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOP_SECONDS = 20
 
 
 def free_port() -> int:
-    """A free port of this machine."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -28,7 +28,7 @@ def free_port() -> int:
 def start(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
 ) -> subprocess.Popen[bytes]:
-    """Start a server in a folder. Its output goes into the file `log`."""
+    """Start a server in a folder. Its output is written to the file `log`."""
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
@@ -41,7 +41,7 @@ def start(
 
 
 def wait_until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until an address answers, or end the server and say what it printed."""
+    """Wait until an address responds. Otherwise end the server and fail with its output."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -56,7 +56,7 @@ def wait_until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server: by SIGTERM, at which Jupyter's end their kernels first."""
+    """End a server with SIGTERM, so that Jupyter ends its kernels first."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""Generated text, live in JupyterLab: the walk goes both ways, and views that are linked follow."""
+"""Tests of generated text in JupyterLab: traits in both directions and linked views."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_walk_goes_both_ways(notebook: Notebook) -> None:
     head, matrix = roots.nth(0), roots.nth(1)
     drawn(head, "head:self:0")
     drawn(matrix, "matrix:self:0")
-    # Python speaks first: what it says while a widget sends may be undone by what is on its way.
+    # Set the trait from Python first: a pending message of the widget could overwrite it.
     notebook.execute("head.prediction = 4")
     are_at("predicting in", 17, 4, as_query=False)
     matrix.get_by_role("checkbox", name="as query").check()

@@ -1,4 +1,4 @@
-"""Generated text on exported pages: the walk through it, its candidates, and where it begins."""
+"""Tests of generated text on exported pages: steps through the answer, and candidates."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PROMPT = "the animal did not cross the street because it was too wide so the"
 
 @pytest.fixture(scope="module")
 def record() -> Any:
-    """Fourteen tokens of a prompt, and eight that came."""
+    """Return a record with a prompt of 14 tokens and 8 generated tokens."""
     model, tokenizer = av.demos.load("decoder")
     return av.extract(model, PROMPT, tokenizer=tokenizer, generate=8)
 
 
 @pytest.fixture(scope="module")
 def long_record() -> Any:
-    """As many tokens as the model has positions for, most of them unlikely."""
+    """Return a record that fills all positions of the model, mostly with unlikely tokens."""
     model, tokenizer = av.demos.load("decoder")
     torch.manual_seed(3)
     options: dict[str, Any] = {"max_new_tokens": 114, "do_sample": True}
@@ -44,20 +44,20 @@ def long_record() -> Any:
 
 @pytest.fixture(scope="module")
 def dates() -> Any:
-    """An encoder-decoder model's answer, whose last token was never read."""
+    """Return the answer of an encoder-decoder model. Its last token is not an input."""
     model, tokenizer = av.demos.load("encoder-decoder")
     return av.extract(model, "Sunday, 17 November 2019", tokenizer=tokenizer, generate=20)
 
 
 def written(probability: float) -> str:
-    """A probability as it is shown, by the words of the help: two decimals, never quite 0 or 1."""
+    """Format a probability as the view does: two decimals, with <0.01 and >0.99 at the ends."""
     if 0 < probability < 0.005:
         return "<0.01"
     return ">0.99" if 0.995 <= probability < 1 else f"{probability:.2f}"
 
 
 def shown(root: Locator) -> list[tuple[str, str, bool]]:
-    """Candidates: text, number, and whether it is the one that came."""
+    """Return the candidates: text, probability, and whether the token was generated."""
     found = []
     for item in root.get_by_role("list", name="Candidates").get_by_role("listitem").all():
         text, number = (item.locator("span").nth(place).inner_text() for place in (0, 1))
@@ -93,7 +93,7 @@ def test_a_walk_by_keyboard(show: Show, name: str, page: Page, record: Any) -> N
         assert shown(answer) == expected(each)
         expect(slider).to_have_attribute("aria-valuetext", f"{each.token.text}, {number + 1} of 8")
     expect(answer.get_by_role("button", name="Next token of the answer")).to_be_disabled()
-    # The last query that predicted: the one before the last token.
+    # The last query with a prediction is the one before the last token.
     assert tokens.predictions[-1].query == len(tokens) - 2
     answer.get_by_role("button", name="Previous token of the answer").click()
     expect(answer).to_contain_text("7 of 8")
@@ -113,12 +113,12 @@ def test_the_row_that_is_said(show: Show, name: str, record: Any) -> None:
     said = f"“street” (14), predicting “lay” ({written(each.token.probability)}),"
     expect(root.locator(".av-sentence")).to_contain_text(said)
     expect(root.locator(".av-summary")).to_contain_text("Query 14, “street”, predicting “lay”")
-    # That row, as the record has it.
+    # Find the strongest key in the same row of the record.
     row = record.stacks["self"].weights(layer=2, head=0, rows=slice(14, 15))[0]
     strongest = int(row.argmax())
     expect(root.locator(".av-sentence")).to_contain_text(f"“{record.tokens[strongest]}”")
     expect(root.locator(".av-sentence")).to_contain_text(f"{row[strongest]:.2f}")
-    # The row where it is itself the query.
+    # The row in which the token is the query.
     root.get_by_role("checkbox", name="as query").check()
     expect(root.get_by_role("group", name="Answer")).to_contain_text("lay as query, predicted with")
     expect(root.locator(".av-sentence")).not_to_contain_text("predicting")
@@ -133,7 +133,7 @@ def test_thumbnails_are_outlined_at_the_row(show: Show, page: Page, record: Any)
     outlined = page.evaluate(pixels)
     root.get_by_role("button", name="Next token of the answer").click()
     expect(said).to_contain_text("Outlined: “street” (14)")
-    # Thumbnails are painted after the words have changed.
+    # Thumbnails are drawn after the sentence has changed.
     page.wait_for_function(f"(outlined) => {pixels} !== outlined", arg=outlined)
 
 
@@ -144,12 +144,12 @@ def test_pins_and_the_walk_are_one(show: Show, page: Page, record: Any) -> None:
     root.locator(".av-plot").focus()
     page.keyboard.press("Escape")
     expect(answer).to_contain_text("8 tokens")
-    # The last query of the prompt is pinned by hand: what it predicted is shown.
+    # Pinning the last query of the prompt shows its prediction.
     for _ in range(14):
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(answer).to_contain_text("1 of 8")
-    # Any other of the prompt predicted nothing that is known.
+    # Earlier queries of the prompt have no recorded prediction.
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     expect(root).to_contain_text("Pinned: query “so”")
@@ -183,7 +183,7 @@ def test_a_token_that_was_never_read(show: Show, dates: Any) -> None:
     expect(answer).to_contain_text("the model never read it")
     expect(switch).to_be_disabled()
     expect(switch).not_to_be_checked()
-    # Another stack with the same queries, and one with others.
+    # The stack "encoder" has other queries than the answer, the stack "decoder" has the same.
     root.get_by_label("Stack").select_option("encoder")
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:encoder"))
     expect(answer).to_have_count(0)
@@ -201,7 +201,7 @@ def test_a_long_answer_stays_in_sight(show: Show, name: str, page: Page, long_re
     root = show(getattr(av, name)(long_record, prediction=unlikely))
     answer = root.get_by_role("group", name="Answer")
     expect(answer).to_contain_text(f"{unlikely + 1} of 114")
-    # The one that came is the sixth, and marked.
+    # The generated token is the sixth candidate, and it is marked.
     found = shown(answer)
     assert found == expected(long_record.tokens.predictions[unlikely])
     assert len(found) == 6
@@ -223,7 +223,7 @@ def test_prompt_and_answer_are_named(show: Show, page: Page, record: Any, tmp_pa
         ]
         assert "answer" in texts, name
         assert any("predicting “lay”" in text for text in texts), name
-    # A page whose tokens nobody generated has none of it.
+    # A page without generated tokens has no answer controls.
     plain = av.extract(av.demos.load("decoder")[0], list(record.tokens.ids))
     view = av.HeadView(plain)
     assert "answer" not in view.save(tmp_path / "y.svg").read_text(encoding="utf-8")

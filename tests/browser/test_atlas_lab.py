@@ -1,4 +1,4 @@
-"""The atlas in a real JupyterLab: traits both ways, links, and the tokens around an edge."""
+"""Tests of the atlas in JupyterLab: traits in both directions, links, tokens of an edge."""
 
 from __future__ import annotations
 

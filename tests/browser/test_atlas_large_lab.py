@@ -1,4 +1,4 @@
-"""The atlas of 96 x 96 heads in a real JupyterLab: what it asks for, and how many nodes it has."""
+"""Tests of the atlas of 96 x 96 heads in JupyterLab: requests and number of DOM nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from browser.jupyter import JupyterLab
 
 HEADS = 96
-# What a kernel answers is counted where it is answered: names and bytes.
+# The kernel counts its replies: names and bytes.
 SETUP = f"""
 import attnviz as av, numpy as np
 statistics = av.HeadStatistics("made", edges=4)
@@ -30,11 +30,11 @@ def counted(name, arguments):
     return answer
 view._channel._server.reply = counted
 """
-# The description comes with the widget.
+# The description is sent with the widget, so it is not requested.
 OPENED = ["classes", "edges", "offsets", "statistics", "texts"]
-# Statistics of 9,216 heads, deflated, have 0.5 MB.
+# The compressed statistics of 9,216 heads have 0.5 MB.
 MOST_BYTES = 1_000_000
-# A page of a dozen heads has some 700; those of 9,216 heads that stand out are as many.
+# A page of 12 heads has about 700 nodes. The highlighted heads of 9,216 add about as many.
 MOST_NODES = 2_000
 
 
@@ -48,7 +48,7 @@ def test_thousands_of_heads_ask_for_little_and_stand_in_few_nodes(lab: JupyterLa
     assert sorted(name for name, _ in asked) == OPENED
     assert max(size for _, size in asked) < MOST_BYTES
     assert view.locator("*").count() < MOST_NODES
-    # A click asks for what is of that head and its layer.
+    # A click requests only data of that head and its layer.
     notebook.execute("asked.clear()")
     grid = view.get_by_role("grid")
     box, label = grid.bounding_box(), view.get_by_text("L5", exact=True).bounding_box()
@@ -59,7 +59,7 @@ def test_thousands_of_heads_ask_for_little_and_stand_in_few_nodes(lab: JupyterLa
     expect(view).to_have_attribute("data-attnviz-drawn", "atlas:self:5")
     notebook.becomes("(view.layer, len(view.heads))", (5, 1))
     assert sorted(name for name, _ in notebook.evaluate("asked")) == ["classes", "edges", "offsets"]
-    # Colours and orders are of what is there already.
+    # Changes of colour and order need no request.
     notebook.execute("asked.clear()\nview.color, view.order = 'entropy', 'entropy'")
     expect(view.locator(".av-atlas-scale")).to_contain_text("entropy")
     expect(view).to_have_attribute("data-attnviz-drawn", "atlas:self:5")

@@ -1,4 +1,4 @@
-"""The atlas as a page: its numbers are the statistics', and all of it works without a mouse."""
+"""Tests of the exported atlas: numbers, and operation by keyboard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VOCABULARY = ["the", "cat", "dog", "saw", "it", ",", "ran", "a"]
 KINDS = {"the": "DET", "a": "DET", "cat": "NOUN", "dog": "NOUN", "it": "PRON", ",": "PUNCT"}
 LAYERS, HEADS, TEXTS = 2, 3, 24
-# What heads do: 0.1 looks at the token before, 1.2 at the first one, all others anywhere.
+# Head 0.1 attends to the previous token, head 1.2 to the first one. The others are random.
 PREVIOUS, FIRST = (0, 1), (1, 2)
 
 
@@ -32,7 +32,7 @@ def words(number: int) -> list[str]:
 
 
 def weights(number: int, layers: int = LAYERS, heads: int = HEADS) -> Any:
-    """Causal weights of a text, (layers, heads, tokens, tokens)."""
+    """Return causal weights of a text, shape (layers, heads, tokens, tokens)."""
     length = len(words(number))
     generator = np.random.default_rng(1000 + number)
     made = np.tril(generator.random((layers, heads, length, length)) ** 6 + 1e-6)
@@ -129,7 +129,7 @@ def test_offsets_are_those_of_the_statistics_and_a_drag_filters_edges(
     page.mouse.move(box["x"] + box["width"] * 0.7, y, steps=4)
     page.mouse.up()
     listed = root.locator(".av-atlas-listed")
-    # The address follows a moment after the drag.
+    # The URL is updated shortly after the drag.
     for _ in range(100):
         offsets = re.search(r"offsets=(-?\d+),(-?\d+)", page.evaluate("location.href"))
         first, last = map(int, offsets.groups()) if offsets else (0, 0)
@@ -139,7 +139,7 @@ def test_offsets_are_those_of_the_statistics_and_a_drag_filters_edges(
         page.wait_for_timeout(100)
     else:
         raise AssertionError(page.evaluate("location.href"), listed.inner_text())
-    # A drag is one step.
+    # A drag is one undo step.
     page.keyboard.press("Control+z")
     expect(root.locator(".av-atlas-listed")).to_have_text("60 sampled edges")
 
@@ -242,12 +242,12 @@ def test_a_thousand_heads_are_few_nodes_and_take_the_keyboard(page: Page, tmp_pa
     page.keyboard.press("ArrowRight")
     drawn(root, 6)
     expect(root.locator(".av-atlas-head h2")).to_have_text("Layer 6, head 8")
-    # The cell that the grid names is there to be read out.
+    # The active cell exists, so that a screen reader can read it.
     active = grid.get_attribute("aria-activedescendant")
     expect(root.locator(f"#{active}")).to_have_attribute(
         "aria-label", re.compile("^Layer 6, head 8: ")
     )
-    # A click finds the head by where it is.
+    # A click selects the head at its position.
     box = root.locator(f"#{active}").bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 2.5 * box["width"], box["y"] + box["height"] / 2)

@@ -1,4 +1,4 @@
-"""The compare view as a page: its numbers are the records', and all of it works by keyboard."""
+"""Tests of the exported compare view: numbers, and operation by keyboard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WORDS = ["the", "doctor", "asked", "the", "nurse", "whether", "he", "sleeps"]
 LAYERS, HEADS, N = 2, 3, len(WORDS)
-# Head 1.2 turns away from the nurse where it reads the pronoun; head 0.1 stays as it is.
+# Head 1.2 moves the attention of the pronoun away from "nurse". Head 0.1 does not change.
 MOVED, QUERY = (1, 2), 6
 
 
@@ -74,7 +74,7 @@ def test_what_a_page_says_are_the_records_numbers(show: Show) -> None:
     expect(root.locator(".av-compare-side .av-sentence")).to_have_text(
         f"{moved} in this head, from “nurse” (−0.75) to “doctor” (+0.75)."
     )
-    # The table has every pair that has a weight, as exact as it says.
+    # The table has all pairs with a weight, within the stated error.
     rows = table(root)
     assert len(rows) == (N - 1) * N + 2
     for row in rows:
@@ -142,12 +142,12 @@ def test_a_slider_leads_through_several_members(show: Show, page: Page) -> None:
     slider.focus()
     page.keyboard.press("ArrowRight")
     expect(slider).to_have_attribute("aria-valuetext", "middle, 2 of 2")
-    # Half way, so that half as much has moved; a page knows its weights to 0.004.
+    # The middle member has moved half as much. Weights on a page are exact to 0.004.
     expect(sentence).to_contain_text(re.compile(r"moved 0\.3[78] of the attention"))
     expect(root.locator(".av-pane-b").get_by_role("heading", name="middle")).to_be_visible()
     expect(root.get_by_role("img", name="Distance from start by member")).to_be_visible()
     assert "member=2" in page.evaluate("() => location.hash")
-    # The sentence, the table and the picture have the same numbers, within what they say.
+    # The sentence, the table and the picture agree within their stated errors.
     first, _, third = weights()
     rows = table(root)
     assert {(row["a_name"], row["b_name"]) for row in rows} == {("start", "middle")}
@@ -175,7 +175,7 @@ def test_panes_stand_beside_each_other_where_there_is_room(
     assert [len({round(x) for x, _ in corners}), len({round(y) for _, y in corners})] == (
         [3, 1] if beside else [1, 3]
     )
-    # The same token stands on the same line in all of them.
+    # The plots have the same vertical position, so that tokens align.
     if beside:
         plots = [left_of(root.locator(f".av-pane-{name} .av-plot")) for name in ("a", "b")]
         assert plots[0][1] == plots[1][1]

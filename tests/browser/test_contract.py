@@ -1,4 +1,4 @@
-"""The contract of all views on an exported page; tests of one view are in its own file."""
+"""Tests that every view passes on an exported page. Tests of a single view are in other files."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def record(tokens: list[str], model: str = "my model") -> av.AttentionRecord:
 
 @cache
 def made(view: HostedView) -> Any:
-    """The view at layer 0, head 0."""
+    """Return the view at layer 0, head 0."""
     traits = {"enlarged": True} if view.several else {}
     return view.widget(record(TOKENS), layer=0, heads=[0], **traits)
 
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[HostedView], Path]:
-    """Exports the page of a view once for all tests."""
+    """Return a function that exports the page of a view once for all tests."""
     folder = tmp_path_factory.mktemp("contract")
 
     @cache
@@ -111,7 +111,7 @@ def test_keys_pin_a_token_and_take_the_pin_away(
     expect(page).not_to_have_url(pinned)
 
 
-# Where pictures stand on the page.
+# Positions of the pictures on the page.
 PLACES = """(root) => [...root.querySelectorAll(".av-plot, .av-grid-box")].map((each) => {
   const { left, top } = each.getBoundingClientRect();
   return [Math.round(left + scrollX), Math.round(top + scrollY)];
@@ -207,7 +207,7 @@ def test_the_menu_prints_the_picture_alone_on_one_page(
 def test_the_figure_of_python_has_the_texts_of_the_page(
     page: Page, view: HostedView, root: Locator, tmp_path: Path
 ) -> None:
-    # As wide as Python's own pictures.
+    # The width of pictures that Python saves.
     page.set_viewport_size({"width": 1100, "height": 800})
     view.drawn(root, 0)
     saved = ET.parse(made(view).save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own
@@ -232,7 +232,7 @@ def test_hostile_tokens_and_names_are_text(page: Page, view: HostedView, tmp_pat
     assert not {f"{SVG}script", f"{SVG}image"} & {mark.tag for mark in svg.iter()}
     cells = [cell for row in table(root) for cell in row.values()]
     assert cells
-    # No spreadsheet takes a token for a formula, and none of them turns the reading direction.
+    # No cell starts a spreadsheet formula or contains a control character for text direction.
     assert not [cell for cell in cells if re.match(r"[=+@]|-(?!\d)", cell)]
     assert not [cell for cell in cells if "\u202e" in cell or "\x00" in cell]
 
@@ -258,7 +258,7 @@ def images() -> av.AttentionRecord:
     return captioned_record(images=2)
 
 
-# Views with all that they may show.
+# Views in states that together show all of their elements.
 STATES: dict[str, Callable[[], Any]] = {
     **{view.class_name: partial(made, view) for view in VIEWS},
     "pinned": lambda: av.HeadView(record(TOKENS), layer=1, heads=[0, 2], token=3),
@@ -279,7 +279,7 @@ STATES: dict[str, Callable[[], Any]] = {
     "edges": lambda: av.AtlasView(measured(), layer=0, heads=[1], edges="strongest", text=3),
 }
 
-# Elements whose words are wider than they are, or beyond the page.
+# Elements whose text is wider than the element, or lies outside the page.
 CUT_OFF = """(root, width) => [...root.querySelectorAll("*")].filter((each) => {
   const own = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
   // Candidates end in an ellipsis where there is no room.
@@ -291,7 +291,7 @@ CUT_OFF = """(root, width) => [...root.querySelectorAll("*")].filter((each) => {
 }).map((each) => `${each.className}: ${each.textContent}`.slice(0, 80))"""
 
 
-# Each theme and each width once: the rules look at one thing at a time.
+# The checks of theme and width are independent, so each of them is tested once.
 @pytest.mark.parametrize("window", [("light", 400), slow(("dark", 1100))], ids=str)
 @pytest.mark.parametrize("name", STATES)
 def test_nobody_is_shut_out_and_nothing_is_cut_off(

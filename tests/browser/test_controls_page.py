@@ -1,4 +1,4 @@
-"""Controls in small frames and where they are not wanted, on exported pages and live."""
+"""Tests of controls in small frames and of hidden controls, on exported pages and live."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, ViewportSize
 
 TOKENS = "[CLS] The quick brown fox jumps over the lazy dog because it is very fast [SEP]".split()
-# A tracker's panel, and how far down a picture may begin in it.
+# Size of a panel of an experiment tracker, and the maximum distance of a picture from its top.
 PANEL: ViewportSize = {"width": 360, "height": 420}
 FROM_TOP = 120
 PICTURES = {
@@ -64,9 +64,9 @@ def test_in_a_low_frame_the_picture_is_in_sight(page: Page, tmp_path: Path, name
     root = opened(page, tmp_path, name)
     expect(root).to_have_attribute("data-controls", "compact")
     assert top(root, name) < FROM_TOP
-    # Nothing lies beyond the frame's right edge.
+    # The page does not overflow to the right.
     assert page.evaluate("() => document.documentElement.scrollWidth") == PANEL["width"]
-    # What had no room above the picture is said below it.
+    # Captions that do not fit above the picture are below it.
     said = root.inner_text()
     assert re.search(r"exact|\d+ (tokens|points)", said)
     root.get_by_role("button", name="Controls").first.click()
@@ -77,7 +77,7 @@ def test_in_a_low_frame_the_picture_is_in_sight(page: Page, tmp_path: Path, name
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= PANEL["width"]
     check(root)
-    # As soon as there is room, all are in sight; in the dashboard its panes need the room.
+    # A larger frame shows all controls, except in the dashboard, whose panes need the space.
     if name == "Dashboard":
         return
     page.set_viewport_size({"width": 700, "height": 900})
@@ -93,7 +93,7 @@ def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
     expect(button).to_be_focused()
     page.keyboard.press("Enter")
     panel = root.get_by_role("dialog", name="Controls")
-    # The first control that can be used has the focus.
+    # The first enabled control has the focus.
     expect(panel.get_by_role("button", name="all", exact=True)).to_be_focused()
     page.keyboard.press("Enter")
     expect(root.locator(".av-head[aria-pressed=true]")).to_have_count(12)
@@ -103,7 +103,7 @@ def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
     page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
     expect(button).to_be_focused()
-    # Of layer and heads no panel is needed.
+    # The controls of layer and heads are outside the panel.
     layer = root.get_by_role("combobox", name="Layer")
     layer.focus()
     page.keyboard.press("ArrowDown")
@@ -117,9 +117,9 @@ def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
         page.keyboard.press("ArrowRight")
     expect(last).to_be_focused()
     expect(last).to_be_in_viewport()
-    # Tab leads out of an open panel, which closes then.
+    # The panel closes when the focus leaves it.
     button.click()
-    # All heads are chosen, so "all" cannot be used.
+    # All heads are selected, so the button "all" is disabled.
     expect(panel.get_by_role("button", name="none", exact=True)).to_be_focused()
     page.keyboard.press("Shift+Tab")
     root.get_by_role("combobox", name="Layer").focus()
@@ -149,7 +149,7 @@ def test_a_menu_closes_when_the_focus_leaves_it(page: Page, tmp_path: Path) -> N
         expect(root.get_by_role("button", name=reached, exact=True)).to_be_focused()
     button.click()
     expect(menu).to_be_visible()
-    # As a screen reader moves it.
+    # Screen readers move the focus without a key event.
     root.get_by_role("combobox", name="Lines").focus()
     expect(menu).to_have_count(0)
 
@@ -164,7 +164,7 @@ def test_the_list_of_keys_names_the_arrows_of_the_layout(
     page.keyboard.press("?")
 
     def arrows(what: str) -> list[str]:
-        """Press the two arrows that the list has for it, and return what is read out."""
+        """Press the two arrow keys listed for `what` and return the summaries."""
         entry = root.locator(".av-keys > div", has=page.get_by_text(what, exact=True))
         said = []
         for sign in entry.locator("dt").inner_text().split():
@@ -181,7 +181,7 @@ def test_the_list_of_keys_names_the_arrows_of_the_layout(
         expect(root.locator(".av-summary")).to_contain_text(TOKENS[token])
     previous, following = arrows("previous, next token")
     assert (TOKENS[1] in previous, TOKENS[2] in following) == (True, True)
-    # The queries stand first: the cursor is there, and goes to the key of the same number and back.
+    # The cursor starts at a query. One arrow moves it to the key at the same index, one back.
     page.keyboard.press({"vertical": "ArrowRight", "horizontal": "ArrowDown"}[orientation])
     query, key = arrows("queries, keys")
     assert query != key
@@ -197,11 +197,11 @@ def test_without_controls_the_picture_and_its_words_stay(
     expect(root.locator(".av-title")).to_have_text("a-model-with-a-long-name")
     expect(root.locator(".av-sentence").first).to_be_visible()
     expect(root.locator(".av-legends").first).to_be_visible()
-    # A legend keeps its switch.
+    # The switch in the legend remains.
     controls = root.locator(
         ":is(select, input, .av-step, .av-head, .av-actions button):not(.av-footer *)"
     )
-    # The dashboard's model view has its thumbnails, which are its picture.
+    # The thumbnails of the model view remain because they are its picture.
     assert controls.count() == 0
     check(root)
 

@@ -1,4 +1,4 @@
-"""What views cost that does not depend on the machine: bytes, nodes, requests, logits."""
+"""Tests of costs that are independent of the machine: bytes, DOM nodes, requests, logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard as a page: all panes are in sight at once, and follow each other."""
+"""Tests of the exported dashboard: visible panes and their synchronization."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_all_pictures_are_in_sight_beside_each_other(
     model, head, matrix = pictures
     assert model["right"] <= head["left"]
     assert head["right"] <= matrix["left"]
-    # All heads stand in the grid, none behind its edge.
+    # All heads are inside the visible part of the grid.
     cells = [rect(each) for each in root.get_by_role("gridcell").all()]
     assert len(cells) == 72
     assert max(each["right"] for each in cells) <= model["right"] + 1
@@ -76,7 +76,7 @@ def test_what_is_chosen_in_one_pane_is_shown_in_the_others(show: Show, page: Pag
     strongest = int(np.argmax(weights[token]))
     said = f"“t{token}” attends most to “t{strongest}”"
     expect(root.locator(".av-pane-head .av-sentence")).to_contain_text(said)
-    # The headline is there once. To a screen reader each picture says what it shows.
+    # The headline is shown once. The accessible name of each picture describes it.
     expect(root.locator(".av-pane-matrix .av-sentence")).to_have_text("Layer 4, head 7.")
     expect(root.locator(".av-pane-matrix .av-plot")).to_have_accessible_name(re.compile(said))
 
@@ -121,6 +121,6 @@ def test_bars_of_a_pinned_token_have_room_in_a_notebooks_width(show: Show, page:
     page.mouse.move(0, 0)
     pane = root.locator(".av-pane-head")
     assert "from “t10”" in svg(pane)
-    # Headers of the panes end in them.
+    # The headers of the panes do not overflow.
     for each in root.locator(".av-pane").all():
         assert rect(each.get_by_role("button", name="Export"))["right"] <= rect(each)["right"] + 1

@@ -1,4 +1,4 @@
-"""Effects in the views, on exported pages: bars of heads and of keys, with their numbers."""
+"""Tests of effects on exported pages: bars and numbers of heads and of keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from browser.pages import Show
 
-# The ends of the diverging scale, on a light ground.
+# End colours of the diverging scale in the light theme.
 NEGATIVE, POSITIVE = "#d96f0e", "#1b6ab3"
 MEASURE = "logit of “a” minus logit of “b”"
 
@@ -39,11 +39,11 @@ def effects() -> HeadEffects:
 
 
 def bars(root: Locator) -> list[tuple[str, float, float]]:
-    """Colour, left edge and width of the bars in the view's picture."""
+    """Return the colour, left edge and width of the bars in the view's picture."""
     return [
         (mark.get("fill", ""), float(mark.get("x", 0)), float(mark.get("width", 0)))
         for mark in figure(root).iter(f"{SVG}rect")
-        # A legend's are rounded.
+        # Bars of a legend have rounded corners (rx).
         if mark.get("fill") in (NEGATIVE, POSITIVE) and mark.get("rx") is None
     ]
 
@@ -63,7 +63,7 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: 
     expect(root).to_contain_text("By effect, ordered by size: all 6 heads.")
     expect(root).to_contain_text(f"Effect of removing a head on: {MEASURE}; noise 3.4e−6.")
     expect(root.locator(".av-legends")).to_contain_text("−40+4bars below heads: effect")
-    # Where the bars lie says the sign without their colour.
+    # The direction of a bar shows the sign without its colour.
     places = cells.evaluate_all(
         """(cells) => cells.map((cell) => {
             const [whole, bar] = [cell, cell.querySelector('.av-effect i')]
@@ -86,7 +86,7 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: 
     root.get_by_label("Minimum size, effect").fill("1")
     page.keyboard.press("Enter")
     expect(cells).to_have_count(3)
-    # By number the bars stay, each below its own head.
+    # Bars stay below their heads if heads are ordered by number.
     root.get_by_label("Heads by").select_option("number")
     expect(cells.first).to_have_attribute("aria-label", "Layer 0, head 0, effect +0.50")
     check(page.locator("html"))
@@ -116,7 +116,7 @@ def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> N
     drawn = bars(root)
     assert [color for color, *_ in drawn] == [POSITIVE, NEGATIVE, POSITIVE]
     assert np.allclose([width / drawn[1][2] for *_, width in drawn], [0.125, 1, 0.5], atol=0.01)
-    # One zero line: what is above it begins where what is below it ends.
+    # All bars start at one zero line: negative ones end where positive ones start.
     zero = drawn[1][1] + drawn[1][2]
     assert np.allclose([drawn[0][1], drawn[2][1]], zero, atol=0.1)
     rows = table(root)
@@ -124,10 +124,10 @@ def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> N
         value = values[int(row["key"])]
         assert row["key score: effect"] == ("" if np.isnan(value) else f"{value:g}")
         assert MEASURE in row["key_score_measure"]
-    # The pointer on a key reads its effect.
+    # The hint of a key shows its effect.
     plot = root.locator(".av-plot").first.bounding_box()
     assert plot is not None
-    # Right of the lines, which take 520 pixels in the middle.
+    # The bars are to the right of the lines, which take 520 pixels in the middle.
     page.mouse.move(plot["x"] + plot["width"] / 2 + 314, plot["y"] + plot["height"] / 2)
     expect(root.locator(".av-hint")).to_contain_text(re.compile(r"effect [−+]?\d"))
     check(page.locator("html"))

@@ -1,4 +1,4 @@
-"""Pages of the embedding view of all kinds of corpora and models: odd, hostile, tiny, of images."""
+"""Tests of exported embedding views with unusual corpora: odd, hostile, tiny, with images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def with_odd_heads() -> av.Corpus:
-    """Head 1 has a query that is no number, all keys of head 2 are the same."""
+    """Return a corpus whose head 1 has a NaN in a query, and head 2 has equal keys."""
     records = []
     for seed in range(2):
         layer = attention(6, heads=4, seed=seed)
@@ -51,7 +51,7 @@ def test_heads_that_cannot_be_drawn_say_why(show: Show, page: Page) -> None:
         tile.click()
         drawn(root, 0)
         says(root, word)
-        # The keyboard leads on from a head without a plot.
+        # The keyboard works in a head without a plot, too.
         page.keyboard.press("Escape")
         drawn(root, "all")
     root.get_by_role("gridcell", name="layer 0, head 0,").click()
@@ -69,7 +69,7 @@ def test_heads_that_cannot_be_drawn_say_why(show: Show, page: Page) -> None:
     page.get_by_role("button", name="layer 0, head 1").click()
     says(root, "Layer 0, head 1: queries or keys are not finite numbers")
     says(root, ", so there is no mean weight.")
-    # One key is as good as another, and so they share the weight.
+    # Equal keys share the weight equally.
     page.get_by_role("button", name="layer 0, head 2").click()
     says(root, "Largest, query 0 → key 0: 1.00.")
 
@@ -83,7 +83,7 @@ def test_corpora_of_next_to_nothing(show: Show, page: Page, lengths: tuple[int, 
     root.get_by_role("gridcell").first.click()
     drawn(root, 0)
     if count == 1:
-        # Its query and its key, which are moved to the same place.
+        # A single query and its key are shifted to the same point.
         says(root, "all points are the same")
         root.get_by_role("button", name="t0 0").click()
     else:
@@ -162,7 +162,7 @@ def test_cross_attention_has_queries_of_one_text_and_keys_of_another(
     expect(root.locator(".av-sentence")).to_contain_text(f"({int(weights[5].argmax())}):")
     pane.get_by_role("group", name="Keys").locator(".av-token").nth(1).click()
     says(root, f"Key “{stack.key_tokens[1]}”, position 1 of text 0")
-    # Another stack has other points.
+    # Each stack has separate points.
     root.get_by_role("combobox", name="Stack").select_option("encoder")
     drawn(root, 0, "encoder")
     says(root, f"{made.points('encoder').num_queries} queries and")
@@ -186,9 +186,9 @@ def test_patches_of_images_are_points(show: Show) -> None:
     panel = root.locator(".av-text-pane .av-front")
     expect(panel).to_be_visible()
     before = pixels(root, ".av-text-pane .av-front")
-    # As many colours as a picture has, and no plain ground.
+    # The image is drawn: it has many colours, unlike a plain background.
     assert len(np.unique(before.reshape(-1, 3), axis=0)) > 100
-    # Below the words lies the picture; its first patch is its upper left corner.
+    # The image is below the text. Its first patch is the upper left corner.
     row = (before.max(axis=2) - before.min(axis=2) < 20) & (before.max(axis=2) < 240)
     top = int(np.flatnonzero(row[:, 2:60].all(axis=1))[0])
     panel.click(position={"x": 8, "y": top + 8})

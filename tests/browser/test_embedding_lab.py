@@ -1,4 +1,4 @@
-"""The embedding view in a real JupyterLab: traits both ways, links, work that takes a while."""
+"""Tests of the embedding view in JupyterLab: traits in both directions, links, long work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ head = av.HeadView(corpus.records[1], layer=1)
 links = [ipywidgets.jslink((view, name), (head, name)) for name in ("layer", "heads", "token")]
 head
 """
-# So many points that a t-SNE takes longer than the test looks at it.
+# Enough points that a t-SNE runs longer than the test watches it.
 LARGE = """
 def vectors(seed):
     return torch.randn(1, 2, 3000, 16, generator=torch.Generator().manual_seed(seed))
@@ -71,7 +71,7 @@ def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
     view.locator(".av-embedding-plot .av-plot").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    # The second press as well: one that came later would be over what is set below.
+    # Wait for both key presses: a late one would overwrite the values that are set below.
     notebook.becomes("(view.text is not None, view.token)", (True, 1))
     notebook.execute("view.text, view.token, view.key = 1, 8, None")
     notebook.execute("row = corpus.records[1].stack().weights(layer=1, head=2)[8]")
@@ -137,7 +137,7 @@ def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> Non
     progress = view.get_by_role("progressbar", name="Projection")
     steps = [step_of(notebook, progress, 0)]
     steps.append(step_of(notebook, progress, steps[-1]))
-    # The kernel is free meanwhile.
+    # The kernel is free during the projection.
     assert notebook.evaluate("6 * 7") == 42
     assert notebook.evaluate(WORKERS) == 1
     expect(progress).to_be_visible()
@@ -153,7 +153,7 @@ def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> Non
     drawn(view, "embedding:self:0")
 
 
-# Processes of the kernel's that make projections.
+# Number of child processes of the kernel that compute projections.
 WORKERS = (
     "sum('attnviz' in ' '.join(each.cmdline()) "
     "for each in __import__('psutil').Process().children())"
@@ -161,7 +161,7 @@ WORKERS = (
 
 
 def step_of(notebook: Notebook, progress: Locator, after: float) -> float:
-    """Wait until more steps are done than were."""
+    """Wait until more than `after` steps are done, and return their number."""
     end = time.monotonic() + FIRST_PICTURE / 1000
     while time.monotonic() < end:
         said = progress.get_attribute("value")

@@ -1,4 +1,4 @@
-"""The embedding view on exported pages: all heads, one head, its points, its texts."""
+"""Tests of exported embedding views: all heads, one head, its points and texts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_all_heads_are_drawn_and_say_how_far_to_trust_them(show: Show, corpus: a
     assert root.get_by_role("gridcell").count() == LAYERS * HEADS
     for told in view.trust():
         cell = tile(root, told["layer"], told["head"])
-        # As a reader writes it: two decimals and a true minus.
+        # The view shows two decimals and the minus sign U+2212.
         figure = f"r {told['plot']:.2f}".replace("-", "−")
         assert cell.evaluate("cell => cell.nextElementSibling.textContent") == figure
     for layer in range(LAYERS):
@@ -143,7 +143,7 @@ def test_points_stand_where_the_principal_components_are(show: Show, corpus: av.
     expected = coordinates(corpus)
     shown = table(root)
     given = np.array([[float(row["x"]), float(row["y"])] for row in shown])
-    # Two bytes over the larger side, and five digits in the table.
+    # A page stores coordinates as 16-bit steps of the larger side. The table has five digits.
     step = np.ptp(expected, axis=0).max() / 65535
     assert np.abs(given - expected).max() <= step + 5e-6 * np.abs(expected).max()
     points = corpus.points()
@@ -166,7 +166,7 @@ def test_points_stand_where_the_principal_components_are(show: Show, corpus: av.
         assert not inked(around, other).any()
         ink = np.argwhere(inked(around, kind))
         assert np.abs(ink.mean(axis=0) - 9).max() <= 1
-        # How much of its box is inked: all of a square, of a disc a quarter of pi.
+        # A square fills its bounding box, a disc fills pi / 4 of it.
         filled = len(ink) / np.prod(np.ptp(ink, axis=0) + 1)
         assert (filled > 0.92) == (kind == "key")
 
@@ -195,7 +195,7 @@ def test_the_pointer_hears_what_a_point_is_and_a_click_chooses_it(
         tokens = root.locator(".av-running .av-token")
         assert tokens.all_text_contents() == TEXTS[text].split(" ")
         expect(root.locator(".av-token-chosen")).to_have_attribute("data-at", str(position))
-    # The same again lets it go, as does Escape.
+    # A second click on the point deselects it, as does Escape.
     plot.click(position=at(where[lone[-1]]))
     says(root, "Click a point to see its text here.")
     plot.click(position=at(where[lone[0]]))
@@ -217,7 +217,7 @@ def test_lines_of_a_query_are_its_strongest_weights(show: Show, corpus: av.Corpu
         found = re.fullmatch(r"“(.+)” \((\d+)\) ([\d.]+)", said)
         assert found is not None
         assert (found[1], int(found[2])) == (words[key], key)
-        # A byte of its root.
+        # A page stores the square root of a weight in one byte.
         assert float(found[3]) == pytest.approx(weights[key], abs=0.005 + 0.004)
     says(root, f"attends most to “{words[strongest[0]]}” ({strongest[0]})")
     covered = re.compile(r"([\d.]+)% ± ([\d.]+)% of the query’s weight.* exact to (0\.00\d+)\.")
@@ -226,7 +226,7 @@ def test_lines_of_a_query_are_its_strongest_weights(show: Show, corpus: av.Corpu
     assert stated is not None
     share, error, of_each = (float(each) for each in stated.groups())
     assert abs(share - 100 * weights[strongest].sum()) <= error
-    # A byte for the root of each weight.
+    # The errors follow from one byte for the square root of a weight.
     assert error <= 0.4 * len(strongest) + 0.1
     assert of_each <= 0.004
     listed.first.get_by_role("button").click()
@@ -263,7 +263,7 @@ def test_tokens_of_the_text_choose_queries_and_keys(
     says(root, "Query “was”, position 2 of text 1")
     for _ in range(12):
         page.keyboard.press("ArrowRight")
-    # The end of the text holds.
+    # The cursor stops at the end of the text.
     says(root, "Query “.”, position 9 of text 1")
     pane.get_by_role("button", name="Close the text").click()
     says(root, "Click a point to see its text here.")

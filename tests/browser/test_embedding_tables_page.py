@@ -1,4 +1,4 @@
-"""What an embedding view's pages colour, select, average and export."""
+"""Tests of colours, selections, averages and exports on pages of the embedding view."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_colouring_has_its_values_and_its_legend(show: Show, corpus: av.Co
     choice = root.get_by_role("combobox", name="Colour")
     assert len(choice.get_by_role("option").all()) == 9
     counts = Counter(WORDS)
-    # Of each token once: a query and its key have the same.
+    # Values per token, which are the same for its query and its key.
     values: dict[str, list[Any]] = {
         "position mod 5": [place % 5 for place in POSITIONS],
         "token frequency": [counts[word] for word in WORDS],
@@ -83,7 +83,7 @@ def test_every_colouring_has_its_values_and_its_legend(show: Show, corpus: av.Co
     choice.select_option(label="vector length")
     says(root, "Lengths of the vectors of layer 1, head 2.")
     lengths = norms(corpus)
-    # A byte between the shortest and the longest, five digits in the table.
+    # A page stores lengths as bytes between the minimum and the maximum.
     step = (max(lengths) - min(lengths)) / 255
     given = [float(row["norm"]) for row in table(root)]
     assert np.abs(np.array(given) - lengths).max() <= 0.51 * step
@@ -102,7 +102,7 @@ def test_queries_or_keys_can_be_left_out(show: Show, page: Page, corpus: av.Corp
     assert {row["kind"] for row in table(root)} == {"query"}
     assert not inked(pixels(root), "key").any()
     says(root, "Layer 1, head 2: 24 queries by principal components.")
-    # Both may not go.
+    # At least one of queries and keys remains shown.
     root.get_by_role("button", name="queries").click()
     assert {row["kind"] for row in table(root)} == {"key"}
     assert not inked(pixels(root), "query").any()
@@ -116,7 +116,7 @@ def test_the_text_of_a_point_that_is_left_out_still_stands_out(
     says(root, "Key “dog”, position 5 of text 0")
     where = places(root, coordinates(corpus))
     canvas = pixels(root, ".av-plot .av-front")
-    # Queries of text 0, and of no other.
+    # Only the queries of text 0 are shown.
     inks = [
         inked(canvas[y - 2 : y + 3, x - 2 : x + 3], "query").all()
         for x, y in where[:24].astype(int)
@@ -131,7 +131,7 @@ def test_a_lasso_takes_the_points_in_it(show: Show, page: Page, corpus: av.Corpu
     root.locator(".av-plot").focus()
     box = root.locator(".av-plot").bounding_box()
     assert box is not None
-    # A box whose sides have room to the next point.
+    # A box whose sides keep a distance from all points.
     left, right = gap(where[:, 0], 0.25), gap(where[:, 0], 0.75)
     top, bottom = gap(where[:, 1], 0.2), gap(where[:, 1], 0.8)
     inside = np.flatnonzero(
@@ -148,7 +148,7 @@ def test_a_lasso_takes_the_points_in_it(show: Show, page: Page, corpus: av.Corpu
     page.mouse.up()
     says(root.locator(".av-sentence"), f"{len(inside)} points in the lasso.")
     assert [int(row["point"]) for row in table(root) if row["in_lasso"] == "1"] == [*inside]
-    # It stays at another head, whose points are the same tokens, and among all heads.
+    # The selection stays in other heads, whose points are the same tokens, and in all heads.
     page.keyboard.press("]")
     drawn(root, 2)
     assert sum(row["in_lasso"] == "1" for row in table(root)) == len(inside)
@@ -160,7 +160,7 @@ def test_a_lasso_takes_the_points_in_it(show: Show, page: Page, corpus: av.Corpu
 
 
 def gap(values: Any, share: float) -> float:
-    """The middle of the widest gap between values around a share of them, in whole pixels."""
+    """Return the middle of the widest gap between values near a quantile, in whole pixels."""
     ordered = np.sort(values)
     middle = int(share * len(ordered))
     some = ordered[middle - 3 : middle + 4]
@@ -190,7 +190,7 @@ def test_the_mean_by_position_is_the_mean_of_the_weights(
     for row in rows:
         query, key = int(row["query"]), int(row["key"])
         assert (int(row["query_stop"]), int(row["key_stop"])) == (query + 1, key + 1)
-        # A byte of the root of a share of the largest.
+        # A page stores a byte for the square root of each mean relative to the largest.
         assert float(row["mean_weight"]) == pytest.approx(means[query, key], abs=0.0041)
     plot = root.locator(".av-aggregate .av-plot")
     plot.focus()
@@ -216,14 +216,14 @@ def test_the_table_of_all_heads_is_their_trust(show: Show, corpus: av.Corpus) ->
             "r_plot": "plot",
         }.items():
             assert float(row[ours]) == pytest.approx(told[theirs], abs=1e-4)
-        # No text has more than ten keys.
+        # Recall needs a text with more than ten keys.
         assert (row["recall"], row["recall_baseline"]) == ("", "")
         assert told["recall"] is told["recall_baseline"] is None
         assert int(row["queries_measured"]) == told["num_queries"]
 
 
 def dots_of(svg: ET.Element) -> np.ndarray[Any, Any]:
-    """Where the dots of a figure are: lines of no length with round or square ends."""
+    """Return the positions of the dots in a figure, which are lines of zero length."""
     found = [
         (float(x), float(y))
         for path in svg.iter(f"{SVG}path")
@@ -238,7 +238,7 @@ def test_a_figure_has_the_points_and_the_words(show: Show, corpus: av.Corpus) ->
     dots = dots_of(svg)
     where = places(root, coordinates(corpus))
     assert len(dots) == 48
-    # As on the plot, below what is written above it; in whatever order.
+    # The dots have the same relative positions as on the plot, in any order.
     away = dots - where.mean(axis=0) - (dots - where).mean(axis=0) + where.mean(axis=0)
     nearest = np.hypot(*(away[:, None] - where[None]).transpose(2, 0, 1))
     assert nearest.min(axis=1).max() < 0.2

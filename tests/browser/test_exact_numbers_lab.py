@@ -1,4 +1,4 @@
-"""Numbers of live views in a real JupyterLab: each is the record's own weight, rounded once."""
+"""Tests of numbers of live views in JupyterLab: weights of the record, rounded once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def notebook(lab: JupyterLab) -> Notebook:
 
 @pytest.fixture(scope="module")
 def own(notebook: Notebook) -> NDArray[np.float32]:
-    """What the record itself says: float32, (heads, queries, keys)."""
+    """Return the weights of the record, float32, shape (heads, queries, keys)."""
     weights = notebook.evaluate("record.stack().weights(layer=0).tolist()")
     return np.array(weights, np.float32)
 
@@ -66,7 +66,7 @@ def two_digits(weight: Any) -> str:
 
 
 def in_table(weight: Any) -> float:
-    """The fewest digits that read back as the same float32, as numpy writes them."""
+    """Return the weight as the table writes it: the shortest digits that identify the float32."""
     return float(str(np.float32(weight)))
 
 
@@ -85,7 +85,7 @@ def test_cells_bars_captions_and_table_of_the_matrix_are_one_number(
     rows = table(root)
     assert [float(row["weight"]) for row in rows] == [in_table(each) for each in mean.ravel()]
     assert {row["largest_error"] for row in rows} == {"0"}
-    # Each query in turn: its bars, and the sentence about it.
+    # Check the bars of each query and the sentence about it.
     scale = {text for text in texts(figure(root)) if re.fullmatch(r"[01]\.\d\d", text)}
     for query in (2, 9, 14):
         notebook.execute(f"matrix.token = {query}")

@@ -1,4 +1,4 @@
-"""Export in frames: a reader takes text and picture by hand where a sandbox forbids downloads."""
+"""Tests of exports in frames whose sandbox forbids downloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, FrameLocator, Page
 
-# Hidden, hostile and longer than a line: what is offered is the file's own text.
+# Hostile tokens and line breaks: the offered text must equal the text of the file.
 TOKENS = ["The", "=1+1", "a\tb\nc", "</textarea>", "end"]
 REFUSED = r"Download is disallowed|frame initiating or instantiating the download is sandboxed"
 
@@ -82,7 +82,7 @@ def test_a_sandbox_without_downloads_offers_the_text(
     expect(offer).to_contain_text("If my-model-head-view-layer-1.csv was not saved")
     expect(offer).to_contain_text("its sandbox lacks allow-downloads")
     shown = offer.get_by_role("textbox").input_value()
-    # It is selected, so a reader only has to copy it.
+    # The text is selected and ready to copy.
     expect(offer.get_by_role("textbox")).to_be_focused()
     tab.keyboard.press("Control+c")
     assert pasted(tab) == shown
@@ -103,7 +103,7 @@ def test_a_sandbox_without_downloads_offers_the_picture(
     assert ET.fromstring(svg.input_value()).tag.endswith("svg")  # noqa: S314 (our own file)
     frame.locator(".av-offer").press("Escape")
     expect(frame.locator(".av-offer")).to_have_count(0)
-    # The keyboard is where it was.
+    # The focus returns to the button.
     expect(frame.get_by_role("button", name="Export")).to_be_focused()
     export(frame, "Picture, PNG")
     offer = frame.get_by_role("region", name="my-model-head-view-layer-1.png")
@@ -123,14 +123,14 @@ def test_where_the_sandbox_allows_it_the_file_arrives(
     with tab.expect_download() as download:
         export(frame, "Picture, SVG")
     assert download.value.path().read_text(encoding="utf-8").startswith("<svg")
-    # The page cannot know that it did.
+    # The page cannot detect that the download succeeded.
     expect(frame.locator(".av-offer")).to_contain_text("was not saved")
 
 
 def test_a_readable_sandbox_is_not_asked_for_what_it_forbids(
     tab: Page, tmp_path: Path, exported: str
 ) -> None:
-    # Of the same origin as its host, as in about:blank and in trackers that host the file.
+    # A frame with the same origin as its host, as in about:blank and in experiment trackers.
     tab.goto("about:blank")
     tab.set_content('<iframe sandbox="allow-scripts allow-same-origin" width="900"></iframe>')
     tab.locator("iframe").evaluate("(frame, page) => { frame.srcdoc = page }", exported)

@@ -1,4 +1,4 @@
-"""Figures for papers: a stated width, legible texts, and files that other programs read."""
+"""Tests of figures for papers: width, legible texts, and files for other programs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 MM = 96 / 25.4
 TEXT = "The animal didn't cross the street because it was too tired."
 
-# Texts of an SVG in the page: what they say, their size, and their corners.
+# Measure the texts of an SVG in the page: contents, size and corners.
 TEXTS = """(svg) => {
   const holder = document.createElement("div");
   holder.style.cssText = "position: absolute; left: 0; top: 0";
@@ -70,7 +70,7 @@ TEXTS = """(svg) => {
 
 @pytest.fixture(scope="module")
 def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
-    """A trained BERT on the sentence in which one head reads what 'it' stands for."""
+    """Return a record of MiniLM, in which one head resolves the pronoun "it"."""
     return av.extract(str(checkpoint_folder), TEXT, name="MiniLM")
 
 
@@ -82,7 +82,7 @@ def pair(checkpoint_folder: Path) -> av.AttentionRecord:
 
 @pytest.fixture(scope="module")
 def picture() -> av.AttentionRecord:
-    """An image among whose patches a model looks."""
+    """Return a record of a vision model."""
     model, processor = av.demos.load("vision")
     record: av.AttentionRecord = av.extract(
         model, **av.demos.example("vision"), processor=processor
@@ -97,7 +97,7 @@ def answer() -> av.AttentionRecord:
 
 
 def svg_of(page: Page, view: View, folder: Path, **figure: Any) -> str:
-    """A figure as `to_svg` draws it, without starting a browser for each."""
+    """Return the figure of `to_svg` without starting another browser."""
     options = parse_figure_options(figure)
     page.add_init_script(f"globalThis.attnvizFigure = {json.dumps(options.request())}")
     page.goto(view.save(folder / "view.html").as_uri())
@@ -106,7 +106,7 @@ def svg_of(page: Page, view: View, folder: Path, **figure: Any) -> str:
 
 
 def overlap(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two rectangles, turned or not, have more than a hair in common."""
+    """Return whether two rectangles, possibly rotated, overlap beyond a tolerance."""
     for corners in (one, other):
         for edge in (corners[1] - corners[0], corners[3] - corners[0]):
             length = float(np.hypot(*edge))
@@ -120,7 +120,7 @@ def overlap(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def check_texts(page: Page, svg: str, width: float, points: float) -> list[dict[str, Any]]:
-    """All texts are as large as asked for, inside the figure, and clear of each other."""
+    """Check that all texts have the requested size, are inside the figure and do not overlap."""
     measured = page.evaluate(TEXTS, svg)
     assert measured["width"] == pytest.approx(width, abs=0.02)
     texts: list[dict[str, Any]] = [each for each in measured["texts"] if each["text"].strip()]
@@ -238,7 +238,7 @@ def test_what_does_not_fit_is_refused_with_the_width_that_it_needs(
     assert list(tmp_path.iterdir()) == []
     needed = re.search(r'width="(\d+mm)"', str(refused.value))
     assert needed
-    # What it says is true.
+    # The width that the message suggests is sufficient.
     assert view.save(tmp_path / "x.pdf", width=needed[1], font_size=8).is_file()
 
 
@@ -252,7 +252,7 @@ def without_blanks(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def saved(minilm: av.AttentionRecord, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A figure in each kind of file."""
+    """Save a figure as SVG, PDF and PNG."""
     folder = tmp_path_factory.mktemp("figures")
     view = av.HeadView(minilm, layer=3, heads=[1, 7, 9], token=10)
     for ending in ("svg", "pdf", "png"):
@@ -268,18 +268,18 @@ def test_two_readers_of_svg_draw_what_the_browser_drew(saved: Path) -> None:
     by_cairo = pixels_of(cairosvg.svg2png(svg.encode(), scale=scale))
     by_resvg = pixels_of(bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=scale)))
     for other in (by_cairo, by_resvg):
-        # A reader may round the size to whole pixels before it scales them.
+        # A renderer may round the size to whole pixels before scaling.
         assert np.abs(np.subtract(other.shape, drawn.shape)).max() <= np.ceil(scale / 2)
         rows, columns = np.minimum(other.shape, drawn.shape)[:2]
         far = np.abs(other[:rows, :columns] - drawn[:rows, :columns]).max(-1) > 0.5
-        # Letters are set a little differently; a text that is cut, or lines that are missing, are
-        # many times as much.
+        # Letters differ slightly. A clipped text or missing lines would differ many times as
+        # much.
         assert far.mean() < 0.035
 
 
 @pytest.mark.slow
 def test_other_programs_set_tokens_in_letters_of_one_width(saved: Path) -> None:
-    """A program that takes the first family of a list alone knows it."""
+    """Some programs use only the first family of the list, so they must know it."""
     root = ET.parse(saved / "x.svg").getroot()  # noqa: S314 - our own file
     tokens = {
         str(text.get("font-family"))
@@ -295,7 +295,7 @@ def test_other_programs_set_tokens_in_letters_of_one_width(saved: Path) -> None:
         dark = pixels_of(cairosvg.svg2png(svg.encode(), background_color="white")).min(-1) < 0.5
         return int(np.flatnonzero(dark.any(0)).max())
 
-    # The bar behind ten letters stands at the same place, whatever they are.
+    # In a monospace font the bar after ten letters has the same position for all letters.
     assert abs(ink("i" * 10) - ink("m" * 10)) <= 1
 
 
@@ -339,7 +339,7 @@ def test_the_png_has_its_pixels_to_the_inch(saved: Path) -> None:
 
 @pytest.mark.slow
 def test_a_scale_of_colours_and_a_heat_map_have_no_seams(tmp_path: Path) -> None:
-    """Between neighbouring cells no reader shows the white ground."""
+    """No renderer shows the white background between neighbouring cells."""
     weights = np.full((1, 1, 9, 9), 0.5, np.float32)
     weights[..., ::2] = 0.6
     record = av.AttentionRecord.from_weights(weights, list("abcdefghi"), normalized=False)
@@ -356,7 +356,7 @@ def test_a_scale_of_colours_and_a_heat_map_have_no_seams(tmp_path: Path) -> None
     right, bottom = (int(max(each) * zoom) for each in (xs, ys))
     document = pypdfium2.PdfDocument(view.save(tmp_path / "x.pdf", **look))
     printed = document[0].render(scale=zoom * 96 / 72).to_pil().convert("RGB")
-    # Not every program knows of crisp edges; where they are not, only cells that overlap close.
+    # Some programs ignore crispEdges. Without it only overlapping cells leave no gap.
     smooth = svg.replace(' shape-rendering="crispEdges"', "")
     for drawn in (
         *(pixels_of(cairosvg.svg2png(each.encode(), scale=zoom)) for each in (svg, smooth)),
@@ -365,9 +365,9 @@ def test_a_scale_of_colours_and_a_heat_map_have_no_seams(tmp_path: Path) -> None
     ):
         inside = drawn[top:bottom, left:right].min(-1)
         assert inside.size > 10_000
-        # No brighter than the brighter of the two colours of cells.
+        # No pixel is brighter than the brighter of the two cell colours.
         assert inside.max() < np.median(inside[:, int(zoom * 40)]) + 0.02
-    # A ramp is one gradient.
+    # The colour scale is a single gradient.
     assert len(list(root.iter(f"{SVG}linearGradient"))) == 1
 
 
@@ -401,7 +401,7 @@ def test_colours_themes_fonts_and_grounds_are_as_asked_for(minilm: av.AttentionR
     strokes = {group.get("stroke") for group in root.iter(f"{SVG}g")} - {None}
     assert strokes == {"#ff8800", "#00aaff"}
     assert {text.get("font-family") for text in root.iter(f"{SVG}text")} == {"monospace"}
-    # The view itself is as it was.
+    # The options do not change the view.
     assert view.theme == "auto"
     clear = ET.fromstring(view.to_svg(background="transparent"))  # noqa: S314 - our own
     assert clear.find(f"{SVG}rect[@width='100%']") is None
@@ -421,7 +421,7 @@ EXPORTED = """async () => {
 def test_the_export_of_a_view_is_the_picture_on_the_screen(
     page: Page, tmp_path: Path, minilm: av.AttentionRecord, kind: str, viewport: int
 ) -> None:
-    """The pixels of the screen are in the exported picture, all at one distance from its corner."""
+    """The exported picture contains the pixels of the screen, shifted by one offset."""
     page.set_viewport_size({"width": viewport, "height": 900})
     view = getattr(av, kind)(minilm, layer=3, heads=[1], token=10, theme="light")
     page.goto(view.save(tmp_path / "view.html").as_uri())
@@ -431,7 +431,7 @@ def test_the_export_of_a_view_is_the_picture_on_the_screen(
     ink = np.argwhere((screen < 0.9).any(-1))
     (top, left), (bottom, right) = ink.min(0), ink.max(0) + 1
     seen = screen[top:bottom, left:right]
-    # Where the inked part of the screen lies in the figure: the place at which they agree most.
+    # Find the offset at which the drawn part of the screen best matches the exported picture.
     assert all(np.greater_equal(exported.shape, seen.shape))
     dark, wanted = (1 - each.mean(-1) for each in (exported, seen))
     likeness = fftconvolve(dark, wanted[::-1, ::-1], "valid")

@@ -1,4 +1,4 @@
-"""A live view asks before its first picture for what it draws, once."""
+"""Tests of the requests that a live view sends before its first picture."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ VIEWS = [av.HeadView, av.MatrixView, av.ModelView, av.NeuronView]
 
 
 def record(tokens: int, *, layers: int = 3, heads: int = 4, causal: bool = False) -> Any:
-    """Random queries and keys, sharp enough that weights differ."""
+    """Return a record of random queries and keys, large enough that weights differ clearly."""
     queries, keys = (
         2 * torch.randn(layers, heads, tokens, 16, generator=torch.Generator().manual_seed(seed))
         for seed in (0, 1)
     )
     plain = av.Tokens.of([f"token{at}" for at in range(tokens)])
-    # The last one is no word, and no view opens at it.
+    # The last token is special, so no view selects it at the start.
     named = replace(plain, special=tuple(at == tokens - 1 for at in range(tokens)))
     return av.AttentionRecord.from_qk(queries, keys, named, causal=causal)
 
 
 def asked_before(live: LiveView, place: str | None = None) -> list[tuple[str, dict[str, Any]]]:
-    """The requests that were sent before a picture (of a place) was drawn."""
+    """Return the requests sent before any picture, or the picture of `place`, was drawn."""
     return [
         (name, given)
         for name, given, drawn in live.asked
@@ -43,18 +43,18 @@ def asked_before(live: LiveView, place: str | None = None) -> list[tuple[str, di
     [
         (av.HeadView, ["block"]),
         (av.MatrixView, ["tile"]),
-        # A request for each layer.
+        # One request per layer.
         (av.ModelView, ["maps"] * 3),
         (av.NeuronView, ["vectors"]),
     ],
 )
 def test_what_is_drawn_first_is_asked_for_once(page: Page, view: Any, asked: list[str]) -> None:
-    # All keys of a query are in sight.
+    # The window contains all keys.
     live = LiveView(page, view(record(60)), described=True)
     assert [name for name, _ in asked_before(live)] == asked
     every = [str((name, given)) for name, given, _ in live.asked]
     assert len(set(every)) == len(every)
-    # The drawn weights are exact: no caption says how far one may be off.
+    # The drawn weights are exact, so no caption states an error.
     if view is av.HeadView:
         assert "±" not in page.locator("body").inner_text()
 
@@ -66,7 +66,7 @@ def test_a_widget_without_its_description_asks_for_it(page: Page) -> None:
 
 @pytest.mark.parametrize("view", [av.HeadView, av.MatrixView])
 def test_what_is_shown_by_now_is_asked_for(page: Page, view: Any) -> None:
-    """The widget came, Python moved the view, and only then a browser drew it."""
+    """A trait that Python changes after sending the widget applies to the first picture."""
     shown = view(record(24, layers=4), layer=0, heads=[0])
     LiveView(page, shown, described=lambda: setattr(shown, "layer", 2))
     drawn = page.locator("body > [data-attnviz-drawn]").get_attribute("data-attnviz-drawn")

@@ -1,4 +1,7 @@
-"""Live views in JupyterLab get their description with the widget: a far kernel is asked once."""
+"""Tests that views in JupyterLab receive their description with the widget.
+
+This saves a request, which matters if the kernel is remote.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ CELLS = [f"{name.lower()} = av.{name}(record)\n{name.lower()}" for name in WHOLE
 OTHERS = [view for view in VIEWS if view.class_name not in WHOLE]
 
 
-# Notes every request that a widget sends: JupyterLab's messages are one text in bytes.
+# Log the requests of all widgets. JupyterLab sends messages as text in binary frames.
 WATCH = """() => {
   const { send } = WebSocket.prototype;
   window.sent = [];
@@ -45,7 +48,7 @@ WATCH = """() => {
 
 @pytest.fixture(scope="module")
 def notebook(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[Notebook]:
-    """A notebook in a tab of its own, whose first cell ran."""
+    """Open a notebook in a new tab and run its first cell."""
     lab = JupyterLab.open_in(chromium, jupyter_server)
     lab.page.evaluate(WATCH)
     cells = [RECORD + LONGER, *CELLS, RECORD, *(view.make for view in OTHERS)]
@@ -57,7 +60,7 @@ def notebook(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[Noteb
 
 
 def asked_by(notebook: Notebook, cell: int, views: int = 1) -> list[str]:
-    """Run a cell; the requests that were sent until its views were drawn."""
+    """Run a cell and return the requests that were sent until its views were drawn."""
     page = notebook.lab.page
     notebook.select(cell)
     page.evaluate("() => { window.sent = []; }")
@@ -86,7 +89,7 @@ def test_views_in_a_box_have_their_own_descriptions(notebook: Notebook) -> None:
 
 
 def test_the_description_is_kept_nowhere(notebook: Notebook) -> None:
-    """Neither by the kernel, nor by JupyterLab, nor in the notebook that it saves."""
+    """Neither the kernel, nor JupyterLab, nor the saved notebook contains it."""
     assert notebook.evaluate("headview.get_state()['_description']") is None
     state = notebook.lab.page.evaluate(
         """async (id) => {
@@ -104,13 +107,13 @@ def test_the_description_is_kept_nowhere(notebook: Notebook) -> None:
 
 
 def test_a_browser_that_loads_the_page_again_asks(notebook: Notebook) -> None:
-    """The state of all widgets then travels in one message."""
+    """After a reload, one message has the state of all widgets, without descriptions."""
     page = notebook.lab.page
     notebook.save()
     assert notebook.evaluate(
         "all(each.get_state()['_description'] is None for each in (headview, matrixview))"
     )
-    # Not `reload`, which opens what the workspace has: other tabs of the server write it, too.
+    # `reload` would open the workspace, which other tabs of the server change, too.
     page.goto(f"{notebook.lab.server.url}/lab/tree/{notebook.name}")
     root = notebook.output(1).locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0", timeout=FIRST_PICTURE)

@@ -1,4 +1,4 @@
-"""The harness itself: it sees what goes wrong in a page and in a cell."""
+"""Tests of the test harness: it detects errors in pages and cells."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_shuts_readers_out_is_said(page: Page, tmp_path: Path) -> None:
         check(page.locator("html"))
     said = str(failure.value)
     assert "color-contrast (serious)" in said
-    assert "2.84" in said  # of #999 on white, as any contrast calculator has it
+    assert "2.84" in said  # contrast of #999 on white
     assert "button-name (critical)" in said
 
 

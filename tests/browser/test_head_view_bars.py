@@ -1,4 +1,4 @@
-"""The bars of a pinned query: how long they are, what is written at them, and whose they are."""
+"""Tests of the bars of a pinned query: lengths, labels and heads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ WINDOW = [60, 92]
 
 
 def record() -> av.AttentionRecord:
-    """Heads that attend widely, but for one query of head 3, whose weight is out of sight."""
+    """Return a record with spread weights, except one query of head 3.
+
+    This query has nearly all of its weight on a key outside the window.
+    """
     logits = np.random.default_rng(0).normal(size=(HEADS, TOKENS, TOKENS))
     weights = np.exp(1.5 * logits)
     weights /= weights.sum(axis=-1, keepdims=True)
@@ -43,7 +46,7 @@ def test_bars_end_at_one_whatever_is_in_sight(show: Show, max_mb: float | None) 
         expect(root.locator(".av-note")).to_contain_text("strongest keys")
     svg = figure(root)
     assert {"<0.01", "0", "1"} <= set(texts(svg))
-    # All weights in sight are 0.0001: a ten-thousandth of a bar.
+    # All weights in the window are about 0.0001, so the bars are shorter than a pixel.
     own = (
         root.locator(".av-head")
         .nth(3)

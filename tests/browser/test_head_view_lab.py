@@ -1,6 +1,6 @@
-"""The head view in a real JupyterLab: transport, both-way traits, theme.
+"""Tests of the head view in JupyterLab: transport, traits in both directions, theme.
 
-What the view does by itself is tested on exported pages, which open in a tenth of the time.
+Behaviour without a kernel is tested on exported pages, which open ten times as fast.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ stack = av.AttentionStack(
 )
 av.HeadView(av.AttentionRecord({"self": stack}))
 """
-# One layer a reply, however fast the machine is.
+# One layer per reply, on fast machines, too.
 SLOW = """
 from attnviz.server import pending_replies
 from attnviz.utils import progress
@@ -53,7 +53,7 @@ slow = av.HeadView(av.AttentionRecord.from_qk(vectors, vectors, list("abcdefghij
 usual = pending_replies.REPLY_SECONDS, progress.STEP
 slow
 """
-# What lies under a note, of all that a reader can use.
+# Controls that a note covers.
 COVERED = """(note, narrow) => {
   const under = note.getBoundingClientRect();
   const all = note.closest(".attnviz").querySelectorAll("button, select, input, .av-plot");
@@ -101,13 +101,13 @@ def test_python_moves_the_view_and_the_view_moves_python(notebook: Notebook) -> 
     expect(view).to_contain_text("Layer 3, head 1")
     notebook.becomes("view.heads", [1])
     notebook.becomes("view.token", None)
-    # A notebook's shortcut must not have run: the cells are as they were.
+    # No keyboard shortcut of the notebook has run: the number of cells is unchanged.
     assert notebook.root.locator(".jp-Cell").count() == 5
 
 
 def test_a_pinned_row_is_exact(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
-    # Places as people say them, on a live view: the traits hold numbers.
+    # Traits accept negative layers, single heads and token texts, and store indices.
     notebook.execute('view.layer, view.heads, view.token = -3, 1, "it"')
     for trait, number in (("layer", 3), ("heads", [1]), ("token", 10)):
         notebook.becomes(f"view.{trait}", number)

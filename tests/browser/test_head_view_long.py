@@ -1,4 +1,4 @@
-"""The head view of long texts, live: what leaves the window, and every way to get there."""
+"""Tests of the live head view of long texts: weight outside the window, and navigation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LONG = f"""
 longest = av.HeadView(long_record({LONGEST}, heads=8))
 longest
 """
-# Long enough that its page takes some seconds, and no longer.
+# Long enough that exporting its page takes a few seconds.
 PAGED = f"""
 paged = av.HeadView(long_record({TOKENS // 2}), heads=[0])
 paged
@@ -73,7 +73,7 @@ def notebook(lab: JupyterLab) -> Notebook:
 
 @pytest.fixture
 def view(notebook: Notebook) -> Locator:
-    """The view as it was made, whatever the last test did."""
+    """Reset the view to its initial state and return it."""
     notebook.execute(
         f"view.token = view.key = None; view.leave_out = []; view.heads = [0]\n"
         f"view.query_window = view.key_window = {list(WINDOW)}\n"
@@ -86,7 +86,7 @@ def view(notebook: Notebook) -> Locator:
 
 
 def nothing_is_asked(notebook: Notebook) -> None:
-    """Wait until no view asks for anything any more, as for the maps of its heads."""
+    """Wait until all views have stopped sending requests, such as those for head maps."""
     same, before = 0, -1
     while same < 4:
         now = notebook.evaluate("len(replies)")
@@ -96,7 +96,7 @@ def nothing_is_asked(notebook: Notebook) -> None:
 
 
 def outside() -> float:
-    """Share of the weight of the queries in sight to keys outside the window, key by key."""
+    """Compute the share of the weight of the window's queries on keys outside the window."""
     weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=slice(*WINDOW))
     inside = weights[:, slice(*WINDOW)].astype("float64").sum()
     return float(1 - inside / weights.astype("float64").sum())
@@ -113,7 +113,7 @@ def test_what_leaves_the_window_is_said(view: Locator) -> None:
 def test_tokens_are_found_anywhere_and_stepped_through(notebook: Notebook, view: Locator) -> None:
     box = view.get_by_label("Find token", exact=True)
     box.fill("word1999")
-    # word1999 and word19990 to word19999.
+    # The matches are word1999 and word19990 to word19999.
     expect(view.locator(".av-find")).to_contain_text("11 found")
     box.press("Enter")
     expect(view.locator(".av-find")).to_contain_text("2 of 11")
@@ -140,7 +140,7 @@ def test_the_strongest_keys_anywhere_are_listed_and_lead_there(
 ) -> None:
     notebook.execute(f"view.token = {QUERY}")
     strongest = view.get_by_role("region", name="Strongest keys in the whole text")
-    # Before them stands the button that closes the list.
+    # The first button closes the list.
     first = strongest.get_by_role("button").nth(1)
     weight = (
         long_record(TOKENS).stack().weights(layer=0, head=0, rows=slice(QUERY, QUERY + 1))[0, KEY]
@@ -188,7 +188,7 @@ def test_what_is_left_out_is_counted_within_the_window(notebook: Notebook, view:
 
 @pytest.mark.slow
 def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
-    """Counted: what is asked for, sent, drawn and put into the page."""
+    """Check the numbers of requests, bytes, lines and DOM nodes."""
     view = view_in(notebook, 2)
     view.scroll_into_view_if_needed()
     drawn(view, "head:self:0", timeout=120_000)
@@ -205,7 +205,7 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     )
     expect(view).to_contain_text("65,500–65,563 of 131,072")
     drawn(view, "head:self:0", timeout=60_000)
-    # The window's own weights alone.
+    # Only the weights of the window are requested.
     notebook.becomes("[name for name, _ in asked]", ["block"])
     drawn(view, "head:self:0", timeout=60_000)
     asked: list[tuple[str, int]] = notebook.evaluate("asked")
@@ -218,7 +218,7 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     notebook.execute("asked.clear(); longest.token = 65530")
     expect(view.get_by_role("region", name="Strongest keys in the whole text")).to_be_visible()
     notebook.becomes("[name for name, _ in asked]", ["strongest"])
-    # Whatever the pointer is on, nothing is asked for.
+    # Moving the pointer sends no requests.
     notebook.execute("asked.clear()")
     box = view.locator(".av-plot").bounding_box()
     assert box
@@ -250,7 +250,7 @@ def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     job.get_by_role("button", name="Cancel").click()
     expect(job).to_have_count(0)
     expect(view.get_by_role("button", name="Export")).to_be_focused()
-    # Nothing goes on after the one request that was on its way, and nothing is held.
+    # After the pending request, no further ones are sent and no reply is pending.
     notebook.becomes(held, (False, 0))
     replies = notebook.evaluate("replies.count('page')")
     page.wait_for_timeout(1000)
@@ -259,7 +259,7 @@ def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     with page.expect_download(timeout=500_000) as download:
         export()
         expect(job).to_contain_text("strongest keys")
-        # The view and the reader's own cells answer meanwhile.
+        # The view and the kernel respond during the export.
         notebook.execute("paged.heads = [1]")
         expect(view).to_contain_text("Layer 0, head 1.")
     expect(job).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The head view on exported pages: what it shows, what it does, and that nothing gets in or out."""
+"""Tests of exported head views: contents, interaction and isolation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def softmax_weights(layers: int, heads: int, queries: int, keys: int) -> torch.T
 
 @pytest.fixture(scope="module")
 def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
-    """A trained BERT on the sentence in which one head reads what 'it' stands for."""
+    """Return a record of MiniLM, in which one head resolves the pronoun "it"."""
     text = "The animal didn't cross the street because it was too tired."
     return av.extract(str(checkpoint_folder), text)
 
@@ -47,7 +47,7 @@ def test_the_mean_of_all_heads_is_the_default_above_four(
 ) -> None:
     root = show(av.HeadView(minilm, layer=3))
     says(root, "mean of 12 heads")
-    # Of the weights that the model itself gives.
+    # The mean is computed from the weights of the model.
     mean = minilm.stack().weights(layer=3).mean(axis=0)
     lines = table(root)
     assert {line["layer"] for line in lines} == {"3"}
@@ -55,7 +55,7 @@ def test_the_mean_of_all_heads_is_the_default_above_four(
     assert len(drawn) == len(lines) > len(mean)
     for (query, key), weight in drawn.items():
         assert weight == pytest.approx(mean[query, key], abs=0.004)
-    # What is not drawn is weaker than all that is.
+    # All weights that are not drawn are smaller than the drawn ones.
     others = [float(mean[at]) for at in np.ndindex(mean.shape) if at not in drawn]
     assert max(others, default=0) <= min(drawn.values()) + 0.004
 
@@ -74,7 +74,7 @@ def test_hover_and_click_on_a_token(show: Show, page: Page, minilm: av.Attention
 
 
 def token_place(page: Page, title: str) -> tuple[float, float]:
-    """Where the pointer is over a token: moved over the picture until the hint says so."""
+    """Move the pointer until the hint starts with `title`, and return its position."""
     box = page.locator(".av-plot").bounding_box()
     assert box is not None
     side = title.split()[-2]
@@ -90,7 +90,7 @@ def token_place(page: Page, title: str) -> tuple[float, float]:
         if any(f", {side} " in text for text in heard):
             for y in range(4, int(box["height"]), 6):
                 if said(x, y).startswith(title):
-                    # A few pixels into the row, which is some 26 high.
+                    # A few pixels further into the row, which is about 26 pixels high.
                     return box["x"] + x, box["y"] + y + 8
     pytest.fail(f"no token under the pointer said {title!r}")
 
@@ -99,7 +99,7 @@ def test_the_svg_has_a_line_for_every_weight_and_real_text(tmp_path: Path) -> No
     weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
     view = av.HeadView(av.AttentionRecord.from_weights(weights, ["one", "two", "three"]))
     svg = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
-    # Six of the nine weights are not zero, and a line stands for each of them.
+    # Each of the six nonzero weights has a line.
     assert len(list(svg.iter(f"{SVG}path"))) == 6
     for token in ("one", "two", "three"):
         assert texts(svg).count(token) == 2
@@ -124,13 +124,13 @@ def test_of_very_many_lines_the_strongest_are_drawn_and_exported(
     assert len(drawn) == 20_000
     for line in drawn:
         head, query, key = (int(line[name]) for name in ("head", "query", "key"))
-        # The weight and the least that is drawn may both be off.
+        # Both the weight and the smallest drawn weight may have the largest error.
         least = strongest[-1] - 2 * float(line["largest_error"])
         assert weights[0, head, query, key] >= least
     svg = ET.parse(view.save(tmp_path / "view.svg"))  # noqa: S314 - our own file
     groups = svg.findall(f".//{SVG}g[@fill='none']")
     assert sum(len(group.findall(f"{SVG}path")) for group in groups) == 20_000
-    # Strong ones lie on top.
+    # Lines of larger weights are drawn on top.
     for group in groups:
         opacities = [float(path.get("stroke-opacity", "")) for path in group]
         assert opacities == sorted(opacities)
@@ -141,10 +141,10 @@ def test_renormalised_weights_say_how_exact_they_are(show: Show) -> None:
     record = av.AttentionRecord.from_weights([[rows]], ["a", "b", "c"])
     view = av.HeadView(record, leave_out=["first"], token=2, renormalize=True)
     root = show(view)
-    # 0.4 of the 0.5 that is left.
+    # 0.4 divided by the remaining 0.5.
     says(root, "0.80")
     says(root, "before renormalising")
-    # A sink leaves a tenth of a row, so that dividing by it enlarges what a byte rounds.
+    # Dividing by the remaining tenth of a row enlarges the rounding error of a byte.
     errors = {float(line["largest_error"]) for line in table(root)}
     assert len(errors) == 1
     assert 0.004 < max(errors) < 0.2
@@ -176,7 +176,7 @@ def test_a_long_text_is_shown_in_a_window_and_searched(show: Show, page: Page) -
 
 
 def test_the_strongest_key_is_named_wherever_it_lies(show: Show) -> None:
-    """The whole row's strongest lies outside of the window."""
+    """The strongest key of the row lies outside the window."""
     count = 300
     weights = np.full((1, 1, count, count), 0.2 / 298, np.float32)
     weights[..., 290], weights[..., 10] = 0.5, 0.3
@@ -211,7 +211,7 @@ def test_sentence_pairs(show: Show, page: Page) -> None:
     record = av.AttentionRecord.from_weights(weights, ["a1", "a2", "b1", "b2"], sentence_b_start=2)
     root = show(av.HeadView(record))
     root.get_by_label("Sentences").select_option("a-b")
-    # Nothing of A's weight goes to B.
+    # Sentence A has no weight on sentence B.
     page.wait_for_function(
         "async () => !(await document.querySelector('.attnviz').attnviz.svg()).includes('<path')"
     )
@@ -239,7 +239,7 @@ def test_the_window_can_be_read_in_a_narrow_cell(show: Show, page: Page) -> None
     root = show(view)
     for name in ("Queries", "Keys"):
         window = root.get_by_role("group", name=name, exact=True)
-        # The text itself, which may be wider than its element.
+        # Measure the text, which may be wider than its element.
         said = window.get_by_text("of 300").evaluate(
             "element => { const range = document.createRange(); range.selectNodeContents(element);"
             " return range.getBoundingClientRect().toJSON(); }"
