@@ -73,6 +73,7 @@ checks: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
+	$(VENV_PYTHON) scripts/prose.py
 	$(FRONT_END) run check
 	$(FRONT_END) run lint
 	.venv/bin/mypy & mypy=$$!; $(FRONT_END) run test; vitest=$$?; wait $$mypy && exit $$vitest

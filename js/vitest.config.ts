@@ -23,7 +23,7 @@ function cssAsText(): Plugin {
 
 export default defineConfig({
   plugins: [cssAsText()],
-  // The same JSX options as in build.mjs.
+  // JSX options as in build.mjs.
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {
     environment: "jsdom",

@@ -59,8 +59,14 @@ RULES = {
 }
 _PATTERNS = {rule: re.compile(pattern) for rule, (pattern, _) in RULES.items()}
 
-# Matches per folder that are right where they stand. Every other folder and rule has none.
-ALLOWED: dict[tuple[str, str], int] = {}
+# Maximum number of matches per folder and rule: texts that a model reads, names of folders and
+# labels on screen. Other folders and rules have none.
+ALLOWED = {
+    ("docs", "rare word"): 1,
+    ("tests/fixtures", "rare word"): 1,
+    ("tests/models", "rare word"): 2,
+    ("tests/models", "verb"): 5,
+}
 
 
 def folder_of(path: str) -> str:

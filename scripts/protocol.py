@@ -201,9 +201,9 @@ def protocol() -> str:
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):
         writer.name_of(deflated)
     tables = [
-        _table(writer, "RecordRequests", "What is asked of a record.", RECORD_REQUESTS),
-        _table(writer, "CorpusRequests", "What is asked of a corpus.", CORPUS_REQUESTS),
-        _table(writer, "AtlasRequests", "What is asked of an atlas.", ATLAS_REQUESTS),
+        _table(writer, "RecordRequests", "Requests for a record.", RECORD_REQUESTS),
+        _table(writer, "CorpusRequests", "Requests for a corpus.", CORPUS_REQUESTS),
+        _table(writer, "AtlasRequests", "Requests for an atlas.", ATLAS_REQUESTS),
     ]
     return "\n".join([_HEADER, *writer.written.values(), *tables])
 

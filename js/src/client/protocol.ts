@@ -893,7 +893,7 @@ export interface AtlasStack {
   /** Largest number of strongest and of sampled edges of a head. */
   strongest: number;
   sampled: number;
-  /** These numbers in the statistics. A page may have fewer edges. */
+  /** Numbers of edges in the statistics. A page may have fewer. */
   strongest_in_all: number;
   sampled_in_all: number;
 }
@@ -968,7 +968,7 @@ export interface AtlasPageRequest {
   state: object;
 }
 
-/** What is asked of a record. */
+/** Requests for a record. */
 export interface RecordRequests {
   describe: DescribeRequest;
   block: BlockRequest;
@@ -984,7 +984,7 @@ export interface RecordRequests {
   page: PageRequest;
 }
 
-/** What is asked of a corpus. */
+/** Requests for a corpus. */
 export interface CorpusRequests {
   describe: DescribeCorpusRequest;
   corpus: CorpusRequest;
@@ -998,7 +998,7 @@ export interface CorpusRequests {
   page: CorpusPageRequest;
 }
 
-/** What is asked of an atlas. */
+/** Requests for an atlas. */
 export interface AtlasRequests {
   describe: DescribeAtlasRequest;
   statistics: StatisticsRequest;

@@ -85,7 +85,7 @@ class AtlasStack(TypedDict):
     strongest, sampled : int
         Largest number of strongest and of sampled edges of a head.
     strongest_in_all, sampled_in_all : int
-        These numbers in the statistics. A page may have fewer edges.
+        Numbers of edges in the statistics. A page may have fewer.
     """
 
     name: str
