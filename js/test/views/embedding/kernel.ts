@@ -135,7 +135,7 @@ export class Kernel implements Transport {
         ended?.addEventListener("abort", () => {
           this.aborted.push(name);
           this.waiting = this.waiting.filter((other) => other !== entry);
-          reject(new DOMException("given up", "AbortError"));
+          reject(new DOMException("cancelled", "AbortError"));
         });
       });
     }
@@ -160,9 +160,9 @@ export class Kernel implements Transport {
     }
     if (name === "overview") {
       const { stack, layers } = args as OverviewRequest;
-      const here = DESCRIPTION.stacks.find((each) => each.name === stack);
+      const described = DESCRIPTION.stacks.find((each) => each.name === stack);
       const heads = layers.flatMap((layer) =>
-        headsOf(here ?? stackOf(), layer).map((head) => ({
+        headsOf(described ?? stackOf(), layer).map((head) => ({
           layer,
           head,
           problem: layer === 6 && head === 1 ? "all points are the same" : null,

@@ -98,12 +98,12 @@ describe("the head view on an exported page", () => {
       ...{ score: 0.9, baseline: 0.25, num_queries: null },
     };
     await open({ heads: [1], opening });
-    const said = (): string => root.querySelector(".av-opening")?.textContent ?? "";
-    expect(said()).toContain("Opened at layer 2, head 1,");
+    const openingText = (): string => root.querySelector(".av-opening")?.textContent ?? "";
+    expect(openingText()).toContain("Opened at layer 2, head 1,");
     expect(await root.attnviz?.svg()).not.toContain("Opened at");
     button("Layer 5").click();
     await drawn("head:self:5");
-    expect(said()).toBe("");
+    expect(openingText()).toBe("");
   });
 
   it("closes the list of shortcuts by Esc before it clears pins", async () => {

@@ -260,8 +260,10 @@ class Encoder:
             (arguments[name] for name in self._main_names() if name in arguments),
             next(iter(arguments.values()), None),
         )
-        has_accepted = self.accepted & arguments.keys() or not self.accepted
-        if main is None or main.dim() == 0 or not has_accepted:
+        # A forward with only `*args, **kwargs` names no input.
+        names_inputs = not self.accepted.isdisjoint(self._main_names())
+        is_unknown = names_inputs and self.accepted.isdisjoint(arguments)
+        if main is None or main.dim() == 0 or is_unknown:
             raise ValueError(
                 f"inputs: none of {', '.join(mapping)} is a model input. Pass the output of a "
                 "tokenizer or processor."

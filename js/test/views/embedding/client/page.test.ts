@@ -247,10 +247,10 @@ describe("an exported page", () => {
 
   it("is always ready and ignores cancellation", async () => {
     const transport = new EmbeddingPageTransport(pageData());
-    const heard: string[] = [];
-    transport.watch((connection) => heard.push(String(connection)));
+    const states: string[] = [];
+    transport.watch((connection) => states.push(String(connection)));
     transport.retry();
-    expect(heard).toEqual(["ready"]);
+    expect(states).toEqual(["ready"]);
     expect(await transport.request("cancel", {})).toEqual({ header: {}, data: null });
   });
 });

@@ -228,9 +228,9 @@ describe("a text of a corpus", () => {
     await text.request("image", { index: 1 });
     expect(recorder.asked).toEqual([["image", { index: 1, text: 4 }]]);
     expect(text.live).toBe(true);
-    const heard: string[] = [];
-    text.watch((connection) => heard.push(String(connection)), new AbortController().signal);
-    expect(heard).toEqual(["ready"]);
+    const states: string[] = [];
+    text.watch((connection) => states.push(String(connection)), new AbortController().signal);
+    expect(states).toEqual(["ready"]);
     text.retry();
   });
 });

@@ -32,7 +32,7 @@ class TextKernel extends Kernel {
         this.waiting.push({ name: `text ${name}`, args: { text }, answer: resolve });
         ended?.addEventListener("abort", () => {
           this.aborted.push(`text ${text} ${name}`);
-          reject(new DOMException("given up", "AbortError"));
+          reject(new DOMException("cancelled", "AbortError"));
         });
       });
     }
