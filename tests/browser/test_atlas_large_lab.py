@@ -33,9 +33,9 @@ view._channel._server.reply = counted
 # The description is sent with the widget, so it is not requested.
 OPENED = ["classes", "edges", "offsets", "statistics", "texts"]
 # The compressed statistics of 9,216 heads have 0.5 MB.
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 # A page of 12 heads has about 700 nodes. The highlighted heads of 9,216 add about as many.
-MOST_NODES = 2_000
+MAX_NODES = 2_000
 
 
 @pytest.mark.slow
@@ -46,8 +46,8 @@ def test_thousands_of_heads_ask_for_little_and_stand_in_few_nodes(lab: JupyterLa
     expect(view).to_have_attribute("data-attnviz-drawn", "atlas:self:90", timeout=FIRST_PICTURE)
     asked = notebook.evaluate("asked")
     assert sorted(name for name, _ in asked) == OPENED
-    assert max(size for _, size in asked) < MOST_BYTES
-    assert view.locator("*").count() < MOST_NODES
+    assert max(size for _, size in asked) < MAX_BYTES
+    assert view.locator("*").count() < MAX_NODES
     # A click requests only data of that head and its layer.
     notebook.execute("asked.clear()")
     grid = view.get_by_role("grid")

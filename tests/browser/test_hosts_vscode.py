@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from browser.vscode import Theme
 
 # Minimum contrast of WCAG 2 (level AA) for text of this size.
-LEAST_CONTRAST = 4.5
+MIN_CONTRAST = 4.5
 
 
 def view_of(name: str) -> Any:
@@ -131,7 +131,7 @@ def test_text_can_be_read_in_every_theme(vscode: VSCode, name: str) -> None:
     pale = {
         text: (ink, ground)
         for text, ink, ground in found
-        if contrast(rgb(ink), rgb(ground)) < LEAST_CONTRAST
+        if contrast(rgb(ink), rgb(ground)) < MIN_CONTRAST
     }
     assert not pale
     # The background is that of the editor, not the white of the extension.
@@ -140,7 +140,7 @@ def test_text_can_be_read_in_every_theme(vscode: VSCode, name: str) -> None:
     assert rgb(ground) == wanted
     # The strongest painted colour, such as that of the tokens, contrasts with the background.
     painted = root.locator("canvas.av-back, canvas").first.evaluate(PIXELS)
-    assert max(contrast(rgb(color), wanted) for color in painted) >= LEAST_CONTRAST
+    assert max(contrast(rgb(color), wanted) for color in painted) >= MIN_CONTRAST
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_theme_that_was_asked_for_wins(vscode: VSCode) -> None:
     pale = [
         text
         for text, ink, ground in vscode.root.evaluate(COLOURS)
-        if contrast(rgb(ink), rgb(ground)) < LEAST_CONTRAST
+        if contrast(rgb(ink), rgb(ground)) < MIN_CONTRAST
     ]
     assert not pale
     ground = vscode.root.evaluate("(root) => getComputedStyle(root).backgroundColor")

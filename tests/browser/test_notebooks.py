@@ -42,7 +42,7 @@ NAMES = (
 TRAINED = {"fine_tuning", "three_tasks"}
 # Each run starts a kernel and loads a model: `make test` runs only the fastest one.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "from_bertviz")) for name in NAMES]
-MOST_STORED_BYTES = 300_000
+MAX_STORED_BYTES = 300_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # Printed numbers may differ by one in the last digit between machines.
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
@@ -307,7 +307,7 @@ def test_tutorial_heads_of_the_demo_models(runs: Runs) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stored_notebook_is_small(name: str) -> None:
-    assert (FOLDER / f"{name}.ipynb").stat().st_size < MOST_STORED_BYTES
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < MAX_STORED_BYTES
 
 
 def is_picture_of_a_view(output: Any) -> bool:

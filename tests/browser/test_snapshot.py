@@ -26,7 +26,7 @@ view = av.HeadView(record, layer=1, token=2)
 view.snapshot()
 """
 # A PNG of a drawn view is larger than this. A blank picture is smaller.
-LEAST_PICTURE_BYTES = 10_000
+MIN_PICTURE_BYTES = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def notebook(lab: JupyterLab) -> Notebook:
 def test_the_frame_takes_the_pictures_place_live(notebook: Notebook) -> None:
     outputs = [output["data"] for output in notebook.outputs() if "data" in output]
     assert [next(iter(data)) for data in outputs] == ["image/png", "text/html"]
-    assert len(outputs[0]["image/png"]) > LEAST_PICTURE_BYTES
+    assert len(outputs[0]["image/png"]) > MIN_PICTURE_BYTES
     expect(notebook.output(0).locator("img")).to_be_attached()
     expect(notebook.output(0).locator("img")).to_be_hidden()
     frame = notebook.output(0).frame_locator("iframe")
