@@ -63,6 +63,9 @@ _PATTERNS = {rule: re.compile(pattern) for rule, (pattern, _) in RULES.items()}
 # labels on screen. Other folders and rules have none.
 ALLOWED = {
     ("docs", "rare word"): 1,
+    # Names of variables that should still be renamed, and code in strings.
+    ("tests/browser", "name"): 97,
+    ("tests/browser", "verb"): 20,
     ("tests/fixtures", "rare word"): 1,
     ("tests/models", "rare word"): 2,
     ("tests/models", "verb"): 5,
