@@ -55,7 +55,7 @@ WIDTH = 900
 # Views with panes side by side.
 WIDTHS = {"atlas-view": 1200, "compare-view": 1200, "dashboard": 1200}
 THEMES = ("light", "dark")
-# Shown only as thumbnails of the README's table.
+# Pictures without a dark version. They are only thumbnails in the README's table.
 LIGHT_ONLY = ("atlas-view", "embedding-view")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
 # Long enough for a model that runs again on a busy machine.

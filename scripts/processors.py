@@ -1,4 +1,4 @@
-"""Run the tests that compare numbers with the arithmetic of other processors: `make processors`.
+"""Run the numerical tests as if on other processors: `make processors`.
 
     python scripts/processors.py              all environments, one after the other
     python scripts/processors.py avx2         one environment

@@ -27,7 +27,8 @@ from train_demos.scores import scores
 
 __all__ = ["checkpoint_steps", "main", "recipe"]
 
-# Models in the package. Only checkpoints of the last one are in the package.
+# Models that can be trained. The package contains the models in `demos.NAMES`, and only checkpoints
+# of "induction".
 MODELS = (*demos.NAMES, "induction")
 
 

@@ -123,7 +123,7 @@ def _model() -> GPT2LMHeadModel:
 
 
 class _Batches:
-    """Batches of random rows and of sentences, which become harder during training."""
+    """Batches of random rows, which become harder during training, and of sentences."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, steps: int) -> None:
         self._steps = steps

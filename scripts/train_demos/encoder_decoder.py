@@ -79,7 +79,7 @@ def _model(vocabulary: int) -> BartForConditionalGeneration:
         forced_eos_token_id=None,
     )
     model = BartForConditionalGeneration(config)
-    # Ten characters and the end token fit.
+    # This is enough for ten characters and the end token.
     model.generation_config.max_length = 16
     return model
 

@@ -51,7 +51,7 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
     stored = [load_file(folder / "model.safetensors") for folder in folders]
     assert same(stored[-1], load_file(tmp_path / "induction" / "model.safetensors"))
     assert not any(same(a, b) for a, b in pairwise(stored))
-    # The demo decoder has the same words.
+    # The tokenizer of the demo decoder has the same vocabulary.
     expected = demos.load("decoder")[1]("the cat sat")["input_ids"]
     for folder in folders:
         model = AutoModelForCausalLM.from_pretrained(folder)

@@ -162,7 +162,7 @@ class TestTexts:
         by_ids = extract(
             model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids
         )
-        # Ids alone do not say which tokens the model was to produce.
+        # The target is unknown if only ids are passed, so that tokens have no predictions.
         tokens = record.stacks["decoder"].query_tokens
         assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
         weights = by_ids.stacks["cross"].weights(layer=0)

@@ -1,4 +1,4 @@
-"""Generated text of models for images and sound, compared with the models' own steps."""
+"""Generated text of models for images and sound, compared with the models' own generation."""
 
 from __future__ import annotations
 

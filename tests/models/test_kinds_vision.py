@@ -285,7 +285,8 @@ def test_patches_of_a_video_cover_several_frames() -> None:
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.75, "image_size": 64}, (3, 64, 64)),
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.0}, (3, 32, 32)),
         ("HieraModel", _HIERA, (3, 64, 64)),
-        # First frames of one position attend to each other, then positions of one frame.
+        # In the first attention of a layer, patches at the same position in all frames attend to
+        # each other. In the second attention, patches of the same frame do.
         ("TimesformerModel", {**_PLAIN, "num_frames": 4}, (4, 3, 32, 32)),
     ],
 )

@@ -46,14 +46,14 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
         pixels.reshape(8, 4, 8, 4).any(axis=(1, 3)).ravel() for pixels in (red, image.min(-1) > 150)
     )
     rows = np.stack(names["record"].to_numpy("self"))[:, :, first.query, :64]
-    # The text asks for the red shape. The head that the answer needs attends to it, ...
+    # The text asks for the red shape. The head that the answer needs attends to this shape.
     assert rows[names["layer"], names["head"], on_red].sum() == pytest.approx(0.98, abs=0.005)
-    # ... the sharpest head does not, ...
+    # The sharpest head attends to the white shape.
     sharp = np.sort(rows)[..., -8:].sum(-1)
     layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
     assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
     assert last.token.text == "<end>"
-    # ... and hiding the keys that all heads attend to changes the answer, unlike hiding other keys.
+    # Hiding the keys that all heads attend to changes the answer. Hiding other keys does not.
     strongest, others = printed.strip().splitlines()[-2:]
     assert "the prediction becomes" in strongest
     assert "the prediction stays “triangle”" in others

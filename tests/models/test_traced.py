@@ -29,7 +29,8 @@ _ENCODER = {
 _DECODER = {"vocab_size": 400, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64, **_IDS}
 _DISENTANGLED = {**_ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 
-# Class, settings, and the factor that sharpens rows. `tests/model_types` has more models.
+# Class, settings, and the factor that scales query and key projections, so that weights are less
+# uniform. `tests/model_types` has more models.
 KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
     "bloom": (
         "BloomForCausalLM",

@@ -23,7 +23,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
 
 
 def same(one: AttentionRecord, other: AttentionRecord) -> bool:
-    """Return whether two records have the same tokens and weights."""
+    """Return whether two records have the same tokens, and equal weights up to rounding."""
     pairs = zip(one.to_numpy("self"), other.to_numpy("self"), strict=True)
     error = forwards_error(one)
     return one.tokens == other.tokens and all(np.abs(a - b).max() < error for a, b in pairs)

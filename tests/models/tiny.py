@@ -81,7 +81,7 @@ def arguments_of(kind: str) -> dict[str, torch.Tensor]:
 
 
 def sharpen(model: Any, factor: float, inside: str = "") -> None:
-    """Scale queries and keys of modules whose path contains a word."""
+    """Multiply query and key projections by `factor` if their path contains `inside`."""
     with torch.no_grad():
         for path, module in model.named_modules():
             name, weight = path.rpartition(".")[2], getattr(module, "weight", None)

@@ -75,8 +75,8 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
     counts, firsts, before, gaps = (_unpacked(runs[index]) for index in (0, 1, 2, 4))
     row = np.tile(np.arange(num_rows), heads)
     assert len(counts) == len(row)
-    # The first gap is a row's first key. Each later gap is one less than the distance to the next
-    # key.
+    # The first gap of a row is the distance from `first` to its first key. Each later gap is the
+    # number of keys between two embedded keys.
     of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
     keys = [first - 1 + np.cumsum(gaps_of_row + 1) for first, gaps_of_row in of_rows]
     last = np.minimum(columns, row + 1 + header["reach"])

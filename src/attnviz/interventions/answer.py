@@ -1,4 +1,4 @@
-"""The answer: one number of a model's output for each example, defined alike in all functions."""
+"""Definition of an answer: the number per example that is measured in a model's output."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def reading_of(
     batch: Batch,
     answer: Any = None,
 ) -> Reading:
-    """Return the position in the logits of a run at which the answer `answer` is read."""
+    """Return the position in the logits of `outputs` at which `answer` is read."""
     if callable(answer) and position is not None:
         raise ValueError(
             f"position={short_repr(position)}: answer is a function, which chooses the position "

@@ -51,7 +51,8 @@ Method = Literal[
 ]
 
 _MAX_STEPS = 256
-# Minimum number of vectors of model width that a layer keeps per token for backward.
+# Lower bound of the number of vectors of model width that a layer stores per token for the backward
+# pass.
 _NUM_SAVED = 6
 # If the answer changes less without a layer, completeness is not measured for it.
 _MIN_LOSS = 1e-4

@@ -105,11 +105,12 @@ class GradientAttribution(ScaledAttention):
         return weights * by_weights
 
     def _of_certain(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Return (G . v_key - G . O) / (1 - A) for one key per row that has nearly all weight.
+        """Return (G . v_key - G . O) / (1 - A) for one key per row, whose weight A is nearly 1.
 
-        For the only key of a query it is G . v_key. Otherwise it is G . v_key minus the weighted
-        mean of G . v over the other keys. It is computed in float64 from the other keys, to avoid
-        the difference of two nearly equal numbers.
+        G is the gradient at the output O of the query. For the only key of a query, the result is
+        G . v_key. For other keys, it equals G . v_key minus the weighted mean of G . v over the
+        other keys of the query. This mean is computed in float64, because numerator and denominator
+        of the formula are differences of nearly equal numbers.
         """
         group = len(self.outputs) // len(self.values)
         weights, allowed = self.base.weights_of_rows(head, rows.numpy())

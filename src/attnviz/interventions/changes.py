@@ -111,9 +111,9 @@ class Change(ABC):
         return None
 
     def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """Return the change for a text that grows to at most `most` queries and keys.
+        """Return the change for a text that is generated, with at most `most` (queries, keys).
 
-        `stack` has the present tokens.
+        `stack` has the tokens before the generation.
         """
         del stack, most
         return self
@@ -604,10 +604,10 @@ def description_of(change: Change, stack: AttentionStack) -> str:
 
 
 def of_beginning(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:
-    """Return the change for a text that grows to at most `most` queries and keys.
+    """Return the change for a text that is generated, with at most `most` (queries, keys).
 
-    `stack` has the present tokens. Tokens are selected by position, and weights are those of the
-    present tokens.
+    `stack` has the tokens before the generation. The result selects tokens by position. New weights
+    apply only to the tokens of `stack`.
     """
     return change._of_beginning(stack, most)
 

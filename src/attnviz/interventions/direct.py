@@ -194,7 +194,10 @@ def _not_direct(model: nn.Module) -> str:
 
 
 def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
-    """Check that all projections add to the same stream, where the answer has one gradient."""
+    """Raise NotImplementedError unless all projections add to the same stream.
+
+    The gradient of the answer is then the same at the outputs of all projections, and not 0.
+    """
     reason = _not_direct(model)
     if any(gradient is None or not bool(gradient.any()) for gradient in through):
         raise NotImplementedError(reason)

@@ -45,7 +45,8 @@ class _Example:
 
     arguments: Arguments
     tokens: Tokens
-    # Row of the logits with the answer, from the end, and the token of this row.
+    # Row of the logits from which the answer is read, counted from the end, and the position of the
+    # token in this row.
     row: int | None
     read_at: int | None
     # Whether the model returns the same answer for other arguments, except for rounding.
@@ -162,7 +163,10 @@ class TokenRemover:
         return abs(self.answer.value(outputs, copy) - self.before)
 
     def _check(self, off: float) -> None:
-        """Add a difference between unchanged copies to the noise. Raise if it exceeds rounding."""
+        """Update the noise, the largest difference between answers of unchanged copies.
+
+        Raise NotImplementedError if the difference `off` is too large for a rounding error.
+        """
         # The condition also rejects NaN.
         if not off <= rounding_of(self._model, self.before):
             raise NotImplementedError(

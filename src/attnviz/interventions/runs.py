@@ -209,7 +209,7 @@ class ExampleRunner:
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
-        """Return the record of the last forward."""
+        """Return the record of a forward."""
         [record] = records_of_forward(
             self.loaded, self.encoder, self.batch, forward, title=self._title, options=options
         )

@@ -60,12 +60,13 @@ _SCORE_DIGITS = 6
 # over all weights once per pattern, and would take longer than everything else.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
-# The page contains the bundle as deflated text, which is inert. Its Content-Security-Policy allows
-# three inline scripts by hash. note.js reports why a page does not open. It comes first, so that it
-# runs even if the rest is damaged or too new for the browser. loader.js unpacks the bundle and
-# opens the view, before the browser reads the layers after this script (`_extract_texts`). The
-# third script is the bundle. A page therefore runs wherever inline scripts may run, and no URL is
-# executed.
+# The Content-Security-Policy of a page allows three inline scripts by their hashes:
+# - note.js reports why a page does not open. It comes first, so that it runs even if the rest is
+#   damaged or too new for the browser.
+# - loader.js unpacks the bundle, which the page contains as deflated text. It opens the view before
+#   the browser reads the layers that follow this script (`_extract_texts`).
+# - The unpacked bundle, which loader.js inserts.
+# A page runs wherever inline scripts may run, because no script is loaded from a URL.
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
 # Module of a widget, which loads the bundle.
 _WIDGET = Path(__file__).with_name("widget.js")

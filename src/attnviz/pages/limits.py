@@ -226,7 +226,7 @@ def _layer_advice(record: AttentionRecord) -> list[str]:
 
 
 def _weight_advice(record: AttentionRecord, max_weights: int) -> list[str]:
-    """Return advice for a record with at most `max_weights` weights."""
+    """Return advice to reduce a record to at most `max_weights` weights."""
     # `include_layers` applies to all stacks, so add up the weights of all stacks by layer number.
     layers: Counter[int] = Counter()
     for stack in record.stacks.values():

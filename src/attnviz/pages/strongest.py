@@ -516,7 +516,7 @@ class _Histogram:
         self.mass += float(rows.sizes[rows.always].sum(dtype=np.float64))
 
     def level_covering(self, share: float) -> int:
-        """Return the highest level that covers `share` of the weight, or 0 if none does."""
+        """Return the highest level whose keys have at least `share` of the weight, or 0."""
         above = (self.mass + np.cumsum(self.masses[::-1])[::-1]) / self.total
         return int(np.flatnonzero(above >= share).max(initial=0))
 

@@ -206,7 +206,10 @@ class LayerAttention(ABC):
 
 @dataclass(frozen=True)
 class DerivedAttention(LayerAttention):
-    """Attention over other rows and columns than `base`, with the same heads."""
+    """Attention that is computed from `base`, with the same heads.
+
+    Its rows, columns or weights differ from those of `base`.
+    """
 
     base: LayerAttention
 
@@ -568,7 +571,7 @@ class QueryKeyAttention(LayerAttention):
             return np.ones(count, np.bool_)
         visible = self.mask.fully_visible_keys(rows, keys)
         if visible.start < visible.stop:
-            # All queries may attend to the same key, as in a causal text.
+            # At least one key is visible to all queries, such as the first token of a causal text.
             return np.ones(count, np.bool_)
         all_tiles = row_tiles(rows, self.num_keys)
         return np.concatenate(

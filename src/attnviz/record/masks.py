@@ -219,7 +219,7 @@ class BandMask(Mask):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError if a limit is not an int or too large."""
+        """Raise TypeError if a limit is not an int, and ValueError if it is too large."""
         limits = self.before, self.after, self.offset
         if (
             not all(isinstance(limit, int) for limit in limits if limit is not None)
@@ -258,7 +258,7 @@ class BandMask(Mask):
         return flags
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Return the range of keys outside which the band allows none of `rows`.
+        """Return a range with all keys that any of `rows` may attend to.
 
         >>> BandMask(None, 0).key_range(slice(4, 8), 100)
         slice(0, 8, None)
@@ -553,7 +553,7 @@ class InsertedMask(Mask):
         return base + 4 * (num_queries + num_keys)
 
     def to_parts(self) -> Parts:
-        """Return numbers and tensors, including those of the base."""
+        """Return the numbers and tensors of the mask and of its base."""
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
@@ -655,7 +655,7 @@ class CutMask(Mask):
         return replace(self, queries=self.queries[order], keys=self.keys[order], base=base)
 
     def without_windows(self, num_queries: int, num_keys: int) -> PackedMask:
-        """Return the pairs that are allowed."""
+        """Return the allowed pairs of all heads as a packed mask."""
         everything = slice(0, num_queries), slice(0, num_keys)
         flags = [self.allowed(head, *everything) for head in range(self.num_heads)]
         return PackedMask.pack(torch.stack(flags))
@@ -680,7 +680,7 @@ class CutMask(Mask):
         )
 
     def to_parts(self) -> Parts:
-        """Return numbers and tensors, including those of the base."""
+        """Return the numbers and tensors of the mask and of its base."""
         numbers: dict[str, Any] = {"kind": self.kind, "keep_own": self.keep_own, "base": None}
         tensors = {"heads": self.heads, "queries": self.queries, "keys": self.keys}
         if self.base is not None:
@@ -863,7 +863,7 @@ class InsertedBias(Bias):
         return self.base.bytes_without_windows(*sizes) + 4 * (num_queries + num_keys)
 
     def to_parts(self) -> Parts:
-        """Return numbers and tensors, including those of the base."""
+        """Return the numbers and tensors of the bias and of its base."""
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:

@@ -102,7 +102,8 @@ def create_table(
         "key": keys,
         "key_token": _token_column(sides[1], stack_indices, keys, texts),
     }
-    # The fallback name applies if stacks have different measures or the measure is a column.
+    # The column is called "weight" if stacks have different measures, or if the measure is the name
+    # of another column.
     measures = {stack.measure for stack in stacks} - columns.keys() - {"kept"}
     measure = measures.pop() if len(measures) == 1 else "weight"
     columns[measure] = joined("weights", np.float32)

@@ -289,7 +289,7 @@ class MergedWeights(DerivedAttention):
 
 
 class _WordTokens:
-    """Tokens of selected query words, and of any key words."""
+    """Positions of the tokens of selected query words and of all key words."""
 
     def __init__(self, attention: MergedWeights, words: NDArray[np.int64]) -> None:
         starts = np.append(attention.query_starts, attention.base.num_queries)

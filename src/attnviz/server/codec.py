@@ -41,7 +41,7 @@ _ROUNDING = 1.005
 _DEFLATED_ZEROS = 0.25
 # Smallest size in bytes for which float32 weights are deflated.
 _DEFLATED_FROM = 4096
-# Largest cell whose maximum is taken entry by entry instead of with `reduceat`.
+# Maximum length of cells for which maxima are computed in a loop instead of with `reduceat`.
 _SHORT_CELL = 8
 
 # Most weights are near zero, where the square root makes the codes dense. The error is largest

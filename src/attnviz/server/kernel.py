@@ -71,8 +71,8 @@ class KernelChannel:
         """Handle one message.
 
         ``{"attnviz": "request", "id", "name", "arguments", "record"}`` is answered with a reply or
-        an error. ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or stops one
-        that is to be continued. Other messages are ignored.
+        an error. ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or stops the
+        work on a request that is not completely answered. Other messages are ignored.
         """
         if not isinstance(message, dict):
             return

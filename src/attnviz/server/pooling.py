@@ -17,9 +17,9 @@ _Number = TypeVar("_Number", np.float32, np.float64)
 
 __all__ = ["join_signs", "split_signs"]
 
-# Relative margin by which the pooled negative numbers must be larger to be shown. Each row of a
-# difference sums to 0, so a cell with complete rows has equal sums of both signs, and without a
-# margin rounding would choose the sign.
+# A cell shows its negative part only if this part exceeds the positive one by this fraction. Each
+# row of a difference sums to 0, so both parts of a cell with complete rows have equal sums. Without
+# this margin, rounding errors would determine the sign.
 _TIE = 1e-3
 
 

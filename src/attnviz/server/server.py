@@ -160,7 +160,11 @@ RECORD_REQUESTS: Requests[RecordServer] = Requests()
 @RECORD_REQUESTS.add("describe", Description, PartHeader)
 @dataclass(frozen=True)
 class DescribeRequest:
-    """Description of the record: in the header, or for a long text deflated and in parts."""
+    """Description of the record.
+
+    The header of the reply contains it. The description of a long text is deflated instead, and
+    each request returns one part of it.
+    """
 
     part: int = 0
 

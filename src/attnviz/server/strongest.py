@@ -41,7 +41,7 @@ _MAX_WEIGHTS = 1 << 22
 
 
 class StrongestHeader(TypedDict):
-    """Description of a reply's buffer.
+    """Description of the strongest keys in a reply's buffer.
 
     Attributes
     ----------

@@ -49,7 +49,7 @@ def bars_in(output: Output) -> Iterator[None]:
         _output.reset(token)
 
 
-# Untyped: tqdm's types describe two signatures, and this class accepts both.
+# Typed as `Any`, because tqdm's type stubs declare two signatures, and the subclass accepts both.
 _TqdmNotebook: Any = tqdm_notebook
 
 

@@ -1,4 +1,4 @@
-"""Reverting of temporary changes, even if an interrupt arrives during the reverting."""
+"""Cleanup of temporary changes, which is complete even if it is interrupted."""
 
 from __future__ import annotations
 

@@ -68,8 +68,9 @@ def _set_own_threads(count: int) -> None:
         torch.set_num_threads(inherited_count)
 
     with _setting:
-        # A new thread inherits the number for later threads. It can set this number again without
-        # changing that of the current thread.
+        # `torch.set_num_threads` also sets the number that later threads inherit. The helper thread
+        # inherits this number before the change, and sets it again after the change. This does not
+        # affect the number of the current thread.
         helper = threading.Thread(target=restore, name="attnviz", daemon=True)
         helper.start()
         try:

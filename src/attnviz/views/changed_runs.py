@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedRuns", "Measured", "ShownStacks", "change_of", "check_count"]
 
-# Maximum number of changes in one run, and of cached effects, which a page contains.
+# Maximum numbers of changes in one run, and of cached effects. A page contains the cached effects.
 _MAX_CHANGES = 32
 _MAX_OUTCOMES = 50
 # Maximum number of cached runs with weights.

@@ -34,8 +34,8 @@ class NamedHeads(TypedDict):
     labels : list of list of (str or None)
         Main role with its score, such as ``induction 0.98 ± 0.01``.
     ranks : list of list of (float or None)
-        Numbers to order heads by, the largest first. Heads of the same role are adjacent. The role
-        with the fewest heads comes first, and the strongest head of each role.
+        Sort keys of the heads, for descending order. Heads with the rarest role come first. Heads
+        of the same role are adjacent, sorted by score.
     """
 
     names: list[list[str | None]]

@@ -44,7 +44,7 @@ def is_looked_up(name: str, value: Any) -> bool:
 
 
 class HeadGrid(Protocol):
-    """Layers and heads of a stack, with the model's own numbers, for records or statistics."""
+    """Interface of a stack of a record or of statistics. Layers have the model's own numbers."""
 
     name: str
 
@@ -81,7 +81,8 @@ class HeadsView(View):
         See `attnviz.views.base.View`.
     """
 
-    # The default heads, or None if heads were chosen.
+    # The latest default heads, or None if the caller passed `heads`. If `heads` differs, the reader
+    # has chosen heads.
     _default_heads: list[int] | None = None
 
     stack = traitlets.Unicode().tag(sync=True)

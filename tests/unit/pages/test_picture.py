@@ -49,7 +49,8 @@ def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -
 
 
 def test_the_picture_shows_every_query_of_an_answer_to_a_long_text() -> None:
-    # 48 keys are 8 pixels wide and 24 queries are 4 pixels high. The fourth query has another key.
+    # 48 keys are 8 pixels wide, and 24 queries are 4 pixels high. The fourth query attends to the
+    # last key, and all other queries attend to the first.
     weights = np.zeros((1, 24, 48), np.float32)
     weights[:, :, 0] = 1
     weights[:, 3] = np.eye(48, dtype=np.float32)[47]

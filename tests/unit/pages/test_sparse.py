@@ -55,7 +55,10 @@ def test_the_fixture_is_encoded(case: dict[str, Any]) -> None:
 
 @st.composite
 def attention(draw: st.DrawFn) -> NDArray[np.float32]:
-    """Return weights whose rows sum to one or zero, with a causal mask, a band or no mask."""
+    """Return weights whose rows sum to one or zero, with a causal mask or without a mask.
+
+    The causal mask allows up to three later keys.
+    """
     heads, rows, columns = (draw(st.integers(1, limit)) for limit in (3, 7, 150))
     generator = np.random.default_rng(draw(st.integers(0, 10_000)))
     weights = generator.random((heads, rows, columns)) ** draw(st.integers(1, 30))

@@ -91,7 +91,7 @@ def tile(stack: AttentionStack, **request: Any) -> Numbers:
 
 
 def test_equal_positive_and_negative_sums_count_as_positive() -> None:
-    # Like the first cell of the difference of two causal attentions.
+    # The first cell of the difference of two causal attentions has such numbers.
     for less in (0.3, 0.30000001, 0.2999999):
         for pooled in ("mean", "max"):
             actual = tile(signed_stack([[[0.0, 0.0], [0.3, -less]]]), level=1, pooled=pooled)

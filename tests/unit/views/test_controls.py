@@ -1,4 +1,4 @@
-"""Visible controls of a view: as a trait, in pages, and errors."""
+"""Trait `controls` of views: its values, its effect on pages, and its errors."""
 
 from __future__ import annotations
 

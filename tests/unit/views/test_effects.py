@@ -1,4 +1,4 @@
-"""Effects of interventions as traits: of heads and of tokens, with their measure."""
+"""Effects of interventions on heads and tokens as traits of views, with their measure."""
 
 from __future__ import annotations
 

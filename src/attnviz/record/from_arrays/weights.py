@@ -36,9 +36,9 @@ NO_WEIGHTS_HINT = (
 )
 
 _AXES = ("heads", "queries", "keys")
-# Rows of half-precision weights deviate from 1 by a few units in the last place of each entry. They
-# often arrive as float32, because numpy has no bfloat16. With bfloat16's 8 bits, a row deviates by
-# at most 0.004.
+# Tolerance for sums of rows. Sums of half-precision weights deviate from 1, because each weight is
+# rounded: with bfloat16's 8 bits by at most 0.004. The tolerance also applies to float32: numpy has
+# no bfloat16, so that such weights often arrive as float32.
 _TOLERANCE = 5e-3
 # Largest value of float32, the dtype in which weights are read.
 _MAX_FLOAT32 = torch.finfo(torch.float32).max
