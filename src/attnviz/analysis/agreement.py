@@ -11,7 +11,7 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["MovableWeight", "kendall_tau", "movable_weight"]
 
-# Smaller shares are rounding errors of the linear program.
+# Smaller values of `MovableWeight.share` are rounding errors of the linear program.
 _ROUNDING = 1e-9
 
 

@@ -188,7 +188,8 @@ def _measured(
 ) -> NDArray[np.float64]:
     """Return score, baseline and number of queries for each head and pattern: (heads, patterns, 3).
 
-    `mask_cache` caches results of masks. Most layers have the same masks.
+    `mask_cache` keeps the numbers that depend only on a mask, because most layers have the same
+    masks.
     """
     totals = np.zeros((len(heads), len(blocks[0][1]), 3))
     for block, (rows, patterns) in enumerate(blocks):

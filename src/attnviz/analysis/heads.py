@@ -1,7 +1,7 @@
 """Pattern scores and entropy of every head of a stack.
 
-The weights of a record are computed on request, a few rows of one head at a time. So a long text
-needs no more memory than a short one, but a thousand heads of 32,768 tokens take hours.
+The weights of a record are computed on request, in blocks of limited size. A long text therefore
+needs hardly more memory than a short one, but a thousand heads of 32,768 tokens take hours.
 ``max_queries=64`` estimates the scores from 64 queries of each head.
 """
 
@@ -342,7 +342,7 @@ def scores_of_heads(
     for rows in row_blocks(stack, max_queries):
         if max_queries is not None:
             blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
-            # Heads with the same keys are computed together.
+            # Limit the number of heads, because heads with the same keys are computed together.
             together = max(1, _MAX_ENTRIES // num_keys)
             for start in range(0, len(heads), together):
                 heads_slice = slice(start, start + together)
@@ -470,7 +470,7 @@ def weights_of_some(
 ) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.bool_]]]:
     """Yield groups of heads with their weights and allowed pairs.
 
-    A group has as many heads as fit in memory.
+    The groups are so small that each has at most `_MAX_ENTRIES` weights, or a single head.
     """
     attention = stack.attention(layer)
     together = max(1, _MAX_ENTRIES // max(_MIN_ENTRIES_PER_HEAD, len(rows) * attention.num_keys))

@@ -44,7 +44,8 @@ Tokens = Sequence[Hashable] | NDArray[Any]
 Pairs = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Value = TypeVar("_Value", np.float32, np.bool_)
-# Returns flags (rows, keys) from queries (rows, 1), keys (1, keys) and a code for each token.
+# Function that takes query positions (rows, 1), key positions (1, keys) and the code of each token,
+# and returns whether each query and key are a pair of the pattern, bool, (rows, keys).
 _Definition = Callable[[Indices, Indices, Indices], Pairs]
 
 
@@ -140,7 +141,10 @@ class PairIndices:
         return sums
 
     def count_rows(self, allowed: Pairs) -> Indices:
-        """Return the number of rows with a pair in `allowed`, (heads, rows, keys): (heads,)."""
+        """Return the number of rows with an allowed pair, (heads,).
+
+        `allowed` is (heads, rows, keys).
+        """
         if not len(self.firsts) or allowed.all():
             return np.full(len(allowed), len(self.firsts))
         has_pair = np.logical_or.reduceat(self.values_of(allowed), self.firsts, axis=1)
@@ -531,8 +535,8 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
 
     Notes
     -----
-    The mean of A[i, i - T + 1] over i >= T: Olsson et al. 2022 (arXiv 2209.11895), "prefix
-    matching score".
+    The mean of A[i, i - T + 1] over i >= T, where A are the weights and T is `length`: Olsson et
+    al. 2022 (arXiv 2209.11895), "prefix matching score".
 
     Examples
     --------

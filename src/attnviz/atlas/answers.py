@@ -34,7 +34,8 @@ __all__ = [
     "texts_of",
 ]
 
-# Significant digits of statistics and of weights of edges. Edges have fewer: there are many.
+# Significant digits of statistics, and of the weights of edges. The weights have fewer digits,
+# because there are many edges.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
 
 # Unit and definition of each statistic.

@@ -177,7 +177,7 @@ class AtlasTable(TypedDict):
 
 
 class OffsetsHeader(TypedDict):
-    """Header of the mean weights of the heads of a layer by offset of key from query.
+    """Header of a reply with the mean weight of each head of a layer by offset of key from query.
 
     The data is float32, (heads, bins), with NaN if no pair has the offset.
     """

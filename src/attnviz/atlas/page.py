@@ -162,7 +162,11 @@ def _embedded_edges(stack: StackStatistics) -> Steps[dict[str, Any]]:
 
 
 def _encode_weights(weights: NDArray[np.floating]) -> dict[str, Any]:
-    """Encode mean weights of the heads of a layer, (heads, ...), as one byte each."""
+    """Encode the mean weights of the heads of a layer, (heads, ...), as one byte each.
+
+    The byte is 0 for NaN. Otherwise it grows from 1 to 255 with the square root of the weight,
+    divided by the largest weight of the head.
+    """
     flat = weights.reshape(len(weights), -1)
     finite = np.isfinite(flat)
     values = np.where(finite, np.clip(flat, 0.0, None), 0.0)

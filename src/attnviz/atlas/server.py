@@ -47,7 +47,7 @@ class AtlasServer:
     def __init__(self, statistics: HeadStatistics, page: MakePage | None = None) -> None:
         self.statistics = statistics
         self.make_page = page
-        # Parts of exported pages are cached as for any view.
+        # Cache of exported pages, which all views send in parts.
         self.pages = Pages()
         self.pending_replies = PendingReplies()
         self._replies: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)

@@ -20,10 +20,10 @@ Units = Positions
 def aligned_layers(stack: AttentionStack, queries: Units, keys: Units) -> dict[int, LayerAttention]:
     """Return the layers of a stack on common units.
 
-    `queries` and `keys` are the numbers of tokens of each unit. Keys of a unit are summed, and its
-    queries are averaged, as for merged words. If no unit has several tokens, the result still has
-    queries and keys: missing units are inserted and masked. A layer whose tokens are the units is
-    returned unchanged.
+    `queries` and `keys` are the numbers of tokens of each unit. If a unit has several tokens, the
+    weights on its keys are summed, and those of its queries are averaged, as for merged words. Only
+    the weights of a merged layer are left. A unit without tokens becomes a masked row or column. If
+    tokens and units are the same, a layer is returned unchanged.
     """
     insert = Insertion(np.flatnonzero(queries), np.flatnonzero(keys), len(queries), len(keys))
     return {

@@ -37,7 +37,7 @@ _SPACES = str.maketrans("", "", "·⏎⇥∅")
 
 @dataclass(frozen=True)
 class Alignment:
-    """Two token lists on common units.
+    """Alignment of two token lists, by units of neighbouring tokens that correspond.
 
     Attributes
     ----------
@@ -91,12 +91,12 @@ class Alignment:
 
     @property
     def only_a(self) -> NDArray[np.bool_]:
-        """Whether each unit has no token of b, bool, (units,)."""
+        """Whether each unit has no token of list `b`, bool, (units,)."""
         return np.equal(self.b_lengths, 0)
 
     @property
     def only_b(self) -> NDArray[np.bool_]:
-        """Whether each unit has no token of a, bool, (units,)."""
+        """Whether each unit has no token of list `a`, bool, (units,)."""
         return np.equal(self.a_lengths, 0)
 
     @cached_property
@@ -121,7 +121,7 @@ class Alignment:
         for (a, b), same in zip(self._pairs(), self.same, strict=True):
             before, after = _label(a), _label(b)
             if not a and not b:
-                # Units that only a third text has are empty.
+                # The unit is empty in both lists, because only a third list has it.
                 labels.append("")
             elif not b:
                 labels.append(f"−{before}")
@@ -366,9 +366,9 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
 
 
 def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
-    """Return the units of alignments with the same text as tokens.
+    """Return one token for each unit of `alignments`, whose lists `a` are the same.
 
-    If all alignments are identical, these are the tokens of that text.
+    If every list `b` is identical to `a`, return the tokens of `a` without predictions.
     """
     first = alignments[0]
     if all(alignment.identical for alignment in alignments):
@@ -394,7 +394,7 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
 
 
 def _shared_label(labels: Sequence[str], alignments: Sequence[Alignment], unit: int) -> str:
-    """Return one label of a unit, with all texts that differ from the first text."""
+    """Join the labels of a unit in all alignments, such as ``he→she/it`` for three texts."""
     changed = [
         label
         for label, alignment in zip(labels, alignments, strict=True)

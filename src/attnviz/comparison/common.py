@@ -1,4 +1,8 @@
-"""Records on their common units, and notes on what they do not share."""
+"""Records on common units, and notes on the tokens, layers and heads that they do not share.
+
+A unit is a group of neighbouring tokens of each record that correspond. It can be empty in some
+records.
+"""
 
 from __future__ import annotations
 

@@ -105,7 +105,10 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Members(NamedTuple):
-    """Records to compare, their names, and the model of each (None if it is not kept)."""
+    """Records to compare, with their names and models.
+
+    A model that is not kept is None. `models` is empty if two records were passed.
+    """
 
     records: list[AttentionRecord]
     names: tuple[str, ...]

@@ -30,8 +30,8 @@ __all__ = ["Comparison"]
 
 Distances = NDArray[np.float64]
 
-# Largest number of heads of 4,096 tokens whose exact distances a view waits for. They take a few
-# seconds.
+# Views compute exact distances for at most this number of heads of 4,096 tokens (more heads of
+# shorter texts), which takes a few seconds. Beyond that they sample queries.
 _MAX_HEADS = 16
 
 
@@ -497,9 +497,10 @@ def _own_tokens(tokens: Tokens, units: Alignment, of: int) -> Tokens:
 
 
 def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
-    """Return a function that moves the patches of tokens behind `first` images.
+    """Return a function that adds `first` to the image numbers of the patches of tokens.
 
-    The function returns the same object for the same tokens.
+    The patches then belong to images that follow `first` other images. The function returns the
+    same object for the same tokens.
     """
     cache: dict[int, Tokens] = {}
 

@@ -250,7 +250,7 @@ class Corpus:
             If a layer exists in no stack.
         """
         requested = list(whole_numbers("layers", as_list(layers)))
-        # Stacks without vectors are not part of the corpus.
+        # Read `stack_names`: records can have further stacks, which have no queries and keys.
         existing = {number for name in self.stack_names for number in self.stack(name).layers}
         longest = max(self.stack(name).num_layers for name in self.stack_names)
         missing = [

@@ -133,7 +133,10 @@ class EdgeColumns:
 
 
 def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: int) -> EdgeColumns:
-    """Return the edges of each head with the `max_edges` largest orders, by head and order."""
+    """Return the `max_edges` edges of each head with the largest `order`.
+
+    They are sorted by head. The edges of a head begin with the largest order.
+    """
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges

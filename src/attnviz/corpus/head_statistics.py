@@ -431,7 +431,10 @@ def _add_text(
 
 
 def _check_only_records(**arguments: tuple[Any, Any]) -> None:
-    """Raise TypeError for an argument that has no meaning without texts."""
+    """Raise TypeError if an argument that has no meaning without texts was passed.
+
+    `arguments` has the value and the default of each argument by name.
+    """
     for name, (value, default) in arguments.items():
         if value != default:
             raise TypeError(

@@ -255,7 +255,8 @@ class _Measuring:
         # Means and variances of these sums if the weights of each query are shuffled.
         self._shuffled_means = np.zeros((self._num_heads, num_offsets))
         self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
-        # Weight and number of the pairs of token scores, by offset up to `self._max_offset`.
+        # Sums of the weights of the pairs of each token score, and numbers of these pairs, by
+        # offset. Offsets beyond `self._max_offset` count as `self._max_offset`.
         self._max_offset = min(self._num_queries, _MAX_PAIR_OFFSET)
         self._token_score_columns = [
             n for n, name in enumerate(self._names) if name not in POSITION_SCORES
@@ -432,7 +433,7 @@ class _Measuring:
             self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of all offsets to which the columns of `_shift_rows` belong."""
+        """Return the offsets of the columns that `_shift_rows` makes, as a slice of all offsets."""
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
 

@@ -22,7 +22,7 @@ Positions = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Queries and keys of a corpus that are shown, the same ones for every head.
+    """Queries and keys of a corpus that a plot shows. Every head has the same ones.
 
     Points are numbered: first all queries (``0`` to ``num_queries - 1``), then all keys. Queries
     and keys are each sorted by text and position. In self-attention queries and keys are the same

@@ -180,7 +180,11 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 
 @dataclass(eq=False)
 class _Entry:
-    """A text of a window. `batch` is its encoded input, or None if `extract` has to encode it."""
+    """Text of a window, which is a group of texts that are read before the next group.
+
+    `batch` is the encoded input. It is None if `extract` has to encode the text. `record`,
+    `skip_reason` or `error` is the result.
+    """
 
     index: int
     text: Any = None

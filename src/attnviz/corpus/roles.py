@@ -381,7 +381,10 @@ def _tests(
 
 @dataclass(frozen=True)
 class _Test:
-    """Test of a score against one baseline. `half` is half the width of the interval."""
+    """Test of a score against one baseline.
+
+    `half` is half the width of the confidence interval of the difference.
+    """
 
     baseline: float
     difference: float

@@ -238,7 +238,8 @@ class StackTotals:
         )
         num_candidates = total.strongest.num_candidates + total.sampled.num_candidates
         max_candidates = _MAX_CANDIDATES + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
-        # Selecting early fills the pools. Full pools reject weak edges before they are candidates.
+        # Select the best edges early: once a pool has `max_edges` edges of a head, weaker edges are
+        # rejected before they become candidates.
         return (
             total.settled()
             if num_candidates > max_candidates or len(total.tokens[0]) > 64

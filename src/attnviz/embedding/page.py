@@ -485,7 +485,8 @@ def _too_large(
 ) -> str:
     """Return the error message for a page that is too large, with the remedies.
 
-    `grows` are the bytes of points and of keys.
+    `grows` has the bytes of the points and of the keys, which depend on the number of points.
+    `about` says that `size` is an estimate.
     """
     num_points = max(len(corpus.points(name)) for name in corpus.stack_names)
     room = limit - (size - sum(grows))

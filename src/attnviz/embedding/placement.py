@@ -321,7 +321,7 @@ def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
 
 
 def _are_one(points: torch.Tensor) -> bool:
-    # Two forwards of the same text differ by rounding errors.
+    # Equal points may differ slightly: two forwards of a text differ by rounding errors.
     spread = (points.amax(dim=0) - points.amin(dim=0)).max()
     return bool(spread <= _ROUNDING * points.abs().max())
 

@@ -376,7 +376,8 @@ def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
         n_jobs=threads,
     )
     interpolated = settings.dimensions == 2 and count >= _INTERPOLATED
-    # With such small distances points can pass each other (Kobak & Linderman 2021).
+    # Scale the start down: at small distances points can still pass each other (Kobak & Linderman
+    # 2021).
     embedding = TSNEEmbedding(
         start * 1e-4,
         affinities,

@@ -1,6 +1,6 @@
 """Extraction of attention: a model and its inputs become a record.
 
-Only this package depends on transformers.
+Besides this package, only `attnviz.demos` and the callback for the Trainer import transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inputs that a model takes: texts, images, sounds, ids, and the number of tokens."""
+"""Kinds of input that a model takes, its arguments, and its maximum number of tokens."""
 
 from __future__ import annotations
 

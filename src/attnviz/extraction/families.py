@@ -354,7 +354,10 @@ def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """Return the order of a tower's blocks of patches in windows, or None without windows."""
+    """Return the order of a tower's blocks of patches if they are sorted by window.
+
+    Return None if the tower has no windows, or if transformers does not define their order.
+    """
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:
         return None
@@ -370,7 +373,7 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether the model, a part of it or a forward was compiled in place."""
+    """Return whether the model, a module in it or one of their ``forward`` methods is compiled."""
     return any(
         # Compare by name: importing the class's module takes seconds.
         type(module).__name__ == "OptimizedModule"

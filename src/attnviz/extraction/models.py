@@ -38,9 +38,10 @@ class Loaded:
     Attributes
     ----------
     model : PreTrainedModel
-        The model, ready to run. It is PEFT's model around one if it has virtual tokens.
+        The model, ready to run. If an adapter of PEFT adds virtual tokens, it is the model of PEFT
+        that contains the transformers model.
     tokenizer, processor : object or None
-        Those of the caller or of the pipeline.
+        Those that the caller passed, or that a passed object contains, such as a pipeline.
     """
 
     model: PreTrainedModel
@@ -111,7 +112,7 @@ def _unwrapped(model: Any) -> Any:
         check_adapter(model)
         if virtual_tokens(model) is not None:
             return model
-        # The layers of other adapters (PEFT) are inside of the adapted model.
+        # Take the base model of other adapters of PEFT: it contains their layers.
         adapted = getattr(model, "get_base_model", None)
         if inner is None and adapted is not None:
             inner = adapted()

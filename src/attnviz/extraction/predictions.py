@@ -86,9 +86,11 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
 
 @dataclass
 class _Probabilities:
-    """Candidates at each position, and the probabilities of the produced tokens.
+    """Probabilities at the positions of a produced text.
 
-    `difference` is the largest difference from the probabilities of the steps of generation.
+    `candidates` has the ids of the most probable tokens of each position with their probabilities.
+    `of_produced` has the probability of each produced token. `difference` is the largest change of
+    the probability of the most probable token since the generation.
     """
 
     candidates: list[list[tuple[int, float]]]

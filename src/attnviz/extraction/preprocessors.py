@@ -133,7 +133,10 @@ def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
 
 
 def _files_of(source: str) -> _Files:
-    """Describe the files in a folder, or those of a hub id on this machine."""
+    """Return path, size, time of change and inode of the files of a folder or cached hub id.
+
+    The set is empty if there are no files.
+    """
     folder = Path(source)
     if not folder.is_dir():
         try:

@@ -45,7 +45,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     name : str, default "attention"
         Prefix of the names of pages and metrics.
     max_mb : float, default 1.0
-        Maximum size of a page in megabytes.
+        Maximum size of a page in megabytes. The page with all steps has the default limit of views
+        instead.
     tokenizer : object, optional
         Tokenizer of the model. By default, the Trainer's ``processing_class``.
     **options
@@ -163,7 +164,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         step = state.global_step
         records = extract(arguments["model"], self._texts, tokenizer=tokenizer, **self._options)
         if not state.is_world_process_zero:
-            # Only the main process writes the pages of all steps.
+            # Only the main process needs the earlier records, to write the pages with all steps.
             self.records = {step: records}
             return
         self.records[step] = records

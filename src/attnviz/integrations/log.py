@@ -222,7 +222,7 @@ def _active_run(tracker: _Tracker, package: str) -> Any:
         return None
     try:
         run = tracker.get_active_run(sys.modules[package])
-    # A folder named "wandb" is imported as an empty namespace package.
+    # A folder named "wandb" can be imported as a namespace package, which has no runs.
     except AttributeError:
         return None
     return None if run is None or tracker.has_ended(run) else run
@@ -264,7 +264,10 @@ def _log_to_mlflow(run: Any, entry: Entry) -> None:
 
 
 def _logs_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
-    """Return a function that logs a dict, with pages as `Html` of `package`."""
+    """Return a function that logs an entry as one dict, with its page as `Html` of `package`.
+
+    `arguments` are passed to `Html`.
+    """
 
     def log_entry(run: Any, entry: Entry) -> None:
         values: dict[str, Any] = dict(entry.metrics)

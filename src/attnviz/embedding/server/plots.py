@@ -115,7 +115,7 @@ class HeadPlot(PlotOptions):
 
 
 class OverviewHead(TypedDict):
-    """Head of a small plot, and the problem if there is no plot."""
+    """Attention head of a small plot, and the reason if it has no plot."""
 
     layer: int
     head: int
@@ -256,7 +256,10 @@ def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
 
 
 class EmbeddingAnswers:
-    """Compute the plots of a corpus. Cache as many as fit into the limit in bytes."""
+    """Plots and trust figures of a corpus, computed on request.
+
+    As many plots as fit into `cached_bytes` are cached.
+    """
 
     def __init__(self, corpus: Corpus, cached_bytes: int = _CACHED_BYTES) -> None:
         self.corpus = corpus
@@ -446,7 +449,7 @@ class EmbeddingAnswers:
     def problems(
         self, stack: str, layer: int, placing: Placing, dimensions: int
     ) -> list[str | None]:
-        """Return the reasons why heads of a layer show nothing, or None for each other head."""
+        """Return why each head of a layer has no plot, or None for a head that has one."""
         heads = range(self.corpus.stack(stack).num_heads(layer))
         plots = run_steps(self.plots(stack, layer, heads, placing, dimensions))
         return [plot.problem for plot in plots]

@@ -168,7 +168,11 @@ class ProjectionJobs:
         *,
         restart: bool,
     ) -> Job | Work:
-        """Return the running job for `key`, or start one. The caller holds the lock."""
+        """Return the job for `key`, whatever its state, or start one. The caller holds the lock.
+
+        End all other jobs for which no thread waits. With `restart`, start a cancelled or failed
+        job again.
+        """
         for other in [
             job_key for job_key in self._jobs if job_key != key and not self._awaited[job_key]
         ]:

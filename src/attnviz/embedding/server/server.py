@@ -308,5 +308,5 @@ class CorpusPageRequest:
 
     @property
     def page(self) -> PageRequest:
-        """The request for a page of any view."""
+        """Request in the form that all views share."""
         return PageRequest(self.part, self.state)

@@ -37,7 +37,7 @@ class TextServers:
         return None if text is None else self._server(text).reply(name, _without_text(arguments))
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Stop a pending answer with ``text``. Return whether the request has a text."""
+        """Cancel the pending reply to a request. Return False if the request has no ``text``."""
         text = _number_of_text(arguments)
         if text is not None and text in self._servers:
             self._servers[text].cancel(name, _without_text(arguments))

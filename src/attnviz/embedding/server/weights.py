@@ -112,7 +112,7 @@ class Aggregate:
 
 
 def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> Aggregate:
-    """Compute the mean weight by position over texts with points, in `size` bins per axis.
+    """Compute mean weights by position in the texts with points, in at most `size` bins per axis.
 
     If there are too many weights for one answer, it uses texts spread evenly over the corpus, and
     queries spread evenly over each long text.

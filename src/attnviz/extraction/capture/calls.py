@@ -192,6 +192,6 @@ def _scale(call: AttentionCall) -> float:
 
 
 def _softcap(call: AttentionCall) -> float | None:
-    # Torch's function has no soft cap: models that request both do not apply it.
+    # `scaled_dot_product_attention` has no soft cap, so it ignores the soft cap of a model.
     softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
     return None if softcap is None else float(softcap)

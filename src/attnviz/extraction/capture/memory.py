@@ -318,9 +318,10 @@ def check_memory(
     options: CaptureOptions,
     free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
-    """Raise MemoryError if the copies need more memory than is free.
+    """Raise MemoryError if the captured attention needs more memory than is free on a device.
 
-    `free` returns the free bytes of a device (None: unknown). Default: `free_memory`.
+    `free` returns the free bytes of a device, or None if they are unknown. By default
+    `free_memory`.
     """
     shortages = {}
     for device, needed in needed_memory(sizes, options).items():

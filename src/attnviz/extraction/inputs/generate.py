@@ -205,8 +205,8 @@ def generate_text(
     _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
-    # Fast answers need no bar. Without a bar tqdm is not used at all: an interrupt in tqdm may
-    # leave its lock with another thread forever.
+    # The bar appears after a second, because fast generations need none. Without `progress`, tqdm
+    # is not used at all: an interrupt inside tqdm may leave its lock held forever.
     progress_bar = (
         tqdm(total=settings.max_new_tokens, desc="generate", unit="token", leave=False, delay=1.0)
         if progress

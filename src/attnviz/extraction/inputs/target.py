@@ -70,7 +70,8 @@ def check_target(
     has_text = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
         has_text = has_text or "decoder_input_ids" in example
-    # Decoders of other kinds (of objects in an image, of a time series) need no initial text.
+    # Decoders that take no ids, such as those for objects in an image or for time series, need no
+    # text.
     reads = "decoder_input_ids" in accepted_arguments(model)
     if generates and reads and not has_text:
         raise _missing_target(model)
