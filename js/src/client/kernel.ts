@@ -293,7 +293,7 @@ export class KernelChannel implements Transport {
     const isNewest = pending.ids[pending.ids.length - 1] === id;
     pending.ids = pending.ids.filter((other) => other !== id);
     this.#byId.delete(id);
-    // After a retry only the newest id continues.
+    // If the request was sent again since, ignore the progress of its earlier ids.
     if (!isNewest) return;
     if (pending.progress === null) pending.firstProgressAt = Date.now();
     pending.progress = progress;

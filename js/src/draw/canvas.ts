@@ -136,7 +136,8 @@ function gradientOf(
 /** Paint marks in order, with all opacities multiplied by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
-    // The painter applies the opacity to each dot, so that overlapping dots are more opaque.
+    // The opacity of dots is not set here: their painter applies it to each dot, so that
+    // overlapping dots are more opaque.
     const hasOneOpacity =
       mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";
     context.globalAlpha = (hasOneOpacity ? (mark.opacity as number) : 1) * dim;

@@ -318,7 +318,7 @@ function dotPath(x: number, y: number, shape: number, radius: number): string {
   return `M${formatNumber(x - radius)} ${formatNumber(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }
 
-// Reused while the size stays the same, because a plot is painted again at every move.
+// Kept for the next painting of the same size: dragging a plot paints it many times.
 let buffer: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
 
 /** Return an empty raster of this size, with the canvas and image that copy it to the screen. */

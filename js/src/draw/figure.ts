@@ -75,7 +75,10 @@ const ON_SCREEN: Spacing = {
   leading: 6,
   gap: 10,
 };
-/** Spacing of printed figures. Papers have their own margins and one text size. */
+/**
+ * Spacing of printed figures. Margins are small because papers have their own. All texts but the
+ * title have the same size.
+ */
 const IN_PRINT: Spacing = {
   pad: 3,
   top: 9,

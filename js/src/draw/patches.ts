@@ -112,7 +112,10 @@ function cached(
   return pixels;
 }
 
-/** Return the pixels [start, stop) of part `at` of `count` equal parts. Each has at least one pixel. */
+/**
+ * Return the range [start, stop) of pixels of part `index`, if `pixels` pixels are divided into
+ * `count` equal parts. A part has at least one pixel.
+ */
 function span(index: number, count: number, pixels: number): [number, number] {
   const start = Math.min(pixels - 1, Math.round((index * pixels) / count));
   return [start, Math.max(start + 1, Math.round(((index + 1) * pixels) / count))];

@@ -156,7 +156,7 @@ function shapeElements(image: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
-/** Return an id for a gradient. Other gradients on a page have the same id only if they are equal. */
+/** Return an id for a gradient: a hash of its text, so that only equal gradients share an id. */
 function gradientId(text: string): string {
   let hash = 2166136261;
   for (const character of text) hash = Math.imul(hash ^ character.charCodeAt(0), 16777619);

@@ -67,7 +67,7 @@ export interface EmbeddedLayer {
 
 export interface EmbeddedVectors {
   layers: EmbeddedLayer[];
-  /** Deflated bytes, little endian (see `texts.ts`). */
+  /** Arrays in little-endian order: deflated bytes as a text that `inflatedText` reads. */
   arrays: string[];
 }
 
@@ -277,7 +277,11 @@ export class PageVectors {
     return packedMask(bits, { heads, queries: size.num_queries, keys: size.num_keys });
   }
 
-  /** Extend a mask or bias of a shorter text to all tokens. */
+  /**
+   * Extend a mask or bias of the text without the inserted tokens to the whole text.
+   *
+   * @param missing the value at inserted tokens.
+   */
   async #inserted<T>(
     { query_places, key_places }: Inserted<unknown>,
     base: RowFunction<T>,

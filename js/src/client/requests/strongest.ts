@@ -38,7 +38,10 @@ export interface TokenFilter {
 /** Weights per request: a tenth of a second of a kernel's time, two tenths on a busy machine. */
 const MAX_ENTRIES = 1 << 23;
 
-/** Split a request by heads, then rows, so that each is answered soon and its reply fits. */
+/**
+ * Split a request into parts, by heads and then by rows. Each part is answered soon, and its reply
+ * fits into MAX_REPLY_BYTES.
+ */
 export function splitStrongest(request: StrongestRequest, numKeys: number): StrongestRequest[] {
   const { heads, rows } = request;
   const isSeparate = request.combine === "separate";

@@ -142,7 +142,8 @@ function over(
 const MIN_SIGNED_SHARE = 0.2;
 
 /**
- * Return the numbers in their cells. Smaller cells have only the minus signs of negative numbers.
+ * Return the marks of the numbers in the cells. Cells that are too small for a number have only the
+ * minus sign if their number is negative.
  */
 function numberMarks(heatMap: HeatMap): Mark[] {
   const { layout, grid, theme, end, scale, palette } = heatMap;

@@ -116,7 +116,10 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
   return Float32Array.from(sums, (sum) => (sum * columns) / matrix.length);
 }
 
-/** Return the mean over heads, or the value with the largest absolute value. */
+/**
+ * Combine the rows of several heads: for each token, return the mean of the heads, or their value
+ * with the largest absolute value.
+ */
 function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
   return Float32Array.from(rows[0] ?? [], (_, i) => {
     const values = rows.map((row) => row[i] as number);

@@ -86,7 +86,7 @@ export function restingTokens(
   };
 }
 
-/** Describe stack, layer, heads and pins, for media without controls. */
+/** Describe stack, layer, heads and pins, for a printed page, which has no controls. */
 export function selectionInWords(selection: {
   stack: { name: string };
   layer: number;

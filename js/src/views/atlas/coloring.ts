@@ -36,7 +36,7 @@ export interface NumberScale {
   end: number;
   /** Median of the heads' baselines, or null if there are none. */
   baseline: number | null;
-  /** Colour at a share of the scale, from the low end to the high end. */
+  /** Returns the colour at a position on the scale, from 0 at `low` to 1 at `end`. */
   color: (share: number) => [number, number, number, number];
 }
 
@@ -124,7 +124,10 @@ function byNumber(
   };
 }
 
-/** Return a number between 0 and 1 with two digits and no leading zero: ".98". */
+/**
+ * Format a number: below 1 with two decimals and no leading zero (".98"), otherwise with two
+ * significant digits ("1.5").
+ */
 export function shortNumber(value: number): string {
   const size = Math.abs(value);
   const text = size < 0.995 ? size.toFixed(2).slice(1) : size.toPrecision(2);

@@ -68,7 +68,7 @@ export const ATLAS_HASH: HashFields<AtlasState> = {
 
 const NO_TOKENS = { text: [], special: [], sequence: [] };
 
-/** Return a stack of the atlas as other views describe stacks. It has no tokens. */
+/** Convert a stack of an atlas to the description of a record's stack, without tokens. */
 export function stackOf(stack: AtlasStack): StackDescription {
   return {
     name: stack.name,

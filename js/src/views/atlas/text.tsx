@@ -1,4 +1,4 @@
-/** The text of an edge: the stored tokens around its edges. */
+/** Selected text: its stored tokens, which are those around stored edges. */
 
 import { rgbOf } from "../../ui/colors/palette";
 import { formatSmall, headName, quoted, several } from "../../ui/text/captions";

@@ -19,11 +19,13 @@ const MAX_CELL = 40;
 const GAP = 3;
 /** Minimum width of a cell with a number such as "0.41". */
 export const WITH_NUMBERS = 27;
-/** Pixels for "layer 11", for "L11" if there is little room, and for "head 0" above. */
+/** Width of "layer 11", and of "L11" in views narrower than `SHORT_LABELS`. */
 const LABEL_WIDTH = 64;
 const SHORT_LABEL_WIDTH = 40;
+/** Width of labels in a printed figure narrower than `SHORT_LABELS`. */
 const NARROW_LABEL = 50;
 const SHORT_LABELS = 480;
+/** Height of "head 0" above a column. */
 const LABEL_HEIGHT = 24;
 /** Pixels below a cell of a gallery, for "8.3". */
 const CAPTION_HEIGHT = 15;

@@ -42,7 +42,10 @@ export interface MovedQuestion {
   missing: number[];
 }
 
-/** Return what moved in one row. A change of the sink's weight counts as one more key. */
+/**
+ * Return what moved in one row: the moved weight and the keys with the largest decrease and
+ * increase. The sink changes by minus the sum of the changes of the keys and counts in the total.
+ */
 export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;
   let sum = 0;

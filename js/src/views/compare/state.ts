@@ -54,9 +54,9 @@ export const COMPARE_DEFAULTS: CompareState = {
 };
 
 /**
- * Return the description with each stack once, under its own name.
+ * Return the description with each compared stack once instead of once per member.
  *
- * Its tokens are those of a difference, which marks tokens that both members have.
+ * A stack gets the tokens of its difference, in which tokens that both members have are marked.
  */
 export function describedOnce(
   description: Description,

@@ -432,7 +432,7 @@ export interface SentenceInput {
   selected: number;
   /** Largest bin of the mean weights, or null if there is none or no mean is shown. */
   aggregate: MeanCaptionInput | null;
-  /** Whether the caption may mention clicks and keys. False for figures. */
+  /** Whether the caption may mention mouse clicks and keyboard keys. False for figures. */
   live: boolean;
 }
 

@@ -15,7 +15,7 @@ export interface PointMatches {
   occurrences: number;
 }
 
-/** Return the points whose token matches `wanted`, or null if `wanted` is empty. */
+/** Return the points whose token matches the search text, or null if the text is empty. */
 export function findPoints(
   corpus: Corpus,
   searchText: string,

@@ -174,7 +174,10 @@ export function HeadView(props: {
   );
 }
 
-/** Captions and legends. A separate component, because they follow the pointer. */
+/**
+ * Captions and legends. They are a separate component, so that a movement of the pointer renders
+ * only them again.
+ */
 function HeadFooter({ store }: { store: HeadStore }) {
   const caption = store.caption.value;
   const linePlot = store.linePlot.value;

@@ -198,7 +198,10 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     );
   });
 
-  /** Return the plot for an export, without the pointer's highlights and the room for them. */
+  /**
+   * Return the plot for an export, without the pointer's highlights. A printed figure also has no
+   * room for the bars that the pointer would show.
+   */
   const exportPlot = (): LinePlot | null => {
     const plot = pinned.peek();
     if (!plot) return null;

@@ -31,7 +31,7 @@ export interface DetailCaptions {
 export interface DetailProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** Identity of the drawn detail, or null. */
+  /** Object that identifies the drawn detail, or null while none is drawn. */
   drawn: Signal<object | null>;
   section: RefObject<HTMLElement | null>;
   /** Captions about the head, which are more exact than those from its thumbnail. */

@@ -308,7 +308,8 @@ function firstMap(grid: HeadGrid, map: (cell: HeadIndex) => HeadMap | undefined)
 /**
  * Return the second caption: the order of the heads, and the pooling of their thumbnails.
  *
- * @param drawn a map of a figure, which may have another resolution than the view.
+ * @param drawn a map of a figure, which may have another resolution than the view, or undefined for
+ * the view itself.
  */
 function coverageOf(
   context: ViewContext<ModelState>,

@@ -71,7 +71,7 @@ function fittedSide(room: number, count: number, minSide: number, otherwise = mi
   return side < minSide ? otherwise : Math.min(MAX_CELL, side);
 }
 
-/** Return a multiple of the number of cells, unless it is much smaller than `side`. */
+/** Round `side` down to a multiple of `cells`, unless less than 80 percent would remain. */
 function roundToCells(side: number, cells: number): number {
   const snapped = Math.floor(side / cells) * cells;
   return snapped >= 0.8 * side && snapped > 0 ? snapped : side;
@@ -147,7 +147,7 @@ export function layOut(options: {
 export const BETWEEN = 24;
 const MAX_DETAIL = 640;
 
-/** Return the width of the detail beside the grid, which gets the remaining width. */
+/** Return the width of the detail beside the grid. The grid gets the remaining width. */
 export function detailWidth(room: number): number {
   return Math.min(MAX_DETAIL, Math.floor(0.45 * (room - BETWEEN)));
 }

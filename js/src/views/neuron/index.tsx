@@ -1,6 +1,7 @@
 /**
- * Neuron view: the products of one query with the keys in each dimension. The products of a key add
- * up to its logit, and the softmax of the logits gives the weights.
+ * Neuron view: the products of one query with the keys in each dimension. The sum of a key's
+ * products, after a soft cap and a bias if there are any, is its logit. The softmax of the logits
+ * gives the weights.
  */
 
 import { useMemo } from "preact/hooks";

@@ -96,12 +96,18 @@ const COMFORTABLE_CELL = 10;
 /** Minimum width of a column of cells for the words above it. */
 const MIN_WORDS = 120;
 const LEFT = 10;
-/** Number of characters of "−11.57 → −11.50 − 0.03 = −11.53" with one to four of its numbers. */
+/**
+ * Number of characters of the equation "−11.57 → −11.50 − 0.03 = −11.53" (sum, capped, bias, logit)
+ * up to its first, second, third and fourth number.
+ */
 const EQUATION = [6, 15, 22, 31];
 /** Width of a character, relative to the size of the text. */
 const EQUATION_CHARACTER = 0.56;
 
-/** Round the width of a cell to whole or half pixels, so that edges are sharp. */
+/**
+ * Round the width of a cell down to whole or half pixels, so that edges are sharp. Cells without
+ * gaps keep their width.
+ */
 function roundCell(cell: number): number {
   if (cell >= 8) return Math.floor(cell);
   return cell >= CELL_WITH_GAP ? Math.floor(cell * 2) / 2 : cell;
@@ -203,7 +209,7 @@ function stackedLayout(
 ): Layout {
   const cells = cellsIn(inner, options.headDim, options.everyDimension);
   const [text, keyHeight, cellHeight, air] = options.printed ? [14, 6, 10, 9] : [20, 8, 13, 12];
-  // Next to an equation of three or four numbers the bar is short.
+  // Next to an equation of four numbers the bar is short.
   const barWidth = options.columns.length > 3 ? 16 : 46;
   const bar = { x: LEFT + inner - barWidth - BAR_NUMBER, width: barWidth };
   const numbersRight = bar.x - 10;

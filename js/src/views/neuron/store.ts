@@ -21,7 +21,7 @@ import { dimensionsOf, type Table, tableOf } from "./table";
 /** Maximum number of displayed keys. */
 export const MAX_KEYS = 64;
 
-/** Request of the store. */
+/** Request for the vectors of one query and its keys. */
 interface Question {
   stack: string;
   layer: number;

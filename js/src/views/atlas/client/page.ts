@@ -12,15 +12,15 @@ import type {
 import type { Connection, Reply, Transport } from "../../../client/transport";
 
 /**
- * Weights as codes, head by head. A weight is maximum * ((code - 1) / 254)^2, and code 0 means
- * none.
+ * Weights as codes of one byte, head by head. A weight is the maximum of its head times
+ * ((code - 1) / 254)^2. Code 0 means that there is no weight.
  */
 interface Coded {
   maximum: number[];
   data: string;
 }
 
-/** Data of one stack. Strings are deflated bytes in base64. */
+/** Data of one stack. All strings except its name are deflated bytes in base64. */
 interface PageStack {
   stack: string;
   table: string;

@@ -1,8 +1,9 @@
 /**
  * Answers the requests of the embedding view from the data of an exported page.
  *
- * A page contains the two-dimensional principal components of each head, in planes of bytes. The
- * high bytes are the overview's plots. Both bytes are the enlarged head's plot.
+ * A page contains the first two principal components of each head as 16-bit numbers, whose high
+ * and low bytes are stored apart. The overview's plots use only the high bytes. The plot of the
+ * enlarged head uses both.
  */
 
 import { fromBase64, inflate } from "../../../client/codec";

@@ -23,7 +23,7 @@ export interface Camera {
   /** Point of the cloud at the centre of the picture. */
   x: number;
   y: number;
-  /** 1 if all points are visible. */
+  /** Magnification. At 1 all points are visible. */
   zoom: number;
   /** Rows of the rotation in three dimensions. The last row points at the viewer. */
   turn: Float64Array;
@@ -45,7 +45,10 @@ export interface Projected {
 
 /** Margin in pixels around the points when all are visible. */
 const MARGIN = 22;
-/** Distance of the viewer in three dimensions, in units. Near points are a little larger. */
+/**
+ * Distance of the viewer from the centre in three dimensions, in the scale of `Cloud.units`.
+ * Distances between points near the viewer are enlarged.
+ */
 const DISTANCE = 4;
 const MIN_ZOOM = 0.4;
 const MAX_ZOOM = 400;

@@ -25,7 +25,7 @@ interface TextProps {
 /** Code for kernels is not bundled in pages, and code for pages is not bundled in widgets. */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** Maximum number of lines in the list of the strongest. */
+/** Maximum number of entries in the list of the strongest keys or queries. */
 const MAX_NAMED = 5;
 
 /** Return the text of the chosen point. Without one, return the only text of the corpus or null. */
