@@ -503,7 +503,7 @@ def _too_large(
     prefix = "about " if about else ""
     return (
         f"the page of {num_points:,} points in each of {len(_heads(corpus)):,} heads would have "
-        f"{prefix}{format_megabytes(size)} MB (at num_points {format_megabytes(limit)}): "
+        f"{prefix}{format_megabytes(size)} MB (at most {format_megabytes(limit)}): "
         f"{', or '.join(remedies)}. Views in a notebook need no page"
     )
 
