@@ -318,7 +318,7 @@ def test_diffusion(
     shared = {"encoder_hidden_states": prompt, "pooled_projections": pooled, "timestep": time}
     flux = {
         "hidden_states": torch.randn(2, 36, 4),
-        "img_ids": names["places"],
+        "img_ids": names["position_ids"],
         "txt_ids": torch.zeros(5, 3),
     }
     for model, inputs in (

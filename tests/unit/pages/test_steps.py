@@ -36,7 +36,7 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit the work of a step, as if the machine were a thousand times slower."""
     for module, name in (
         (progress, "STEP"),
-        (heads, "_ENTRIES"),
+        (heads, "_MAX_ENTRIES"),
         (softmax, "_TILE_ENTRIES"),
         (encoding, "_TILE"),
         (packing, "_PIECE"),
