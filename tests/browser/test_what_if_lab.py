@@ -133,11 +133,21 @@ def test_the_edge_that_decides_is_cut(notebook: Notebook, page: Page, tmp_path: 
     expect(page.get_by_role("button", name="Cut before")).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
+def unchanged_model_view(notebook: Notebook) -> tuple[Locator, Locator]:
+    """Return the model view without changes, and its open panel."""
     root = notebook.output(4).locator(".attnviz")
+    notebook.execute("model_view.changes, model_view.answer, model_view.run = [], None, 'before'")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1", timeout=FIRST_PICTURE)
-    notebook.execute("model_view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 0}]")
     what_if = root.locator(".av-what-if")
+    # Another test may have opened it.
+    if what_if.get_attribute("open") is None:
+        what_if.locator("summary").press("Enter")
+    return root, what_if
+
+
+def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
+    _, what_if = unchanged_model_view(notebook)
+    notebook.execute("model_view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 0}]")
     answer = what_if.locator(".av-what-if-answer")
     expect(answer).to_contain_text("Logit of “street” minus logit of “the”: ")
     measured = what_if.get_by_label("Measured answer")
@@ -174,12 +184,7 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
 
 
 def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -> None:
-    root = notebook.output(4).locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1", timeout=FIRST_PICTURE)
-    what_if = root.locator(".av-what-if")
-    # Another test may have opened it.
-    if what_if.get_attribute("open") is None:
-        what_if.locator("summary").press("Enter")
+    root, what_if = unchanged_model_view(notebook)
     what_if.get_by_role("button", name="Without head 1.0").press("Enter")
     expect(what_if.locator(".av-what-if-answer")).to_contain_text(
         "Without head 1.0, the next token"
