@@ -235,7 +235,12 @@ export interface AtlasEdges {
   sampled: EdgeColumns;
 }
 
-/** Description of the record: in the header, or for a long text deflated and in parts. */
+/**
+ * Description of the record.
+ *
+ * The header of the reply contains it. The description of a long text is deflated instead, and each
+ * request returns one part of it.
+ */
 export interface DescribeRequest {
   part?: number;
 }
@@ -410,7 +415,7 @@ export interface StrongestRequest {
   pair: Pair;
 }
 
-/** Description of a reply's buffer. */
+/** Description of the strongest keys in a reply's buffer. */
 export interface StrongestHeader {
   /** Number of matrices, of rows, and of keys per row. */
   shape: [number, number, number];
@@ -670,7 +675,7 @@ export interface OverviewRequest {
   part?: number;
 }
 
-/** Head of a small plot, and the problem if there is no plot. */
+/** Attention head of a small plot, and the reason if it has no plot. */
 export interface OverviewHead {
   layer: number;
   head: number;
@@ -923,7 +928,7 @@ export interface OffsetsRequest {
 }
 
 /**
- * Header of the mean weights of the heads of a layer by offset of key from query.
+ * Header of a reply with the mean weight of each head of a layer by offset of key from query.
  *
  * The data is float32, (heads, bins), with NaN if no pair has the offset.
  */
