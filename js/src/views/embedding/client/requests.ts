@@ -27,7 +27,7 @@ import { dataOf, joinParts, MAX_REPLY_BYTES, type Reply } from "../../../client/
 export type { Method, OverviewRequest, Scaling } from "../../../client/protocol";
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
 
-/** How queries and keys are scaled and moved before the projection. */
+/** Scaling and translation of queries and keys before the projection. */
 export type Way = Placing;
 /** Settings of the projection. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "way">;
