@@ -20,7 +20,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The models are tiny: more than one thread costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Every run generates the same examples. There is no deadline, because a busy machine is slow.
+# Every run generates the same examples. Examples have no deadline, because a busy machine is slow.
 hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 

@@ -96,7 +96,7 @@ def train(
     def loss_at(_step: int) -> torch.Tensor:
         dates = [draw_date(generator, held_out=False) for _ in range(_BATCH)]
         inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
-        # All targets have the same length, so there is no padding.
+        # All targets have the same length, so padding is not needed.
         labels = tokenizer([date.iso for date in dates], return_tensors="pt")["input_ids"]
         loss: torch.Tensor = model(
             input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=labels

@@ -142,7 +142,7 @@ def train(
         for which in (0, 1):
             prompts = [scene.prompt(which) for scene in scenes]
             answers = [f"{scene.answer(which)} {tokenizer.eos_token}" for scene in scenes]
-            # All prompts have the same number of words, so there is no padding.
+            # All prompts have the same number of words, so padding is not needed.
             prompt = torch.tensor(tokenizer(prompts)["input_ids"])
             answer = torch.tensor(tokenizer(answers)["input_ids"])
             ids += [prompt, answer]

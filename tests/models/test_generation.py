@@ -268,7 +268,7 @@ class TestSettings:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             record = extract(model, IDS, generate=np.int64(6))
-        # The settings are defaults, so there is no warning.
+        # The settings are defaults, so no warning is given.
         assert log == []
         assert record.tokens.ids == expected
         assert model.generation_config.max_length == 9

@@ -82,7 +82,7 @@ class TestTheDemoDecoder:
     def test_these_heads_have_their_roles_on_shuffled_texts_too(
         self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
     ) -> None:
-        """Running the model on shuffled texts is no suitable baseline for roles (docs/heads.md)."""
+        """Shuffled texts are not a suitable baseline for roles (docs/heads.md)."""
         model, tokenizer = decoder
         generator = np.random.default_rng(0)
         shuffled = [" ".join(generator.permutation(text.split())) for text in texts]

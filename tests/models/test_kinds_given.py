@@ -28,7 +28,7 @@ APART[:4, :4] = APART[4:, 4:] = True
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", [*DECODERS, "bert", "bart", "t5", "bloom"])
 def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str) -> None:
-    """Masked positions are no tokens, so they have no rows and columns."""
+    """Masked positions are not tokens, so they have no rows and columns."""
     model = make_model(kind, None if kind == "bloom" else implementation)
     mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 0, 0, 1, 1]])
     arguments = {"input_ids": IDS, "attention_mask": mask}
@@ -103,7 +103,7 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
     with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
-    # The error does not use up the cache, and None is no cache.
+    # The error does not use up the cache, and None disables the cache.
     assert cache.get_seq_length() == 4
     record = extract(model, {"input_ids": IDS[:1], "past_key_values": None})
     with torch.no_grad():

@@ -60,7 +60,7 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
 
 
 def test_tokens_of_a_resampler_are_no_patches(byte_tokenizer: Any) -> None:
-    """BLIP-2: four queries read 17 patches. They are no grid of two by two."""
+    """BLIP-2: four queries read 17 patches. They do not form a two-by-two grid."""
     model, processor = MODELS["blip 2"](byte_tokenizer)
     with torch.no_grad():
         model.query_tokens.normal_(generator=torch.Generator().manual_seed(0))

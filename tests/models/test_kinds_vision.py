@@ -222,7 +222,7 @@ def test_patches_of_a_pyramid_have_the_positions_in_their_names() -> None:
 
 
 def test_objects_that_a_detector_asks_for_are_no_patches() -> None:
-    """DETR: nine queries are no grid of three by three."""
+    """DETR: nine queries do not form a three-by-three grid."""
     backbone = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
     )

@@ -242,7 +242,7 @@ export class KernelChannel implements Transport {
     pending.timers = isDetached(this.#model)
       ? [startTimer(WAITING_AFTER_MS, "detached")]
       : [startTimer(WAITING_AFTER_MS, "waiting"), startTimer(UNANSWERED_AFTER_MS, "unanswered")];
-    // If it cannot be sent, the timers report that there is no answer, and a retry sends it again.
+    // If it cannot be sent, the timers report that the answer is missing, and a retry sends it again.
     const { name, args } = pending;
     const record = this.record.peek();
     post(this.#model, { attnviz: "request", id, name, arguments: args, record });

@@ -150,7 +150,7 @@ export interface ReplyProgress {
   doing: string;
   /** Finished share of the task, 0 to 1. */
   progress: number;
-  /** Estimated remaining time of the task, or null if there is no estimate yet. */
+  /** Estimated remaining time of the task, or null without an estimate. */
   seconds_left: number | null;
 }
 
@@ -730,7 +730,7 @@ export interface ProjectionHeader {
   explained: number[] | null;
   /** Factor by which queries were divided and keys multiplied. */
   factor: number;
-  /** Reason why there is no plot, in words. */
+  /** Reason why the plot is missing, in words. */
   problem: string | null;
   /** Progress of the projection, null if it needed none. */
   work: Work | null;

@@ -5,7 +5,7 @@ export function larger(a: number, b: number): number {
   return Math.abs(b) > Math.abs(a) ? b : a;
 }
 
-/** Return the number with the largest absolute value, or 0 if there are no numbers. */
+/** Return the number with the largest absolute value, or 0 for an empty array. */
 export function largestOf(values: ArrayLike<number>): number {
   let largest = 0;
   for (let i = 0; i < values.length; i++) largest = larger(largest, values[i] as number);

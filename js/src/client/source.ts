@@ -238,7 +238,7 @@ export class Source {
   async #requestBlock(request: BlockRequest, signal?: AbortSignal): PendingWeights {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
-    // There is no limit on the size of a page's replies.
+    // The replies of a page have no size limit.
     const largest = this.transport.live ? MAX_REPLY_BYTES : Math.max(MAX_REPLY_BYTES, 4 * length);
     const parts = splitRequest(request, largest);
     const received = new Map<number, CachedWeights>();

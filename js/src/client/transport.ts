@@ -16,7 +16,7 @@ export interface Reply {
 }
 
 /**
- * State of a transport: `unanswered` after a long wait, `detached` if there is no kernel that could
+ * State of a transport: `unanswered` after a long wait, `detached` without a kernel that could
  * answer, or the progress of an answer that the kernel has been computing for a while.
  */
 export type Connection = "ready" | "waiting" | "unanswered" | "detached" | ReplyProgress;

@@ -72,7 +72,7 @@ export function aspectRatio(image: Pick<RecordImage, "width" | "height">, grid: 
   return (image.width / grid.columns) * (grid.rows / image.height);
 }
 
-/** Return the aspect ratios of tokens, or null if there are no patches. */
+/** Return the aspect ratios of tokens, or null without patches. */
 export function aspectRatios(
   tokens: TokenList,
   description: Description | null,

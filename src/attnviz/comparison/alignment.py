@@ -163,7 +163,7 @@ class Alignment:
         Returns
         -------
         str
-            Empty if there are no differences.
+            Empty if the texts do not differ.
 
         Examples
         --------

@@ -109,7 +109,7 @@ class Comparison:
         Raises
         ------
         IndexError, KeyError
-            If there is no such member, or if it is the first one.
+            If the member does not exist, or if it is the first one.
 
         Examples
         --------
@@ -196,7 +196,7 @@ class Comparison:
         Raises
         ------
         KeyError, TypeError, ValueError
-            If there is no such stack or measure, or `max_queries` is not a positive number.
+            If the stack or measure does not exist, or `max_queries` is not a positive number.
 
         See Also
         --------

@@ -51,7 +51,7 @@ def stacks_with_vectors(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the stacks whose queries and keys all records have, and notes on the other stacks.
 
-    Raise ValueError if there is no such stack. The error says whether the records are merged into
+    Raise ValueError if the stack does not exist. The error says whether the records are merged into
     words, contain only weights, or have no stack in common.
     """
     names = list(dict.fromkeys(name for record in records for name in record.stacks))

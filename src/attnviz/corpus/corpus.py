@@ -149,7 +149,7 @@ class Corpus:
     TypeError
         If an argument has a wrong type.
     ValueError
-        If there are no records; if they belong to different models, are merged into words or
+        If `records` is empty; if they belong to different models, are merged into words or
         contain only weights; or if a column has a wrong number of values.
 
     Examples

@@ -87,7 +87,7 @@ def extract_corpus(
     TypeError
         If an argument has a wrong type.
     ValueError
-        If there are no texts, or all are empty or too long; or if the number of values of a column
+        If `texts` is empty, or all are empty or too long; or if the number of values of a column
         is not the number of texts. Also as `attnviz.extract`: the error names the text that cannot
         be read (``texts[1734]: ...``).
     MemoryError

@@ -95,7 +95,7 @@ def head_statistics(
     """Measure the attention of every head of a model over many texts.
 
     Several texts are read in one forward pass, and no record is kept. The result is one small
-    object, whatever the number of texts.
+    object for any number of texts.
 
     Parameters
     ----------

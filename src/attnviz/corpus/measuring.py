@@ -511,8 +511,8 @@ class _Measuring:
     def _expected_from_position(self) -> Numbers:
         """Return the weight on the pairs of each score that their offsets alone predict.
 
-        Each pair gets the mean weight of the other pairs at its offset, or its own mean if there
-        are no others.
+        Each pair gets the mean weight of the other pairs at its offset. A single pair at its offset
+        gets its own mean.
         """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:

@@ -118,7 +118,7 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
 
 
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
-    """Match words and tokens by their letters, whatever is between them."""
+    """Match words and tokens by their letters, and ignore the characters between them."""
     letters = "".join(_normalize(word) for word in words)
     owner = [number for number, word in enumerate(words) for _ in _normalize(word)]
     word_tokens: list[list[int]] = [[] for _ in words]

@@ -687,8 +687,8 @@ class StackStatistics:
         ndarray of float64, (heads, offsets)
             Columns as in `offset_labels`. A number is the mean weight of all pairs with this
             offset, except pairs with the first key. "first" is the mean over queries of the weight
-            on the first key, and "rest" that of the weight on all keys with larger offsets. NaN if
-            there is no such pair.
+            on the first key, and "rest" that of the weight on all keys with larger offsets. NaN
+            without such pairs.
 
         Raises
         ------

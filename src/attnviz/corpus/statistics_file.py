@@ -1,6 +1,6 @@
 """Files of head statistics: a header and named arrays in safetensors format.
 
-The same texts give the same bytes, in whatever order their statistics were added.
+The same texts give the same bytes in any order in which their statistics were added.
 """
 
 from __future__ import annotations

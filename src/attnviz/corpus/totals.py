@@ -279,7 +279,7 @@ class StackTotals:
         )
 
     def canonical(self) -> StackTotals:
-        """Return a form that is equal for the same texts, in whatever order they were added."""
+        """Return a form that does not depend on the order in which texts were added."""
         settled = self.settled()
         edges = EdgeColumns.joined([settled.strongest.kept, settled.sampled.kept])
         tokens = tokens_near([side[0] if side else {} for side in settled.tokens], edges)

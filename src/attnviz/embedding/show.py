@@ -102,7 +102,7 @@ def show_embedding_view(
     TypeError
         If an argument is missing, unknown, or has an invalid type.
     ValueError
-        If there are no texts, an argument does not fit the model, or records are of several models.
+        If `texts` is empty, an argument does not fit the model, or records are of several models.
     ImportError
         If `method` needs a package that is not installed.
     MemoryError

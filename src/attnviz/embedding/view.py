@@ -123,7 +123,7 @@ class EmbeddingView(HeadRoles):
     TypeError
         If `corpus` has another type, or a keyword is unknown.
     ValueError
-        If there are no records, they are of several models, or they have no queries and keys.
+        If the corpus is empty, its records are of several models, or they have no queries and keys.
     ImportError
         If `method` needs a package that is not installed.
     traitlets.TraitError

@@ -106,7 +106,7 @@ class TooManyTokensError(ValueError):
 
 
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
-    """Raise ValueError if there are no ids, or an id has no embedding (another model's tokenizer).
+    """Raise ValueError if `ids` is empty, or an id has no embedding (another model's tokenizer).
 
     `argument` is the argument that the ids come from.
     """

@@ -135,7 +135,7 @@ def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
 def _files_of(source: str) -> _Files:
     """Return path, size, time of change and inode of the files of a folder or cached hub id.
 
-    The set is empty if there are no files.
+    The set is empty if the model has none of these files.
     """
     folder = Path(source)
     if not folder.is_dir():

@@ -276,7 +276,7 @@ def answer_of(
 def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
     """Return the answer of a model without logits: the similarity of its hidden states.
 
-    Raise ValueError if an answer is requested, or if there are no hidden states.
+    Raise ValueError if an answer is requested, or if the output lacks hidden states.
     """
     has_hidden = _hidden(outputs) is not None
     if requested is None and has_hidden:

@@ -1,9 +1,9 @@
 """Notebook outputs that need no kernel: a picture and, optionally, an interactive page.
 
-JupyterLab and VS Code show a widget without a kernel as an error, whatever other data its output
-has. The picture of a live view is therefore a separate output after the widget. A style sheet hides
-the picture while the view is alive, and the rest of the view otherwise. A host that removes the
-style sheet shows the picture.
+JupyterLab and VS Code show a widget without a kernel as an error, even if its output has other
+data. The picture of a live view is therefore a separate output after the widget. A style sheet
+hides the picture while the view is alive, and the rest of the view otherwise. A host that removes
+the style sheet shows the picture.
 
 JupyterLab removes frames, scripts and SVG from untrusted notebooks, and prefers HTML to an image if
 an output has both. The picture and the interactive page are therefore separate outputs. The style

@@ -59,7 +59,7 @@ class AttentionRecord:
     Raises
     ------
     ValueError
-        If there is no stack, or tokens are patches of a missing image.
+        If `stacks` is empty, or tokens are patches of a missing image.
 
     Examples
     --------
@@ -604,7 +604,7 @@ class AttentionRecord:
         -----
         Attention weights do not measure influence on the prediction (Jain and Wallace 2019, arXiv
         1902.10186; Wiegreffe and Pinter 2019, arXiv 1908.04626). The mean weights all heads
-        equally, whatever the size of their values, and ignores what earlier layers computed (Abnar
+        equally, regardless of their values' norms, and ignores what earlier layers computed (Abnar
         and Zuidema 2020, arXiv 2005.00928).
 
         Examples

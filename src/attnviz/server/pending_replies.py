@@ -35,7 +35,7 @@ class ReplyProgress(TypedDict):
     progress : float
         Finished share of the task, 0 to 1.
     seconds_left : float or None
-        Estimated remaining time of the task, or None if there is no estimate yet.
+        Estimated remaining time of the task, or None without an estimate.
     """
 
     doing: str

@@ -261,7 +261,7 @@ class Work(Generic[_Result]):
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated remaining seconds of this part, or None if there is no measurement yet."""
+        """Estimated remaining seconds of this part, or None before the first measurement."""
         if self.progress is None or self.progress.done <= self._began:
             return None
         remaining = self.progress.total - self.progress.done

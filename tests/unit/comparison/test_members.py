@@ -242,7 +242,7 @@ def test_records_that_cannot_be_compared_are_refused_or_noted() -> None:
         av.compare(a, signed)
     with pytest.raises(ValueError, match="a and b have no token in common: 3 tokens such as 'a'"):
         av.compare(a, random_record(0, ["x", " y", " z", " q"]))
-    # The fewest changes may miss a token that both have. This is no error.
+    # The fewest changes may miss a token that both have. This is not an error.
     shifted = random_record(0, ["undo", " it", " or", " n", "ow"])
     assert len(av.compare(random_record(0, ["un", "do", " it", " now"]), shifted).notes) == 1
     # The texts have equally many tokens, all replaced. They are compared by position, and a note

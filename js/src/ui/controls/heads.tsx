@@ -137,7 +137,7 @@ export function HeadTools(props: {
 
 export function HeadStrip(props: HeadStripProps) {
   const { chosen, palette, order, effects, roles } = props;
-  // Chosen heads stay visible, whatever their scores.
+  // Chosen heads stay visible, even if their scores are small.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
   const strip = useRef<HTMLDivElement>(null);

@@ -70,7 +70,7 @@ export interface HeadGridProps {
   onMove?: (head: HeadIndex) => void;
   /** Handle other keys. Return true if the key was used. */
   onKey?: (key: string, head: HeadIndex | null) => boolean;
-  /** Layer to scroll to if there is no current head. */
+  /** Layer to scroll to without a current head. */
   layer?: number | undefined;
   /** Scroll to the current head again when this value changes. */
   scrollAgain?: string;

@@ -248,7 +248,7 @@ export interface Point {
   down: number;
 }
 
-/** Return the windows after one zoom step around a point, or null if there is no further step. */
+/** Return the windows after one zoom step around a point, or null at the last step. */
 export function zoomed(
   viewport: Viewport,
   room: Room,

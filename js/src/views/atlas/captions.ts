@@ -33,7 +33,7 @@ function signed(value: number, decimals: number): string {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** Return "0.98 ± 0.01", or the number alone if there is no error. */
+/** Return "0.98 ± 0.01", or the number alone without an error. */
 export function withError(mean: number, error: number | null): string {
   const decimals = decimalsOf(error ?? 0);
   const number = signed(mean, decimals);

@@ -27,7 +27,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
       <ul class="av-atlas-evidence">
         {roles.map((role) => {
           const kind = stack.roles[role.role];
-          // A role that is no head's first role has no colour.
+          // Only roles that are the first role of a head have a colour.
           const entry = entries.find((candidate) => candidate.role === role.role);
           const color = entry?.color ?? room.palette.neutral;
           return (

@@ -158,8 +158,7 @@ function byNumber(
 /**
  * Return the colours of points by the name of a colouring or column.
  *
- * Falls back to queries and keys while norms are loading and if there is no such column. The note
- * says so.
+ * Falls back to queries and keys while norms are loading and for a missing column. The note says so.
  */
 export function coloring(corpus: Corpus, name: string, room: ColorRoom): Coloring {
   const { palette, norms } = room;

@@ -87,7 +87,7 @@ const MIN_NARROW_LINES = 60;
 const MIN_BARS = 72;
 /** Width of bars on both sides of a view that is narrower than `SMALL`. */
 const SMALL_BARS = 60;
-/** Width of the bars beside queries if there is no room for readable bars on both sides. */
+/** Width of the bars beside queries if readable bars do not fit on both sides. */
 const SHORT_BARS = 46;
 const SMALL = 480;
 const MIN_LABEL_STEP = 11;

@@ -41,7 +41,7 @@ describe("the keyboard's cursor", () => {
   it("begins at the first existing head, or at the current one", () => {
     expect(store(false).position()).toEqual({ row: 0, column: 1 });
     expect(store(false, { layer: 7, head: 2 }).position()).toEqual({ row: 7, column: 2 });
-    // A head that is not in the grid is no start.
+    // A head outside the grid cannot be the start.
     expect(store(false, { layer: 0, head: 0 }).position()).toEqual({ row: 0, column: 1 });
   });
 

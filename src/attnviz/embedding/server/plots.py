@@ -150,7 +150,7 @@ class ProjectionHeader(TypedDict):
     factor : float
         Factor by which queries were divided and keys multiplied.
     problem : str or None
-        Reason why there is no plot, in words.
+        Reason why the plot is missing, in words.
     work : Work or None
         Progress of the projection, null if it needed none.
     """

@@ -61,7 +61,7 @@ class ProjectionJobs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Jobs of the last request and of waiting threads. A `Work` says why there is no job.
+        # Jobs of the last request and of waiting threads. A `Work` explains a missing job.
         self._jobs: dict[Hashable, Job | Work] = {}
         self._awaited = Counter[Hashable]()
 
@@ -168,7 +168,7 @@ class ProjectionJobs:
         *,
         restart: bool,
     ) -> Job | Work:
-        """Return the job for `key`, whatever its state, or start one. The caller holds the lock.
+        """Return the job for `key` in any state, or start one. The caller holds the lock.
 
         End all other jobs for which no thread waits. With `restart`, start a cancelled or failed
         job again.

@@ -110,7 +110,7 @@ def _free_in_group(top: Path, path: str, names: tuple[str, str, str]) -> Iterato
 
 
 def _read_number(path: Path) -> int | None:
-    # The text is "max" if there is no limit.
+    # The text "max" means no limit.
     text = "".join(_read_lines(path)).strip()
     return int(text) if text.isdigit() else None
 

@@ -52,7 +52,7 @@ _RESERVED = {
     "return_dict_in_generate",
 }
 
-# With only a number, generate greedily whatever the model's configuration says. Temperature and
+# With only a number, generate greedily and ignore the model's configuration. Temperature and
 # similar settings are not passed: Whisper samples if it gets a temperature.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 

@@ -190,7 +190,7 @@ def encode_chat(
     """Encode chat messages with images or sounds by the processor's chat template.
 
     `expects_answer` says whether an answer follows. Raise TypeError if the model does not take such
-    messages, and ValueError if there is no processor or it has no chat template.
+    messages, and ValueError if the processor or its chat template is missing.
     """
     capabilities = capabilities_of(model)
     if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):

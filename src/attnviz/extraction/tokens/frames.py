@@ -75,7 +75,7 @@ def frame_tokens(
 
     `arguments` contain ``input_values`` (examples, samples), or ``input_features`` (examples, bins,
     features) or (examples, features, bins). The processor has the sampling rate and the number of
-    samples of a feature. Return None if there is no sound.
+    samples of a feature. Return None without a sound.
 
     Examples
     --------

@@ -211,7 +211,7 @@ class TokenNames:
         )
 
     def _shows_patches(self, layers: StackLayers) -> bool:
-        """Whether a stack's tokens may be patches: there are pictures, and it is no decoder."""
+        """Whether a stack's tokens may be patches: not in a decoder, and not without pictures."""
         pixels = self._batch.arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor) or pixels.dim() < 4:
             return False

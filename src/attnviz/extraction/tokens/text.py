@@ -33,7 +33,7 @@ def display_tokens(
         Encoding of a fast tokenizer, with the added tokens and the text of a pair that each token
         belongs to.
     sequence : sequence of (int or None), optional
-        The text of a pair that each token belongs to, if there is no `encoding`. Default: 0.
+        The text of a pair that each token belongs to, without `encoding`. Default: 0.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def _texts(
         entries: list[str | None] = list(encoding.tokens)
         return display_texts(entries, alphabet=guess_alphabet(entries))
     entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
-    # Added tokens are displayed literally, whatever the alphabet.
+    # Added tokens are displayed literally in every alphabet.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
     alphabet = alphabet_of(tokenizer)

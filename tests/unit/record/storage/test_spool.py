@@ -1,4 +1,4 @@
-"""Folders that become records: complete or recognizably incomplete, whatever interrupts writing."""
+"""Folders that become records: complete, or recognizably incomplete after any interruption."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import type { Connection, Reply, Transport } from "../../../client/transport";
 
 /**
  * Weights as codes of one byte, head by head. A weight is the maximum of its head times
- * ((code - 1) / 254)^2. Code 0 means that there is no weight.
+ * ((code - 1) / 254)^2. Code 0 marks a missing weight.
  */
 interface Coded {
   maximum: number[];

@@ -22,7 +22,7 @@ export function isMeasured(order: TileOrder): boolean {
   return order === "correlation" || order === "recall";
 }
 
-/** Return the order with a name, or by number if there is no such order. */
+/** Return the order with a name, or by number if the order does not exist. */
 export function tileOrder(named: string, hasRoles: boolean): TileOrder {
   if (named === "correlation" || named === "recall") return named;
   return named === BY_ROLE && hasRoles ? BY_ROLE : "number";
