@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 __all__ = ["AlignedWeights", "Insertion"]
 
 Positions = NDArray[np.int64]
+_Number = TypeVar("_Number", np.float32, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -54,28 +57,27 @@ class AlignedWeights(DerivedAttention):
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Return a block of weights, float32. Inserted rows and columns are 0."""
-        weights = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
-        (base_rows, row_indices), (base_columns, column_indices) = self._base_slices(rows, columns)
-        if len(row_indices) and len(column_indices):
-            weights[np.ix_(row_indices, column_indices)] = self.base.weights(
-                head, base_rows, base_columns
-            )
-        return weights
+        return self._insert(self.base.weights, np.float32, head, rows, columns)
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Return whether each pair is allowed. Pairs with an inserted unit are not."""
-        flags = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
-        (base_rows, row_indices), (base_columns, column_indices) = self._base_slices(rows, columns)
-        if len(row_indices) and len(column_indices):
-            flags[np.ix_(row_indices, column_indices)] = self.base.allowed(
-                head, base_rows, base_columns
-            )
-        return flags
+        return self._insert(self.base.allowed, np.bool_, head, rows, columns)
 
-    def _base_slices(
-        self, rows: slice, columns: slice
-    ) -> tuple[tuple[slice, Positions], tuple[slice, Positions]]:
-        return _rows_within(self.query_units, rows), _rows_within(self.key_units, columns)
+    def _insert(
+        self,
+        block_of: Callable[[int, slice, slice], NDArray[_Number]],
+        dtype: type[_Number],
+        head: int,
+        rows: slice,
+        columns: slice,
+    ) -> NDArray[_Number]:
+        """Return a block of the base with zeros in inserted rows and columns."""
+        block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), dtype)
+        base_rows, row_indices = _rows_within(self.query_units, rows)
+        base_columns, column_indices = _rows_within(self.key_units, columns)
+        if len(row_indices) and len(column_indices):
+            block[np.ix_(row_indices, column_indices)] = block_of(head, base_rows, base_columns)
+        return block
 
 
 def _rows_within(units: Positions, selected: slice) -> tuple[slice, Positions]:
