@@ -1,4 +1,4 @@
-/** Captions of the atlas. */
+/** Captions, tooltips and screen reader texts of the atlas. */
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
 import { countHeads } from "../../client/source";
@@ -22,7 +22,7 @@ export function headTitle(head: HeadIndex): string {
   return capital(headName(head));
 }
 
-/** Return the number of decimals for a number with a given error. */
+/** Return the number of decimals, from 2 to 5, for a number with this standard error. */
 function decimalsOf(error: number): number {
   if (!(error > 0)) return 2;
   return Math.max(2, Math.min(5, Math.ceil(-Math.log10(error))));
@@ -33,7 +33,7 @@ function signed(value: number, decimals: number): string {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** Return "0.98 ± 0.01", or the number alone without an error. */
+/** Return "0.98 ± 0.01", or "0.98" if the error is null. */
 export function withError(mean: number, error: number | null): string {
   const decimals = decimalsOf(error ?? 0);
   const number = signed(mean, decimals);
@@ -45,7 +45,7 @@ function interval(low: number, high: number): string {
   return `${signed(low, 2)} to ${signed(high, 2)}`;
 }
 
-/** Return " bits", or "" for shares, which have no unit. */
+/** Return the unit after a space, such as " bits", or "" for shares and numbers without unit. */
 export function unitInWords(unit: string): string {
   return unit === "" || unit === "share" ? "" : ` ${unit}`;
 }
@@ -57,7 +57,7 @@ export function roleInWords(stack: AtlasStack, role: AtlasRole): string {
   return `${name} ${withError(score, standard_error)} (baseline ${signed(baseline, 2)}), ${several(texts, "text")}`;
 }
 
-/** Smallest p that is written. The normal approximation is not accurate below it. */
+/** Smallest p-value that is shown. The normal approximation is not accurate for smaller ones. */
 const MIN_P = 1e-6;
 
 /** Return "p = 0.012" or "p < 1e−6". */
@@ -65,12 +65,15 @@ function pInWords(p: number): string {
   return p < MIN_P ? `p < ${formatNumber(MIN_P)}` : `p = ${formatNumber(p)}`;
 }
 
-/** Return a definition as a sentence: "Attends to the first token." */
+/** Return a definition with a capital letter and a full stop. */
 export function definitionInWords(definition: string): string {
   return capital(definition).replace(/([^.])$/, "$1.");
 }
 
-/** Return the evidence for a role: difference, interval, p and number of texts. */
+/**
+ * Return the evidence for a role: the score minus its baseline, the 95% interval of this
+ * difference, the p-value and the number of texts.
+ */
 export function evidenceInWords({ baseline, difference, low, high, p, texts }: AtlasRole): string {
   return (
     `${signed(difference, 2)} above its baseline of ${signed(baseline, 2)}, ` +
@@ -78,7 +81,7 @@ export function evidenceInWords({ baseline, difference, low, high, p, texts }: A
   );
 }
 
-/** Return the sentence part for a head without a role. */
+/** Return why a head has no role, without a subject: "none of 8 roles: no score exceeds ...". */
 export function noRoleInWords({ roles, margin, level }: AtlasStack): string {
   return (
     `none of ${several(roles.length, "role")}: no score exceeds its baseline by more than ${margin} ` +
@@ -86,14 +89,14 @@ export function noRoleInWords({ roles, margin, level }: AtlasStack): string {
   );
 }
 
-/** Return "0.42 ± 0.01 bits (baseline 0.12), 312 texts". */
+/** Return "0.42 ± 0.01 bits (baseline 0.12), 312 texts", or "not defined". */
 export function figureInWords({ mean, error, baseline, texts }: Figure, unit: string): string {
   if (mean === null) return "not defined";
   const than = baseline === null ? "" : ` (baseline ${signed(baseline, 2)})`;
   return `${withError(mean, error)}${unitInWords(unit)}${than}, ${several(texts, "text")}`;
 }
 
-/** Return the 95% interval of a share: "28% to 47%". */
+/** Return the 95% interval of the share of matching edges: "28% to 47%". */
 export function intervalOf(count: Count): string {
   const [low, high] = wilson(count);
   const share = (value: number): string =>
@@ -101,14 +104,15 @@ export function intervalOf(count: Count): string {
   return `${share(low)} to ${share(high)}`;
 }
 
-/** Return "37 of 100 sampled edges (28% to 47%)". */
+/** Return "37 of 100 sampled edges (28% to 47%)", or "no sampled edges". */
 export function countInWords(count: Count): string {
   if (count.numTotal === 0) return "no sampled edges";
   return `${count.numFound} of ${several(count.numTotal, "sampled edge")} (${intervalOf(count)})`;
 }
 
 /**
- * Return the number or role that a head's colour stands for, for the tooltip and screen readers.
+ * Return the value that a head's colour encodes, for the tooltip and screen readers. It is `count`
+ * during a search, otherwise the statistic named `color`, otherwise the role.
  */
 export function cellInWords(
   table: Table,
@@ -127,12 +131,12 @@ export function cellInWords(
   return first ? roleInWords(stack, first) : noRoleInWords(stack);
 }
 
-/** Return the number below a cell that heads are ordered by: "0.98", or "–" if there is none. */
+/** Return the score that orders the heads, for the text below a cell. "–" stands for null. */
 export function sortedValue({ score }: ScoredHead): string {
   return score === null ? "–" : signed(score, 2);
 }
 
-/** Return a count without its noun: "37 of 100 (28% to 47%)". */
+/** Return a count without the words "sampled edges": "37 of 100 (28% to 47%)". */
 export function shortCount(count: Count): string {
   return `${count.numFound} of ${count.numTotal} (${intervalOf(count)})`;
 }
@@ -146,7 +150,7 @@ export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
   ].join(" · ");
 }
 
-/** Return the main caption: the roles of the chosen head. */
+/** Return the sentence below the view: the chosen head and its roles. */
 export function sentenceOf(table: Table, head: HeadIndex): string {
   const roles = table.roles(head.layer, head.head);
   const [first, ...others] = roles;
@@ -155,7 +159,10 @@ export function sentenceOf(table: Table, head: HeadIndex): string {
   return `${headTitle(head)}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
 }
 
-/** Return the detail caption: what the numbers are, and which data is missing. */
+/**
+ * Return the small print below the view: how the numbers were computed, how many texts were
+ * skipped, and whether the page omits edges.
+ */
 export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
   const { num_skipped } = atlas;
   const kept = (name: EdgeList, all: number): string =>
@@ -174,20 +181,25 @@ export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
     .join(" ");
 }
 
-/** Return an explanation of a list of edges. */
+/** Explain how the edges of a list were selected. */
 export function listInWords(list: EdgeList): string {
   return list === "sampled"
     ? "A uniform sample: a query drawn uniformly from all texts, and one of its keys drawn in proportion to its weight. The share of edges of a kind therefore estimates the share of this head’s attention."
     : "The largest weights of all texts. They do not show how often the head attends like this. The sampled edges do.";
 }
 
-/** Return a range of offsets, "−3 to −1", or a single one. */
+/** Return a range of offsets: "−3 to −1", or "−1" if both ends are equal. */
 export function offsetsInWords([from, to]: readonly [number, number]): string {
   const sign = (value: number): string => withMinus(String(value));
   return from === to ? sign(from) : `${sign(from)} to ${sign(to)}`;
 }
 
-/** Return how many edges are listed and which filters are active. */
+/**
+ * Return how many edges are listed and which filters are active.
+ *
+ * @param shown number of edges that match the filters.
+ * @param all number of edges without filters.
+ */
 export function listedInWords(
   shown: number,
   all: number,
@@ -205,7 +217,14 @@ export function listedInWords(
   return `${counted(shown)} of ${several(all, `${list} edge`)}${interval}: ${filters.join(" and ")}`;
 }
 
-/** Return the progress of a search, or how to read its counts. */
+/**
+ * Return the progress of a search. After its end, return the number of heads with matches and an
+ * explanation of the intervals.
+ *
+ * @param done number of layers whose edges are counted.
+ * @param best count of the head with the largest share.
+ * @param heads number of heads with at least one match.
+ */
 export function searchInWords(
   done: number,
   layers: number,

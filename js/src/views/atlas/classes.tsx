@@ -1,4 +1,4 @@
-/** Table of the chosen head's mean weight by token class of query and key. */
+/** Table of the chosen head's mean weights. Rows are query classes, columns are key classes. */
 
 import { niceMaximum } from "../../ui/colors/color-scales";
 import { rgbOf } from "../../ui/colors/palette";
@@ -9,7 +9,7 @@ import { headTitle } from "./captions";
 import type { AtlasProps } from "./controls";
 import { MAX_CLASSES } from "./store";
 
-/** Up to this many classes, weights are written in the cells. Larger tables show them on hover. */
+/** Maximum number of columns with visible numbers. Larger tables show numbers in tooltips. */
 const MAX_WRITTEN = 7;
 
 export function ClassTable({ context, store }: AtlasProps) {
@@ -19,7 +19,7 @@ export function ClassTable({ context, store }: AtlasProps) {
   const weightOf = (query: number, key: number): number =>
     classWeights.weights[query * values.length + key] ?? Number.NaN;
   const all = values.map((_, i) => i);
-  // Omit classes without queries and classes that receive no weight.
+  // Omit rows of classes without queries, and columns of classes that receive no weight.
   const queries = all.filter((query) => all.some((key) => !Number.isNaN(weightOf(query, key))));
   const keys = all.filter((key) => queries.some((query) => weightOf(query, key) > 0));
   if (queries.length === 0 || keys.length === 0) return null;

@@ -1,9 +1,9 @@
 /**
  * Colours of heads. Pure functions.
  *
- * Roles use the colours of selected heads, which people with any kind of colour vision can
- * distinguish. Each role also has a letter, so that colour is never the only sign. Numbers use the
- * colour scale of weights.
+ * Heads are coloured by role or by a number. Roles use the palette of selected heads, whose colours
+ * people with any kind of colour vision can distinguish. Each role also has a letter, because
+ * colour must not be the only sign. Numbers use the colour scale of weights.
  */
 
 import type { AtlasStack } from "../../client/protocol";
@@ -16,27 +16,30 @@ import { type Count, wilson } from "./search";
 
 /** Appearance of a head's cell. */
 export interface CellLook {
-  /** Fill as "#rrggbb", or null if the head has no value. */
+  /** Fill colour as "#rrggbb", or null if the head has no value. */
   fill: string | null;
-  /** Colour of the sign on the fill. */
+  /** Text colour of `sign`. */
   ink: string;
-  /** Letter or number in the cell. */
+  /** Letter of the role, or number, that is written in the cell. */
   sign: string;
 }
 
 export interface RoleEntry extends RoleSign {
-  /** Index in the stack's roles, or null for heads without a role. */
+  /** Index in the stack's roles, or null for the entry of heads without a role. */
   role: number | null;
 }
 
+/** Colour scale of a number. */
 export interface NumberScale {
   name: string;
   unit: string;
+  /** Smallest number on the scale: 0, or `-end` if some heads have negative numbers. */
   low: number;
+  /** Largest number on the scale. */
   end: number;
-  /** Median of the heads' baselines, or null if there are none. */
+  /** Median of the heads' baselines, or null if the number has no baseline. */
   baseline: number | null;
-  /** Returns the colour at a position on the scale, from 0 at `low` to 1 at `end`. */
+  /** Return [red, green, blue, alpha] for a position on the scale, from 0 (`low`) to 1 (`end`). */
   color: (share: number) => [number, number, number, number];
 }
 
@@ -55,7 +58,7 @@ function hexOf([red, green, blue]: readonly number[]): string {
   return `#${two(red)}${two(green)}${two(blue)}`;
 }
 
-/** Return a colour blended with a background, as "#rrggbb". */
+/** Draw a translucent colour over a background, and return the result as "#rrggbb". */
 function over(color: readonly [number, number, number, number], background: string): string {
   const share = color[3] / 255;
   return hexOf(rgbOf(background).map((below, i) => below + ((color[i] ?? 0) - below) * share));
@@ -66,7 +69,10 @@ export function everyHead(stack: AtlasStack): { layer: number; head: number }[] 
   return stack.layers.flatMap((layer) => headsOf(stack, layer).map((head) => ({ layer, head })));
 }
 
-/** Return the roles of a stack's heads, rarest first, followed by heads without a role. */
+/**
+ * Return the entries of the legend: roles that are the strongest role of at least one head, the
+ * rarest first, and at the end an entry for heads without a role.
+ */
 export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
   const { stack } = table;
   const counts = stack.roles.map(() => 0);
@@ -83,7 +89,7 @@ export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
   ];
 }
 
-/** Colour heads by their first role. */
+/** Colour each head by its strongest role. */
 export function byRole(table: Table, room: ColorRoom): Coloring {
   const entries = roleEntries(table, room);
   const looks = new Map(
@@ -125,8 +131,8 @@ function byNumber(
 }
 
 /**
- * Format a number: below 1 with two decimals and no leading zero (".98"), otherwise with two
- * significant digits ("1.5").
+ * Format a number for a cell. Numbers that round to less than 1 have two decimals and no leading
+ * zero (".98"). Other numbers have two significant digits ("1.5").
  */
 export function shortNumber(value: number): string {
   const size = Math.abs(value);
@@ -134,7 +140,7 @@ export function shortNumber(value: number): string {
   return `${value < 0 ? "−" : ""}${text}`;
 }
 
-/** Colour heads by a statistic. */
+/** Colour heads by the mean of a statistic, given by its index in `stack.statistics`. */
 export function byStatistic(table: Table, statistic: number, room: ColorRoom): Coloring {
   const { stack } = table;
   const { name, unit } = stack.statistics[statistic] ?? { name: "", unit: "" };
@@ -173,7 +179,10 @@ export function byMatches(
   };
 }
 
-/** Sort heads by decreasing share of matches. Ties are ordered by the lower end of the interval. */
+/**
+ * Sort heads by decreasing share of matching edges. Among equal shares, the head with the larger
+ * lower end of the confidence interval comes first.
+ */
 export function rankedByMatches<T extends { count: Count }>(heads: T[]): T[] {
   const key = ({ count }: T): number => (count.numTotal > 0 ? count.numFound / count.numTotal : -1);
   return [...heads].sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);

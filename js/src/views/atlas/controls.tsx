@@ -1,4 +1,4 @@
-/** Controls of the atlas: colours, order, and the search for edges. */
+/** Controls of the atlas: colour of the heads, their order, and the search for edges. */
 
 import { useId } from "preact/hooks";
 import { Choice } from "../../ui/controls/fields";
@@ -45,7 +45,7 @@ export function AtlasControls({ context, store }: AtlasProps) {
 const HOW =
   'Part of a token, a whole token in quotes ("it"), a position (#0), any token (*), or a class (kind:punctuation)';
 
-/** Search fields for the query and the key of edges and for their offset. */
+/** Search fields for edges: one for the query, one for the key, and two for the offset. */
 function EdgeSearch({ context, store }: AtlasProps) {
   const { state } = context;
   const list = useId();
@@ -96,7 +96,7 @@ function EdgeSearch({ context, store }: AtlasProps) {
   );
 }
 
-/** Offset range as numbers, equal to the brush on the bars. */
+/** Number fields for the range of offsets. The brush on the bar chart sets the same range. */
 function OffsetFields({ context, store }: AtlasProps) {
   const { state } = context;
   const offsets = state.offsets.value;
@@ -140,7 +140,7 @@ function OffsetFields({ context, store }: AtlasProps) {
   );
 }
 
-/** Progress of the search, or its error. */
+/** Progress of the search, or the error of its search text. */
 export function SearchWork({ store }: AtlasProps) {
   const { query, key } = store.problem.value;
   const result = store.result.value;
@@ -166,10 +166,10 @@ export function SearchWork({ store }: AtlasProps) {
   );
 }
 
-/** Maximum number of heads in the list of a search. */
+/** Maximum number of heads that `MatchedHeads` lists. */
 const MAX_LISTED = 12;
 
-/** List of the heads with the largest share of matching edges. */
+/** List of the heads whose sampled edges match the search, the largest share first. */
 export function MatchedHeads({ store }: AtlasProps) {
   const result = store.result.value;
   const heads = result?.ranked.filter(({ count }) => count.numFound > 0) ?? [];

@@ -1,4 +1,4 @@
-/** List of the chosen head's edges, each in its text. */
+/** List of the chosen head's edges. Each edge is shown with the tokens around it. */
 
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -10,10 +10,10 @@ import type { AtlasProps } from "./controls";
 import { type WindowToken, windowTokens } from "./stored-tokens";
 import { TextPane } from "./text";
 
-/** Number of edges that are listed at first. */
+/** Number of edges that are listed before the reader asks for all. */
 const MAX_LISTED = 10;
 
-/** Tokens as running text. Dots stand for missing tokens. */
+/** Tokens as running text. An ellipsis replaces tokens that are not stored. */
 export function Running({ tokens }: { tokens: readonly WindowToken[] }) {
   return (
     <>
@@ -32,7 +32,7 @@ export function Running({ tokens }: { tokens: readonly WindowToken[] }) {
   );
 }
 
-/** Return an edge for screen readers: "“ran” attends to “dog”, offset −1, weight 0.62, text 3". */
+/** Return "“ran” attends to “dog”, offset −1, weight 0.62, text 3", for screen readers. */
 export function edgeInWords(texts: Texts, edge: Edge): string {
   const { weight, text, query, key } = edge;
   const token = (side: Tokens, position: number): string =>
@@ -110,7 +110,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   );
 }
 
-/** An edge with the tokens around it. A click opens its text. */
+/** Button that shows an edge and the tokens around it. A click opens or closes its text. */
 function EdgeButton({ context, store, edge, open }: AtlasProps & { edge: Edge; open: boolean }) {
   const texts = store.texts.value as Texts;
   const kinds = store.stack.value?.classes[0]?.values ?? [];

@@ -1,4 +1,4 @@
-/** Export of the atlas as a figure and as a CSV table of all heads. */
+/** Exports of the atlas: a figure of all heads, and a CSV table of all heads. */
 
 import { measureText } from "../../draw/canvas";
 import { type Box, composeFigure, type Figure, rampBox, textMark, wrap } from "../../draw/figure";
@@ -27,16 +27,20 @@ import type { AtlasStore } from "./store";
 type Context = ViewContext<AtlasState>;
 
 const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
-/** Sentence about parts of the view that the figure omits. */
+/** Sentence in the caption that names the parts of the view that the figure omits. */
 const LEFT_OUT =
   "Not shown: the head’s other statistics, its mean weights by class of token, and its edges.";
-/** Pixels between the grid and the chosen head. */
+/** Pixels between the grid and the panel of the chosen head. */
 const GAP = 28;
+/** Maximum width in pixels of the panel of the chosen head. */
 const HEAD_WIDTH = 400;
-/** Minimum width of the chosen head beside the grid. A narrower one is below the grid. */
+/**
+ * Minimum width in pixels of the panel of the chosen head beside the grid. If less is available,
+ * the panel is below the grid.
+ */
 const MIN_HEAD = 290;
 
-/** Return all cells with their labels. */
+/** Draw the grid: all cells with their labels and a frame around the chosen head. */
 function gridBox(context: Context, store: AtlasStore): Box {
   const [grid, layout, coloring] = [store.grid.peek(), store.layout.peek(), store.coloring.peek()];
   if (!grid || !layout || !coloring) throw new Error(NOTHING);
@@ -77,7 +81,7 @@ function gridBox(context: Context, store: AtlasStore): Box {
   return { width, height, marks };
 }
 
-/** Return the chosen head: its roles with the evidence, and its weights by offset. */
+/** Draw the panel of the chosen head: roles with their evidence, and mean weights by offset. */
 function headBox(context: Context, store: AtlasStore, width: number): Box {
   const [table, head] = [store.table.peek(), store.head.peek()];
   if (!table || !head) throw new Error(NOTHING);
@@ -113,7 +117,7 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   return { width, height: y, marks };
 }
 
-/** Return the figure of all heads, with the chosen head beside or below. */
+/** Return the figure: the grid of all heads, and the panel of the chosen head beside or below. */
 export function atlasFigure(context: Context, store: AtlasStore): Figure {
   const [atlas, stack, table, head, coloring] = [
     store.atlas.peek(),
@@ -164,7 +168,10 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
   return { scene, title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}` };
 }
 
-/** Return all heads with their roles and statistics as CSV, one per row. */
+/**
+ * Return a CSV table with one row per head: its strongest role, all statistics, and the counts of
+ * a search if one is active.
+ */
 export function headsCsv(store: AtlasStore): string {
   const [table, result] = [store.table.peek(), store.result.peek()];
   if (!table) throw new Error(NOTHING);
@@ -208,7 +215,7 @@ export function headsCsv(store: AtlasStore): string {
   return csvText(columns, rows);
 }
 
-/** Return the entries of the export menu. */
+/** Return the functions and labels of the export menu. */
 export function atlasExports(context: Context, store: AtlasStore): Exports {
   return {
     name: "atlas",

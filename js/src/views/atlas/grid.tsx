@@ -11,7 +11,7 @@ import { hasCaptions } from "./layout";
 import { cellMarks } from "./marks";
 
 interface GridProps extends AtlasProps {
-  /** Identifier of the drawn content, set once all visible cells are painted. */
+  /** Drawn stack and layer, such as "self:3", or null until all visible cells are painted. */
   drawn: Signal<string | null>;
 }
 
@@ -25,7 +25,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
   const color = context.state.color.value;
   const result = store.result.value;
   const words = (layer: number, head: number): string => {
-    // During a search, heads that are not counted yet have a count of 0.
+    // A search has not counted all heads yet: show 0 of 0 edges for the remaining heads.
     const count = result ? (result.of(layer, head) ?? { numFound: 0, numTotal: 0 }) : null;
     return cellInWords(table, color, count, { layer, head });
   };
@@ -68,7 +68,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       })}
       painting={{
         follows: [store.coloring, store.role, context.palette],
-        // `undefined` would mean that the data is still loading.
+        // `role` may be undefined, but an undefined source would mean that data is still loading.
         sources: () => [coloring, String(role), palette, grid],
         paint: (canvas, cells) => {
           cells.forEach((headCell, at) => {

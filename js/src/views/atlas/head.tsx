@@ -27,7 +27,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
       <ul class="av-atlas-evidence">
         {roles.map((role) => {
           const kind = stack.roles[role.role];
-          // Only roles that are the first role of a head have a colour.
+          // A role has a colour only if it is the strongest role of at least one head.
           const entry = entries.find((candidate) => candidate.role === role.role);
           const color = entry?.color ?? room.palette.neutral;
           return (
@@ -46,7 +46,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
   );
 }
 
-/** Table of the head's statistics. */
+/** Table of all statistics of the chosen head. */
 export function Figures({ store }: AtlasProps) {
   const [table, head] = [store.table.value, store.head.value];
   if (!table || !head) return null;

@@ -1,6 +1,6 @@
 /**
- * The atlas: all heads over a corpus on one screen. It shows the roles, the weights by offset and
- * the edges of the chosen head.
+ * Atlas view: a grid of all heads, with statistics over a corpus. For the chosen head, the view
+ * also shows roles, mean weights by offset, and edges.
  */
 
 import { effect, useComputed, useSignal } from "@preact/signals";
@@ -35,16 +35,17 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** Minimum width in pixels at which the chosen head is beside the grid. */
+/** Minimum width in pixels of a view whose chosen head is beside the grid instead of below. */
 const BESIDE_FROM = 860;
+/** Pixels between the grid's column and the chosen head's column. */
 const GAP = 32;
-/** Minimum width of the chosen head beside the grid. */
+/** Minimum width in pixels of the chosen head's column beside the grid. */
 const MIN_HEAD = 420;
-/** Minimum width of the grid with its legend. */
+/** Minimum width in pixels of the grid's column, which also has the legend. */
 const MIN_MAIN = 340;
-/** Below a grid of less than this height, there is room for the head's statistics. */
+/** A grid beside the chosen head that is less high than this many pixels has room below it. */
 const LOW_GRID = 320;
-/** Number of columns from which the grid is above the head. */
+/** Minimum number of grid columns for which the chosen head is always below the grid. */
 const WIDE_GRID = 40;
 
 export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
@@ -81,15 +82,15 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
     store.head.value,
   ];
   const all = context.width.value;
-  // A small grid leaves the remaining width to the head, but its legend needs a minimum.
+  // The column is as wide as its grid, or wider if the legend needs it. The head has the rest.
   const mainWidth = beside.value
     ? Math.max(MIN_MAIN, store.layout.value?.boxWidth ?? gridWidth.value)
     : all;
   const headWidth = beside.value ? all - mainWidth - GAP : all;
-  // Below a wide grid, the head's statistics are beside its edges.
+  // Below the grid of a wide view, the head's statistics and its edges are in two columns.
   const halves = !beside.value && all >= BESIDE_FROM;
   const searched = store.result.value !== null;
-  // Below a low grid, there is room for the head's statistics.
+  // Show the head's statistics below the grid if there is room, unless search results are there.
   const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID && !searched;
   const figures = (
     <>
@@ -116,7 +117,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
         head && <Footer sentence={sentenceOf(table, head)} coverage={coverageOf(atlas, stack)} />
       }
     >
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape of all controls inside. */}
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape for all controls inside. */}
       <div
         class={`av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
         style={{ "--av-found": context.palette.value.searchMatch }}

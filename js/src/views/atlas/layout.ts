@@ -1,37 +1,47 @@
-/** Positions and sizes of the atlas's cells. Pure functions. */
+/**
+ * Positions and sizes of the atlas's cells. Pure functions.
+ *
+ * The grid has one row per layer. If heads are ordered by a score, the grid is a gallery: the heads
+ * follow each other in reading order, and rows and columns have no meaning.
+ */
 
 import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../ui/head-grid/grid";
 
-/** Minimum sizes of cells with a letter, and with two digits. */
+/** Minimum size in pixels of a cell in which a letter is drawn. */
 export const WITH_LETTER = 8;
+/** Minimum size in pixels of a cell in which a number is drawn. */
 export const WITH_NUMBER = 22;
 
 const MIN_CELL = 8;
 const MAX_CELL = 34;
-/** Pixels between small cells, and between larger cells. */
+/** Pixels between cells smaller than `WIDE_CELL`. */
 const NARROW_GAP = 1;
+/** Pixels between larger cells. */
 const GAP = 2;
 const WIDE_CELL = 14;
-/** Pixels for "layer 11", and for "11" if there is little room or cells are small. */
+/** Pixels for row labels such as "layer 11". */
 const LABEL_WIDTH = 58;
+/** Pixels for row labels such as "11", if the grid is narrow or its cells are small. */
 const SHORT_LABEL_WIDTH = 34;
+/** Width in pixels below which a grid has short labels. */
 const SHORT_LABELS = 420;
 const LABEL_HEIGHT = 22;
-/** Pixels below a cell of a gallery, for "8.3" and the value that heads are ordered by. */
+/** Pixels below a cell of a gallery for its caption: layer and head ("8.3"), and the score. */
 const CAPTION_HEIGHT = 26;
+/** Pixels around the cells for the frame of the chosen cell and the overhang of labels. */
 const BEYOND = 4;
 
-/** Maximum number of heads with captions. Cells of longer lists are too small. */
+/** Maximum number of heads in a gallery with captions. The cells of larger ones are too small. */
 const MAX_CAPTIONS = 320;
 
 export function hasCaptions(heads: number): boolean {
   return heads <= MAX_CAPTIONS;
 }
 
-/** Return the side of a gallery's cells, and the number of cells per row. */
+/** Return the side of a gallery's cells in pixels, and the number of cells per row. */
 export function galleryOf(heads: number, width: number): { cell: number; perRow: number } {
   const captions = hasCaptions(heads);
-  // Many heads have small cells, so that all are visible at once.
+  // Cells are small if there are many heads, because all heads should be visible at once.
   const cell = captions ? MAX_CELL : heads <= 1500 ? 16 : MIN_CELL + 1;
   const perRow = Math.max(1, Math.floor((width - SCROLLBAR - 2 * BEYOND) / (cell + gapOf(cell))));
   return { cell, perRow: Math.min(perRow, Math.max(1, heads)) };
@@ -44,11 +54,11 @@ function gapOf(cell: number): number {
 export function layOut(options: {
   columns: number;
   rows: number;
-  /** Cells of a gallery, or null if rows are layers. */
+  /** Size and captions of a gallery's cells, or null if rows are layers. */
   listed: { cell: number; captions: boolean } | null;
   width: number;
   mostHeight: number;
-  /** Whether this is a figure of a stated width, in which nothing scrolls. */
+  /** Whether the grid is for a figure of a stated width, which cannot scroll. */
   printed?: boolean;
 }): GridLayout {
   const { columns, rows, listed, width, printed = false } = options;
@@ -64,7 +74,6 @@ export function layOut(options: {
     const across = cell + gapOf(cell);
     const down = across + (listed?.captions ? CAPTION_HEIGHT : 0);
     const top = listed ? BEYOND : LABEL_HEIGHT;
-    // Include the overhang of the last label and of the frame of a chosen cell.
     const whole = { width: left + columns * across + BEYOND, height: top + rows * down + BEYOND };
     return {
       cell,

@@ -9,18 +9,18 @@ import type { AtlasProps } from "./controls";
 
 const STEPS = 13;
 
-/** Return the labels of the ends and the middle of a scale. */
+/** Return three labels of a scale: its lower end, its middle and its upper end. */
 export function scaleLabels({ low, end }: NumberScale): [string, string, string] {
   return low < 0 ? aroundZero(plainNumber(end)) : ["0", plainNumber(end / 2), plainNumber(end)];
 }
 
-/** Return the name of a scale: "entropy, bits". */
+/** Return the name of a scale with its unit, if it has one: "entropy, bits". */
 export function scaleName({ name, unit }: NumberScale): string {
   const words = unitInWords(unit).trim();
   return words === "" ? name : `${name}, ${words}`;
 }
 
-/** Return the median baseline, which has a mark on the scale. */
+/** Describe the ▲ mark at the median baseline. Return "" if the statistic has no baseline. */
 export function baselineInWords({ baseline }: NumberScale): string {
   return baseline === null
     ? ""
@@ -60,7 +60,7 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   );
 }
 
-/** Buttons of the roles. A click highlights the heads of one role. */
+/** One button per role. A click highlights the heads with this role, a second click ends it. */
 function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEntry[] }) {
   const chosen = store.role.value;
   return (

@@ -1,4 +1,9 @@
-/** Marks of a head's cell and of its weights by offset. Pure functions. */
+/**
+ * Marks of a head's cell and of its bar chart of weights by offset. Pure functions.
+ *
+ * The chart has one bar per bin. A bin is an offset, the first token ("first"), or all keys with
+ * larger offsets ("rest"). The last two bins are drawn apart, on the right.
+ */
 
 import { textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
@@ -7,10 +12,10 @@ import { plainNumber } from "../../ui/text/captions";
 import type { CellLook } from "./coloring";
 import { WITH_LETTER, WITH_NUMBER } from "./layout";
 
-/** Opacity of heads that are not highlighted. */
+/** Opacity of the heads that are not highlighted, while others are. */
 const DIM = 0.14;
 
-/** Return a head's cell with its letter or number. Its top left corner is (x, y). */
+/** Return the marks of a head's cell, with its top left corner at (x, y). */
 export function cellMarks(
   look: CellLook,
   x: number,
@@ -35,27 +40,31 @@ export function cellMarks(
   return marks;
 }
 
-/** Mean weights by offset of one head, for the bar chart. */
+/** Data of the bar chart: mean weights by offset of one head. */
 export interface Profile {
   /** Labels of all bins: "-64" to "64", "first", "rest". */
   labels: readonly string[];
-  /** Mean weight of each bin. NaN if no pair has the offset. */
+  /** Mean weight of each bin. NaN if no query-key pair is in the bin. */
   weights: Float32Array;
   width: number;
   height: number;
-  /** Drawn bins in order. */
+  /** Indices in `labels` of the drawn bins, ascending. */
   bins: number[];
-  /** Weight at the upper end of the axis. */
+  /** Weight at the upper end of the vertical axis. */
   end: number;
-  /** Largest drawn offset, or null if all are drawn. Bars beyond it would be invisible. */
+  /** Largest drawn distance, or null if all are drawn. Bars of larger offsets are invisible. */
   beyond: number | null;
 }
 
-/** Bars below `end / LEFT_OUT` are invisible. */
+/** Bars are invisible if their weight is less than `end / LEFT_OUT`. */
 export const LEFT_OUT = 100;
+/** Possible values of `Profile.beyond`. */
 const RANGES = [8, 16, 32];
 
-/** Return the drawn bins: those with pairs, except distant ones whose bars would be invisible. */
+/**
+ * Select the bins to draw. Bins without query-key pairs are omitted. Offsets beyond a distance of
+ * 8, 16 or 32 are omitted if all of their bars would be invisible.
+ */
 export function drawnBins(
   labels: readonly string[],
   weights: Float32Array,
@@ -77,21 +86,21 @@ export function drawnBins(
 }
 
 export const PROFILE = { left: 34, right: 6, top: 8, bottom: 34 };
-/** Pixels between the offsets and the bars of the first token and the rest. */
+/** Pixels to the left of the bars "first" and "rest", which separate them from the others. */
 const APART = 10;
-/** Maximum width of a bar. */
+/** Maximum width in pixels of the bar of an offset. */
 const MAX_BAR = 26;
 
-/** Return the offset of a bin, or null for the first token and the rest. */
+/** Return the offset of a bin's label, or null for "first" and "rest". */
 export function offsetOf(label: string | undefined): number | null {
   return label !== undefined && /^-?\d+$/.test(label) ? Number(label) : null;
 }
 
-/** Return the left edge of each drawn bar, and the width of the offsets' bars. */
+/** Return the left edges of all drawn bars, and the width of the bars of offsets. */
 export function barPositions({ labels, bins, width }: Profile): { x: number[]; bar: number } {
   const others = bins.filter((bin) => offsetOf(labels[bin]) === null).length;
   const room = width - PROFILE.left - PROFILE.right - APART * others;
-  // The separate bars are wide enough for their names.
+  // The bars "first" and "rest" are wide enough for these labels.
   const wide = others > 0 ? Math.min(30, room / 6) : 0;
   const count = bins.length - others;
   const bar = Math.min(MAX_BAR, (room - others * wide) / Math.max(1, count));
@@ -105,20 +114,20 @@ export function barPositions({ labels, bins, width }: Profile): { x: number[]; b
   return { x, bar };
 }
 
-/** Return the width of the bar at an index of `profile.bins`. */
+/** Return the width of the bar of `profile.bins[i]`. `bar` is the width of an offset's bar. */
 function barWidth(profile: Profile, i: number, bar: number): number {
   const others = profile.bins.filter((bin) => offsetOf(profile.labels[bin]) === null).length;
   const room = profile.width - PROFILE.left - PROFILE.right - APART * others;
   return offsetOf(profile.labels[profile.bins[i] ?? -1]) === null ? Math.min(30, room / 6) : bar;
 }
 
-/** Return the index in `profile.bins` of the bar at `x`, or -1. */
+/** Return the index in `profile.bins` of the bar that contains `x`, or -1. */
 export function barAt(profile: Profile, x: number): number {
   const { x: left, bar } = barPositions(profile);
   return left.findIndex((start, i) => x >= start && x < start + barWidth(profile, i, bar));
 }
 
-/** Return the index in `profile.bins` of the offset nearest to `x`, or -1. */
+/** Return the index in `profile.bins` of the offset whose bar is nearest to `x`, or -1. */
 export function nearestOffset(profile: Profile, x: number): number {
   const { x: left, bar } = barPositions(profile);
   const away = left.map((start) => Math.abs(start + bar / 2 - x));
@@ -130,14 +139,14 @@ export function nearestOffset(profile: Profile, x: number): number {
   return best;
 }
 
-/** Offsets that have labels if there is room, the smallest first. */
+/** Offsets that get a label if there is room. Labels are placed in this order. */
 const LABELLED = [0, 1, 2, 4, 8, 16, 32, 64].flatMap((offset) =>
   offset === 0 ? [0] : [-offset, offset],
 );
-/** Minimum distance between the middles of labels. */
+/** Minimum distance in pixels between the middles of two labels. */
 const LABEL_APART = 24;
 
-/** Return the indices of the bars with labels. */
+/** Return the indices in `bins` of the offsets that get a label. */
 function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Set<number> {
   const chosen = new Set<number>();
   for (const offset of LABELLED) {
@@ -153,10 +162,10 @@ function labelledBins({ labels, bins }: Profile, middles: readonly number[]): Se
 }
 
 const AXIS_LINE = 13;
-/** Maximum width of a character of the axis title, including figures of a stated width. */
+/** Maximum width in pixels of a character of the axis title, in the view and in figures. */
 const AXIS_SIGN = 6.4;
 
-/** Return the axis title, in two lines if one would be too long. */
+/** Return the lines of the axis title: two if a single line would be too long. */
 function axisLines({ beyond, end, width }: Profile): string[] {
   const words = "offset of the key from the query";
   if (beyond === null) return [words];
@@ -169,11 +178,11 @@ export interface ProfileLook {
   palette: Palette;
   /** Colour of the bars. */
   color: string;
-  /** Selected range of offsets. */
+  /** Selected range of offsets, inclusive, or null without a selection. */
   brush: readonly [number, number] | null;
 }
 
-/** Return the bars with their axis and the brush. */
+/** Return the marks of the bar chart: the brush, the axes and the bars. */
 export function profileMarks(profile: Profile, { palette, color, brush }: ProfileLook): Mark[] {
   const { labels, weights, bins, width, height, end } = profile;
   const { x, bar } = barPositions(profile);

@@ -1,4 +1,7 @@
-/** Bar chart of the chosen head's mean weight by offset. A brush filters its edges. */
+/**
+ * Bar chart of the chosen head's mean weights by offset. The reader drags a brush over the bars to
+ * select a range of offsets, and the list of edges then shows only edges with these offsets.
+ */
 
 import { computed, useComputed, useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
@@ -22,7 +25,7 @@ import type { AtlasStore } from "./store";
 
 const HEIGHT = 170;
 
-/** Return the bar chart's data, or null until it is loaded. */
+/** Return the data of the bar chart, or null until it is loaded. */
 export function profileOf(
   store: Pick<AtlasStore, "offsets" | "head" | "stack">,
   width: number,
@@ -52,8 +55,9 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
   const { state } = context;
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
-  /** Index of the bar at the keyboard cursor, and of the bar at which a brush started. */
+  /** Index of the bar at the keyboard cursor, or null without a cursor. */
   const cursor = useSignal<number | null>(null);
+  /** Index of the bar at which the brush started, or null if the reader is not brushing. */
   const anchor = useRef<number | null>(null);
   const room = useSignal(width);
   room.value = width;
@@ -143,7 +147,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       say(at, x[at] ?? 0, HEIGHT / 2);
     } else if (event.key === "Enter" || event.key === " ") {
       const current = offsetAt(from);
-      // Choosing the same offset again clears it.
+      // If only this offset is selected, clear the selection.
       if (same(state.offsets.peek(), [current, current])) assign(state, { offsets: null });
       else brush(from, from);
     } else if (event.key === "Escape" && state.offsets.peek()) {
@@ -186,7 +190,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
             if (at < 0) return;
             anchor.current = at;
             plot.current?.setPointerCapture?.(event.pointerId);
-            // Clicking the only bar of the brush clears it.
+            // A click on the only selected bar clears the selection.
             const clicked = offsetAt(at);
             if (same(state.offsets.peek(), [clicked, clicked])) {
               assign(state, { offsets: null });

@@ -1,8 +1,9 @@
 /**
- * Search for edges by the tokens at both ends. Pure functions.
+ * Search for edges by query token, key token and offset. Pure functions.
  *
  * A sampled edge is a query drawn uniformly and one of its keys drawn in proportion to its weight.
- * The share of a head's sampled edges that match therefore estimates the share of its attention.
+ * Therefore the share of matching edges among a head's sampled edges estimates the share of the
+ * head's attention on matching pairs.
  */
 
 import type { AtlasStack } from "../../client/protocol";
@@ -21,9 +22,9 @@ export type SearchTerm =
 const ANY = "*";
 
 /**
- * Parse the content of a search field. Return null if it is empty.
+ * Parse the content of a search field. Return null if the field is empty.
  *
- * @throws Error if it names a class that does not exist.
+ * @throws Error if the content is "system:class" and the class does not exist in this system.
  */
 export function parseSearch(typed: string, classes: AtlasStack["classes"]): SearchTerm | null {
   const term = typed.trim();
@@ -50,21 +51,21 @@ export function parseSearch(typed: string, classes: AtlasStack["classes"]): Sear
     }
     return { kind: "class", system, value: index };
   }
-  // Match tokens, because the text is not a class.
+  // Any other text is compared with the tokens.
   const matches = tokenMatcher(term) as (token: string) => boolean;
   return { kind: "token", matches };
 }
 
-/** Maximum number of classes in an error message. */
+/** Maximum number of class names in an error message. */
 const MAX_NAMED = 8;
 
-/** Return 1 for each token that matches, or null if any token matches. */
+/** Return 1 for each matching token and 0 for others, or null if every token matches. */
 function matchingTokens(sought: SearchTerm | null, texts: Texts, side: Tokens): Uint8Array | null {
   if (!sought || sought.kind === "any") return null;
   const { count, entries, positions } = side;
   const marks = new Uint8Array(count);
   if (sought.kind === "token") {
-    // Match each vocabulary entry once instead of each token.
+    // The vocabulary is smaller than the texts, so each of its entries is compared once.
     const matching = Uint8Array.from(texts.vocabulary, (token) => (sought.matches(token) ? 1 : 0));
     for (let i = 0; i < count; i++) marks[i] = matching[entries[i] as number] as number;
     return marks;
@@ -75,7 +76,11 @@ function matchingTokens(sought: SearchTerm | null, texts: Texts, side: Tokens): 
   return marks;
 }
 
-/** Prepared search: which query and key tokens match, and the range of offsets. */
+/**
+ * Search terms applied to all stored tokens. `queries` and `keys` have 1 for matching tokens, in
+ * the order of `Texts.queries` and `Texts.keys`, and are null if every token matches. `offsets` is
+ * an inclusive range, or null for all offsets.
+ */
 export interface Search {
   queries: Uint8Array | null;
   keys: Uint8Array | null;
@@ -95,7 +100,7 @@ export function searchOf(
   };
 }
 
-/** Return whether an edge matches a search. */
+/** Return whether edge `i` of `edges` matches a search. */
 export function matchesSearch(
   edges: Edges,
   i: number,
@@ -108,7 +113,7 @@ export function matchesSearch(
   return offset >= offsets[0] && offset <= offsets[1];
 }
 
-/** Number of matching edges and of all edges of a head. */
+/** Number of matching edges of a head, and number of all its edges. */
 export interface Count {
   numFound: number;
   numTotal: number;
@@ -127,7 +132,7 @@ export function countMatches(edges: Edges, heads: number, search: Search): Count
 /** The 97.5% point of the normal distribution. */
 const Z = 1.959964;
 
-/** Return the 95% interval of a share by Wilson (1927). */
+/** Return the 95% confidence interval (Wilson, 1927) of the share of matching edges. */
 export function wilson({ numFound, numTotal }: Count): [number, number] {
   if (numTotal === 0) return [0, 1];
   const [share, square] = [numFound / numTotal, Z * Z];

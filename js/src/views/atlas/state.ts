@@ -1,4 +1,4 @@
-/** State of the atlas. */
+/** State of the atlas: its traits, their defaults, and the fields of a page's URL. */
 
 import type {
   AtlasDescription,
@@ -9,21 +9,24 @@ import type {
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
 
-/** List of edges that is shown. */
+/** Name of a list of edges: a random sample, or the edges with the largest weights. */
 export type EdgeList = "sampled" | "strongest";
 
-/** Traits of the atlas, with the names of the Python traits. It has no `token` and `key`. */
+/** Traits of the atlas, named as in Python. The atlas does not use `token` and `key`. */
 export interface AtlasState extends RecordState {
-  /** Colouring of heads: "role" or the name of a statistic. */
+  /** Quantity that colours the heads: "role" or the name of a statistic. */
   color: string;
+  /** List of edges that is shown. */
   edges: EdgeList;
-  /** Range of offsets of the listed edges, or null for all. */
+  /** Smallest and largest offset of the listed edges, or null for all offsets. */
   offsets: [number, number] | null;
-  /** Search texts for queries and keys: a part of a token, or "class:value". */
+  /** Search text for queries: a part of a token, or "system:class". */
   query_search: string;
+  /** Search text for keys. */
   key_search: string;
-  /** Index of the open text, and query and key of the edge in it. */
+  /** Number of the open text in the corpus, or null. */
   text: number | null;
+  /** Positions of the selected edge's query and key in the open text, or null. */
   edge: [number, number] | null;
 }
 
@@ -38,7 +41,7 @@ export const ATLAS_DEFAULTS: AtlasState = {
   edge: null,
 };
 
-/** Parse two integers with a comma between them. */
+/** Parse two integers with a comma between them. Return undefined for any other text. */
 function readPair(text: string): [number, number] | undefined {
   const match = /^(-?\d{1,9}),(-?\d{1,9})$/.exec(text);
   return match ? [Number(match[1]), Number(match[2])] : undefined;
@@ -51,7 +54,7 @@ function readEdge(text: string): [number, number] | undefined {
 
 const { stack, layer, heads } = RECORD_HASH as Required<HashFields<RecordState>>;
 
-/** Fields in the URL of a page. */
+/** Parsers for the fields in the URL of a page. */
 export const ATLAS_HASH: HashFields<AtlasState> = {
   stack,
   layer,
@@ -68,7 +71,10 @@ export const ATLAS_HASH: HashFields<AtlasState> = {
 
 const NO_TOKENS = { text: [], special: [], sequence: [] };
 
-/** Convert a stack of an atlas to the description of a record's stack, without tokens. */
+/**
+ * Describe a stack of an atlas as if it were a stack of a record, with empty token lists. The frame
+ * and the selection of heads work on such descriptions.
+ */
 export function stackOf(stack: AtlasStack): StackDescription {
   return {
     name: stack.name,
@@ -84,7 +90,7 @@ export function stackOf(stack: AtlasStack): StackDescription {
   };
 }
 
-/** Description of an atlas in the form of a record's description. */
+/** Description of an atlas with the fields of a record's description. */
 export type DescribedAtlas = Description & { atlas: AtlasDescription };
 
 export function describedAtlas(atlas: AtlasDescription): DescribedAtlas {

@@ -1,4 +1,7 @@
-/** Signals of the atlas, from its traits to the grid, the chosen head and the search result. */
+/**
+ * Signals of the atlas. They compute the grid, the data of the chosen head and the search result
+ * from the traits.
+ */
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { AtlasStack } from "../../client/protocol";
@@ -45,26 +48,30 @@ import {
 } from "./search";
 import type { AtlasState, DescribedAtlas } from "./state";
 
-/** Head with its count of matching edges. */
+/** Head with its number of matching edges. */
 export interface MatchedHead extends HeadIndex {
   count: Count;
 }
 
-/** Result of a search over all heads, possibly incomplete. */
+/** Result of a search over all heads. It is incomplete while the search runs. */
 export interface SearchResult {
-  /** Return the count of a head, or null if it is not counted yet. */
+  /** Return the count of a head, or null if the head's edges are not counted yet. */
   of: (layer: number, head: number) => Count | null;
-  /** Number of finished and of all layers. */
+  /** Number of layers whose edges are counted. */
   done: number;
+  /** Number of all layers. */
   layers: number;
-  /** Counted heads, the largest share first. */
+  /** Heads whose edges are counted, ordered by decreasing share of matching edges. */
   ranked: MatchedHead[];
 }
 
 export type AtlasStore = ReturnType<typeof createAtlasStore>;
 
 const MAX_HEIGHT = 1000;
-/** Maximum number of classes in a table. Pages omit larger tables (`attnviz/atlas/page.py`). */
+/**
+ * Maximum number of classes in the table of weights by class. An exported page does not contain
+ * larger tables (`attnviz/atlas/page.py`).
+ */
 export const MAX_CLASSES = 24;
 
 export function createAtlasStore(context: ViewContext<AtlasState>, width: ReadonlySignal<number>) {
@@ -78,7 +85,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const answered = record.answer(stackName, async (_, ended) =>
       ask(stack.peek() as AtlasStack, ended),
     );
-    // Do not show the data of another stack.
+    // After a change of the stack, drop the previous answer until the new one arrives.
     return computed(() =>
       answered.value && answered.value.question === stackName.value ? answered.value.answer : null,
     );
@@ -107,7 +114,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     );
   };
   const offsets = ofLayer((stack, at, ended) => offsetsOf(source, stack, at, ended));
-  // Edges need the tokens of their texts, which are requested once.
+  // `edgesOf` looks up tokens in `texts`, so edges are requested after the texts have arrived.
   const edgesAsked = computed(() => (texts.value ? layer.value : null));
   const edges = ofLayer(
     (stack, at, ended) => edgesOf(source, stack, at, texts.peek() as Texts, ended),
@@ -211,32 +218,32 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     stack,
     table,
     texts,
-    /** The chosen head: the first in `heads`, or the first head of the layer. */
+    /** Chosen head: the first head of the selection, or null until a record is loaded. */
     head,
-    /** Offsets of the head's layer, or null until loaded. */
+    /** Mean weights by offset in the chosen head's layer, or null until loaded. */
     offsets,
     edges,
-    /** System of classes of the table, or null if every system has too many classes. */
+    /** Name of the class system of the table, or null if each has too many classes. */
     system,
     systems,
     classes,
     chooseSystem: (name: string): void => {
       wantedSystem.value = name;
     },
-    /** Indices of the chosen head's edges that match the offsets and the search. */
+    /** Indices of the chosen head's edges that match the range of offsets and the search. */
     listed,
     coloring,
     heads,
     grid,
     layout,
-    /** Prepared search, or null without one or if it is invalid. */
+    /** Prepared search, or null if a search text is invalid or the texts are not loaded. */
     search,
     searching,
     problem,
     result,
-    /** Available width of the grid in pixels. */
+    /** Width in pixels that is available for the grid. */
     width,
-    /** Whether everything that is visible matches the state. */
+    /** Whether all data for the current state is loaded and the search, if any, is complete. */
     settled: computed(() => {
       const done = result.value === null || result.value.done === result.value.layers;
       const classesReady = system.value === null || classes.value !== null;
@@ -244,8 +251,8 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
       return done && classesReady && parts.every((each) => each !== null);
     }),
     /**
-     * Index of the highlighted role, null for heads without a role, or undefined if nothing is
-     * highlighted.
+     * Highlighted role: an index in the stack's roles, null if the heads without a role are
+     * highlighted, or undefined if nothing is.
      */
     role: signal<number | null | undefined>(undefined),
     choose: ({ layer, head }: HeadIndex) =>
@@ -256,7 +263,10 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   };
 }
 
-/** Return all heads ordered by role or by a statistic, or null if they are ordered by number. */
+/**
+ * Return all heads ordered by "role" or by the statistic named `order`. Return null for any other
+ * `order`, because the grid then has one row per layer.
+ */
 function orderedCells(table: Table, order: string): ScoredHead[] | null {
   const { stack } = table;
   if (order === "role") {
@@ -267,7 +277,7 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
       counts.set(role, (counts.get(role) ?? 0) + 1);
       return { ...headIndex, score: first?.score ?? null, role };
     });
-    // Rarest role first, as in the legend.
+    // The rarest role comes first, as in the legend.
     const rank = (role: number | null): number =>
       role === null
         ? Number.POSITIVE_INFINITY
@@ -286,14 +296,18 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
   return cells.sort((a, b) => value(b) - value(a));
 }
 
-/** Milliseconds between updates of the result. */
+/** Milliseconds between updates of a search result, apart from the addition per head. */
 const SHOWN_EVERY = 60;
 /**
- * Additional milliseconds per head, because painting all cells takes longer than the search itself.
+ * Milliseconds per head that are added to `SHOWN_EVERY`. Painting all cells takes longer than the
+ * search itself, so a large grid is updated less often.
  */
 const SHOWN_EVERY_OF_HEAD = 0.1;
 
-/** Search the sampled edges of all layers, one layer after the other. */
+/**
+ * Return the result of the active search, or null without one. Load and search the sampled edges
+ * of one layer after the other.
+ */
 function createSearch(
   { record, source }: ViewContext<AtlasState>,
   parts: {

@@ -1,13 +1,17 @@
-/** Stored tokens of a text: those around the ends of edges. Pure functions. */
+/**
+ * Stored tokens of a text. The atlas stores only the tokens around the query and the key of each
+ * stored edge. Pure functions.
+ */
 
 import { isDotted, type RunningToken, runningText } from "../../ui/text/running-text";
 import type { Edge, Texts, Tokens } from "./client/atlas";
 
-/** Number of tokens shown before and after a query or key. */
+/** Number of tokens shown on each side of an edge's query or key. */
 const AROUND = 5;
 
-/** Token around an edge. */
+/** Token near an edge. */
 export interface WindowToken extends RunningToken {
+  /** Whether the token is the edge's query, its key or both, or null if it is neither. */
   end: "query" | "key" | "both" | null;
 }
 
@@ -19,10 +23,15 @@ function dottedIn(texts: Texts): boolean {
   return hasDots;
 }
 
-/** Class of special tokens, if the atlas has it. */
+/** Name of the class of special tokens. An atlas may lack this class. */
 const SPECIAL = "special";
 
-/** Return the stored queries or keys of a text at the positions for which `near` is true. */
+/**
+ * Return the stored tokens of a text at the positions for which `near` is true.
+ *
+ * @param side the stored queries or the stored keys.
+ * @param kinds names of the classes in the first class system.
+ */
 export function storedTokens(
   texts: Texts,
   side: Tokens,
@@ -43,8 +52,8 @@ export function storedTokens(
 }
 
 /**
- * Return the tokens around the ends of an edge in text order, or two lists, queries first, if
- * queries and keys are different tokens.
+ * Return the tokens around the query and the key of an edge. The result is one list in text order.
+ * If queries and keys are different tokens, it has two lists: query tokens, then key tokens.
  */
 export function windowTokens(texts: Texts, edge: Edge, kinds: readonly string[]): WindowToken[][] {
   const same = texts.keys === texts.queries;

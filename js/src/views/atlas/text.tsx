@@ -1,4 +1,4 @@
-/** Selected text: its stored tokens, which are those around stored edges. */
+/** Pane of the selected text. The atlas stores only the tokens near stored edges. */
 
 import { rgbOf } from "../../ui/colors/palette";
 import { formatSmall, headName, quoted, several } from "../../ui/text/captions";
@@ -8,7 +8,10 @@ import type { Edges } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { storedTokens } from "./stored-tokens";
 
-/** Return the stored edges of a head in a text, each pair once, by "query key". */
+/**
+ * Return the edges of `head` in a text, from all `lists`. The key "5 3" of the map stands for the
+ * edge from query position 5 to key position 3. An edge in several lists appears once.
+ */
 export function edgesIn(
   lists: readonly Edges[],
   head: number,
@@ -140,5 +143,5 @@ export function TextPane({ context, store }: AtlasProps) {
   );
 }
 
-/** Maximum number of other edges in the list. */
+/** Maximum number of listed edges besides the selected edge. */
 const MAX_OTHERS = 12;

@@ -1,8 +1,9 @@
 /**
  * Data of one stack of an atlas: statistics and roles of its heads, edges, and the tokens around
- * them.
+ * these edges.
  *
- * Edges and tokens are typed arrays, because there may be millions.
+ * Edges and tokens are stored in typed arrays, because an atlas may have millions of them. A class
+ * system assigns a class to each token, for example its kind ("word", "punctuation").
  */
 
 import { asBytes, inflate } from "../../../client/codec";
@@ -20,13 +21,15 @@ import type {
 import { countHeads, type Source } from "../../../client/source";
 import { joinParts, type Reply } from "../../../client/transport";
 
-/** A statistic of one head. */
+/** Value of a statistic for one head. */
 export interface Figure {
-  /** Mean over texts, or null if it is not defined. */
+  /** Mean over texts, or null if the statistic is not defined for this head. */
   mean: number | null;
-  /** Standard error of the mean. */
+  /** Standard error of the mean, or null if it is not defined. */
   error: number | null;
+  /** Mean of the baseline, or null if the statistic has none. */
   baseline: number | null;
+  /** Number of texts for which the statistic is defined. */
   texts: number;
 }
 
@@ -40,7 +43,11 @@ export class Table {
     this.#answer = answer;
   }
 
-  /** @param statistic index in `stack.statistics`. */
+  /**
+   * Return the value of a statistic for one head.
+   *
+   * @param statistic index in `stack.statistics`.
+   */
   figure(statistic: number, layer: number, head: number): Figure {
     const at = this.stack.layers.indexOf(layer);
     const { means, standard_errors, baselines, texts } = this.#answer;
@@ -59,15 +66,20 @@ export class Table {
   }
 }
 
-/** The stored queries or keys of all texts, text by text. */
+/**
+ * Stored query tokens or stored key tokens of all texts, text after text. Tokens far from all
+ * stored edges are not stored. A token's index counts the stored tokens of all texts.
+ */
 export class Tokens {
-  /** Vocabulary index and position in the text of each token. */
+  /** Index in `Texts.vocabulary` of each token. */
   readonly entries: Int32Array;
+  /** Position in its text of each token. */
   readonly positions: Int32Array;
-  /** Class of each token for each system of classes. -1 if unknown. */
+  /** One array per class system with the class of each token, or -1 if it has none. */
   readonly classes: readonly Int16Array[];
-  /** Start of each text, followed by the end of the last. */
+  /** Index of the first token of each text, followed by the number of all tokens. */
   readonly #starts: Int32Array;
+  /** Index in `#starts` of each text number. */
   readonly #indices: ReadonlyMap<number, number>;
 
   constructor(numbers: readonly number[], side: AtlasTokens) {
@@ -90,14 +102,14 @@ export class Tokens {
     return this.positions.length;
   }
 
-  /** Return the range of a text's stored tokens: the first, and the one after the last. */
+  /** Return the index of a text's first stored token, and the index after its last. */
   of(text: number): [number, number] {
     const index = this.#indices.get(text);
     if (index === undefined) return [0, 0];
     return [this.#starts[index] as number, this.#starts[index + 1] as number];
   }
 
-  /** Return the token at a position of a text, or -1 if it is not stored. */
+  /** Return the index of the token at a position of a text, or -1 if it is not stored. */
   at(text: number, position: number): number {
     let [low, high] = this.of(text);
     const end = high;
@@ -123,7 +135,7 @@ function flat<T extends Int32Array | Int16Array>(
   return all;
 }
 
-/** Stored tokens of the texts with edges. */
+/** Stored tokens of all texts. `queries` and `keys` are the same object if the tokens are. */
 export class Texts {
   readonly vocabulary: readonly string[];
   readonly queries: Tokens;
@@ -140,27 +152,30 @@ export class Texts {
   }
 }
 
-/** One edge. */
+/** Weight from a query to a key of one text. */
 export interface Edge {
   weight: number;
-  /** Index of the text, and positions in it. */
+  /** Number of the text in the corpus. */
   text: number;
+  /** Position of the query in the text. */
   query: number;
+  /** Position of the key in the text. */
   key: number;
 }
 
-/** Edges of a layer's heads, head by head. */
+/** Edges of a layer. The edges of head 0 come first, then those of head 1, and so on. */
 export class Edges {
   readonly weight: Float32Array;
   readonly text: Int32Array;
   readonly query: Int32Array;
   readonly key: Int32Array;
-  /** Indices of both ends in `Texts.queries` and `Texts.keys`. -1 if a token is not stored. */
+  /** Index in `Texts.queries` of each edge's query, or -1 if the token is not stored. */
   readonly queryToken: Int32Array;
+  /** Index in `Texts.keys` of each edge's key, or -1 if the token is not stored. */
   readonly keyToken: Int32Array;
   readonly #starts: Int32Array;
 
-  /** @param heads number of heads of the layer. */
+  /** @param heads number of heads in the layer. */
   constructor(columns: EdgeColumns, heads: number, texts: Texts) {
     this.weight = Float32Array.from(columns.weight);
     this.text = Int32Array.from(columns.text);
@@ -178,7 +193,7 @@ export class Edges {
     while (head < heads) this.#starts[++head] = columns.head.length;
   }
 
-  /** Return the range of a head's edges: the first, and the one after the last. */
+  /** Return the index of a head's first edge, and the index after its last edge. */
   of(head: number): [number, number] {
     return [this.#starts[head] ?? 0, this.#starts[head + 1] ?? 0];
   }
@@ -202,11 +217,12 @@ export interface LayerEdges {
   sampled: Edges;
 }
 
-/** Mean weight by offset of each head of a layer. */
+/** Mean weights by offset of all heads in a layer. */
 export interface Offsets {
   layer: number;
+  /** Number of bins: one per offset, and the bins "first" and "rest". */
   bins: number;
-  /** Weights head by head. NaN if no pair has the offset. */
+  /** Weights of shape [heads][bins]. NaN if no query-key pair is in the bin. */
   weights: Float32Array;
 }
 
@@ -244,7 +260,7 @@ export async function textsOf(source: Source, stack: string, signal?: AbortSigna
   return source.fetch("texts", { stack }, read, bytes, signal);
 }
 
-/** Load the edges of a layer's heads and find their tokens in `texts`. */
+/** Load the edges of a layer and look up their tokens in `texts`. */
 export async function edgesOf(
   source: Source,
   stack: AtlasStack,
@@ -288,13 +304,15 @@ export async function offsetsOf(
   return source.fetch("offsets", request, read, (o) => o.weights.byteLength, signal);
 }
 
-/** Mean weights of one head between classes of tokens. */
+/** Mean weights of one head from each class of query tokens to each class of key tokens. */
 export interface ClassWeights {
   layer: number;
   head: number;
+  /** Name of the class system. */
   system: string;
+  /** Number of classes in the system. */
   classes: number;
-  /** Weights in row-major order by class of query. NaN if no query has the class. */
+  /** Weights of shape [query classes][key classes]. NaN if no query has the class. */
   weights: Float32Array;
 }
 

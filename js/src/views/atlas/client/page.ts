@@ -1,4 +1,4 @@
-/** Answers the requests of the atlas from the data of an exported page. */
+/** Transport of an exported page. It answers the requests of the atlas from the page's data. */
 
 import { fromBase64, inflate } from "../../../client/codec";
 import type { Handlers, PageData } from "../../../client/page";
@@ -12,24 +12,27 @@ import type {
 import type { Connection, Reply, Transport } from "../../../client/transport";
 
 /**
- * Weights as codes of one byte, head by head. A weight is the maximum of its head times
- * ((code - 1) / 254)^2. Code 0 marks a missing weight.
+ * Compressed weights. `data` has one byte per weight (the code), head after head, deflated and in
+ * base64. A weight is the head's `maximum` times ((code - 1) / 254)^2. Code 0 stands for NaN.
  */
 interface Coded {
   maximum: number[];
   data: string;
 }
 
-/** Data of one stack. All strings except its name are deflated bytes in base64. */
+/** Data of one stack. All strings except `stack` are deflated bytes in base64. */
 interface PageStack {
   stack: string;
   table: string;
-  /** Codes of each layer, [heads][bins]. */
+  /** Mean weights by offset of each layer. The codes have the shape [heads][bins]. */
   offsets: Coded[];
-  /** Codes of each layer by system of classes, [heads][classes][classes]. */
+  /**
+   * Mean weights between token classes: for each class system, one entry per layer. The codes have
+   * the shape [heads][query classes][key classes].
+   */
   classes: Record<string, Coded[]>;
   texts: string;
-  /** Edges of each layer. */
+  /** Edges, one string per layer. */
   edges: string[];
 }
 
@@ -38,7 +41,7 @@ export type AtlasPageData = Omit<PageData, "description"> & {
   atlas: { stacks: PageStack[] };
 };
 
-/** Transport that answers from a page's data. */
+/** Transport that answers requests from the data of an exported page. */
 export class AtlasPageTransport implements Transport {
   readonly live = false;
   readonly #data: AtlasPageData;
@@ -121,14 +124,14 @@ async function decoded({ maximum, data }: Coded): Promise<Float32Array<ArrayBuff
   });
 }
 
-/** Return embedded data as a reply in one part. */
+/** Return base64 data as a reply that consists of a single part. */
 function whole(data: string): Reply {
   return { header: { parts: 1 }, data: fromBase64(data) };
 }
 
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** Create the transport of an exported page. Undefined in a widget's bundle. */
+/** Create the transport of an exported page. The bundle of the widget has undefined instead. */
 export const atlasPageTransport =
   typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? undefined
