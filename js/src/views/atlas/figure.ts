@@ -28,7 +28,7 @@ type Context = ViewContext<AtlasState>;
 
 const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
 /** Sentence in the caption that names the parts of the view that the figure omits. */
-const LEFT_OUT =
+const OMISSIONS =
   "Not shown: the head’s other statistics, its mean weights by class of token, and its edges.";
 /** Pixels between the grid and the panel of the chosen head. */
 const GAP = 28;
@@ -144,7 +144,7 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
     title: atlas.model || "attention",
     subtitle: subtitleOf(atlas, stack),
     sentence: sentenceOf(table, head),
-    coverage: `${coverageOf(atlas, stack)} ${LEFT_OUT}`,
+    coverage: `${coverageOf(atlas, stack)} ${OMISSIONS}`,
   };
   const size = beside
     ? {

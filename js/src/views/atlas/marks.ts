@@ -56,8 +56,8 @@ export interface Profile {
   beyond: number | null;
 }
 
-/** Bars are invisible if their weight is less than `end / LEFT_OUT`. */
-export const LEFT_OUT = 100;
+/** Bars are invisible if their weight is less than `end / INVISIBLE_DIVISOR`. */
+export const INVISIBLE_DIVISOR = 100;
 /** Possible values of `Profile.beyond`. */
 const RANGES = [8, 16, 32];
 
@@ -75,7 +75,7 @@ export function drawnBins(
     .filter((bin) => !Number.isNaN(weights[bin] as number));
   const sizeOf = (bin: number): number => Math.abs(offsetOf(labels[bin]) ?? 0);
   const largestOffset = Math.max(0, ...withPairs.map(sizeOf));
-  const seen = withPairs.filter((bin) => (weights[bin] as number) >= end / LEFT_OUT);
+  const seen = withPairs.filter((bin) => (weights[bin] as number) >= end / INVISIBLE_DIVISOR);
   const needed = Math.max(0, ...seen.map(sizeOf));
   const range =
     RANGES.find((candidate) => candidate >= needed && candidate < largestOffset) ?? null;
@@ -169,7 +169,7 @@ const AXIS_SIGN = 6.4;
 function axisLines({ beyond, end, width }: Profile): string[] {
   const words = "offset of the key from the query";
   if (beyond === null) return [words];
-  const far = `beyond ${beyond}: less than ${plainNumber(end / LEFT_OUT)} each`;
+  const far = `beyond ${beyond}: less than ${plainNumber(end / INVISIBLE_DIVISOR)} each`;
   const one = `${words}; ${far}`;
   return one.length * AXIS_SIGN <= width - PROFILE.left ? [one] : [words, far];
 }
