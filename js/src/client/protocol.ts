@@ -19,7 +19,7 @@ export type Method = "pca" | "tsne" | "umap";
 
 export type Dimensions = 2 | 3;
 
-/** Placement and projection of the points of heads of a layer. */
+/** Options of the plots of a layer's heads: placement (`way`), and method of the projection. */
 export interface PlotOptions {
   stack: string;
   layer: number;
@@ -31,7 +31,7 @@ export interface PlotOptions {
   seed: number;
 }
 
-/** Placement and projection of the points of one head. */
+/** Options of the plot of one head. */
 export interface HeadPlot {
   stack: string;
   layer: number;
@@ -44,28 +44,34 @@ export interface HeadPlot {
   head: number;
 }
 
-/** Text, position in the text and vocabulary entry of each query, or of each key. */
+/** Tokens of all queries or of all keys, with one entry per point in each list. */
 export interface PointTokens {
+  /** Index of the text. */
   text: number[];
+  /** Position in the text. */
   position: number[];
+  /** Index of the token in the vocabulary. */
   token: number[];
 }
 
-/** Values of a column that the user passed, for the colours of points. */
+/** Values of one property of tokens (a column that the user passed), for the colours of points. */
 export interface ColumnValues {
   name: string;
-  /** null if the values are numbers. */
+  /** Names of the categories, null if the values are numbers. */
   categories: string[] | null;
-  /** Number or index of a category for each point, null if unknown. */
+  /** Value of each point, null if unknown: a number, or the index of a category. */
   queries: (number | null)[];
   keys: (number | null)[];
 }
 
-/** Sentence about what is not exact on the plots of some layers. */
+/** Sentence about an inexactness of the plots of some layers. */
 export interface CorpusCaveat {
   layers: number[];
   words: string;
-  /** "moving" applies only if keys are translated. */
+  /**
+   * "moving" is about the translation of keys. The view shows this caveat only if keys are
+   * translated.
+   */
   kind?: "moving" | "bias";
 }
 
@@ -75,7 +81,7 @@ export interface CorpusGrid {
   side: "both" | "queries" | "keys";
   /** Index of the image among the images of the text. */
   image: number;
-  /** Position of the first patch. */
+  /** Position of the first patch among the tokens of the text. */
   start: number;
   rows: number;
   columns: number;
@@ -85,25 +91,28 @@ export interface CorpusGrid {
 export interface CorpusPoints {
   num_queries: number;
   num_keys: number;
-  /** Number of points without sampling, and number of texts with these points. */
+  /** Number of queries and keys of all texts that were read. */
   total_points: number;
+  /** Number of texts from which the texts of the corpus were chosen. */
   total_texts: number;
-  /** Whether each text that has points has all its tokens. */
+  /** Whether all tokens of each text with points are points. */
   whole: boolean;
-  /** Number of texts that could not be read, because they are empty or too long. */
+  /** Number of texts that could not be read because they are empty or too long. */
   num_skipped?: number;
-  /** Whether texts or tokens are missing because there were enough points. */
+  /** Whether some texts or tokens have no points because the limit of points was reached. */
   stopped?: boolean;
   seed: number;
+  /** Title of each text. */
   names: string[];
-  /** Number of tokens of each text, 0 if it has no points. */
+  /** Number of query tokens of each text, 0 if the text has no points. */
   text_tokens: number[];
   vocabulary: string[];
   /** Number of occurrences of each vocabulary entry in all texts that were read. */
   frequency: number[];
-  /** Indices of vocabulary entries. */
+  /** Indices of the vocabulary entries that are punctuation, or special tokens. */
   punctuation: number[];
   special: number[];
+  /** Tokens of the queries. */
   queries: PointTokens;
   /** null if keys have the same tokens as queries. */
   keys: PointTokens | null;
@@ -654,19 +663,23 @@ export interface PageHeader {
   name: string;
 }
 
-/** Description of the corpus, without its tokens. */
+/** Request for the description of the corpus, without its tokens. */
 export type DescribeCorpusRequest = Record<string, never>;
 
-/** Description of the points of a stack: JSON of `CorpusPoints`, deflated, in parts. */
+/**
+ * Request for the description of the points of a stack.
+ *
+ * The reply is `CorpusPoints` as JSON, compressed with deflate, in parts.
+ */
 export interface CorpusRequest {
   stack: string;
   part?: number;
 }
 
 /**
- * Small plots of all heads of some layers, by their principal components.
+ * Request for small plots of all heads of some layers, by principal components.
  *
- * The reply has x and y of every point, 0 to 255 over a square. y grows upwards.
+ * The reply has two bytes per point: x and y, from 0 to 255 over a square. y points up.
  */
 export interface OverviewRequest {
   stack: string;
@@ -675,7 +688,7 @@ export interface OverviewRequest {
   part?: number;
 }
 
-/** Attention head of a small plot, and the reason if it has no plot. */
+/** Attention head with a small plot. `problem` is the reason why the plot shows nothing. */
 export interface OverviewHead {
   layer: number;
   head: number;
@@ -684,14 +697,14 @@ export interface OverviewHead {
 
 /** Header of a reply with small plots. */
 export interface OverviewHeader {
-  /** Distance between the indices of the points that are drawn: 0, `stride`, 2 `stride`, ... */
+  /** Every `stride`-th point is drawn: the points 0, `stride`, 2 `stride`, ... */
   stride: number;
   /** Number of points that are drawn. */
   points: number;
   heads: OverviewHead[];
 }
 
-/** Current plot of one head, as 16-bit codes. */
+/** Request for the current plot of one head, as 16-bit codes. */
 export interface ProjectionRequest {
   stack: string;
   layer: number;
@@ -703,7 +716,7 @@ export interface ProjectionRequest {
   seed?: number;
   head: number;
   part?: number;
-  /** Whether to start a cancelled or failed plot again. */
+  /** Whether to start a cancelled or failed projection again. */
   restart?: boolean;
 }
 
@@ -712,10 +725,10 @@ export type State = "running" | "failed" | "cancelled" | "done";
 /** State and progress of a projection. */
 export interface Work {
   state: State;
-  /** Number of completed steps, and of all steps. 0 if unknown. */
+  /** Number of completed steps, and number of all steps. 0 if unknown. */
   done: number;
   num_total: number;
-  /** Description for readers. */
+  /** Description of the state in words, for the caption of the plot. */
   words: string;
 }
 
@@ -723,20 +736,23 @@ export interface Work {
 export interface ProjectionHeader {
   dimensions: Dimensions;
   count: number;
-  /** Corner of the box that contains the points, and its side, the same for all axes. */
+  /**
+   * Square or cube that contains the points: `low` is the corner with the smallest coordinates, and
+   * `size` is the length of a side.
+   */
   low: number[];
   size: number;
   /** Share of the variance along each axis, null if the method is not PCA. */
   explained: number[] | null;
-  /** Factor by which queries were divided and keys multiplied. */
+  /** Factor by which queries were divided and keys were multiplied. */
   factor: number;
-  /** Reason why the plot is missing, in words. */
+  /** Reason why the plot shows nothing, in words, null if it shows something. */
   problem: string | null;
-  /** Progress of the projection, null if it needed none. */
+  /** Progress of t-SNE or UMAP, null for PCA. */
   work: Work | null;
 }
 
-/** Request to stop a running projection. */
+/** Request to stop the projection of a head. */
 export interface CancelRequest {
   stack: string;
   layer: number;
@@ -762,31 +778,40 @@ export interface TrustRequest {
   heads: number[];
 }
 
-/** Trust figures: how well distances on a head's plot follow its logits. */
+/**
+ * Trust figures of a head: how well distances on its plot predict attention.
+ *
+ * `attnviz.embedding.trust.HeadTrust` defines the figures.
+ */
 export interface HeadTrustFigures {
   head: number;
   /**
-   * Correlation between distance and q . k: for the vectors of the model, for the placed vectors,
-   * and for the plot.
+   * Correlation between the distance of a query and a key and their product `q . k`, averaged over
+   * queries. `before` uses the vectors of the model, `placed` the placed vectors, and `plot` the
+   * plot.
    */
   before: number | null;
   placed: number | null;
   plot: number | null;
-  /** Share of a query's ten strongest keys that are among its ten nearest on the plot. */
+  /** Share of a query's ten strongest keys that are among its ten nearest keys on the plot. */
   recall: number | null;
   /** Expected recall for random positions. */
   recall_baseline: number | null;
-  /** Number of measured queries, and of all queries. */
+  /** Number of measured queries, and number of all queries. */
   num_queries: number;
   num_total: number;
 }
 
-/** Trust figures of the plots of some heads, null for heads without a plot. */
+/** Trust figures of some heads, in the order of the request. null for heads without a plot. */
 export interface TrustHeader {
   heads: (HeadTrustFigures | null)[];
 }
 
-/** Norms of all points' vectors, as the model has them: 16-bit codes from low to high. */
+/**
+ * Request for the norms of the model's queries and keys of a head.
+ *
+ * The reply has 16-bit codes: 0 is the smallest norm, `low`, and 65,535 the largest, `high`.
+ */
 export interface NormsRequest {
   stack: string;
   layer: number;
@@ -794,13 +819,17 @@ export interface NormsRequest {
   part?: number;
 }
 
-/** The smallest and the largest norm. */
+/** Header of a reply with norms: the smallest norm (code 0) and the largest (code 65,535). */
 export interface NormsHeader {
   low: number;
   high: number;
 }
 
-/** Mean weight by position in at most `size` by `size` bins. -1 if no pair is allowed. */
+/**
+ * Request for mean weights by query and key position, in at most `size` bins per axis.
+ *
+ * The reply is float32, one row per bin of query positions. -1 if the mask allows no pair.
+ */
 export interface AggregateRequest {
   stack: string;
   layer: number;
@@ -812,18 +841,25 @@ export interface AggregateRequest {
 export interface AggregateHeader {
   rows: number;
   columns: number;
-  /** Start of each bin, and the end of the last one: one more than there are bins. */
+  /** Start position of each bin, then the end of the last bin (exclusive). */
   query_edges: number[];
   key_edges: number[];
-  /** Number of texts in the mean, and of all texts with points. */
+  /** Number of texts in the mean, and number of all texts with points. */
   texts: number;
   of_texts: number;
-  /** Number of queries in the mean, and of all queries of these texts: long texts are sampled. */
+  /**
+   * Number of queries in the mean, and number of all queries in the texts of the mean. The first is
+   * smaller if queries of long texts are sampled.
+   */
   queries: number;
   of_queries: number;
 }
 
-/** Strongest keys of a query among the points, or queries with the largest weight on a key. */
+/**
+ * Request for the attention lines of a point.
+ *
+ * They end at the strongest keys of a query, or at the queries with the largest weight on a key.
+ */
 export interface LinesRequest {
   stack: string;
   layer: number;
@@ -831,17 +867,24 @@ export interface LinesRequest {
   point: number;
 }
 
-/** Attention lines of a point, the strongest first. */
+/** Attention lines from a query to its strongest keys, or from a key to its strongest queries. */
 export interface LinesHeader {
+  /**
+   * Number of the point at the other end of each line, and the weight, in descending order of
+   * weights.
+   */
   points: number[];
   weights: number[];
-  /** Share of the query's weight that the lines show. */
+  /**
+   * Share of the total weight that the lines show. For a query, the total is the weight on all keys
+   * of its text. For a key, it is the weight from the sampled queries of its text.
+   */
   covered: number;
-  /** Number of keys or queries that could have a line. */
+  /** Number of points in the same text that the mask allows as the other end of a line. */
   num_total: number;
 }
 
-/** Part of the exported page of an embedding view in some state. */
+/** Request for one part of the exported page of an embedding view in a given state. */
 export interface CorpusPageRequest {
   part: number;
   state: object;

@@ -1,10 +1,11 @@
-"""The page of an embedding view: positions of the points of all heads, and their trust figures.
+"""Exported HTML page of an embedding view.
 
-For each head the page has the first two principal components, as two 16-bit codes per point
-(`attnviz.embedding.server.plots.coded`), norms, the mean weight by position in one byte each, and
-the trust figures. With `top_keys` it also has the strongest keys of each query.
-``js/src/views/embedding/client/page.ts`` reads the page, and ``tests/fixtures/embedding.json`` is
-read by the tests of both languages.
+For each head the page contains the first two principal components of each point as 16-bit codes
+(see `attnviz.embedding.server.plots.coded`), the norm of each point as one byte, the mean weight
+for each pair of bins of query and key positions as one byte, and the trust figures (see
+`attnviz.embedding.trust`). With `top_keys` the page also contains the strongest keys of each query.
+``js/src/views/embedding/client/page.ts`` reads the page. The tests of both languages read
+``tests/fixtures/embedding.json``.
 """
 
 from __future__ import annotations
@@ -48,27 +49,30 @@ __all__ = [
     "make_embedding_page",
 ]
 
-#: Default limit of the size of a page, in bytes. Larger pages open slowly.
+#: Default maximum size of a page, in bytes. Larger pages open slowly.
 MAX_BYTES = 40_000_000
-#: Number of keys per query for which a page without keys states the additional size.
+#: Example value of `top_keys`. A page without strongest keys states how many bytes it would add.
 SHOWN_KEYS = 5
 
-#: Coordinates of each head's points, (2, points), by layer and head. None if the plot failed.
+#: Coordinates of the points of each head, by layer and head: arrays of shape (2, points) with
+#: values 0 to 255. None for a head without a plot.
 _Planes = dict[tuple[int, int], NDArray[np.uint8] | None]
 
 _BINS = 32
-# Limit of all pictures together, enough for a hundred thumbnails.
+# Maximum size of all images of a page together, in bytes. It is enough for a hundred thumbnails.
 _IMAGE_BYTES = 3_000_000
-# Number of heads from which the size of the keys is estimated.
+# Number of heads whose strongest keys are computed to estimate the size of the keys of all heads.
 _HEADS_TRIED = 4
-# Smallest share of the data that remains after deflate, an estimate before anything is computed.
-# Vectors without any order are not compressed at all.
+# Estimated smallest ratio of compressed to uncompressed size of points and keys. A page that would
+# be too large even at this ratio is refused before anything is computed. Random vectors do not
+# compress, so their ratio is 1.
 _MIN_DEFLATED_SHARE = 0.6
-# Estimated size of the trust figures, the means by position and the extent of a plot.
+# Estimated size in bytes of a head's other data: the trust figures, the mean weights by position,
+# and the box that contains the points.
 _BYTES_OF_A_HEAD = 1_200
 
-# The background, then three levels of density for queries and for keys, as in the light theme
-# (palette.ts).
+# Colours of the cells of a picture: the background, three densities of queries, and three densities
+# of keys. They are the colours of the light theme in palette.ts.
 _QUERY_KEY_COLORS = 255 - np.array(
     [
         (0, 0, 0),
@@ -88,7 +92,7 @@ def make_embedding_page(
     max_bytes: int | None = MAX_BYTES,
     wait: bool = True,
 ) -> str:
-    """Build the page of an embedding view, with progress bars for the long parts."""
+    """Build the page of an embedding view, and show a progress bar if this takes long."""
     steps = embedding_page_steps(answers, state, top_keys=top_keys, max_bytes=max_bytes, wait=wait)
     return run_with_bar(steps, "page")
 
@@ -106,7 +110,7 @@ def embedding_page_steps(
     Parameters
     ----------
     answers : EmbeddingAnswers
-        Answers of a live view. The page contains the same data.
+        Source of the plots and trust figures, shared with the live view.
     state : mapping
         Traits of the view, as JSON values.
     top_keys : int, default 0
@@ -114,8 +118,8 @@ def embedding_page_steps(
     max_bytes : int, optional
         Maximum size of the page in bytes. None sets no limit.
     wait : bool, default True
-        Whether to wait for the plot of the enlarged head if it is being computed. Otherwise its
-        current frame is embedded.
+        Whether to wait until the projection of the enlarged head is finished. Otherwise the page
+        contains its newest frame. If it has no frame, the page shows the principal components.
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
@@ -129,11 +133,12 @@ def embedding_page_steps(
             size = bare + MAX_PICTURE_BYTES + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     placing = _placing(state)
-    # Projections may fail, so they come first. Everything else takes seconds to compute.
+    # Projections may fail. They come first, so that a failure is reported before the rest of the
+    # page is computed, which takes seconds.
     shown = yield from _embedded_projections(answers, state, placing, wait=wait)
     state = dict(state)
     if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
-        # The projection is not computed yet, so the page shows principal components.
+        # The projection has no frame yet, so the page shows the principal components.
         state |= {"method": "pca", "dimensions": 2}
     stacks: list[dict[str, Any]] = []
     for name in corpus.stack_names:
@@ -195,7 +200,8 @@ def _embedded_layer(
 ) -> Steps[dict[str, Any]]:
     corpus = answers.corpus
     heads = range(corpus.stack(name).num_heads(layer))
-    # Parts in the order in which they are computed.
+    # For the progress bar: plots, trust figures, means by position and strongest keys, in this
+    # order.
     parts = 4.0
     plots = yield from scale_progress(answers.plots(name, layer, heads, placing), "plots", 0, parts)
     headers, planes = [], []
@@ -220,7 +226,7 @@ def _embedded_layer(
     return {
         "layer": layer,
         "heads": headers,
-        # Separate planes of high and low bytes compress better.
+        # All high bytes come before all low bytes, because similar bytes in a row compress better.
         "points": packed(
             np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
         ),
@@ -240,7 +246,7 @@ def _embedded_norms(
             header, data = answers.norms(name, layer, head)
         lows.append(header["low"])
         highs.append(header["high"])
-        # 65,535 / 257 is 255.
+        # Dividing a 16-bit code by 257 gives an 8-bit code: 65,535 / 257 is 255.
         codes.append(np.rint(np.frombuffer(data, "<u2") / 257).astype(np.uint8))
     return {"low": lows, "high": highs, "data": packed(np.concatenate(codes).tobytes())}
 
@@ -257,7 +263,8 @@ def _embedded_aggregate(
             with torch_threads(1):
                 means = aggregate(corpus, name, layer, head, _BINS)
         except ValueError:
-            # The weights are not finite. The plot of the head states this problem.
+            # Some weights are not finite. The page has no means for this head, and its plot states
+            # the problem.
             maxima.append(0.0)
             codes_of_heads.append(None)
             continue
@@ -284,7 +291,11 @@ def _embedded_aggregate(
 
 
 def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Steps[Codes]:
-    """Compute planes of weights and of low and high bytes of keys, (3, heads, keys, queries)."""
+    """Return the `count` strongest keys of each query, (3, heads, count, queries).
+
+    The first axis has the weight, the low byte and the high byte of the key's index. A weight is
+    coded as 255 times its square root. Heads whose weights are not finite have zeros.
+    """
     planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
     for index, head in enumerate(heads):
         yield Progress("strongest keys", index, len(heads), "head")
@@ -299,9 +310,12 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
 
 
 def _keys_add(corpus: Corpus) -> Steps[dict[str, int]]:
-    """Estimate the bytes that keys would add to a page, from a few heads."""
+    """Estimate how many bytes the strongest keys of all heads would add to a page.
+
+    The estimate is extrapolated from `_HEADS_TRIED` heads.
+    """
     heads = _heads(corpus)
-    # Heads from the whole model. The step avoids the same head of each layer.
+    # Heads at equal distances, from the first to the last layers of all stacks.
     tried = [heads[index] for index in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
     tried = tried[:_HEADS_TRIED]
     num_bytes = 0
@@ -324,7 +338,12 @@ def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
 def _embedded_projections(
     answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
 ) -> Steps[list[dict[str, Any]]]:
-    """Return finished plots of t-SNE, UMAP and PCA in 3D, and the plot of the enlarged head."""
+    """Return the plots of the selected method and dimensions that the page contains.
+
+    For t-SNE and UMAP these are the plots of all heads of the stack that have at least one frame.
+    For three principal components, it is only the plot of the enlarged head. Two principal
+    components are in every page, so the list is then empty.
+    """
     method, dimensions = state["method"], state["dimensions"]
     if (method, dimensions) == ("pca", 2):
         return []
@@ -357,7 +376,11 @@ def _embedded_projections(
 def _as_far_as_it_is(
     answers: EmbeddingAnswers, asked: HeadPlot, *, wait: bool
 ) -> tuple[Plot | None, dict[str, Any]]:
-    """Return a plot in its current state and its header, or None if there is none."""
+    """Return the current plot of a head and its header, or None and an empty header.
+
+    Principal components are computed. A projection by t-SNE or UMAP is only looked up, unless
+    `wait` is True.
+    """
     if asked.method == "pca" or wait:
         plot, work = answers.plot(asked, wait=wait)
         return plot, plot.header() | {"work": None if work is None else work.header()}
@@ -367,13 +390,13 @@ def _as_far_as_it_is(
     plot, work = current
     header = work.header()
     if work.state == "running":
-        # A page cannot continue a projection.
+        # A page cannot continue the projection, so it must not show it as running.
         header |= {"state": "cancelled"}
     return plot, plot.header() | {"work": header}
 
 
 def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
-    """Encode the images of the texts that have points."""
+    """Encode all images of the texts that have points, with at most `_IMAGE_BYTES` in total."""
     texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
     pictures = [
         (text, index, image)
@@ -391,11 +414,12 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
 
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the points of all heads as a picture, for browsers that may not run the page's code."""
+    """Draw the points of all heads of a stack as an SVG, for browsers that do not run scripts."""
     layers = next(entry for entry in stacks if entry["stack"] == name)["layers"]
     planes: _Planes = {}
     for layer in layers:
-        # The high bytes are enough. Axes: coordinate, head, point.
+        # The picture needs only the high bytes, which are the first half of the data. The axes are
+        # coordinate, head and point.
         codes = np.frombuffer(zlib.decompress(base64.b64decode(layer["points"])), np.uint8)
         together = codes[: len(codes) // 2].reshape(2, len(layer["heads"]), -1)
         for index, header in enumerate(layer["heads"]):
@@ -405,7 +429,7 @@ def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> s
 
 
 def layer_figure(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Steps[str]:
-    """Draw the points of a layer's heads, from the plots that a live view requests anyway."""
+    """Draw the points of all heads of the current layer as an SVG."""
     name, layer = state["stack"], state["layer"]
     heads = range(answers.corpus.stack(name).num_heads(layer))
     plots = yield from answers.plots(name, layer, heads, _placing(state))
@@ -428,7 +452,7 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
         counts_by_kind = [
             np.bincount(part, minlength=side**2) for part in np.split(cell_indices, [first])
         ]
-        # Three levels of density, relative to the densest cell.
+        # Density 1 to 3, relative to the cell with the most points. Cells without points have 0.
         density = np.maximum(*counts_by_kind) / (
             max(1, *(int(counts.max()) for counts in counts_by_kind))
         )
@@ -464,7 +488,10 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
 
 
 def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
-    """Return the base64 sizes of points and of keys in bytes, without compression."""
+    """Return the sizes of the points and of the strongest keys before compression.
+
+    The sizes are bytes of base64 text.
+    """
     points = keys = 0
     for name, *_ in _heads(corpus):
         points += 5 * len(corpus.points(name))
@@ -473,7 +500,7 @@ def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
 
 
 def _embedded(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Return the sizes of the embedded points and of the embedded keys in bytes."""
+    """Return the sizes of all points, and of all strongest keys, in the finished page, in bytes."""
     layers = [layer for stack in stacks for layer in stack["layers"]]
     points = sum(len(entry["points"]) + len(entry["norms"]["data"]) for entry in layers)
     points += sum(len(stack["corpus"]) for stack in stacks)
@@ -485,8 +512,9 @@ def _too_large(
 ) -> str:
     """Return the error message for a page that is too large, with the remedies.
 
-    `grows` has the bytes of the points and of the keys, which depend on the number of points.
-    `about` says that `size` is an estimate.
+    `size` is the size of the page in bytes. `grows` contains the sizes of its points and of its
+    strongest keys, which are proportional to the number of points. If `about` is True, `size` is an
+    estimate, and the message says so.
     """
     num_points = max(len(corpus.points(name)) for name in corpus.stack_names)
     room = limit - (size - sum(grows))

@@ -1,10 +1,10 @@
 """Placement of a head's queries and keys in one space, where a short distance means a large weight.
 
 This is the joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210, section
-4). Queries are scaled by 1/c and keys by c, the keys are translated onto the queries, and both are
-projected to two or three dimensions. No step changes the weights of a plain softmax:
-``(q / c) . (k c) = q . k``, and ``q . (k + t) = q . k + q . t``, whose last term is the same for
-all keys of a query.
+4). Queries are divided by a factor c and keys are multiplied by c. The keys are then moved by a
+vector t, so that their mean is the mean of the queries. Neither step changes the weights of a plain
+softmax: ``(q / c) . (k c) = q . k``, and ``q . (k + t) = q . k + q . t``, where ``q . t`` is the
+same for all keys of a query. Finally, the points are projected to two or three dimensions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ __all__ = [
 Scaling = Literal["norms", "none"]
 _Numbers = NDArray[np.float64]
 
-# Relative rounding error of a spread that float32 stores as a difference of larger numbers.
+# Relative rounding error of float32 entries. Points whose entries differ by at most this share of
+# the largest entry count as equal.
 _ROUNDING = 1e-6
 
 
@@ -45,13 +46,15 @@ class Placing:
     Attributes
     ----------
     scaling : {"norms", "none"}
-        Choice of c: ``sqrt(median|q| / median|k|)``, or 1.
+        Factor c that divides the queries and multiplies the keys: ``sqrt(median|q| / median|k|)``,
+        or 1.
     translate : bool
         Whether keys are moved after scaling, so that their mean is the mean of the queries.
     lift : bool
         Whether keys get an additional coordinate ``sqrt(M^2 - |k|^2)``, where M is the largest
         length of a key, and queries get a 0. All keys then have the same distance from the origin.
-        The order of a query's keys by distance is then the order by product, for any c.
+        Therefore the nearest key of a query is the key with the largest product ``q . k``, the
+        second nearest key has the second largest product, and so on, for any c.
 
     Raises
     ------
@@ -81,7 +84,7 @@ class Placing:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Placed points of some heads of a layer.
+    """Queries and keys of some heads of a layer, after the placement.
 
     Attributes
     ----------
@@ -92,7 +95,7 @@ class Placed:
     keys : Tensor
         float32, (heads, num_keys, dimensions).
     factors : ndarray of float64, (heads,)
-        The c of each head, or NaN if its vectors are not finite.
+        Factor c of each head. NaN if the vectors of the head, or their distances, are not finite.
     """
 
     heads: tuple[int, ...]
@@ -103,15 +106,15 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Plots:
-    """Points of some heads in a few dimensions.
+    """Queries and keys of some heads, projected to a few dimensions.
 
     Attributes
     ----------
     coordinates : Tensor
-        float32, (heads, points, dimensions): queries, then keys. NaN for heads whose vectors are
-        not finite.
+        float32, (heads, points, dimensions). The points are all queries, then all keys. NaN for
+        heads whose vectors, or their distances, are not finite.
     explained : ndarray of float64, (heads, dimensions)
-        Share of the variance of all points along each dimension.
+        Share of the variance of the points that lies along each dimension. NaN for the same heads.
     """
 
     coordinates: torch.Tensor
@@ -130,13 +133,13 @@ def place(
     Parameters
     ----------
     corpus : Corpus
-        Corpus with the points.
+        Corpus whose sampled queries and keys are placed.
     stack : str or None
         Name of a stack. None is the first stack.
     layer : int
         Number of the layer, as the model counts it.
     placing : Placing, optional
-        Options of the placement.
+        Options of the placement. By default ``Placing()``.
     heads : sequence of int, optional
         Numbers of the heads, as the model counts them. All by default.
 
@@ -171,7 +174,7 @@ def place(
     else:
         factors = _factors_by_norms(vectors)
     by = torch.from_numpy(factors).float()[:, None, None]
-    # The vectors are copies, so that they can be changed in place.
+    # `corpus.vectors` returns copies, so they may be changed in place.
     queries /= by
     keys *= by
     if placing.translate:
@@ -187,7 +190,7 @@ def place(
 
 
 def check_corpus(corpus: object) -> None:
-    """Raise TypeError for anything but a corpus. The message says what to pass."""
+    """Raise TypeError if the argument is not a Corpus. The message says how to create one."""
     if not isinstance(corpus, Corpus):
         raise TypeError(
             f"corpus must be a Corpus, got {type(corpus).__name__}. Create one with "
@@ -196,7 +199,7 @@ def check_corpus(corpus: object) -> None:
 
 
 def problems(placed: Placed) -> list[str | None]:
-    """Return the reason why a head's plot shows nothing, for each head.
+    """Return for each head why its plot is empty or meaningless, or None if it is neither.
 
     Parameters
     ----------
@@ -206,8 +209,8 @@ def problems(placed: Placed) -> list[str | None]:
     Returns
     -------
     list of (str or None)
-        One entry per head: a message if its vectors or their distances are not finite, if all
-        points are equal, or if all keys are equal. Otherwise None.
+        One entry per head. It is a message if the vectors of the head or their distances are not
+        finite, if all points are equal, or if all keys are equal. Otherwise it is None.
 
     Examples
     --------
@@ -239,8 +242,8 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     Returns
     -------
     Plots
-        Projected queries and keys, with mean 0. Coordinates are 0 if the vectors have fewer
-        dimensions.
+        Projected queries and keys, with mean 0. If the vectors have fewer entries than
+        `dimensions`, the remaining coordinates are 0.
 
     Raises
     ------
@@ -249,9 +252,9 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
 
     Notes
     -----
-    The directions are eigenvectors of the covariance of all points (Hotelling 1933). The sign makes
-    the largest entry of each direction positive, as in scikit-learn's PCA, so that the same points
-    always give the same plot.
+    The directions are eigenvectors of the covariance of all points (Hotelling 1933). The sign of an
+    eigenvector is arbitrary. It is chosen so that the entry of largest size is positive, and the
+    same points always give the same plot.
 
     Examples
     --------
@@ -278,7 +281,8 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     directions = directions * torch.where(largest < 0, -1.0, 1.0)
     total = values.sum(dim=1, keepdim=True)
-    # Points with less variance than this are equal except for rounding errors.
+    # Points whose variance is at most this bound differ only by rounding errors. They count as
+    # equal.
     total[total <= num_points * _ROUNDING**2] = 0
     explained = torch.zeros(num_heads, dimensions, dtype=torch.float64)
     explained[:, :num_directions] = values[:, :num_directions] / total.masked_fill(
@@ -295,13 +299,16 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
 
 
 def _largest(placed: Placed, head: int) -> float:
-    """Return the largest absolute entry of a head's points, or 1 if all entries are 0."""
+    """Return the largest absolute entry of a head's queries and keys, or 1 if all entries are 0."""
     both = placed.queries[head], placed.keys[head]
     return max(float(torch.stack(torch.aminmax(points)).abs().max()) for points in both) or 1.0
 
 
 def _centred(placed: Placed, head: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a head's centred queries and keys, scaled so that no square overflows."""
+    """Return a head's queries and keys minus their common mean, scaled to entries of at most 2.
+
+    The squares of such entries cannot overflow.
+    """
     queries, keys = placed.queries[head], placed.keys[head]
     mean = (queries.sum(dim=0) + keys.sum(dim=0)) / (len(queries) + len(keys))
     unit = _largest(placed, head)
@@ -321,32 +328,34 @@ def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
 
 
 def _are_one(points: torch.Tensor) -> bool:
-    # Equal points may differ slightly: two forwards of a text differ by rounding errors.
+    # Points count as equal if they differ by rounding errors, as the vectors of the same text from
+    # two forwards do.
     spread = (points.amax(dim=0) - points.amin(dim=0)).max()
     return bool(spread <= _ROUNDING * points.abs().max())
 
 
 def _finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Return which heads have finite vectors with finite distances: bool, (heads,).
+    """Return for each head whether its vectors and their squared distances are finite.
 
-    `queries` and `keys` are float32, (heads, points, dimensions).
+    `queries` and `keys` are float32, (heads, points, dimensions). The result is bool, (heads,).
     """
-    # The squared distance of opposite vectors is four times their squared length.
+    # The squared distance of two opposite vectors is four times their squared length. The
+    # factor is 8 instead of 4, which leaves room for rounding.
     limit = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
     finite = torch.ones(len(queries), dtype=torch.bool)
     for vectors in (queries, keys):
-        # Twenty times as fast as `aminmax` along a dimension.
+        # `amin` and `amax` together are twenty times as fast as `aminmax`.
         low, high = vectors.amin(dim=(1, 2)), vectors.amax(dim=(1, 2))
-        # A comparison with NaN is False.
+        # A head with NaN entries is not finite, because comparisons with NaN are False.
         finite &= (low > -limit) & (high < limit)
     return finite
 
 
 def _factors_by_norms(vectors: LayerVectors) -> _Numbers:
-    """Return the factors c that make the median norms of queries and keys equal.
+    """Return the factor c of each head that makes the median norms of queries and keys equal.
 
-    ``c = sqrt(median|q| / median|k|)``, so that the medians of ``|q / c|`` and ``|k c|`` are equal.
-    1 if a median is 0, NaN if a median is not finite.
+    With ``c = sqrt(median|q| / median|k|)``, ``|q / c|`` and ``|k c|`` have the same median. The
+    factor is 1 if a median is 0, and NaN if a median is not finite.
     """
     medians = [
         np.median(torch.linalg.vector_norm(points, dim=2).double().numpy(), axis=1)

@@ -1,8 +1,8 @@
 """Projections of points to two or three dimensions that preserve neighbours: t-SNE and UMAP.
 
 t-SNE (van der Maaten & Hinton 2008) comes from openTSNE, and UMAP (McInnes, Healy & Melville 2018)
-from umap-learn. Both get exact neighbours and start from the principal components, so that only the
-seed is random.
+from umap-learn. Both use exact nearest neighbours and start from the principal components. With the
+same points and settings, including the seed, they return the same result on the same machine.
 """
 
 from __future__ import annotations
@@ -39,17 +39,20 @@ _PACKAGES: dict[Method, tuple[str, ...]] = {
     "tsne": ("openTSNE", "sklearn"),
     "umap": ("umap", "sklearn"),
 }
-# Fewer points have no neighbourhoods to preserve.
+# Minimum number of points for t-SNE and UMAP. Fewer points get their principal components instead.
 _MIN_POINTS = 5
-# Defaults of openTSNE: iterations with an attraction 12 times as strong, then normal iterations.
+# Defaults of openTSNE. In the first `_EARLY` iterations points attract each other `_EXAGGERATION`
+# times as strongly as in the `_LATE` iterations that follow.
 _EXAGGERATION = 12
 _EARLY, _LATE = 250, 500
 _EVERY = 10
 _UNSEEN = "; the plot shows the principal components until the end"
-# From this many points on, interpolation of the repulsion (Linderman et al. 2019) is faster than a
-# tree of the points (Barnes-Hut, van der Maaten 2014). It supports only two dimensions.
+# Number of points from which t-SNE interpolates the repulsion (Linderman et al. 2019), which is
+# then faster than a tree of the points (Barnes-Hut, van der Maaten 2014). The interpolation
+# supports only two dimensions.
 _INTERPOLATED = 5000
-# Largest distance from the mean, relative to the largest entry, that float32 rounding explains.
+# Largest difference from the first point, relative to the largest entry, that rounding errors of
+# float32 can cause. If no point differs more, all points count as equal.
 _ROUNDING = 1e-6
 
 
@@ -64,13 +67,13 @@ class ProjectionSettings:
     dimensions : {2, 3}
         Number of dimensions of the plot.
     perplexity : int
-        Approximate number of neighbours that t-SNE keeps near a point, at least 2.
+        Perplexity of t-SNE, at least 2: roughly the number of neighbours that stay near a point.
     neighbors : int
         Number of neighbours of a point in UMAP, including the point itself, at least 2.
     seed : int
         Seed of the random numbers, 0 to 4,294,967,295.
     metric : {"cosine", "euclidean"}
-        Distance between points, for all methods.
+        Distance between points, used by all methods.
 
     Raises
     ------
@@ -118,13 +121,14 @@ class Frame:
     Attributes
     ----------
     coordinates : ndarray of float32
-        (points, dimensions). Before the first step, the principal components.
+        (points, dimensions). Before the first step these are the principal components.
     done, num_total : int
-        Number of completed steps, and of all steps.
+        Number of completed steps, and number of all steps. A step is an iteration of t-SNE or an
+        epoch of UMAP.
     final : bool
-        Whether this is the result.
+        Whether this frame is the final result.
     words : str
-        Description for readers, with caveats.
+        Description of the state in words, with caveats, for the caption of the plot.
     """
 
     coordinates: NDArray[np.float32]
@@ -135,7 +139,7 @@ class Frame:
 
 
 def missing_package(method: Method) -> str | None:
-    """Return a sentence that names the missing package of a method, or None."""
+    """Return a message that names the package to install for a method, or None if it exists."""
     for package in _PACKAGES[method]:
         if importlib.util.find_spec(package) is None:
             return f"{_NAMES[method]} needs {package}: pip install 'attnviz[embedding]'"
@@ -148,20 +152,25 @@ def project(
     *,
     frame: Callable[[Frame], object] | None = None,
 ) -> NDArray[np.float32]:
-    """Project points to two or three dimensions, float32, (points, dimensions).
+    """Project points to two or three dimensions.
 
-    `frame` is called with a `Frame` before the first step, after some steps, and with the result.
-    t-SNE passes its coordinates every 10 iterations. UMAP counts its epochs but passes coordinates
-    only at the end. The same points and settings give the same result on the same machine.
+    The result is float32, (points, dimensions). The callback `frame` gets a `Frame` before the
+    first step, then every 10 iterations of t-SNE or about every 0.2 seconds of UMAP, and at the
+    end. Frames of UMAP count its epochs, but have the initial coordinates until the last frame. The
+    same points and settings give the same result on the same machine.
 
     Notes
     -----
-    t-SNE runs 250 iterations with an exaggeration of 12 and 500 without. The learning rate is the
-    number of points divided by the exaggeration (Belkina et al. 2019), and the number of neighbours
-    is three times the perplexity. Perplexity and neighbours are reduced if there are too few
-    points. Fewer than 5 points are projected to their principal components. The frame's words state
-    such changes. UMAP uses a minimal distance of 0.1, and 500 epochs for up to 10,000 points or 200
-    for more.
+    t-SNE runs 250 iterations with an exaggeration of 12 and 500 without exaggeration. The learning
+    rate is the number of points divided by the exaggeration (Belkina et al. 2019). The number of
+    neighbours is three times the perplexity.
+
+    UMAP uses a minimal distance of 0.1. It runs 500 epochs for up to 10,000 points and 200 epochs
+    for more points.
+
+    If there are too few points for the perplexity or the number of neighbours, a smaller value is
+    used. Fewer than 5 points are projected to their principal components. The words of the frames
+    state these changes.
 
     Examples
     --------
@@ -188,7 +197,7 @@ def project(
 
 
 class _Run:
-    """Progress of a projection, passed to a callback."""
+    """Reporter that passes frames of one projection, with its caveats, to a callback."""
 
     def __init__(self, name: str, tell: Callable[[Frame], object] | None, caveat: str) -> None:
         self.name = name
@@ -224,7 +233,8 @@ class _Run:
     def _give(self, coordinates: NDArray[Any], done: int, words: str) -> None:
         if self._tell is None:
             return
-        # The library may still change this array, which may be of a subclass.
+        # Copy the array, because the library changes it in later steps. It may also be an instance
+        # of a subclass of ndarray.
         now = np.array(coordinates, dtype=np.float32, order="C")
         self._tell(
             Frame(now, done=done, num_total=self._num_total, final=False, words=self._words(words))
@@ -236,18 +246,19 @@ class _Run:
 
 @dataclass(frozen=True)
 class Space:
-    """Points in a form in which the Euclidean distance gives the order of their metric.
+    """Points transformed so that the order of their Euclidean distances is the order of the metric.
 
     Attributes
     ----------
     rows : ndarray of float32
-        (points, dimensions). For the Euclidean metric, scaled to at most 1. For the cosine, of
-        length 1: the nearest points by Euclidean distance are then the nearest by angle, and half
-        the squared distance is 1 - cos.
+        Transformed points, (points, dimensions). For the Euclidean metric they are scaled to
+        entries of at most 1. For the cosine metric they are scaled to length 1. The nearest points
+        by Euclidean distance are then also the nearest by angle, and the cosine distance is half
+        the squared Euclidean distance.
     metric : {"cosine", "euclidean"}
-        Distance between points.
+        Distance between the original points.
     caveat : str
-        Sentence for readers, or an empty string.
+        Caveat about points of length 0 for the caption of the plot, or an empty string.
     """
 
     rows: NDArray[np.float32]
@@ -255,15 +266,15 @@ class Space:
     caveat: str
 
     def principal(self, dimensions: int) -> NDArray[np.float64]:
-        """Compute coordinates along the directions of largest variance (Pearson 1901).
+        """Compute the principal components of the points (Pearson 1901), (points, dimensions).
 
-        (points, dimensions), centred, and 0 if the points have fewer dimensions. The largest entry
-        of each direction is positive.
+        The coordinates have mean 0. If the points have fewer entries than `dimensions`, the
+        remaining coordinates are 0. In each direction, the entry of largest size is positive.
         """
         rows = self.rows.astype(np.float64)
         rows -= rows.mean(axis=0)
         num_directions = min(dimensions, rows.shape[1])
-        # Reversed, because `eigh` returns ascending variances.
+        # `eigh` sorts by ascending variance. Reverse the order.
         directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :num_directions]
         largest = np.abs(directions).argmax(axis=0)
         directions = directions * np.where(
@@ -274,22 +285,24 @@ class Space:
         return coordinates
 
     def start(self, dimensions: int, seed: int) -> NDArray[np.float64]:
-        """Compute initial coordinates, with standard deviation 1 along the first dimension.
+        """Return initial coordinates for t-SNE and UMAP: the principal components plus noise.
 
-        Random offsets of a hundredth of this deviation, drawn with `seed`, separate equal points.
+        The components are scaled to a standard deviation of 1 along the first dimension. The noise
+        is normal with a standard deviation of 0.01, so that equal points get different coordinates.
         """
         start = self.principal(dimensions)
         start /= start[:, 0].std()
         return start + np.random.default_rng(seed).normal(scale=0.01, size=start.shape)
 
     def neighbours(self, count: int, threads: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Find the nearest other points of every point exactly, and their distances.
+        """Find the exact `count` nearest neighbours of every point, without the point itself.
 
-        Both have the shape (points, count), the nearest first. Distances are in the metric.
+        Return their indices and their distances in the metric, both (points, count), with the
+        nearest neighbour first.
         """
         from sklearn.neighbors import NearestNeighbors
 
-        # Matrix products in blocks, which are faster than any index for 10,000 points.
+        # "brute" computes matrix products. For 10,000 points they are faster than a search tree.
         search = NearestNeighbors(n_neighbors=count, algorithm="brute", n_jobs=threads)
         distances, indices = search.fit(self.rows).kneighbors()
         distances = distances.astype(np.float64)
@@ -297,7 +310,10 @@ class Space:
 
 
 def as_points(points: Any) -> NDArray[np.float32]:
-    """Convert points, (points, dimensions), to float32. Raise an error for other values."""
+    """Convert an array of numbers, (points, dimensions), to float32.
+
+    Raise TypeError or ValueError for anything else.
+    """
     try:
         array = np.asarray(points)
     except ValueError:
@@ -317,11 +333,11 @@ def as_points(points: Any) -> NDArray[np.float32]:
 
 
 def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
-    """Transform points so that their metric is Euclidean.
+    """Transform points so that the order of their Euclidean distances is the order of `metric`.
 
-    A point of length 0 has no direction. For the cosine it is placed at a right angle to all other
-    points, and the caveat states the number of such points. Raises ValueError for points that are
-    not finite, or all equal.
+    A point of length 0 has no direction. For the cosine metric it is placed at a right angle to all
+    other points, and the caveat states the number of such points. Raises ValueError if a point is
+    not finite, or if all points are equal (for the cosine metric: have the same direction).
 
     Examples
     --------
@@ -376,8 +392,7 @@ def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
         n_jobs=threads,
     )
     interpolated = settings.dimensions == 2 and count >= _INTERPOLATED
-    # Scale the start down: at small distances points can still pass each other (Kobak & Linderman
-    # 2021).
+    # Start at small distances, at which points can move past each other (Kobak & Linderman 2021).
     embedding = TSNEEmbedding(
         start * 1e-4,
         affinities,
@@ -412,14 +427,15 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
     start = space.start(settings.dimensions, settings.seed)
     run.begin(start, epochs)
     others, distances = space.neighbours(neighbours - 1, _threads())
-    # UMAP expects each point as its own first neighbour.
+    # UMAP expects that the first neighbour of each point is the point itself.
     indices = np.hstack([np.arange(count)[:, None], others])
     distances = np.hstack([np.zeros((count, 1)), distances]).astype(np.float32)
-    # Imported here, because projections of arrays do not need torch.
+    # Imported here, because t-SNE and PCA do not need torch.
     from attnviz.utils.threads import torch_threads
 
     with warnings.catch_warnings(), torch_threads():
-        # Warnings about optional packages, and about new points, which are not used here.
+        # UMAP warns that optional packages are missing, and that it cannot transform new points.
+        # Neither matters here.
         warnings.simplefilter("ignore")
         from umap import UMAP
 
@@ -428,14 +444,15 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
                 n_neighbors=neighbours,
                 n_components=settings.dimensions,
                 min_dist=0.1,
-                # The distances are precomputed in the chosen metric.
+                # This metric is not used, because the neighbours are precomputed in `space.metric`.
                 metric="euclidean",
                 precomputed_knn=(indices, distances),
                 init=start.astype(np.float32),
                 n_epochs=epochs,
                 random_state=settings.seed,
                 n_jobs=1,
-                # UMAP has no callback, but it writes a progress bar to any file.
+                # UMAP has no callback. It writes its progress bar to this file, which reads the
+                # epoch from it.
                 tqdm_kwds={
                     "file": _Epochs(start, run),
                     "bar_format": "{n}",
@@ -447,7 +464,7 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
 
 
 class _Epochs:
-    """File that reads the epoch from the progress bar that is written to it."""
+    """File-like object that receives UMAP's progress bar, and reports the epoch in it."""
 
     def __init__(self, start: NDArray[Any], run: _Run) -> None:
         self._start = start
@@ -463,7 +480,7 @@ class _Epochs:
 
 
 def _threads() -> int:
-    """Return OMP_NUM_THREADS if it is set, or the number of cores of this process."""
+    """Return OMP_NUM_THREADS if it is positive, otherwise the number of available cores."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdigit() and int(setting):
         return int(setting)

@@ -1,8 +1,8 @@
-"""Projections that take seconds run in a separate process, so that the kernel can continue.
+"""t-SNE and UMAP in a separate process, so that the kernel can answer other requests.
 
-`Job` starts ``python -m attnviz.embedding.projection_process``. The process reads settings and
-points from its standard input and writes frames to its standard output. It exits when its standard
-input is closed, which happens when the process that started it ends.
+`Job` starts this module as a program: ``python -m attnviz.embedding.projection_process``. The
+program reads settings and points from its standard input and writes frames to its standard output.
+It exits when its standard input is closed. This happens at the latest when the kernel ends.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ __all__ = ["Job", "State", "main"]
 
 State = Literal["running", "done", "failed", "cancelled"]
 
-# Seconds to wait for a killed process. It ends immediately unless its disk does not respond.
+# Seconds to wait for the end of a killed process. Usually it ends at once, but a process that waits
+# for a disk ends later.
 _PATIENCE_S = 10.0
-# The kernel has priority, because the reader uses it at the same time.
+# Niceness of the projection process. The kernel gets more processor time, because the reader uses
+# it at the same time.
 _NICE = 5
 
 
 class Job:
-    """Projection in a separate process, for use from any thread.
+    """Projection that runs in a separate process. Its methods may be called from any thread.
 
-    Points are float32, (points, dimensions). Raises the errors of `project` for invalid points, and
-    OSError if the process cannot be started.
+    `points` is float32, (points, dimensions). The constructor raises the same errors as `project`
+    for invalid points, and OSError if the process cannot be started.
     """
 
     def __init__(self, points: NDArray[Any], settings: ProjectionSettings) -> None:
@@ -47,9 +49,9 @@ class Job:
         space_of(rows, settings.metric)
         self.settings = settings
         self.state: State = "running"
-        #: Newest frame, which is the result if the job is done, or None.
+        #: Newest frame, or None before the first frame. If the state is "done", it is the result.
         self.frame: Frame | None = None
-        #: Reason of a failure for readers, or None.
+        #: Reason why the projection failed, in words, or None if it has not failed.
         self.problem: str | None = None
         self._owner = os.getpid()
         self._lock = threading.Lock()
@@ -62,11 +64,12 @@ class Job:
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(_paths()),
-                    # OpenMP threads must not spin while they wait: with other work on the machine,
-                    # spinning slows down the projection and the kernel.
+                    # By default, OpenMP threads that wait keep their cores busy. This slows down
+                    # the kernel, and the projection itself, if all cores are in use.
                     "OMP_WAIT_POLICY": "PASSIVE",
                 },
-                # A keyboard interrupt is meant for the notebook's cell, not for this process.
+                # In a new session, the process does not get the keyboard interrupt that
+                # stops a cell of the notebook.
                 start_new_session=True,
             )
             self._thread = threading.Thread(
@@ -78,13 +81,13 @@ class Job:
             self._thread.start()
 
     def wait(self, seconds: float | None = None) -> State:
-        """Wait for the end of the process, for at most `seconds`, and return the state."""
+        """Wait until the projection ends, at most `seconds` (None: no limit). Return the state."""
         self._thread.join(seconds)
         return self.state
 
     def cancel(self) -> None:
-        """Stop the process if it still runs, and keep the last frame."""
-        # A forked process does not own the job.
+        """Stop the projection if it is running. The newest frame is kept."""
+        # After a fork, only the process that created the job may stop it.
         if os.getpid() != self._owner:
             return
         with self._lock:
@@ -95,13 +98,13 @@ class Job:
         self._thread.join(_PATIENCE_S)
 
     def _follow(self, points: NDArray[np.float32], errors: IO[bytes]) -> None:
-        """Send the points to the process, read its frames, and wait for its end."""
+        """Send the points to the projection process, read its frames, and wait until it ends."""
         problem: str | None = None
         with errors, self._process as process:
             try:
                 _write(process.stdin, asdict(self.settings), points)
             except OSError:
-                # The process ended before it had read the points. Its exit code has the reason.
+                # The process ended before it had read all points. `_why` finds the reason below.
                 with suppress(OSError):
                     process.stdin.close()
             while (message := _read(process.stdout)) is not None:
@@ -126,7 +129,7 @@ def _write(stream: IO[bytes], header: dict[str, Any], points: NDArray[np.float32
 
 
 def _read(stream: IO[bytes]) -> tuple[dict[str, Any], NDArray[np.float32]] | None:
-    """Read what `_write` wrote, or return None if the other process ended."""
+    """Read a header and an array that `_write` wrote, or return None if the stream ended."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         return None
@@ -138,14 +141,17 @@ def _read(stream: IO[bytes]) -> tuple[dict[str, Any], NDArray[np.float32]] | Non
 
 
 def _paths() -> list[str]:
-    """Return the absolute import paths of this process, for the new process."""
+    """Return the absolute paths of `sys.path`, and the folder that contains attnviz."""
     own = str(Path(__file__).parents[2])
     paths = [path for path in sys.path if Path(path).is_absolute()]
     return paths if own in paths else [*paths, own]
 
 
 def _why(code: int, errors: IO[bytes]) -> str:
-    """Explain why a process ended without a message."""
+    """Return why the projection process ended without a result or an error message.
+
+    `errors` is a file with its standard error output.
+    """
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         why = f"it was ended by the signal {name}"
@@ -161,8 +167,9 @@ def _why(code: int, errors: IO[bytes]) -> str:
 
 
 def main() -> int:
-    """Project the points from standard input. Return 0 if the result was written, 1 if not."""
-    # Keep texts that libraries print out of the frames.
+    """Project the points from standard input. Return 0 if the result was written, otherwise 1."""
+    # Write frames to a copy of standard output, and redirect standard output itself to standard
+    # error. Messages that libraries print are then not mixed with the frames.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     asked = _read(sys.stdin.buffer)
@@ -197,7 +204,8 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    # Use the file descriptor, because Python's own buffers are locked during a read.
+    # A read from `sys.stdin` would hold the lock of its buffer, which blocks the end of the
+    # process.
     while os.read(0, 1):
         pass
     os._exit(1)

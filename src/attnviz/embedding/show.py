@@ -1,4 +1,4 @@
-"""`show_embedding_view`: the joint query-key embedding of many texts in one call."""
+"""The function `show_embedding_view`, which shows queries and keys of many texts as points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from attnviz.views.show import given_options, show
 __all__ = ["show_embedding_view"]
 
 _POINTS = 10_000
-# Traits that only the corpus can validate. Before it exists, only their types are checked.
+# Traits whose valid values depend on the corpus. Only their types are checked before the model
+# reads the texts.
 _OF_CORPUS = frozenset(
     {
         *("stack", "layer", "heads", "token", "key", "text", "selected", "leave_out"),
@@ -47,55 +48,57 @@ def show_embedding_view(
 ) -> EmbeddingView:
     """Show queries and keys of many texts as points, where a short distance means a large weight.
 
-    The view shows all heads as small plots, each with figures that say how well its distances
-    predict attention. One head can be enlarged, with search, colours, a lasso, and the text of a
-    clicked point (AttentionViz, Yeh et al. 2023, arXiv 2305.03210).
+    The view is based on AttentionViz (Yeh et al. 2023, arXiv 2305.03210). It shows all heads as
+    small plots. Each plot has figures that state how well its distances predict attention. One head
+    can be enlarged. Its plot offers search, colours by a property, selection with a lasso, and the
+    text of a clicked point.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, Corpus or sequence of AttentionRecord
-        A transformers model, hub id, folder or pipeline, with `texts`. Alternatively, without
-        `texts`, a corpus or the records of several texts of one model, with queries and keys.
+        A transformers model, hub id, folder or pipeline, which reads `texts`. Alternatively a
+        corpus, or the records of several texts of one model with queries and keys. `texts` is then
+        omitted.
     texts : sequence or datasets.Dataset, optional
-        Inputs of the model: texts, pairs of texts, images, or a dataset or one of its columns. They
-        are read in random order until there are enough points.
+        Inputs of the model: texts, pairs of texts, images, or a dataset or one of its columns. The
+        model reads them in random order until a head has `max_points` points.
     column : str, default "text"
         Column of the dataset with the text or image.
     max_points : int, default 10,000
-        Maximum number of queries and keys of a head.
+        Maximum number of points of a head, which are its queries and keys together.
     seed : int, default 0
         Seed of the random order, and of t-SNE and UMAP.
     columns : mapping of str to values, or iterable of str, optional
-        Properties of texts or tokens, for the colours of points: for each name one value per text,
-        or one sequence per text with a value for each token. Alternatively names of columns of the
-        dataset.
+        Properties of texts or tokens, for the colours of points. A mapping has, for each name, one
+        value per text, or one sequence per text with a value for each token. If `texts` is a
+        dataset, an iterable names its columns.
     target : sequence of str, optional
-        Text that the model is made to produce, for each input.
+        Text that the model is forced to produce, one for each input.
     truncation : bool or int, default False
-        Whether to cut texts that are too long for the model, or the maximum number of tokens. Texts
-        that are too long are left out by default.
+        Whether to cut texts that are too long for the model. A number cuts longer texts to this
+        many tokens. By default, texts that are too long are left out.
     tokenizer, processor : object, optional
         Tokenizer or processor. Loaded with the model by default.
     name : str, optional
         Title of the picture. By default the last part of the model's hub id or folder.
     layers, dtype, device : optional
-        Layers to keep, and dtype and device of the queries and keys, as for
+        Layers to read from the model, and dtype and device of their queries and keys, as for
         `attnviz.extract_corpus`.
     batch_size : int or "auto"
         Number of texts per forward, as for `attnviz.extract_corpus`.
     include_layers : int or iterable of int, optional
-        Numbers of the layers to offer, as the model counts them. All by default.
+        Numbers of the layers that the view offers, as the model counts them. All by default.
     **traits
-        Initial values of traits of `attnviz.EmbeddingView`, such as layer, heads, enlarged, color,
-        method, dimensions and search. With ``method="tsne"`` or ``"umap"``, neighbours are points
-        with similar directions (cosine distance), or with ``lift=True`` points at a small Euclidean
-        distance.
+        Initial values of traits of `attnviz.EmbeddingView`, such as `layer`, `heads`, `enlarged`,
+        `color`, `method`, `dimensions` and `search`. With ``method="tsne"`` or ``"umap"``, the
+        neighbours of a point are points with a similar direction (cosine distance). With
+        ``lift=True`` they are points at a small Euclidean distance.
 
     Returns
     -------
     EmbeddingView
-        The view, which is displayed already. In marimo, make it the last expression of the cell. In
-        a script, the page is written to a file whose path is printed.
+        The view. A notebook displays it immediately. In marimo, make it the last expression of the
+        cell. In a script, the page is written to a file, and its path is printed.
 
     Raises
     ------
@@ -150,10 +153,11 @@ def _corpus_of(
     include_layers: int | Iterable[int] | None,
     **options: Any,
 ) -> Corpus:
-    """Return the corpus for the arguments of `show_embedding_view`.
+    """Return the corpus that the arguments of `show_embedding_view` describe.
 
-    `traits` and `include_layers` are checked as far as possible before the model reads, and
-    completely after the first text. `options` are further arguments of `attnviz.extract_corpus`.
+    `options` has further arguments of `attnviz.extract_corpus`. If a model reads texts, `traits`
+    are checked as far as possible before the first text. `include_layers` and the traits `stack`,
+    `layer` and `heads` are checked after the first text, before the model reads the other texts.
     """
     if columns is not None and not isinstance(columns, str | Mapping):
         columns = list(columns) if isinstance(columns, Iterable) else columns
@@ -205,7 +209,7 @@ def _refuse(arguments: Mapping[str, Any], why: str) -> None:
 
 
 def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:
-    """Raise an error for traits that are invalid for every corpus with these columns."""
+    """Raise an error for trait values that no corpus with these columns would allow."""
     EmbeddingView.check_names(traits)
     view = _without_browser(SimpleNamespace(column_names=tuple(columns)))
     own = EmbeddingView.class_traits()
@@ -227,17 +231,17 @@ def _check_position(
     view = _without_browser(with_layers(corpus, include_layers))
     values = {"stack": view.corpus.stack_names[0]} | dict(traits)
     values.setdefault("heads", [])
-    # Tokens belong to a text, which may be another one, so they are not checked.
+    # `token` and `key` are not checked, because they may belong to another text.
     for name in ("stack", "layer", "heads"):
         if name == "layer" and name not in values:
             values[name] = view.corpus.stack(values["stack"]).layers[0]
         trait: Any = EmbeddingView.class_traits()[name]
-        # Set without observers, which would send messages to a browser.
+        # Set the value without observers, because they would send messages to a browser.
         view._trait_values[name] = trait._validate(view, values[name])
 
 
 def _without_browser(corpus: Any) -> EmbeddingView:
-    """Create a view that can validate values, without the browser channel of `__init__`."""
+    """Create a view without `__init__`. It can validate values, but has no channel to a browser."""
     view = EmbeddingView.__new__(EmbeddingView)
     view._corpus = corpus
     return view

@@ -1,9 +1,10 @@
 """Trust figures: how well distances on a plot predict attention.
 
-There are two figures for each head. The correlation of distance with q . k says whether a short
-distance means a large product: at -1 the plot can be read like a map. Neighbour recall is the share
-of a query's strongest keys that are among its nearest keys. Both use the keys that a query may
-attend to: the keys in the same text that the mask allows.
+There are two figures for each head. The first is the correlation between the distance of a query
+and a key and their product ``q . k``. At -1, the shorter the distance, the larger the product. The
+second is neighbour recall: the share of a query's strongest keys (with the largest products) that
+are also among its nearest keys on the plot. Both figures use only the keys that a query may attend
+to. These are the keys in the same text that the mask allows.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from attnviz.utils.threads import map_threads, torch_threads
 
 __all__ = ["NEIGHBOURS", "HeadTrust", "measure_trust"]
 
-#: Number of strongest keys, and of nearest keys, that neighbour recall compares.
+#: Number of strongest keys, and number of nearest keys, that neighbour recall compares.
 NEIGHBOURS = 10
 
-#: Queries and keys of heads in one space, each (heads, points, dimensions).
+#: Queries, (heads, num_queries, dimensions), and keys, (heads, num_keys, dimensions), in one space.
 _QueriesKeys = tuple[torch.Tensor, torch.Tensor]
 
-# Number of distances to compute at once, few enough for the processor's cache.
+# Maximum number of distances to compute at once. This many fit into the processor's cache.
 _DISTANCES = 320_000
-# Number of figures: three correlations, recall and its baseline.
+# Number of figures of a head: three correlations, recall and the baseline of recall.
 _FIGURES = 5
-# Points at a smaller distance than this share of a plot have the same position, and values that
-# differ by at most this share are equal. It is about the rounding error of float32.
+# Relative tolerance, about ten times the rounding error of float32. Points whose distance is at
+# most this share of the plot's side have the same position. Products that differ by at most this
+# share of their largest possible size are equal.
 _TOLERANCE = 1e-6
 
 
@@ -42,25 +44,26 @@ _TOLERANCE = 1e-6
 class HeadTrust:
     """Trust figures of a head's plot.
 
-    They use the keys of a query's own text that its mask allows and that are points.
+    The keys of a query are the keys of the same text that are points and that the mask allows.
 
     Attributes
     ----------
     before, placed, plot : float or None
-        Mean over queries of Pearson's correlation between distance and q . k, from -1, the best, to
-        1: for the vectors of the model, for the placed vectors (scaled, translated and lifted) in
-        all dimensions, and for the plot. Queries are excluded if all their keys have the same
-        distance, or fewer than three different products: two points are always on a line. None if
-        no query is left.
+        Correlation between distance and product ``q . k`` (Pearson), averaged over queries, from -1
+        (the best) to 1. `before` uses distances between the vectors of the model, `placed` between
+        the placed vectors (scaled, translated and lifted) in all dimensions, and `plot` between
+        points on the plot. Queries are excluded if their keys all have the same distance, or have
+        fewer than three different products. None if no query remains.
     recall : float or None
-        Mean share of a query's ten keys with the largest q . k that are among its ten nearest keys
-        on the plot. Only queries with more than ten keys count. None if there are none. Ties of
-        products and of positions are broken at random, and the best possible plot gets 1.
+        Share of a query's ten keys with the largest ``q . k`` that are among its ten nearest keys
+        on the plot, averaged over queries. Only queries with more than ten keys count. None if no
+        query has more. Ties of products and of positions are broken at random, and the result is
+        divided by its maximum, so that the best possible plot gets 1.
     recall_baseline : float or None
-        Expected recall for random positions: the mean of ten divided by the number of keys, and
-        more if products are tied.
+        Expected recall if the points had random positions: ten divided by the number of keys,
+        averaged over queries. It is larger if products are tied.
     num_queries, num_total : int
-        Number of measured queries, and of all queries.
+        Number of measured queries, and number of all queries.
     """
 
     before: float | None
@@ -87,25 +90,27 @@ def measure_trust(
     Parameters
     ----------
     corpus : Corpus
-        Corpus with the points.
+        Corpus whose sampled queries and keys are the points.
     stack : str or None
         Name of a stack. None is the first stack.
     layer : int
         Number of the layer, as the model counts it.
     placed : Placed
-        Points of some of its heads, from `attnviz.embedding.placement.place`.
+        Points of some heads of the layer, from `attnviz.embedding.placement.place`.
     coordinates : Tensor
-        Plots of these heads, (heads, points, dimensions), queries first.
+        Coordinates of the same points on the plots of these heads, (heads, points, dimensions). All
+        queries come before all keys.
     max_queries : int, default 512
-        Maximum number of random queries to measure. They are the same for every head.
+        Maximum number of queries to measure. They are chosen at random, and are the same for every
+        head.
     seed : int
-        Seed of the choice of queries.
+        Seed of the random choice of queries.
 
     Returns
     -------
     list of (HeadTrust or None)
-        One entry per head of `placed`. None if `attnviz.embedding.placement.problems` reports a
-        problem, or the coordinates are not finite.
+        One entry per head of `placed`. It is None if `attnviz.embedding.placement.problems` reports
+        a problem for the head, or if its coordinates are not finite.
 
     Raises
     ------
@@ -114,12 +119,15 @@ def measure_trust(
 
     Notes
     -----
-    Yeh et al. 2023 (arXiv 2305.03210) rate a placement by the correlation of distance with q . k.
-    Neighbour recall is the usual measure of a projection, here only from queries to keys. Equal
-    tokens often have equal keys (all of them in the first layer of a model without positions), so
-    that many keys are tied for the tenth rank. With random tie-breaking, let s be the probability
-    of a key to be among the ten strongest, and n its probability to be among the ten nearest.
-    Recall is ``sum(s n) / sum(s^2)``, the expected overlap divided by its maximum.
+    Yeh et al. 2023 (arXiv 2305.03210) rate a placement by the correlation between distance and
+    ``q . k``. Neighbour recall is a usual measure of projections. Here it compares a query only
+    with keys.
+
+    Equal tokens often have equal keys. (In the first layer of a model without positional
+    embeddings, this holds for all equal tokens.) Therefore many keys can be tied for the tenth rank. Ties are
+    broken at random. Let s be the probability that a key is among the ten strongest, and n the
+    probability that the key is among the ten nearest. Recall is ``sum(s n) / sum(s^2)`` over the
+    keys of a query, which is the expected overlap divided by its maximum.
 
     Examples
     --------
@@ -175,16 +183,16 @@ def measure_trust(
 
 @dataclass(frozen=True, eq=False)
 class _OwnPairs:
-    """Some queries of a text and all keys of the text that are points.
+    """Block of query-key pairs of one text: n of its queries, with all of its m keys.
 
     Attributes
     ----------
     rows : Tensor
-        int64, (n,): indices of the queries among all queries of the points.
+        int64, (n,). Indices of the queries among the query points of the corpus.
     keys : slice
-        Slice of the m keys of the text among all keys of the points.
+        Range of the text's keys among the key points of the corpus.
     allowed : Tensor
-        bool, (heads, n, m): whether the mask allows a pair.
+        bool, (heads, n, m). Whether the mask allows each pair.
     """
 
     rows: torch.Tensor
@@ -199,10 +207,10 @@ def _own_pairs(
     heads: Sequence[int],
     rows: NDArray[np.int64],
 ) -> Iterator[_OwnPairs]:
-    """Yield the pairs of the queries `rows` with the keys of the same text, text by text.
+    """Yield blocks that pair the queries `rows` with the keys of the same text, text by text.
 
-    `rows` are ascending indices among all queries of the points. A long text is split into blocks
-    of a few queries.
+    `rows` contains ascending indices among the query points of the corpus. A block has about
+    `_DISTANCES` pairs at most, so a long text has several blocks with few queries each.
     """
     points = corpus.points(stack)
     texts = points.query_text[rows]
@@ -233,37 +241,42 @@ def _allowed(
 
 
 class _Spaces:
-    """Points of all heads in three spaces: of the model, after placement, and on the plot."""
+    """Points of some heads in three spaces: model vectors, placed vectors and the plot."""
 
     def __init__(self, raw: _QueriesKeys, placed: _QueriesKeys, plot: _QueriesKeys) -> None:
-        # Centred keys change the products by a constant per query, which keeps their order.
+        # Subtracting the mean key changes all products of a query by the same number. This changes
+        # neither their order nor correlations with them, and reduces rounding errors.
         self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=1, keepdim=True)
         self._longest = torch.linalg.vector_norm(raw[1], dim=2).amax(dim=1)
         self._spaces = [_Space(raw), _Space(placed)]
         self._plot = plot
         both = torch.cat(plot, dim=1)
-        #: Maximum distance of points that are at the same position, (heads,).
+        #: Distance up to which two points on the plot have the same position, (heads,).
         self.same_position = _TOLERANCE * (both.amax(dim=1) - both.amin(dim=1)).amax(dim=1)
 
     def products(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
-        """Return products q . k, (heads, rows, keys)."""
+        """Return the products of queries with the centred keys, (heads, rows, keys)."""
         return self.queries[:, rows] @ self.keys[:, keys].mT
 
     def size_of_products(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return upper bounds of the absolute products, (heads, rows)."""
+        """Return an upper bound of the absolute products of each query, (heads, rows)."""
         lengths = torch.linalg.vector_norm(self.queries[:, rows], dim=2)
         return torch.mul(lengths, self._longest[:, None])
 
     def distances(self, rows: torch.Tensor, keys: slice) -> list[torch.Tensor]:
-        """Return distances in each of the three spaces, (heads, rows, keys)."""
-        # With few dimensions, differences are affordable. They separate near neighbours exactly.
+        """Return three arrays of distances, one per space, each (heads, rows, keys)."""
+        # On the plot, subtract the coordinates. This is more exact for near points than the formula
+        # with products, and is fast enough in two or three dimensions.
         apart = self._plot[0][:, rows, None] - self._plot[1][:, None, keys]
         on_plot = torch.linalg.vector_norm(apart, dim=3)
         return [*(space.distances(rows, keys) for space in self._spaces), on_plot]
 
 
 class _Space:
-    """Distances by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``, centred on the mean key."""
+    """Vectors whose distances are computed by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``.
+
+    The mean key is subtracted from all vectors first, to reduce rounding errors.
+    """
 
     def __init__(self, points: _QueriesKeys) -> None:
         queries, keys = points
@@ -271,7 +284,7 @@ class _Space:
         self._queries, self._keys = queries - mean, keys - mean
 
     def distances(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
-        """Return distances, (heads, rows, keys)."""
+        """Return the distances of some queries to some keys, (heads, rows, keys)."""
         some_queries, some_keys = self._queries[:, rows], self._keys[:, keys]
         squares = torch.baddbmm(
             some_keys.square().sum(dim=2)[:, None], some_queries, some_keys.mT, alpha=-2
@@ -281,8 +294,11 @@ class _Space:
 
 
 def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
-    """Sum each figure over some queries, and count the queries for which it is defined, by head."""
-    # Rows are ordered by head, then by query.
+    """Sum each figure over the queries of a block, and count the queries that have the figure.
+
+    The result has the shape (figures, 2, heads). The second axis has the sum and the count.
+    """
+    # Merge the axes of heads and queries into rows, so that a row is one query of one head.
     products = spaces.products(block.rows, block.keys).flatten(0, 1)
     distances = [far.flatten(0, 1) for far in spaces.distances(block.rows, block.keys)]
     allowed = block.allowed.flatten(0, 1)
@@ -312,7 +328,10 @@ def _recall(
     size: torch.Tensor,
     same_position: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return recall, its baseline, and whether a row has enough keys, each (rows,)."""
+    """Return the recall of each row, its baseline, and whether the row has enough keys.
+
+    A row is one query of one head. All three results have the shape (rows,).
+    """
     counts = allowed.sum(dim=1)
     enough = counts > NEIGHBOURS
     if not bool(enough.any()):
@@ -321,7 +340,8 @@ def _recall(
     products = products.masked_fill(~allowed, -torch.inf)
     near = (-nearest).masked_fill_(~allowed, -torch.inf)
     same = _TOLERANCE * size
-    # One more than needed, to detect a tie with the last one.
+    # Find one more entry than needed. If it equals the entry before, keys are tied for the last
+    # rank.
     strong, close = (matrix.topk(NEIGHBOURS + 1, dim=1) for matrix in (products, near))
     chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
     overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
@@ -343,16 +363,21 @@ def _correlations(
     allowed: torch.Tensor,
     size: torch.Tensor,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the correlations with each distance, and for which rows they are defined, (rows,)."""
+    """Yield, for each space, the correlation between distance and product in each row.
+
+    The second item of each pair says whether the correlation of a row is defined. Both items have
+    the shape (rows,). `products` and `distances` are overwritten.
+    """
     several = _three_differ(products, _TOLERANCE * size, allowed)
     _centre(products, allowed)
     product_norm = torch.linalg.vector_norm(products, dim=1)
-    # Distances that differ only by rounding errors count as equal.
+    # A row whose distances differ only by rounding errors has no correlation. This is the largest
+    # such norm of the centred distances, relative to their mean.
     rounding = _TOLERANCE * products.shape[1] ** 0.5
     for distance in distances:
         mean_size = _centre(distance, allowed)
         distance_norm = torch.linalg.vector_norm(distance, dim=1)
-        # An einsum would compute one matrix product per row, which is much slower.
+        # `einsum` would be much slower here, because it computes one matrix product per row.
         values = (distance * products).sum(dim=1) / (distance_norm * product_norm)
         is_defined = (
             several
@@ -363,9 +388,9 @@ def _correlations(
 
 
 def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
-    """Return the probability of each entry to be among the ten largest of its row.
+    """Return the probability that each entry is among the ten largest of its row.
 
-    Ties are broken at random. `same` is the largest difference of tied entries.
+    Entries that differ by at most `same` are tied, and ties are broken at random.
     """
     last = values.topk(NEIGHBOURS, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
     above, reached = (values > last + same).float(), (values >= last - same).float()
@@ -375,7 +400,10 @@ def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
 
 
 def _three_differ(values: torch.Tensor, same: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Return which rows have at smallest three different values, so one between the extremes."""
+    """Return which rows have at least three different values, counting only allowed entries.
+
+    Values that differ by at most `same` are equal. A correlation of two values is always -1 or 1.
+    """
     smallest = values.masked_fill(~allowed, torch.inf).amin(dim=1, keepdim=True)
     largest = values.masked_fill(~allowed, -torch.inf).amax(dim=1, keepdim=True)
     between = (values > smallest + same) & (values < largest - same) & allowed
@@ -383,9 +411,9 @@ def _three_differ(values: torch.Tensor, same: torch.Tensor, allowed: torch.Tenso
 
 
 def _centre(values: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Subtract each row's mean over allowed entries in place. Return the absolute means.
+    """Subtract from each row the mean of its allowed entries, in place. Return the absolute means.
 
-    Other entries become 0.
+    Entries that are not allowed become 0.
     """
     values.masked_fill_(~allowed, 0)
     mean = values.sum(dim=1, keepdim=True) / allowed.sum(dim=1, keepdim=True).clamp_min(1)

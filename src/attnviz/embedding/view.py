@@ -1,4 +1,7 @@
-"""The embedding view: queries and keys of many texts as points, near if the weight is large."""
+"""The embedding view, which draws queries and keys of many texts as points.
+
+A short distance between a query and a key means a large weight.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ from attnviz.views.trait_types import Choice, Index, Keys, Numbers, with_control
 __all__ = ["COLORINGS", "EmbeddingView"]
 
 _LARGEST_SEED = 2**32 - 1
-# Fields of `HeadTrust` in the table of `trust`.
+# Fields of `HeadTrust` that `EmbeddingView.trust` returns.
 _TRUST_FIGURES = (
     "before",
     "placed",
@@ -50,52 +53,55 @@ _TRUST_FIGURES = (
 
 
 class EmbeddingView(HeadRoles):
-    """Queries and keys of a corpus as points: all heads as small plots, or one head enlarged.
+    """Queries and keys of a corpus as points, with small plots of all heads or one enlarged head.
 
     This is the joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210). For
-    each head, queries and keys of all texts are scaled and moved so that a query's weight falls
-    with the distance of the key, and projected together. Each plot states how well its distances
-    predict attention.
+    each head, the queries and keys of all texts are scaled and moved, so that keys near a query
+    have large weights, and are projected together. Each plot states how well its distances predict
+    attention.
 
     Parameters
     ----------
     corpus : Corpus or sequence of AttentionRecord
         Corpus, or several records of one model, with queries and keys.
     include_layers : int or iterable of int, optional
-        Layers to offer.
+        Numbers of the layers that the view offers. All by default.
     **traits
         Initial values of the traits below and of the traits that all views share: `stack`, `layer`,
         `heads`, `token`, `key` and `theme` (see `attnviz.views.position.PositionedView`). The first
-        of `heads` is enlarged. `token` and `key` are a query and a key of `text`: the chosen point.
+        head in `heads` is the head that can be enlarged. The chosen point is the query `token` or
+        the key `key` of the record `text`.
 
     Attributes
     ----------
     text : int or None
-        Index of the corpus's record that contains `token` and `key`. None is the first. The
+        Index of the corpus's record that contains `token` and `key`. None is the first record. The
         property `record` returns this record.
     enlarged : bool
-        Whether one head is enlarged. If not, all heads are shown as small plots.
+        Whether one head is enlarged. If False, all heads are shown as small plots.
     content : {"plot", "aggregate"}
-        The points, or the mean weight by the positions of query and key.
+        Content of the plots: the points, or a heat map of the mean weight by the positions of query
+        and key.
     method : {"pca", "tsne", "umap"}
-        Projection of the enlarged head. Small plots show principal components. t-SNE and UMAP need
-        ``attnviz[embedding]``. Their neighbours are points with similar directions (cosine
-        distance), or with `lift` points at a small Euclidean distance. `trust` always uses
-        Euclidean distances.
+        Projection of the enlarged head. Small plots always show principal components. t-SNE and
+        UMAP need ``attnviz[embedding]``. They keep points with a similar direction close to each
+        other (cosine distance) or, if `lift` is True, points at a small Euclidean distance. The
+        method `trust` always uses Euclidean distances.
     dimensions : {2, 3}
         Number of dimensions of the enlarged plot.
     scaling : {"norms", "none"}
-        Factor by which queries are divided and keys multiplied: the square root of the ratio of
-        their median norms, or 1.
+        Factor by which queries are divided and keys are multiplied. ``"norms"`` is the square root
+        of the median norm of queries divided by the median norm of keys, which makes both medians
+        equal. ``"none"`` is 1.
     translate : bool
         Whether keys are moved so that their mean is the mean of the queries.
     lift : bool
-        Whether keys get an additional coordinate that makes the order of a query's keys by distance
-        equal to their order by product.
+        Whether keys get an additional coordinate, with which the nearest key of a query is exactly
+        the key with the largest product, and so on for all keys.
     perplexity : int
         Perplexity of t-SNE, at least 2.
     neighbors : int
-        Number of neighbours in UMAP, at least 2.
+        Number of neighbours of a point in UMAP, including the point itself, at least 2.
     seed : int
         Seed of t-SNE and UMAP.
     color : str
@@ -103,27 +109,30 @@ class EmbeddingView(HeadRoles):
         ``"position mod 5"``, ``"norm"``, ``"frequency"``, ``"punctuation"``, ``"text"``, or the
         name of one of the corpus's columns.
     order : {"number", "correlation", "recall", "role"}
-        Order of the small plots: by head number, by a trust figure, or by the `roles` of heads.
+        Order of the small plots: by layer and head number, by a trust figure (correlation or
+        neighbour recall), or by the `roles` of the heads.
     roles : dict
-        Roles of heads over a corpus, such as `HeadStatistics` of the same model (see
+        Roles of heads over a corpus. Pass the `HeadStatistics` of the same model (see
         `attnviz.views.head_roles.HeadRoles`).
     points : {"both", "queries", "keys"}
         Points that are drawn.
     search : str
-        Tokens to find.
+        Text to find in tokens.
     match_case : bool
         Whether the search is case-sensitive.
     selected : list of int
-        Numbers of the points in the lasso, ascending (see `selection`).
+        Numbers of the points that are selected with the lasso, ascending. The method `selection`
+        describes these points.
     leave_out, renormalize
-        Options for the picture of the chosen text, as in `attnviz.HeadView`.
+        Options for the attention in the chosen text, as in `attnviz.HeadView`.
 
     Raises
     ------
     TypeError
         If `corpus` has another type, or a keyword is unknown.
     ValueError
-        If the corpus is empty, its records are of several models, or they have no queries and keys.
+        If the corpus is empty, its records come from several models, or they have no queries and
+        keys.
     ImportError
         If `method` needs a package that is not installed.
     traitlets.TraitError
@@ -172,20 +181,20 @@ class EmbeddingView(HeadRoles):
         self.check_names(traits)
         made = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
         self._corpus = with_layers(made, include_layers)
-        # The text comes first, because tokens are looked up in it.
+        # Set `text` before `token` and `key`, because these are looked up in the text.
         text = {"text": traits["text"]} if "text" in traits else {}
         super().__init__(**text | traits)
 
     @property
     def corpus(self) -> Corpus:
-        """The corpus that is shown."""
+        """Corpus that is shown."""
         return self._corpus
 
     @property
     def record(self) -> AttentionRecord:
-        """The record of `text`, or the first record if `text` is None."""
+        """Record with the index `text`, or the first record if `text` is None."""
         text, records = self.text, self._corpus.records
-        # If several traits are set at once, `text` may not be validated yet.
+        # Check the range of `text`: if several traits are set at once, it may not be validated yet.
         return records[text if text is not None and 0 <= text < len(records) else 0]
 
     def to_html(
@@ -198,33 +207,33 @@ class EmbeddingView(HeadRoles):
     ) -> str:
         """Return the view as one HTML page that works offline.
 
-        The page contains the first two principal components of all heads with the placement of this
-        view, their trust figures, norms and mean weights by position, and the finished plots of
-        other methods. Without `top_keys` it draws no attention lines.
+        For all heads, the page contains the first two principal components with the current
+        placement, trust figures, norms, and mean weights by position. For other projections, it
+        contains the plots that have been computed. It draws attention lines only if `top_keys` is
+        positive.
 
         Parameters
         ----------
         precision : {"auto"}
-            Precision of the coordinates. There is one: 16 bits.
+            Precision of the coordinates, which is always 16 bits.
         max_mb : float, optional
             Maximum size of the page in megabytes. The default is 40.
         top_keys : int, default 0
-            Number of strongest keys to embed per query. The page draws their lines when a reader
-            chooses a query. `page_size` returns the size of such a page.
+            Number of strongest keys per query in the page. When a reader chooses a query, the page
+            draws a line to each of them. `page_size` returns the size of a page with `top_keys`.
         controls : {"auto", "full", "compact", "none"} or bool, optional
-            Controls of the page. By default those of the view.
+            Controls of the page. By default the controls of the view.
 
         Returns
         -------
         str
-            The page with its data, its code and the state of this view. It loads nothing from
-            elsewhere.
+            The page, which contains its data, its code and the state of this view.
 
         Raises
         ------
         TypeError, ValueError
-            If the page would be too large (the message lists remedies), or an argument has an
-            invalid type or value.
+            If the page would be larger than `max_mb` (the message lists remedies), or an argument
+            has an invalid type or value.
         ImportError, RuntimeError
             If the projection of the enlarged head cannot be computed.
 
@@ -250,13 +259,15 @@ class EmbeddingView(HeadRoles):
         Parameters
         ----------
         path : path-like
-            ``"x.html"`` is the interactive page, ``"x.pdf"`` and ``"x.svg"`` are vector graphics
-            for a paper, and ``"x.png"`` is pixels. An installed Chromium or Chrome draws pictures.
+            ``"x.html"`` writes an interactive page, ``"x.pdf"`` and ``"x.svg"`` vector graphics for
+            a paper, and ``"x.png"`` an image of pixels. The last three need an installed Chromium
+            or Chrome.
         precision, max_mb, top_keys : optional
-            Options of the page, also if it is drawn as a picture. See `to_html`. A picture has
-            lines if one head is enlarged and a query is chosen: ``enlarged=True``, ``token=...``.
+            Options of the page. See `to_html`. Pictures are drawn from a page, so the options apply
+            to pictures, too. A picture has attention lines if `top_keys` is positive, one head is
+            enlarged and a query is chosen (``enlarged=True``, ``token=...``).
         controls : optional
-            Controls of the page. See `to_html`. Pictures have none.
+            Controls of the page. See `to_html`. Pictures have no controls.
         **figure
             Style of a picture: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
             `legend`, `theme`, `background`. See `to_svg`.
@@ -264,15 +275,15 @@ class EmbeddingView(HeadRoles):
         Returns
         -------
         Path
-            The file written.
+            Path of the file.
 
         Raises
         ------
         TypeError, ValueError
-            If the suffix is unknown, the page would be too large, or `top_keys` is passed for a
-            picture without lines.
+            If the suffix is unknown, the page would be larger than `max_mb`, or `top_keys` is
+            passed for a picture without attention lines.
         OSError
-            If the file cannot be written. No incomplete file is left.
+            If the file cannot be written. In this case no incomplete file remains.
         ImportError, RuntimeError
             If the projection of the enlarged head cannot be computed, or a picture needs a browser
             and none is found.
@@ -302,9 +313,10 @@ class EmbeddingView(HeadRoles):
         max_mb: float | None = None,
         top_keys: int = 0,
     ) -> None:
-        """Display static outputs that need no kernel: a picture, and the page in a frame.
+        """Display a copy of the view that needs no kernel, as the output of the notebook's cell.
 
-        A reader sees the page where frames and scripts are allowed, and the picture elsewhere.
+        The output contains an interactive page in a frame, and a picture. Programs that allow
+        frames and scripts show the page. Other programs show the picture.
 
         Parameters
         ----------
@@ -340,7 +352,7 @@ class EmbeddingView(HeadRoles):
         Returns
         -------
         int
-            Bytes, without any limit. The page is built to count them.
+            Size in bytes, also above the limit of `save`. This method builds the whole page.
 
         Examples
         --------
@@ -350,14 +362,14 @@ class EmbeddingView(HeadRoles):
         return len(page.encode())
 
     def selection(self) -> list[dict[str, Any]]:
-        """Return the points in the lasso.
+        """Return the points that are selected with the lasso.
 
         Returns
         -------
         list of dict
-            One dict per point, in ascending order, with its number ``point``, its ``kind``
-            (``"query"`` or ``"key"``), the index of its record ``text``, its ``position`` in that
-            text, and its ``token`` as the view shows it.
+            One dict per point, in the order of their numbers. ``point`` is the number, ``kind`` is
+            ``"query"`` or ``"key"``, ``text`` is the index of the record, ``position`` is the
+            position in this text, and ``token`` is the token as the view shows it.
 
         Examples
         --------
@@ -366,25 +378,32 @@ class EmbeddingView(HeadRoles):
         return [_described(self._corpus, self.stack, point) for point in self.selected]
 
     def trust(self) -> list[dict[str, Any]]:
-        """Return the trust figures of all heads of the stack, for plots of principal components.
+        """Return trust figures of all heads of the stack: how well distances predict attention.
+
+        The figures are about the plots of principal components, for any `method`.
 
         Returns
         -------
         list of dict
-            One dict per head, with ``layer`` and ``head``. ``before``, ``placed`` and ``plot`` are
-            means over queries of the correlation between distance and product, over the keys that
-            each query may attend to: for the vectors of the model, for the placed vectors, and for
-            the plot. The best is -1. ``recall`` is the share of a query's ten strongest keys that
-            are among its ten nearest, and ``recall_baseline`` its expected value for random
-            positions. ``num_queries`` of ``num_total`` were measured. ``problem`` says why a head
-            shows nothing. Figures that cannot be computed are None.
+            One dict per head, with these entries. Figures that cannot be computed are None.
+
+            - ``layer``, ``head``: numbers of the layer and the head.
+            - ``before``, ``placed``, ``plot``: correlation between the distance of a query and a
+              key and their product, averaged over queries. The best value is -1. ``before`` uses
+              the vectors of the model, ``placed`` the placed vectors, and ``plot`` the plot. Only
+              keys that the query may attend to are used.
+            - ``recall``: share of a query's ten strongest keys that are among its ten nearest keys
+              on the plot, averaged over queries.
+            - ``recall_baseline``: expected recall for random positions.
+            - ``num_queries``, ``num_total``: number of measured queries, and of all queries.
+            - ``problem``: reason why the plot of the head shows nothing, or None.
 
         Examples
         --------
         >>> pandas.DataFrame(view.trust()).plot.median()    # doctest: +SKIP
         """
         placing = Placing(cast("Scaling", self.scaling), self.translate, self.lift)
-        # Always for principal components: t-SNE of each head would take hours.
+        # Measure plots of principal components, because t-SNE of every head would take hours.
         answers, stack = self._answers(), self._corpus.stack(self.stack)
         rows: list[dict[str, Any]] = []
         for layer in Bar(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
@@ -406,7 +425,7 @@ class EmbeddingView(HeadRoles):
         Parameters
         ----------
         sync_data : dict
-            Values by trait.
+            New values by trait name.
         """
         self._by_reader = True
         try:
@@ -419,8 +438,8 @@ class EmbeddingView(HeadRoles):
         return self._corpus_server
 
     def close(self) -> None:
-        """Remove the view from the screen, and stop its t-SNE or UMAP if it runs."""
-        # The attribute is missing if `__init__` raised an error for the corpus.
+        """Remove the view from the screen, and stop a running t-SNE or UMAP."""
+        # The attribute is missing if `__init__` raised an error because of the corpus.
         if hasattr(self, "_corpus_server"):
             self._answers().running.close()
         super().close()
@@ -433,7 +452,8 @@ class EmbeddingView(HeadRoles):
         return self._corpus_server.answers
 
     def _page(self, state: Mapping[str, Any]) -> str:
-        # The browser requested the page, and a reply must not take minutes.
+        # The browser requests this page. Do not wait for a projection, because a reply must not
+        # take minutes.
         return self._embedding_page(state, "auto", None, 0, wait=False)
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
@@ -477,7 +497,7 @@ class EmbeddingView(HeadRoles):
     def _validate_method(self, proposal: Mapping[str, Any]) -> str:
         method = proposal["value"]
         missing = missing_package(method)
-        # If the reader chose the method, the view shows the missing package.
+        # If the reader chose the method in the browser, the view shows the message.
         if missing is not None and not self._by_reader:
             raise ImportError(f"method={method!r}: {missing}")
         return cast("str", method)
@@ -502,7 +522,7 @@ class EmbeddingView(HeadRoles):
 
     @traitlets.observe("roles")
     def _forget_role_order(self, change: Mapping[str, Any]) -> None:
-        """Order plots by number if the roles were removed."""
+        """Reset an order by role to the order by number if `roles` is now empty."""
         if self.order == "role" and not change["new"]:
             self.order = "number"
 
@@ -531,14 +551,14 @@ class EmbeddingView(HeadRoles):
 
     @traitlets.observe("text")
     def _fit_to_text(self, change: Mapping[str, Any]) -> None:
-        """Unpin tokens that the new text does not have."""
+        """Unpin tokens whose positions do not exist in the new text."""
         del change
         if self.stack:
             self._clip_tokens(self._stack_named(self.stack))
 
     @traitlets.observe("stack")
     def _forget_selected(self, change: Mapping[str, Any]) -> None:
-        """Clear the selection, because points of one stack mean nothing in another."""
+        """Clear the selection, because the new stack has other points."""
         if change["old"] and change["old"] != change["new"]:
             self.selected = []
 
@@ -554,7 +574,7 @@ class EmbeddingView(HeadRoles):
 
 
 def _described(corpus: Corpus, stack: str, point: int) -> dict[str, Any]:
-    """Describe a point, as in `EmbeddingView.selection`."""
+    """Return the entry of `EmbeddingView.selection` for one point."""
     points = corpus.points(stack)
     is_query = point < points.num_queries
     number = point if is_query else point - points.num_queries

@@ -1,7 +1,8 @@
 """Description of the points of a corpus for a view: texts, tokens, columns and caveats.
 
-The vocabulary is sent once, and tokens are sent as indices into it: a corpus of a hundred thousand
-tokens has a few thousand different ones. ``js/src/views/embedding/client/corpus.ts`` reads it.
+Each different token is sent once, in the vocabulary. The tokens of points are sent as indices into
+the vocabulary, because a corpus of a hundred thousand tokens has only a few thousand different
+tokens. ``js/src/views/embedding/client/corpus.ts`` reads the description.
 """
 
 from __future__ import annotations
@@ -33,7 +34,17 @@ _NO_TOKENS: TokenList = {"text": [], "special": [], "sequence": []}
 
 
 class PointTokens(TypedDict):
-    """Text, position in the text and vocabulary entry of each query, or of each key."""
+    """Tokens of all queries or of all keys, with one entry per point in each list.
+
+    Attributes
+    ----------
+    text : list of int
+        Index of the text.
+    position : list of int
+        Position in the text.
+    token : list of int
+        Index of the token in the vocabulary.
+    """
 
     text: list[int]
     position: list[int]
@@ -41,14 +52,14 @@ class PointTokens(TypedDict):
 
 
 class ColumnValues(TypedDict):
-    """Values of a column that the user passed, for the colours of points.
+    """Values of one property of tokens (a column that the user passed), for the colours of points.
 
     Attributes
     ----------
     categories : list of str or None
-        null if the values are numbers.
+        Names of the categories, null if the values are numbers.
     queries, keys : list of (float or None)
-        Number or index of a category for each point, null if unknown.
+        Value of each point, null if unknown: a number, or the index of a category.
     """
 
     name: str
@@ -58,12 +69,13 @@ class ColumnValues(TypedDict):
 
 
 class CorpusCaveat(TypedDict):
-    """Sentence about what is not exact on the plots of some layers.
+    """Sentence about an inexactness of the plots of some layers.
 
     Attributes
     ----------
     kind : {"moving", "bias"}
-        "moving" applies only if keys are translated.
+        "moving" is about the translation of keys. The view shows this caveat only if keys are
+        translated.
     """
 
     layers: list[int]
@@ -79,7 +91,7 @@ class CorpusGrid(TypedDict):
     image : int
         Index of the image among the images of the text.
     start : int
-        Position of the first patch.
+        Position of the first patch among the tokens of the text.
     """
 
     text: int
@@ -96,19 +108,26 @@ class CorpusPoints(TypedDict):
     Attributes
     ----------
     total_points, total_texts : int
-        Number of points without sampling, and number of texts with these points.
+    total_points : int
+        Number of queries and keys of all texts that were read.
+    total_texts : int
+        Number of texts from which the texts of the corpus were chosen.
     whole : bool
-        Whether each text that has points has all its tokens.
+        Whether all tokens of each text with points are points.
     num_skipped : int
-        Number of texts that could not be read, because they are empty or too long.
+        Number of texts that could not be read because they are empty or too long.
     stopped : bool
-        Whether texts or tokens are missing because there were enough points.
+        Whether some texts or tokens have no points because the limit of points was reached.
+    names : list of str
+        Title of each text.
     text_tokens : list of int
-        Number of tokens of each text, 0 if it has no points.
+        Number of query tokens of each text, 0 if the text has no points.
     frequency : list of int
         Number of occurrences of each vocabulary entry in all texts that were read.
     punctuation, special : list of int
-        Indices of vocabulary entries.
+        Indices of the vocabulary entries that are punctuation, or special tokens.
+    queries : PointTokens
+        Tokens of the queries.
     keys : PointTokens or None
         null if keys have the same tokens as queries.
     images : int
@@ -138,14 +157,14 @@ class CorpusPoints(TypedDict):
 
 
 def describe_corpus(corpus: Corpus) -> Steps[Description]:
-    """Describe a corpus without its points and tokens, in steps."""
+    """Describe the model and the stacks of a corpus, without its points and tokens, in steps."""
     first = yield from describe_in_steps(corpus.records[0])
     first.pop("images", None)
     stacks = []
     for stack in first["stacks"]:
         if stack["name"] not in corpus.stack_names:
             continue
-        # Drop what applies only to the first text.
+        # Remove entries that describe only the first text.
         stack.pop("sampled", None)
         stack |= {
             "query_tokens": _NO_TOKENS,
@@ -206,7 +225,7 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
 
 
 class _Vocabulary:
-    """Different tokens in the order of their first occurrence, with the number of occurrences."""
+    """List of different tokens in the order of their first occurrence, with their frequencies."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
@@ -229,7 +248,10 @@ class _Vocabulary:
 
 
 class _Side:
-    """Tokens of the queries or keys of a text. Patches have the same names as in all views."""
+    """Tokens of the queries, or of the keys, of one text.
+
+    `shown` has the tokens as views show them: the patches of images are named by row and column.
+    """
 
     def __init__(self, tokens: Tokens, num_images: int) -> None:
         self.tokens = tokens
@@ -275,7 +297,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int | float | None]:
-    """Convert values to JSON numbers, with None for unknown values."""
+    """Convert the values of a column to JSON values, with None for unknown values."""
     array = np.asarray(values, dtype=np.float64)
     if categories is None:
         return [float(value) if np.isfinite(value) else None for value in array]
@@ -283,7 +305,7 @@ def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int
 
 
 def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
-    """Return each caveat once, with the layers to which it applies."""
+    """Return the different caveats of a stack's layers, each with the layers that have it."""
     layers: dict[Caveat, list[int]] = {}
     for layer in corpus.stack(stack).layers:
         for caveat in caveats_of(corpus.attention(stack, layer, 0)):

@@ -1,8 +1,9 @@
-"""Plots of heads, their trust figures and norms, computed on request and cached.
+"""Plots of heads, their trust figures and the norms of their vectors, computed on request.
 
-Coordinates are sent as 16-bit codes over the square (or cube) that contains a head's points. The
-small plots of all heads are the upper bytes of the same codes. ``tests/fixtures/embedding.json`` is
-read by the tests of both languages.
+Coordinates are sent as 16-bit codes. Code 0 is one corner of the smallest square (or cube) that
+contains the points of a head, and code 65,535 is the opposite corner. The small plots of all heads
+use only the upper byte of each code. The tests of both languages read
+``tests/fixtures/embedding.json``.
 """
 
 from __future__ import annotations
@@ -40,21 +41,25 @@ __all__ = [
     "coded",
 ]
 
-#: Maximum number of points of a head's small plot.
+#: Maximum number of points in the small plot of a head.
 MAX_SMALL_PLOT_POINTS = 10_000
-#: The highest code of a coordinate or a norm.
+#: Largest code of a coordinate or a norm.
 TOP_CODE = 65_535
 
-# Enough for plots of a thousand heads of 10,000 tokens.
+# Maximum size of the cached plots in bytes. It is enough for a thousand heads with 10,000 tokens
+# each.
 _CACHED_BYTES = 192_000_000
-# Maximum size of the small plots of one answer, which is kept until all of its parts are sent.
+# Maximum size in bytes of one reply with small plots. The reply stays in memory until all of its
+# parts are sent.
 _OVERVIEW_BYTES = 64_000_000
-# Numbers in the vectors that are placed at once: about 0.2 s on one core, and 32 MB in float32.
+# Maximum number of vector entries that are placed at once. This many take about 0.2 s on one core
+# and 32 MB in float32.
 _PLACED_AT_ONCE = 1 << 23
 _TRUST_DIGITS = 4
-# Queries and pairs to measure the trust of a head on: about 0.3 s on one core.
+# Limits of the number of queries, and of query-key pairs, with which the trust figures of a head
+# are measured. This takes about 0.3 s on one core.
 _MAX_QUERIES, _MIN_QUERIES, _MAX_PAIRS = 512, 64, 10_000_000
-# Heads that are measured together, in parallel if there are several cores.
+# Number of heads whose trust figures are measured together, in parallel on several cores.
 _MEASURED_AT_ONCE = 4
 
 Dimensions = Literal[2, 3]
@@ -63,7 +68,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Placement and projection of the points of heads of a layer."""
+    """Options of the plots of a layer's heads: placement (`way`), and method of the projection."""
 
     stack: str
     layer: int
@@ -75,25 +80,28 @@ class PlotOptions:
     seed: int = 0
 
     def of(self, head: int) -> HeadPlot:
-        """Return the options for the plot of one head."""
+        """Return these options for the plot of one head."""
         named = {field.name: getattr(self, field.name) for field in fields(PlotOptions)}
         return HeadPlot(**named, head=head)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadPlot(PlotOptions):
-    """Placement and projection of the points of one head."""
+    """Options of the plot of one head."""
 
     head: int
 
     def checked(self, corpus: Corpus) -> HeadPlot:
-        """Resolve the numbers of layer and head. Raise an error if they do not exist."""
+        """Return a copy with non-negative numbers of layer and head.
+
+        Raise IndexError if the layer or the head does not exist.
+        """
         layer, [head] = check_heads(corpus.stack(self.stack), self.layer, [self.head])
         return replace(self, layer=layer, head=head)
 
     @property
     def settings(self) -> ProjectionSettings:
-        """Settings of the projection, with defaults for settings that the method does not use."""
+        """Settings of the projection. Settings that the method does not use have their defaults."""
         plain = ProjectionSettings(self.method)
         return ProjectionSettings(
             self.method,
@@ -101,13 +109,14 @@ class HeadPlot(PlotOptions):
             perplexity=self.perplexity if self.method == "tsne" else plain.perplexity,
             neighbors=self.neighbors if self.method == "umap" else plain.neighbors,
             seed=self.seed,
-            # Distances of lifted points give the order of their products, and directions do not.
+            # After lifting, keys are ordered by product if they are ordered by Euclidean distance.
+            # This does not hold for the cosine distance.
             metric="euclidean" if self.way.lift else "cosine",
         )
 
     @property
     def key(self) -> Hashable:
-        """Cache key, with exactly the options that the plot depends on."""
+        """Cache key, which contains only the options that affect the plot."""
         head = (self.stack, self.layer, self.head, self.way)
         if self.method == "pca":
             return (*head, "pca", self.dimensions)
@@ -115,7 +124,7 @@ class HeadPlot(PlotOptions):
 
 
 class OverviewHead(TypedDict):
-    """Attention head of a small plot, and the reason if it has no plot."""
+    """Attention head with a small plot. `problem` is the reason why the plot shows nothing."""
 
     layer: int
     head: int
@@ -128,7 +137,7 @@ class OverviewHeader(TypedDict):
     Attributes
     ----------
     stride : int
-        Distance between the indices of the points that are drawn: 0, `stride`, 2 `stride`, ...
+        Every `stride`-th point is drawn: the points 0, `stride`, 2 `stride`, ...
     points : int
         Number of points that are drawn.
     """
@@ -144,15 +153,16 @@ class ProjectionHeader(TypedDict):
     Attributes
     ----------
     low, size : float
-        Corner of the box that contains the points, and its side, the same for all axes.
+        Square or cube that contains the points: `low` is the corner with the smallest coordinates,
+        and `size` is the length of a side.
     explained : list of float or None
         Share of the variance along each axis, null if the method is not PCA.
     factor : float
-        Factor by which queries were divided and keys multiplied.
+        Factor by which queries were divided and keys were multiplied.
     problem : str or None
-        Reason why the plot is missing, in words.
+        Reason why the plot shows nothing, in words, null if it shows something.
     work : Work or None
-        Progress of the projection, null if it needed none.
+        Progress of t-SNE or UMAP, null for PCA.
     """
 
     dimensions: Dimensions
@@ -166,26 +176,29 @@ class ProjectionHeader(TypedDict):
 
 
 class NormsHeader(TypedDict):
-    """The smallest and the largest norm."""
+    """Header of a reply with norms: the smallest norm (code 0) and the largest (code 65,535)."""
 
     low: float
     high: float
 
 
 class HeadTrustFigures(TypedDict):
-    """Trust figures: how well distances on a head's plot follow its logits.
+    """Trust figures of a head: how well distances on its plot predict attention.
+
+    `attnviz.embedding.trust.HeadTrust` defines the figures.
 
     Attributes
     ----------
     before, placed, plot : float or None
-        Correlation between distance and q . k: for the vectors of the model, for the placed
-        vectors, and for the plot.
+        Correlation between the distance of a query and a key and their product ``q . k``, averaged
+        over queries. `before` uses the vectors of the model, `placed` the placed vectors, and
+        `plot` the plot.
     recall : float or None
-        Share of a query's ten strongest keys that are among its ten nearest on the plot.
+        Share of a query's ten strongest keys that are among its ten nearest keys on the plot.
     recall_baseline : float or None
         Expected recall for random positions.
     num_queries, num_total : int
-        Number of measured queries, and of all queries.
+        Number of measured queries, and number of all queries.
     """
 
     head: int
@@ -200,18 +213,20 @@ class HeadTrustFigures(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Plot:
-    """Coordinates of a head's points.
+    """Plot of the points of one head.
 
     Attributes
     ----------
     coordinates : ndarray
-        float32, (points, dimensions).
+        float32, (points, dimensions). NaN if the vectors of the head, or their distances, are not
+        finite.
     explained : list of float, or None
-        Share of the variance along each axis. None if the method is not PCA.
+        Share of the variance along each axis. None if the method is not PCA, or if coordinates are
+        NaN.
     factor : float
-        Factor by which queries were divided and keys multiplied.
+        Factor by which queries were divided and keys were multiplied.
     problem : str or None
-        Reason why the plot shows nothing, or cannot be trusted.
+        Reason why the plot is empty or meaningless, in words. Otherwise None.
     """
 
     coordinates: Floats
@@ -220,7 +235,7 @@ class Plot:
     problem: str | None
 
     def header(self) -> dict[str, Any]:
-        """Return everything except the coordinates, as JSON values."""
+        """Return the shape of the coordinates and all other fields, as JSON values."""
         count, dimensions = self.coordinates.shape
         return {
             "dimensions": dimensions,
@@ -234,9 +249,9 @@ class Plot:
 def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
     """Encode coordinates as uint16 codes over a square or cube. Return low, size and codes.
 
-    Code 0 stands for the corner `low`, and 65,535 for ``low + size``. `size` is the same for all
-    axes, and points are centred along shorter axes. `size` is 0 if all points are equal or some are
-    not finite.
+    On each axis, code 0 is the coordinate `low`, and code 65,535 is ``low + size``. `size` is the
+    largest extent of the points along an axis. Along the other axes, the points are in the middle
+    of the square or cube. `size` is 0 if all points are equal or any coordinate is not finite.
 
     Examples
     --------
@@ -256,23 +271,26 @@ def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
 
 
 class EmbeddingAnswers:
-    """Plots and trust figures of a corpus, computed on request.
+    """Plots, trust figures and norms of the heads of a corpus, computed on request.
 
-    As many plots as fit into `cached_bytes` are cached.
+    The most recently used plots are cached, up to `cached_bytes` bytes.
     """
 
     def __init__(self, corpus: Corpus, cached_bytes: int = _CACHED_BYTES) -> None:
         self.corpus = corpus
         self.running = ProjectionJobs()
         self._plots: ByteCache[Plot] = ByteCache(cached_bytes, lambda plot: plot.coordinates.nbytes)
-        # Entries have a few hundred bytes, so they are never dropped.
+        # Entries of these two caches have a few hundred bytes and are never dropped.
         self._works: dict[Hashable, Work] = {}
         self._trust: dict[Hashable, dict[str, Any] | None] = {}
 
     def overview(
         self, stack: str, layers: Sequence[int], placing: Placing
     ) -> Steps[tuple[OverviewHeader, bytes]]:
-        """Compute small plots of all heads of some layers by their principal components."""
+        """Compute small plots of all heads of some layers by principal components.
+
+        The bytes have one uint8 code per coordinate, (heads, points, 2).
+        """
         own = self.corpus.stack(stack)
         if not layers:
             raise ValueError("layers is empty. Request at least one layer.")
@@ -309,7 +327,10 @@ class EmbeddingAnswers:
     def projection(
         self, request: HeadPlot, *, restart: bool = False
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the plot of one head by any method, or its newest frame if it is running."""
+        """Return the current plot of one head by any method: its header, and its 16-bit codes.
+
+        While t-SNE or UMAP is running, this is the newest frame. See `plot`.
+        """
         request = request.checked(self.corpus)
         plot, work = self.plot(request, restart=restart)
         low, size, codes = coded(plot.coordinates)
@@ -320,7 +341,10 @@ class EmbeddingAnswers:
     def trust(
         self, options_of_layer: PlotOptions, heads: Sequence[int]
     ) -> Steps[list[dict[str, Any] | None]]:
-        """Measure the trust figures of some heads, with None for heads without a plot."""
+        """Measure the trust figures of the current plots of some heads.
+
+        An entry is None if the head has no plot by this method yet, or if the plot has a problem.
+        """
         stack = options_of_layer.stack
         layer, heads = check_heads(self.corpus.stack(stack), options_of_layer.layer, heads)
         options_of_layer = replace(options_of_layer, layer=layer)
@@ -332,7 +356,7 @@ class EmbeddingAnswers:
         }
         missing = [head for head in heads if head not in figures]
         shown: dict[int, Plot] = {}
-        # The figures of an intermediate frame are not cached.
+        # Heads whose plot is final. The figures of a plot that may change are not cached.
         final: set[int] = set()
         if missing and options_of_layer.method == "pca":
             plots = yield from self.plots(
@@ -358,21 +382,21 @@ class EmbeddingAnswers:
         return [figures.get(head) for head in heads]
 
     def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
-        """Return the norms of all points' vectors, as the model has them."""
+        """Return the norms of the model's queries and keys of a head, as 16-bit codes."""
         layer, [head] = check_heads(self.corpus.stack(stack), layer, [head])
         vectors = self.corpus.vectors(stack, layer, [head])
         norms = torch.cat([vectors.queries[0], vectors.keys[0]]).double().norm(dim=1).numpy()
         finite = norms[np.isfinite(norms)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
         shares = (norms - low) / (high - low) if high > low else np.zeros(len(norms))
-        # The plot names the problem of norms that are not finite. Here they become code 0.
+        # Norms that are not finite get code 0. The plot of the head states this problem.
         codes = np.rint(np.clip(np.nan_to_num(shares), 0.0, 1.0) * TOP_CODE)
         return {"low": low, "high": high}, codes.astype("<u2").tobytes()
 
     def plots(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int = 2
     ) -> Steps[list[Plot]]:
-        """Return the principal components of some heads, from the cache if possible."""
+        """Return plots of some heads by principal components. Compute those that are not cached."""
         keys = [(stack, layer, head, placing, "pca", dimensions) for head in heads]
         cached = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
         missing = [head for head, key in zip(heads, keys, strict=True) if key not in cached]
@@ -393,12 +417,13 @@ class EmbeddingAnswers:
     def plot(
         self, request: HeadPlot, *, restart: bool = False, wait: bool = False
     ) -> tuple[Plot, Work | None]:
-        """Return the plot of one head by any method, and its progress (None for PCA).
+        """Return the current plot of one head by any method, and its progress (None for PCA).
 
-        Until the method has a frame, the plot shows the principal components. `restart` starts a
-        cancelled or failed projection again. `wait` waits for the end.
+        t-SNE or UMAP is started if necessary. Until it has a frame, the plot shows the principal
+        components. If `restart` is True, a cancelled or failed projection is started again. If
+        `wait` is True, this method returns only when the projection has ended.
         """
-        # Raises an error that lists the stacks, if there is none with this name.
+        # If no stack has this name, this raises an error that lists the names.
         self.corpus.stack(request.stack)
         [components] = run_steps(
             self.plots(
@@ -428,9 +453,9 @@ class EmbeddingAnswers:
         return plot, work
 
     def under_way(self, request: HeadPlot) -> tuple[Plot, Work] | None:
-        """Return the current plot of a head by t-SNE or UMAP, or None without a frame.
+        """Return the current plot of a head by t-SNE or UMAP, or None if it has no frame.
 
-        This starts nothing. A finished plot is final.
+        This method does not start a projection.
         """
         key = request.key
         cached = self._plots.get(key)
@@ -449,7 +474,7 @@ class EmbeddingAnswers:
     def problems(
         self, stack: str, layer: int, placing: Placing, dimensions: int
     ) -> list[str | None]:
-        """Return why each head of a layer has no plot, or None for a head that has one."""
+        """Return for each head of a layer why its plot is empty or meaningless, or None."""
         heads = range(self.corpus.stack(stack).num_heads(layer))
         plots = run_steps(self.plots(stack, layer, heads, placing, dimensions))
         return [plot.problem for plot in plots]
@@ -481,11 +506,12 @@ class EmbeddingAnswers:
         plots: Sequence[Plot],
         placing: Placing,
     ) -> list[dict[str, Any] | None]:
-        """Measure the trust figures of plots, as JSON values."""
+        """Measure the trust figures of some plots. Return them as JSON values."""
         with torch_threads(1):
             placed = place(self.corpus, stack, layer, placing, heads)
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
-        # Queries have many keys in long texts, so that fewer queries are enough.
+        # The limit of pairs reduces the number of queries. If a query has many keys, fewer queries
+        # give equally exact figures.
         num_keys = self.corpus.points(stack).num_keys
         max_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, _MAX_PAIRS // num_keys))
         measured = measure_trust(
@@ -499,7 +525,7 @@ def _trust_header(head: int, measured: HeadTrust | None) -> dict[str, Any] | Non
 
 
 def _rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Round figures to the digits that a view needs. Values that are not finite become None."""
+    """Round figures to `_TRUST_DIGITS` digits. Replace values that are not finite with None."""
     return {
         name: value
         if value is None or isinstance(value, int)

@@ -1,4 +1,4 @@
-"""Projections that take seconds, and their progress."""
+"""t-SNE and UMAP in the background, with their progress."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ProjectionJobs", "Work"]
 
-# Seconds between checks for an interrupt during a wait.
+# Seconds for which a thread waits at a time. In between, Python can raise KeyboardInterrupt.
 _LOOK_EVERY = 0.5
-# Before the first frame, the plot shows the principal components.
+# Message before the first frame, while the plot shows the principal components.
 _NO_FRAME_YET = "PCA, until the first frame arrives"
 _CANCELLED = "Cancelled."
 
@@ -35,9 +35,9 @@ class Work:
     ----------
     state : {"running", "failed", "cancelled", "done"}
     done, num_total : int
-        Number of completed steps, and of all steps. 0 if unknown.
+        Number of completed steps, and number of all steps. 0 if unknown.
     words : str
-        Description for readers.
+        Description of the state in words, for the caption of the plot.
     """
 
     state: State
@@ -51,17 +51,18 @@ class Work:
 
 
 class ProjectionJobs:
-    """Run one projection at a time in a separate process, and report its progress.
+    """Projections that run in separate processes, with their progress.
 
-    A request for another projection stops the running one, because the reader has moved to another
-    head, unless a thread waits for it. Requesting the progress does not restart a cancelled or
-    failed projection. Several threads may use this object: a page is built while the browser sends
-    requests.
+    A request for a projection stops all other projections, because the reader has moved to another
+    head. Projections for which a thread waits continue. Requesting the progress of a cancelled or
+    failed projection does not restart it. Several threads may use this object, because a page may
+    be built while the browser sends requests.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Jobs of the last request and of waiting threads. A `Work` explains a missing job.
+        # Job of the last request, and jobs for which threads wait. If a job could not be started,
+        # the value is a `Work` that states why.
         self._jobs: dict[Hashable, Job | Work] = {}
         self._awaited = Counter[Hashable]()
 
@@ -73,14 +74,14 @@ class ProjectionJobs:
         *,
         restart: bool = False,
     ) -> tuple[NDArray[np.float32] | None, Work]:
-        """Return the progress of a projection, and start it if it is not running.
+        """Return the progress of a projection, and start it if it was not started before.
 
         Parameters
         ----------
         key : hashable
-            Key of the projection.
+            Key that identifies the projection.
         points : callable
-            Returns the points, float32, (points, head_dim).
+            Function that returns the points, float32, (points, head_dim).
         settings : ProjectionSettings
             Settings of the projection.
         restart : bool, default False
@@ -89,7 +90,7 @@ class ProjectionJobs:
         Returns
         -------
         coordinates : ndarray or None
-            The newest frame, float32, (points, dimensions), or None.
+            Newest frame, float32, (points, dimensions), or None before the first frame.
         work : Work
             State and progress.
         """
@@ -105,18 +106,27 @@ class ProjectionJobs:
         *,
         restart: bool = True,
     ) -> tuple[NDArray[np.float32], Work]:
-        """Run a projection to its end.
+        """Run a projection, or continue a running one, and wait until it ends.
+
+        The parameters are those of `ask`.
 
         Returns
         -------
         coordinates : ndarray
-            float32, (points, dimensions).
+            Result, float32, (points, dimensions).
         work : Work
             Final state.
 
+        Raises
+        ------
+        ImportError
+            If a package for the method is missing.
+        RuntimeError
+            If the projection fails or is cancelled.
+
         Notes
         -----
-        Projections that are requested during this call run in parallel.
+        Projections that other threads request during this call run in parallel.
         """
         missing = missing_package(settings.method)
         if missing is not None:
@@ -145,12 +155,16 @@ class ProjectionJobs:
         return coordinates, work
 
     def under_way(self, key: Hashable) -> tuple[NDArray[np.float32] | None, Work] | None:
-        """Return the progress of the last requested or awaited projection, without starting one."""
+        """Return the newest frame and the progress of a projection, without starting it.
+
+        Return None if `key` is neither the last requested projection nor one for which a thread
+        waits.
+        """
         with self._lock:
             return _status(self._jobs[key]) if key in self._jobs else None
 
     def cancel(self, key: Hashable) -> None:
-        """Stop a projection. Other projections continue."""
+        """Stop one projection. Other projections continue."""
         with self._lock:
             self._end(key)
 
@@ -168,10 +182,10 @@ class ProjectionJobs:
         *,
         restart: bool,
     ) -> Job | Work:
-        """Return the job for `key` in any state, or start one. The caller holds the lock.
+        """Return the job for `key`, which may have ended, or start it. The caller holds the lock.
 
-        End all other jobs for which no thread waits. With `restart`, start a cancelled or failed
-        job again.
+        End all other jobs for which no thread waits. If `restart` is True, start a cancelled or
+        failed job again.
         """
         for other in [
             job_key for job_key in self._jobs if job_key != key and not self._awaited[job_key]
@@ -181,7 +195,8 @@ class ProjectionJobs:
         if restart and key in self._jobs and self._jobs[key].state in {"cancelled", "failed"}:
             del self._jobs[key]
         if key not in self._jobs:
-            # Stored only after it has started: a start without enough memory can be tried again.
+            # If `_begun` raises an error, such as MemoryError, nothing is stored, and the next
+            # request tries again.
             self._jobs[key] = _begun(points, settings)
         return self._jobs[key]
 
@@ -199,7 +214,7 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
 
     try:
         return Job(points(), settings)
-    # The picture shows the error, and the other methods of the view still work.
+    # Return the error instead of raising it. The plot shows it, and the view can use other methods.
     except (OSError, ValueError) as error:
         return Work("failed", 0, 0, str(error))
 
@@ -207,7 +222,8 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
 def _status(job: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
     if isinstance(job, Work):
         return None, job
-    # Read the state first: a frame that is newer than the state is harmless, an older one is not.
+    # Read the state before the frame. In the opposite order, the state could be "done" while the
+    # frame is not the final one.
     state, frame = job.state, job.frame
     words = job.problem or ("" if frame is None else frame.words)
     if state == "cancelled":

@@ -1,8 +1,8 @@
 """Server for the requests of an embedding view.
 
-Requests with the index of a text are answered from the record of that text, as in any other view.
-All other requests are about the points of the whole corpus. Each request is a class below, with the
-method that answers it.
+A request that contains the index of a text is about this text. The server of its record answers the
+request, as in other views. All other requests are about the points of the whole corpus. Each of
+them is a class in this module, whose method `answer` returns the reply.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from attnviz.utils.progress import Steps
 
 __all__ = ["CORPUS_REQUESTS", "MAX_BINS", "CorpusServer"]
 
-#: Maximum number of rows and columns of a mean by position.
+#: Maximum number of bins of query positions, and of key positions, in a reply with mean weights.
 MAX_BINS = 256
-# Plots that are sent in parts. A reader loads one or two at a time.
+# Maximum size in bytes of cached replies that are sent in several parts. A browser loads one or two
+# such replies at a time.
 _PARTS_CACHED = 16_000_000
 
 Answer = tuple[Mapping[str, Any], bytes]
@@ -59,15 +60,15 @@ class CorpusServer:
     Parameters
     ----------
     corpus : Corpus
-        The corpus.
+        Corpus that the view shows.
     page : callable, optional
-        Function that builds the exported page from a view's state. Without it, views offer no HTML
-        export.
+        Function that builds the exported page from a view's state. If omitted, the view offers no
+        HTML export.
 
     Attributes
     ----------
     answers : EmbeddingAnswers
-        Plots and figures, with their caches.
+        Plots, trust figures and norms, with their caches.
 
     Examples
     --------
@@ -78,7 +79,8 @@ class CorpusServer:
     def __init__(self, corpus: Corpus, page: MakePage | None = None) -> None:
         self.corpus = corpus
         self.answers = EmbeddingAnswers(corpus)
-        # Sends the page in parts, as in any view. The page does not depend on this record.
+        # This server is used only to send the page in parts. The page does not depend on its
+        # record.
         self.pages = RecordServer(corpus.records[0], page=page)
         self.points: dict[str, bytes] = {}
         self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
@@ -86,7 +88,11 @@ class CorpusServer:
         self._texts = TextServers(partial(_text_of, corpus))
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer a request of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
+        """Answer a request.
+
+        If the arguments contain ``text``, the request is one of `RECORD_REQUESTS`. Otherwise it is
+        one of `CORPUS_REQUESTS`.
+        """
         if (of_text := self._texts.reply(name, arguments)) is not None:
             return of_text
         request = self._request(name, arguments)
@@ -95,7 +101,7 @@ class CorpusServer:
         return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop a pending answer."""
+        """Stop computing the pending reply to a request."""
         if self._texts.cancel(name, arguments):
             return
         request = self._request(name, arguments)
@@ -126,7 +132,7 @@ CORPUS_REQUESTS: Requests[CorpusServer] = Requests()
 @CORPUS_REQUESTS.add("describe", Description)
 @dataclass(frozen=True)
 class DescribeCorpusRequest:
-    """Description of the corpus, without its tokens."""
+    """Request for the description of the corpus, without its tokens."""
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Describe the corpus."""
@@ -136,13 +142,16 @@ class DescribeCorpusRequest:
 @CORPUS_REQUESTS.add("corpus", PartHeader)
 @dataclass(frozen=True)
 class CorpusRequest:
-    """Description of the points of a stack: JSON of `CorpusPoints`, deflated, in parts."""
+    """Request for the description of the points of a stack.
+
+    The reply is `CorpusPoints` as JSON, compressed with deflate, in parts.
+    """
 
     stack: str
     part: int = 0
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Describe the points once, and send a part."""
+        """Describe the points at the first request for a stack, and send a part."""
         if self.stack not in server.points:
             server.points[self.stack] = packed_points(server.corpus, self.stack)
         piece, parts = get_part(server.points[self.stack], self.part, "a corpus")
@@ -154,7 +163,11 @@ def _in_parts(
     request: OverviewRequest | ProjectionRequest | NormsRequest,
     make: Callable[[], Answer | Steps[Answer]],
 ) -> Steps[Reply]:
-    """Return a part of an answer. All parts come from one answer, even if the plot changes."""
+    """Return one part of an answer.
+
+    `make` computes the answer for part 0. Later parts come from the cached answer, so that all
+    parts belong together even if the plot changes between their requests.
+    """
     if request.part < 0:
         raise ValueError(f"part={reprlib.repr(request.part)} must not be negative")
     key = replace(request, part=0)
@@ -172,9 +185,9 @@ def _in_parts(
 @CORPUS_REQUESTS.add("overview", OverviewHeader, PartHeader)
 @dataclass(frozen=True)
 class OverviewRequest:
-    """Small plots of all heads of some layers, by their principal components.
+    """Request for small plots of all heads of some layers, by principal components.
 
-    The reply has x and y of every point, 0 to 255 over a square. y grows upwards.
+    The reply has two bytes per point: x and y, from 0 to 255 over a square. y points up.
     """
 
     stack: str
@@ -192,19 +205,19 @@ class OverviewRequest:
 @CORPUS_REQUESTS.add("projection", ProjectionHeader, PartHeader)
 @dataclass(frozen=True)
 class ProjectionRequest(HeadPlot):
-    """Current plot of one head, as 16-bit codes.
+    """Request for the current plot of one head, as 16-bit codes.
 
     Attributes
     ----------
     restart : bool
-        Whether to start a cancelled or failed plot again.
+        Whether to start a cancelled or failed projection again.
     """
 
     part: int = 0
     restart: bool = False
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
-        """Send the plot, or its newest frame."""
+        """Send the current plot. While a projection is running, this is its newest frame."""
         return _in_parts(
             server,
             replace(self, restart=False),
@@ -215,7 +228,7 @@ class ProjectionRequest(HeadPlot):
 @CORPUS_REQUESTS.add("cancel")
 @dataclass(frozen=True)
 class CancelRequest(HeadPlot):
-    """Request to stop a running projection."""
+    """Request to stop the projection of a head."""
 
     def answer(self, server: CorpusServer) -> Reply:
         """Stop the projection if it is running."""
@@ -224,7 +237,7 @@ class CancelRequest(HeadPlot):
 
 
 class TrustHeader(TypedDict):
-    """Trust figures of the plots of some heads, null for heads without a plot."""
+    """Trust figures of some heads, in the order of the request. null for heads without a plot."""
 
     heads: list[HeadTrustFigures | None]
 
@@ -244,7 +257,10 @@ class TrustRequest(PlotOptions):
 @CORPUS_REQUESTS.add("norms", NormsHeader, PartHeader)
 @dataclass(frozen=True)
 class NormsRequest:
-    """Norms of all points' vectors, as the model has them: 16-bit codes from low to high."""
+    """Request for the norms of the model's queries and keys of a head.
+
+    The reply has 16-bit codes: 0 is the smallest norm, `low`, and 65,535 the largest, `high`.
+    """
 
     stack: str
     layer: int
@@ -261,7 +277,10 @@ class NormsRequest:
 @CORPUS_REQUESTS.add("aggregate", AggregateHeader)
 @dataclass(frozen=True)
 class AggregateRequest:
-    """Mean weight by position in at most `size` by `size` bins. -1 if no pair is allowed."""
+    """Request for mean weights by query and key position, in at most `size` bins per axis.
+
+    The reply is float32, one row per bin of query positions. -1 if the mask allows no pair.
+    """
 
     stack: str
     layer: int
@@ -269,7 +288,7 @@ class AggregateRequest:
     size: int
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Compute the means over as many texts as a short reply allows."""
+        """Compute the means from as many texts and queries as a short reply allows."""
         if not 1 <= self.size <= MAX_BINS:
             value = reprlib.repr(self.size)
             raise ValueError(f"size={value} must be between 1 and {MAX_BINS}")
@@ -281,7 +300,10 @@ class AggregateRequest:
 @CORPUS_REQUESTS.add("lines", LinesHeader)
 @dataclass(frozen=True)
 class LinesRequest:
-    """Strongest keys of a query among the points, or queries with the largest weight on a key."""
+    """Request for the attention lines of a point.
+
+    They end at the strongest keys of a query, or at the queries with the largest weight on a key.
+    """
 
     stack: str
     layer: int
@@ -297,16 +319,16 @@ class LinesRequest:
 @CORPUS_REQUESTS.add("page", PageHeader)
 @dataclass(frozen=True)
 class CorpusPageRequest:
-    """Part of the exported page of an embedding view in some state."""
+    """Request for one part of the exported page of an embedding view in a given state."""
 
     part: int
     state: Mapping[str, Any]
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
-        """Build the page once for all its parts."""
+        """Build the page at the request for its first part, and send a part."""
         return self.page.answer(server.pages)
 
     @property
     def page(self) -> PageRequest:
-        """Request in the form that all views share."""
+        """The equivalent `PageRequest` of other views."""
         return PageRequest(self.part, self.state)

@@ -1,4 +1,4 @@
-"""Forwarding of requests about one text of a corpus to the server of that text."""
+"""Forwarding of requests about one text of a corpus to the record server of this text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from attnviz.server.server import RecordServer
 
 __all__ = ["TextServers"]
 
-# Number of texts whose servers are cached. Each may contain the softmax normalizers of rows.
+# Number of texts whose servers are cached. More servers need more memory, because each caches the
+# softmax normalizers of rows.
 _CACHED = 4
 
 
 class TextServers:
-    """Servers of the texts of a corpus, created on the first request.
+    """Record servers of the texts of a corpus. Each is created at the first request for its text.
 
     Parameters
     ----------
@@ -32,19 +33,25 @@ class TextServers:
         self._servers: LRUCache[int, RecordServer] = LRUCache(_CACHED)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply | None:
-        """Answer a request with ``text``. Return None for a request about the whole corpus."""
+        """Answer a request whose arguments contain the index ``text`` of a text.
+
+        Return None if they do not, because the request is then about the whole corpus.
+        """
         text = _number_of_text(arguments)
         return None if text is None else self._server(text).reply(name, _without_text(arguments))
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Cancel the pending reply to a request. Return False if the request has no ``text``."""
+        """Cancel the pending reply to a request about one text.
+
+        Return False if the arguments contain no ``text``, and True otherwise.
+        """
         text = _number_of_text(arguments)
         if text is not None and text in self._servers:
             self._servers[text].cancel(name, _without_text(arguments))
         return text is not None
 
     def record_of(self, text: int) -> AttentionRecord:
-        """Return the record of a text, and open it if it is not cached."""
+        """Return the record of a text. Open it if its server is not cached."""
         return self._server(text).record
 
     def _server(self, text: int) -> RecordServer:

@@ -1,4 +1,4 @@
-"""Weights of a corpus: attention lines of a point, and mean weights by position over all texts."""
+"""Attention weights in a corpus: lines of a point, strongest keys, and means by position."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ __all__ = [
     "top_keys",
 ]
 
-#: Maximum number of lines of a point.
+#: Maximum number of attention lines of a point.
 MAX_LINES = 64
-# Maximum number of weights for one answer: about 0.1 s on one core.
+# Maximum number of weights to compute for one reply, which takes about 0.1 s on one core.
 _MAX_WEIGHTS = 1 << 22
-# Minimum number of queries of a longer text. Fewer would say little about positions.
+# Minimum number of queries to sample from a long text. Fewer queries would leave most bins of query
+# positions empty.
 _MIN_QUERIES = 16
 
 Floats = NDArray[np.float32]
@@ -38,11 +39,12 @@ class AggregateHeader(TypedDict):
     Attributes
     ----------
     query_edges, key_edges : list of int
-        Start of each bin, and the end of the last one: one more than there are bins.
+        Start position of each bin, then the end of the last bin (exclusive).
     texts, of_texts : int
-        Number of texts in the mean, and of all texts with points.
+        Number of texts in the mean, and number of all texts with points.
     queries, of_queries : int
-        Number of queries in the mean, and of all queries of these texts: long texts are sampled.
+        Number of queries in the mean, and number of all queries in the texts of the mean. The first
+        is smaller if queries of long texts are sampled.
     """
 
     rows: int
@@ -56,14 +58,18 @@ class AggregateHeader(TypedDict):
 
 
 class LinesHeader(TypedDict):
-    """Attention lines of a point, the strongest first.
+    """Attention lines from a query to its strongest keys, or from a key to its strongest queries.
 
     Attributes
     ----------
+    points, weights : list
+        Number of the point at the other end of each line, and the weight, in descending order of
+        weights.
     covered : float
-        Share of the query's weight that the lines show.
+        Share of the total weight that the lines show. For a query, the total is the weight on all
+        keys of its text. For a key, it is the weight from the sampled queries of its text.
     num_total : int
-        Number of keys or queries that could have a line.
+        Number of points in the same text that the mask allows as the other end of a line.
     """
 
     points: list[int]
@@ -74,19 +80,19 @@ class LinesHeader(TypedDict):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Mean weight by the positions of query and key.
+    """Mean weight of a head for each pair of a bin of query positions and a bin of key positions.
 
     Attributes
     ----------
     weights : ndarray
-        float32, (rows, columns): mean over all pairs in a bin that a mask allows, -1 if none is
-        allowed.
+        float32, (rows, columns): bins of query positions, and bins of key positions. Mean over all
+        query-key pairs that the mask allows, or -1 if it allows none.
     query_edges, key_edges : ndarray of int64
-        Start of each bin, and the end of the last one.
+        Start position of each bin, then the end of the last bin (exclusive).
     texts, of_texts : int
-        Number of texts in the mean, and of all texts with points.
+        Number of texts in the mean, and number of all texts with points.
     queries, of_queries : int
-        Number of queries in the mean, and of all queries of these texts.
+        Number of queries in the mean, and number of all queries in the texts of the mean.
     """
 
     weights: Floats
@@ -98,7 +104,7 @@ class Aggregate:
     of_queries: int
 
     def header(self) -> AggregateHeader:
-        """Return everything except the weights, as JSON values."""
+        """Return the shape of the weights and all other fields, as JSON values."""
         return {
             "rows": self.weights.shape[0],
             "columns": self.weights.shape[1],
@@ -112,10 +118,11 @@ class Aggregate:
 
 
 def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> Aggregate:
-    """Compute mean weights by position in the texts with points, in at most `size` bins per axis.
+    """Compute mean weights by query and key position, over the texts that have points.
 
-    If there are too many weights for one answer, it uses texts spread evenly over the corpus, and
-    queries spread evenly over each long text.
+    Positions are grouped into at most `size` bins per axis. To limit the time, the mean may use
+    only some texts, evenly spaced in the corpus, and only some queries of each long text, evenly
+    spaced in the text. Raise ValueError if a weight is not finite.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -155,11 +162,9 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
 
 
 def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> LinesHeader:
-    """Return the strongest keys of a query among the points, or the strongest queries of a key.
+    """Find the lines of a point: the strongest keys of a query, or the strongest queries of a key.
 
-    ``covered`` is the share of the query's weight on these keys, or the share of the key's weight
-    from the sampled queries. ``num_total`` is the number of keys or queries of its text that the
-    mask allows.
+    Only keys or queries that are points of the same text have lines, at most `MAX_LINES`.
     """
     points = corpus.points(stack)
     if not 0 <= point < len(points):
@@ -209,10 +214,11 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
 def top_keys(
     corpus: Corpus, stack: str, layer: int, head: int, count: int
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Return weights and indices of each query's strongest keys, (count, queries), descending.
+    """Return the weights and the indices of the `count` strongest keys of each query.
 
-    Indices count the points among the keys of the query's own text. If a text has fewer keys,
-    weights are 0.
+    Both arrays have the shape (count, queries), with descending weights. An index is relative to
+    the first key point of the query's text. If the text has fewer than `count` key points, the
+    remaining weights and indices are 0.
     """
     points = corpus.points(stack)
     weights = np.zeros((count, points.num_queries), np.float32)
@@ -239,7 +245,10 @@ def top_keys(
 def _weights_of(
     attention: LayerAttention, head: int, rows: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return `weights_of_rows`, twice as fast if the rows are consecutive."""
+    """Return the weights of some rows, and which are allowed.
+
+    For consecutive rows, this is twice as fast as `LayerAttention.weights_of_rows`.
+    """
     run, columns = slice(int(rows[0]), int(rows[-1]) + 1), slice(0, attention.num_keys)
     if run.stop - run.start != len(rows):
         return attention.weights_of_rows(head, rows)
@@ -247,10 +256,11 @@ def _weights_of(
 
 
 def _strongest(weights: Floats, count: int) -> NDArray[np.int64]:
-    """Return the indices of each row's largest entries, the largest first."""
+    """Return the indices of the `count` largest entries of each row, the largest first."""
     count = min(count, weights.shape[1])
     candidates: NDArray[np.int64] = np.argpartition(-weights, count - 1, axis=1)[:, :count]
-    # Equal weights are ordered by index, as in `lines`.
+    # Sort candidates by index, so that the stable sort below orders equal weights by index. `lines`
+    # has the same order.
     candidates.sort(axis=1)
     order = np.argsort(-np.take_along_axis(weights, candidates, axis=1), axis=1, kind="stable")
     strongest: NDArray[np.int64] = np.take_along_axis(candidates, order, axis=1)
