@@ -125,9 +125,9 @@ def measure_trust(
 
     Equal tokens often have equal keys. (In the first layer of a model without positional
     embeddings, this holds for all equal tokens.) Therefore many keys can be tied for the tenth
-    rank. Ties are broken at random. Let s be the probability that a key is among the ten strongest, and n the
-    probability that the key is among the ten nearest. Recall is ``sum(s n) / sum(s^2)`` over the
-    keys of a query, which is the expected overlap divided by its maximum.
+    rank. Ties are broken at random. Let s be the probability that a key is among the ten strongest,
+    and n the probability that the key is among the ten nearest. Recall is ``sum(s n) / sum(s^2)``
+    over the keys of a query, which is the expected overlap divided by its maximum.
 
     Examples
     --------
