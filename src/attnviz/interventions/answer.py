@@ -1,4 +1,8 @@
-"""Definition of an answer: the number per example that is measured in a model's output."""
+"""Definition of an answer: the number that an intervention measures in a model's output.
+
+Each example has one answer. If the model returns logits, the answer is usually the logit of one
+token minus the logit of another token. Classifiers have classes in place of tokens.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,17 @@ __all__ = [
 
 
 class Reading(NamedTuple):
-    """Position in the logits at which an answer is read.
+    """Row of the logits from which an answer is read. Each token of the text has one row.
 
     Attributes
     ----------
     row : int or None
-        Row of the logits, from the end. None if the model has one answer for the whole input.
+        Index of the row, negative: -1 is the last row. None if the logits have no axis of tokens,
+        as in a classifier.
     after : str
-        Token in this row, after which the answer is read.
+        Text of the token to which the row belongs. Empty if `row` is None.
     num_tokens : int
-        Number of rows of logits that the model can return.
+        Number of rows if the model returns the logits of all tokens.
     """
 
     row: int | None
@@ -48,16 +53,16 @@ class Reading(NamedTuple):
     num_tokens: int
 
     def logits(self, answer: Any) -> int:
-        """Return the number of rows of logits, from the last, that an answer needs.
+        """Return how many of the last rows of logits the model must return for an answer.
 
-        A function may read all rows.
+        An answer that is a function needs all rows.
         """
         if self.row is None:
             return 1
         return self.num_tokens if callable(answer) else -self.row
 
     def lacks(self, outputs: Any, answer: Any) -> bool:
-        """Return whether an output has fewer rows of logits than an answer needs."""
+        """Return whether `outputs` has fewer rows of logits than `answer` needs."""
         return self.row is not None and outputs.logits.shape[1] < self.logits(answer)
 
 
@@ -68,7 +73,12 @@ def reading_of(
     batch: Batch,
     answer: Any = None,
 ) -> Reading:
-    """Return the position in the logits of `outputs` at which `answer` is read."""
+    """Return the row of the logits of `outputs` from which `answer` is read.
+
+    `position` is the token after which the answer is read. None is the last token. Raise ValueError
+    if `position` is passed for an answer that is a function, or for a model without a row per
+    token.
+    """
     if callable(answer) and position is not None:
         raise ValueError(
             f"position={short_repr(position)}: answer is a function, which chooses the position "
@@ -88,30 +98,31 @@ def reading_of(
     unpadded = None if sequence is None else sequence.unpadded[0]
     count, row = len(tokens), token - len(tokens)
     if sequence is not None and unpadded is not None:
-        # The text may be padded at its end.
+        # If the text is padded at its end, the logits have more rows than the text has tokens.
         count, row = sequence.length, int(unpadded[token]) - sequence.length
     return Reading(row, tokens.text[token].strip("·"), count)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One number of a model's output that is measured.
+    """Number that is computed from a model's output for one example.
 
-    It is the difference of two logits, or the value of a function of the output. Otherwise it is
-    the cosine similarity of the last hidden states with those of the unchanged run.
+    With `ids`, the number is the difference of two logits. With `function`, it is the value of this
+    function. Without both, it is the cosine similarity between the last hidden states of the output
+    and those of the unchanged run.
 
     Attributes
     ----------
     measure : str
-        Description of the answer.
+        Description of the number, for example "logit of “a” minus logit of “b”".
     unchanged : object
-        Output of the unchanged run for one example.
+        Output of the unchanged model for the example alone, without other examples in the batch.
     position : int or None
-        Row of the logits, from the end. None if there is one row.
+        Row of the logits, as `Reading.row`.
     ids : tuple of int or None
-        Token or class of the answer and of the other.
+        Ids of the two tokens or classes. The second logit is subtracted from the first.
     function : callable or None
-        Function of the output for one example that returns one number.
+        Function that takes the output for one example and returns one number.
     """
 
     measure: str
@@ -122,11 +133,14 @@ class Answer:
 
     @property
     def of_hidden_states(self) -> bool:
-        """Whether the answer compares hidden states. Then no token or class is the answer."""
+        """Whether the number is a similarity of hidden states."""
         return self.ids is None and self.function is None
 
     def of(self, outputs: Any, example: int = 0) -> torch.Tensor:
-        """Return the number of one example of a batch, float64 on the CPU, with its gradient."""
+        """Return the number for one example of a batch.
+
+        The result is a float64 scalar on the CPU, through which gradients can be computed.
+        """
         if self.function is not None:
             return _number(self.function, _example(outputs, self.unchanged, example))
         row = _row(outputs, self.position, example)
@@ -139,7 +153,10 @@ class Answer:
         return logits[0] - logits[1]
 
     def with_slope(self, outputs: Any, example: int = 0) -> torch.Tensor:
-        """Return the number of one example. Raise ValueError if a function returns no gradient."""
+        """Return the number as `of` does, for use in a backward pass.
+
+        Raise ValueError if `function` returns a number that has no gradient.
+        """
         number = self.of(outputs, example)
         if self.function is not None and not number.requires_grad:
             raise ValueError(
@@ -149,18 +166,22 @@ class Answer:
         return number
 
     def value(self, outputs: Any, example: int = 0) -> float:
-        """Return the number of one example of a batch as a float."""
+        """Return the number for one example of a batch as a float."""
         return float(self.of(outputs, example).detach())
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
-    """Return the logits at a position, float64 on the CPU, or None if there are fewer than two."""
+    """Return the logits of one row and example, (vocabulary,), float64 on the CPU, detached.
+
+    `position` is the index of the row. None is the last row. Return None if the output has no
+    logits, or only one logit per row.
+    """
     row = _row(outputs, position, example)
     return None if row is None or len(row) < 2 else row.detach().double().cpu()
 
 
 def score(output: Any) -> Any:
-    """Return the only logit of a reranker, a reward model or a regression."""
+    """Return the logit of a model with one logit: a reranker, a reward model or a regression."""
     return output.logits[0, 0]
 
 
@@ -173,10 +194,11 @@ def _row(outputs: Any, position: int | None, example: int) -> torch.Tensor | Non
 
 
 def _example(value: Any, one: Any, example: int) -> Any:
-    """Return the output for one example of a batch. `one` is the output for a single example.
+    """Return the part of a batch's output that belongs to one example.
 
-    An axis is a batch axis if its size in `one` is 1. A tensor becomes None if its examples cannot
-    be separated.
+    `value` is the output for the batch. `one` is the output of the model for a single example. An
+    axis is the batch axis if its size is 1 in `one` and larger in `value`. If the size of a
+    tensor's first axis differs for another reason, the tensor is replaced by None.
     """
     if isinstance(value, torch.Tensor):
         if value.dim() and len(value) != len(one) != 1:
@@ -209,7 +231,10 @@ def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
 
 
 def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
-    """Return the hidden states of an example, flattened, or None if the output has none."""
+    """Return the last hidden states of an example as one vector, or None if the output has none.
+
+    If the output has no hidden states under their usual names, its ``logits`` are used.
+    """
     for name in ("last_hidden_state", "hidden_states", "image_embeds", "logits"):
         tensor = getattr(outputs, name, None)
         if isinstance(tensor, torch.Tensor):
@@ -220,13 +245,14 @@ def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
 def answer_of(
     runner: ExampleRunner, outputs: Any, requested: Any, reading: Reading, changed: Any = None
 ) -> Answer:
-    """Return the answer `requested`, or the default answer if it is None.
+    """Return the answer that the user requested, or the default answer if `requested` is None.
 
-    The default is the logit of the most likely token of `outputs` minus that of the most likely
-    other token of `changed`, the outputs of the changed run. It is below 0 exactly if the change
-    makes another token the most likely one. Without `changed`, as for effects of many changes, the
-    second most likely token of `outputs` is the other one. If a model has one logit for the whole
-    input, it is the answer.
+    `outputs` are the outputs of the unchanged model. The default answer is the logit of the most
+    likely token of `outputs` minus the logit of another token. This other token is the most likely
+    one in `changed`, the outputs of the changed model. So the answer becomes negative exactly if
+    the change makes another token the most likely one. Without `changed`, the other token is the
+    second most likely one of `outputs`. If the model has only one logit per input, the default
+    answer is this logit.
     """
     model, position = runner.loaded.model, reading.row
     if requested is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):
@@ -274,9 +300,9 @@ def answer_of(
 
 
 def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
-    """Return the answer of a model without logits: the similarity of its hidden states.
+    """Return the answer for a model without logits: the similarity of its last hidden states.
 
-    Raise ValueError if an answer is requested, or if the output lacks hidden states.
+    Raise ValueError if the user requested a token or class, or if the output has no hidden states.
     """
     has_hidden = _hidden(outputs) is not None
     if requested is None and has_hidden:
@@ -292,7 +318,7 @@ def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
 
 
 def function_instead(outputs: Any) -> str:
-    """Return a sentence that recommends a function as answer, with an example."""
+    """Return advice for an error message: to pass a function as answer, with an example."""
     tensors = outputs.items() if isinstance(outputs, Mapping) else ()
     name = next((name for name, value in tensors if isinstance(value, torch.Tensor)), "logits")
     return (
@@ -302,7 +328,11 @@ def function_instead(outputs: Any) -> str:
 
 
 def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
-    """Return the answer of each text, from one for all or from a list with one per text."""
+    """Return a list with the ``answer`` argument of each of `count` texts.
+
+    If the user passed several texts (`many`) and a list of answers, each text has its own answer.
+    Otherwise all texts have the same one. Raise ValueError if the list has another length.
+    """
     if not (many and isinstance(answer, list)):
         return [answer] * count
     if len(answer) != count:
@@ -314,7 +344,10 @@ def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
 
 
 def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
-    """Return the most likely token of a row except ``best[0]``, or ``best[1]`` without a row."""
+    """Return the most likely token of a row of logits that is not ``best[0]``.
+
+    `best` has the two most likely tokens of the unchanged model. Without a row, return ``best[1]``.
+    """
     if row is None:
         return best[1]
     first, second = row.topk(2).indices.tolist()

@@ -1,4 +1,7 @@
-"""The function `attribute`: attributions and related measures in place of attention weights."""
+"""The function `attribute`: a record with attributions in place of attention weights.
+
+An attribution is one number for each query-key pair that estimates the pair's effect on the answer.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +54,13 @@ Method = Literal[
 ]
 
 _MAX_STEPS = 256
-# Lower bound of the number of vectors of model width that a layer stores per token for the backward
-# pass.
+# Minimum number of vectors that each layer stores per token for the backward pass. Each vector is
+# as wide as the model. The memory check uses this number.
 _NUM_SAVED = 6
-# If the answer changes less without a layer, completeness is not measured for it.
+# For completeness, the sum of a layer's attributions is compared with the loss of the answer
+# without the layer. Layers are skipped if this loss is at most _MIN_LOSS times max(1, |answer|).
 _MIN_LOSS = 1e-4
-#: Names of the numbers in captions.
+#: Names of the attributed numbers in captions and in `AttentionStack.measure`.
 _MEASURES: Mapping[str, str] = {
     "gradient": "gradient x attention",
     "knockout gradient": "knockout gradient",
@@ -66,9 +70,9 @@ _MEASURES: Mapping[str, str] = {
     "relevance": "relevance",
     "rollout": "rollout",
 }
-# Methods with an answer and signed numbers.
+# Methods whose results have positive and negative numbers.
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct")
-# Methods that multiply layers, with one matrix per layer.
+# Methods that multiply the matrices of successive layers. Their results have one head per layer.
 _MIXED = ("relevance", "rollout")
 _NOTES: Mapping[str, str] = {
     "gradient": (
@@ -117,7 +121,7 @@ def attribute(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> AttentionRecord:
-    """Attribute the model's answer to query-key pairs, or measure what the pairs add.
+    """Attribute the model's answer to query-key pairs, or measure how much each pair contributes.
 
     Parameters
     ----------
@@ -127,20 +131,25 @@ def attribute(
         One example, as for `attnviz.extract`.
     method : {"gradient", "knockout gradient", "integrated gradients", "value norm", "direct", \
 "relevance", "rollout"}
-        - ``"gradient"``: gradient times weight, which predicts cuts after the softmax.
-        - ``"knockout gradient"``: the same for cuts before the softmax.
-        - ``"integrated gradients"``: weight times the mean gradient while all weights of a layer
-          grow from 0 (Hao et al. 2021, arXiv 2004.11207, section 3).
-        - ``"value norm"``: weight times the norm of the value after the output projection
-          (Kobayashi et al. 2020, arXiv 2004.10102), without an answer.
-        - ``"direct"``: direct logit attribution, the part that reaches the answer without passing
-          later layers. It is refused for models with norms after their layers.
-        - ``"relevance"`` (Chefer et al. 2021, arXiv 2103.15679) and ``"rollout"`` (Abnar and
-          Zuidema 2020, arXiv 2005.00928, without an answer): one matrix per layer, the share of
-          each input token in each token of the layer.
+        - ``"gradient"``: the weight times the gradient of the answer with respect to it. This is
+          a first-order estimate of the loss of the answer if the weight is set to 0 after the
+          softmax.
+        - ``"knockout gradient"``: a first-order estimate of the loss if the pair is removed before
+          the softmax, so that the other keys of the query get its weight.
+        - ``"integrated gradients"``: the weight times the mean gradient while all weights of a
+          layer are scaled from 0 to their values (Hao et al. 2021, arXiv 2004.11207, section 3).
+        - ``"value norm"``: the weight times the norm of the key's value after the output projection
+          (Kobayashi et al. 2020, arXiv 2004.10102). It does not depend on an answer.
+        - ``"direct"``: direct logit attribution, the contribution to the answer through the
+          residual stream, without later layers. Models with norms after their layers raise
+          NotImplementedError.
+        - ``"relevance"`` (Chefer et al. 2021, arXiv 2103.15679): the share of each input token in
+          each token of a layer, for the answer. Each layer has one matrix for all heads.
+        - ``"rollout"`` (Abnar and Zuidema 2020, arXiv 2005.00928): the same without an answer.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. A function must return a tensor. By default the logit of the
-        most likely answer minus that of the second. Gradients of a probability near 1 would vanish.
+        most likely token minus that of the second. It should not be a probability: the gradient of
+        a probability near 1 is almost 0.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
@@ -156,24 +165,26 @@ def attribute(
     Returns
     -------
     AttentionRecord
-        Stacks with the name of the method in `AttentionStack.measure`. Attributions by gradients
-        are signed, and positive numbers support the answer. Blocks are computed on request. Stacks
-        whose modules do not use the dispatcher of transformers are missing, and a note names them.
+        Record with attributions in place of weights. `AttentionStack.measure` has the name of the
+        method. Attributions by gradients are signed: positive numbers support the answer. A block
+        of numbers is computed when it is read. Layers whose modules do not use the attention
+        dispatcher of transformers are missing, and a note of the record names them.
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        If an argument does not fit the model or the text, or under ``torch.inference_mode``.
+        If an argument does not fit the model or the text, or if ``torch.inference_mode`` is active.
     MemoryError
         If the record or the backward pass needs more than the free memory. It is raised before the
         model runs.
     NotImplementedError
-        If no stack can be attributed.
+        If the method cannot be computed for any stack of the model.
 
     Notes
     -----
-    For ``"integrated gradients"``, a note of the record says how much the sum of a layer's numbers
-    differs from the loss of the answer without the layer (completeness).
+    For ``"integrated gradients"``, the numbers of a layer should sum to the loss of the answer
+    without the attention of this layer (completeness). A note of the record contains the largest
+    relative deviation.
 
     Examples
     --------
@@ -202,8 +213,8 @@ def attribute(
     )
     runner = ExampleRunner.one(model, inputs, target, None, options)
     if method not in ("value norm", "rollout"):
-        # Each layer keeps its input for the backward pass. An attribution keeps values, outputs and
-        # gradients.
+        # Each layer stores at least `_NUM_SAVED` vectors per token and copy for the backward pass.
+        # The attribution itself stores three: value, output and gradient.
         copies = steps + 1 if method == "integrated gradients" else 1
         runner.check_runs(
             f"method={method!r}",
@@ -216,7 +227,11 @@ def attribute(
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Vectors of an attention: (key_heads, keys, value_dim) and (heads, queries, value_dim)."""
+    """Values, outputs and gradients of one attention module.
+
+    The gradients are those of the answer with respect to `outputs`. `values` has the shape
+    (key_heads, keys, value_dim), the others have (heads, queries, value_dim).
+    """
 
     values: torch.Tensor
     outputs: torch.Tensor
@@ -283,12 +298,16 @@ def _attributed(
     return _mixed(made_record, method, notes) if method == "relevance" else made_record
 
 
-#: Returns the attribution of a layer from its attention and its tokens that are not padding.
+#: Function that computes the attributions of a layer. Its arguments are the layer's attention and
+#: the positions of the tokens that are not padding.
 _Maker = Callable[[LayerAttention, Positions], LayerAttention]
 
 
 def _without_padding(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
-    """Return the vectors of tokens that are not padding. The second axis has the tokens."""
+    """Return the vectors of the tokens at `unpadded`, or all if it is None.
+
+    The tokens are the second axis of `vectors`.
+    """
     return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
 
 
@@ -308,7 +327,11 @@ def _sloped(
 
 
 def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
-    """Return a record with products of the layers, for stacks of self-attention."""
+    """Return a record of ``"relevance"`` or ``"rollout"``: products of the matrices of layers.
+
+    Stacks without self-attention, and stacks whose layers have different numbers of tokens, are
+    left out. Raise NotImplementedError if no stack remains.
+    """
     stacks: dict[str, AttentionStack] = {}
     rollout = method == "rollout"
     for name, stack in record.stacks.items():
@@ -344,10 +367,10 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
 
 
 def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
-    """Run a model with gradients. Raise NotImplementedError if a module blocks a gradient.
+    """Call `run`, which runs the model. Raise NotImplementedError if a module blocks gradients.
 
-    A quantised module without gradients returns an output without a graph. The gradient would then
-    lack a part without any sign of it.
+    Some quantised modules return outputs that are detached from the graph. Without this check, the
+    gradient of the answer would be incomplete, and no error would show it.
     """
 
     def check(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -383,13 +406,14 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
 
 
 def _passes(module: nn.Module, input_tensor: torch.Tensor, output: torch.Tensor) -> bool:
-    """Return whether the output of a module has a gradient with respect to its input."""
+    """Return whether gradients pass from the output of a module to its input."""
     weight = getattr(module, "weight", None)
     if isinstance(weight, torch.Tensor) and weight.is_floating_point():
         return output.requires_grad
     if not output.requires_grad:
         return False
-    # Quantised modules of torch claim to have a gradient, but return none.
+    # The outputs of torch's quantised modules have ``requires_grad`` set, although gradients do not
+    # pass them. So a gradient is computed.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         [gradient] = torch.autograd.grad(
@@ -401,7 +425,10 @@ def _passes(module: nn.Module, input_tensor: torch.Tensor, output: torch.Tensor)
 def _gradients(
     model: nn.Module, copies: Copies, answer: Answer, requested: set[ModuleRun]
 ) -> dict[ModuleRun, _Vectors]:
-    """Return the vectors of attentions with the gradient of the answer, from one backward pass."""
+    """Return values, outputs and gradients of the requested attention modules.
+
+    The gradients of the answer are computed in one backward pass.
+    """
     calls: dict[ModuleRun, AttentionCall] = {}
 
     def take(call: AttentionCall, module_run: ModuleRun) -> None:
@@ -439,12 +466,15 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 def _integrated(
     model: nn.Module, copies: Copies, answer: Answer, requested: set[ModuleRun], steps: int
 ) -> Steps[tuple[dict[ModuleRun, _Vectors], float]]:
-    """Compute mean gradients while the outputs of one layer at a time grow from 0.
+    """Compute the vectors for integrated gradients, one layer after the other.
 
-    The second result is the largest relative deviation from completeness.
+    For each layer, a batch runs the model with the layer's outputs scaled by several factors from 0
+    to 1. The returned gradients are means over these factors. The second result is the largest
+    relative deviation from completeness over all layers.
     """
     nodes, shares = np.polynomial.legendre.leggauss(steps)
-    # Map the nodes from [-1, 1] to [0, 1]. The last copy is the layer without its outputs.
+    # The factors are the nodes of the quadrature, mapped from [-1, 1] to [0, 1]. The additional
+    # factor 0 measures the loss of the answer without the layer.
     factors = torch.tensor([*((nodes + 1) / 2), 0.0])
     weights = torch.tensor(shares / 2)
     vectors: dict[ModuleRun, _Vectors] = {}
@@ -497,7 +527,11 @@ def _record(
     method: Method,
     notes: list[str],
 ) -> AttentionRecord:
-    """Return the record with attributions in place of the weights."""
+    """Return the record with attributions in place of the weights.
+
+    `made` has a function for each module whose attributions can be computed. Other layers are left
+    out, and a note names them. Raise NotImplementedError if no layer remains.
+    """
     stacks: dict[str, AttentionStack] = {}
     left: list[str] = []
     for name, stack in record.stacks.items():
@@ -507,7 +541,8 @@ def _record(
         for number in stack.layers:
             attention, run = stack.attention(number), runner[number]
             maker = made.get((run.name, run.turn))
-            # The vectors of several attentions do not belong to the tokens of the layer.
+            # Without `positions`, the module computed several attentions, such as windows. Their
+            # vectors cannot be assigned to the tokens of the layer.
             if maker and run.positions is not None and attention.vectors is not None:
                 layers[number] = maker(attention, run.positions)
         if not layers:

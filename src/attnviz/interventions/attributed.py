@@ -1,17 +1,22 @@
-"""Attributions of query-key pairs, computed from vectors on request.
+"""Attributions of query-key pairs, computed from stored vectors when they are read.
 
-A are the weights, V the values, O = A V the outputs of a head, and G the gradient of the answer
-with respect to O:
+A are the weights of a head, V its values, O = A V its outputs, and G the gradient of the answer
+with respect to O. W_O is the output projection. The attributions are:
 
     gradient             A * (G V^T)
     knockout gradient    A * (G V^T - G . O) / (1 - A)
     value norm           A * |V W_O|
 
-The first is the loss of the answer, to first order, if the weight is cut after the softmax. The
-second is the loss if the pair is cut before the softmax: G V^T is the gradient with respect to the
-weights, and A * (G V^T - G . O) with respect to the logits. A query without keys has the output 0,
-so that both are G . O for the only key of a query. The third is the norm of what a key adds to the
-residual stream. No matrix of queries times keys is stored.
+"gradient" is the loss of the answer, to first order, if the weight is set to 0 after the softmax.
+G V^T is the gradient of the answer with respect to the weights.
+
+"knockout gradient" is the loss, to first order, if the pair is removed before the softmax. G . O is
+the dot product of gradient and output, one number per query. If a query has only one key, removing
+it makes the output 0. Both attributions of this pair are then G . O.
+
+"value norm" is the norm of the vector that the key adds to the residual stream of the query.
+
+No array with an entry per query and key is stored.
 """
 
 from __future__ import annotations
@@ -29,29 +34,30 @@ from attnviz.record.softmax import row_tiles
 
 __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
 
-# Above this weight, 1 - weight has few correct digits. The quotient is then computed from the other
-# weights of the row.
+# Above this weight, rounding makes 1 - weight inaccurate, and so the division in the formula of
+# "knockout gradient". The quotient is then computed from the other weights of the row.
 _CERTAIN = 1 - 1e-3
-# Limits of the search for the largest number of a head: rows, and numbers in them.
+# To find the largest attribution of a head, at most this many rows are computed, and at most this
+# many numbers in these rows.
 _ROWS_LOOKED_AT = 64
 _LOOKED_AT = 1 << 20
 
 
 @dataclass(frozen=True)
 class GradientAttribution(ScaledAttention):
-    """Attributions by a gradient at the outputs of the heads.
+    """Attributions of the methods "gradient" and "knockout gradient".
 
     Attributes
     ----------
     values : Tensor
         (key_heads, keys, value_dim).
     outputs, gradients : Tensor
-        (heads, queries, value_dim): outputs of all heads, and the gradient with respect to them.
+        Outputs of the heads, and the gradient of the answer with respect to them, (heads, queries,
+        value_dim).
     at : {"weights", "logits"}
-        Whether the pair is cut after the softmax (weights) or before it (logits). The only key of a
-        query has the same number in both cases. If one of several keys has the weight 1 and all
-        others have 0 in float32, its number is 0, because it is unknown which keys would get its
-        weight.
+        ``"weights"`` for the method "gradient", ``"logits"`` for "knockout gradient". With
+        ``"logits"``, a key can have the weight 1 while all other keys have 0 in float32. Its
+        attribution is then 0, because it is unknown which keys would get its weight.
     """
 
     values: torch.Tensor
@@ -61,16 +67,16 @@ class GradientAttribution(ScaledAttention):
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute numbers. It is usually the largest one."""
+        """Upper bound of the absolute attributions. It is usually equal to the largest of them."""
         bound = self.base.bound
         return None if bound is None else bound * max(map(self._most, range(self.num_heads)))
 
     def _most(self, head: int) -> float:
-        """Return an upper bound of the absolute numbers of a head, for weights of at most 1.
+        """Return an upper bound of the absolute attributions of a head, for weights of at most 1.
 
-        The number of a query is at most |G| |v| for weights, and |G| times the distance of two
-        values for logits. The queries with the largest |G| are computed, until no other query can
-        have a larger number.
+        The attributions of a query are at most |G| times the norm of a value, or times twice this
+        norm for ``"logits"``. The rows of the queries with the largest |G| are computed, until no
+        other query can have a larger attribution, or until a limit is reached.
         """
         values = self.values[head // (len(self.outputs) // len(self.values))].float()
         longest = float(values.norm(dim=1).max()) * (2 if self.at == "logits" else 1)
@@ -95,7 +101,7 @@ class GradientAttribution(ScaledAttention):
             along = (gradients * outputs).sum(dim=1, keepdim=True)
             certain = weights > _CERTAIN
             by_weights = (by_weights - along) / (1 - weights).masked_fill(certain, 1.0)
-            # Each row has at most one certain key.
+            # A row sums to at most 1, so at most one of its weights is nearly 1.
             certain_rows, keys = certain.cpu().nonzero(as_tuple=True)
             numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             for tile in row_tiles(slice(0, len(certain_rows)), self.num_keys):
@@ -105,12 +111,12 @@ class GradientAttribution(ScaledAttention):
         return weights * by_weights
 
     def _of_certain(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Return (G . v_key - G . O) / (1 - A) for one key per row, whose weight A is nearly 1.
+        """Return (G . v - G . O) / (1 - A) for one key per row, whose weight A is nearly 1.
 
-        G is the gradient at the output O of the query. For the only key of a query, the result is
-        G . v_key. For other keys, it equals G . v_key minus the weighted mean of G . v over the
-        other keys of the query. This mean is computed in float64, because numerator and denominator
-        of the formula are differences of nearly equal numbers.
+        v is the value of the key. Numerator and denominator are differences of nearly equal
+        numbers, so an equal expression is computed in float64: G . v minus the weighted mean of
+        this product over the other keys of the query. If the query has only one key, the result is
+        G . v.
         """
         group = len(self.outputs) // len(self.values)
         weights, allowed = self.base.weights_of_rows(head, rows.numpy())
@@ -121,25 +127,26 @@ class GradientAttribution(ScaledAttention):
         along = self.gradients[head, rows].double() @ self.values[head // group].double().T
         mean = (along * others).sum(dim=1) / left.clamp_min(torch.finfo(torch.float64).tiny)
         own = along.gather(1, keys[:, None])[:, 0]
-        # The output of a query without keys is 0.
+        # Removing the only key of a query makes the output 0, so nothing is subtracted from `own`.
+        # If all other weights are 0, the result is 0.
         return torch.where(alone, own, (own - mean).masked_fill(left == 0, 0.0))
 
 
 @dataclass(frozen=True)
 class NormAttribution(ScaledAttention):
-    """Weights times the norm of what each key's value adds (Kobayashi et al. 2020).
+    """Attributions of the method "value norm": weight times norm (Kobayashi et al. 2020).
 
     Attributes
     ----------
     norms : Tensor
-        float32, (heads, keys).
+        Norm of each key's value after the output projection, (heads, keys), float32.
     """
 
     norms: torch.Tensor
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the numbers: the largest norm."""
+        """Upper bound of the attributions: the largest norm times the bound of the weights."""
         bound = self.base.bound
         return None if bound is None else bound * float(self.norms.max())
 
@@ -150,21 +157,24 @@ class NormAttribution(ScaledAttention):
 
 @dataclass(frozen=True)
 class MixedLayers(LayerAttention):
-    """Product of the matrices of layers: the share of each input token in each token of a layer.
+    """Attributions of the methods "rollout" and "relevance": a product of matrices of layers.
 
-    ``R = M_l ... M_1 M_0`` with the matrices M of the layers, averaged over heads. Rollout (Abnar
-    and Zuidema 2020, arXiv 2005.00928) has M = A / 2 + I / 2. Relevance (Chefer et al. 2021, arXiv
-    2103.15679, equations 5 and 6) has M = I + (gradient x A)+. The result has one head. A few rows
-    at a time are multiplied with each layer, so that no matrix of all tokens is stored.
+    The product is ``R = M_l ... M_1 M_0``, with one matrix M for each layer up to layer l. R has
+    the share of each input token (columns) in each token of layer l (rows), and one head. For
+    rollout (Abnar and Zuidema 2020, arXiv 2005.00928), M = A / 2 + I / 2, where A is the mean of
+    the weights over the heads and I the identity. For relevance (Chefer et al. 2021, arXiv
+    2103.15679, equations 5 and 6), M = I + P, where P is the mean over the heads of the positive
+    attributions by "gradient". Only the requested rows of R are computed, and no layer's matrix is
+    stored.
 
     Attributes
     ----------
     layers : tuple of LayerAttention
-        Layers from the first to this one, all with the same tokens as queries and keys.
+        Layers from the first to layer l. Queries and keys of all layers are the same tokens.
     own : float
-        Factor of I in M: 0.5 or 1.
+        Factor of I in M: 0.5 for rollout, 1 for relevance.
     positive : bool
-        Whether negative numbers are set to 0 before heads are averaged.
+        Whether negative numbers are set to 0 before the heads are averaged, as for relevance.
     """
 
     layers: tuple[LayerAttention, ...]
@@ -202,7 +212,7 @@ class MixedLayers(LayerAttention):
         return product[:, columns].astype(np.float32)
 
     def _mean(self, layer: LayerAttention, rows: slice) -> NDArray[np.float64]:
-        """Return rows of a layer's mean over heads, without the identity, float64, (rows, keys)."""
+        """Return rows of a layer's M without the term of the identity, (rows, keys), float64."""
         total = np.zeros((rows.stop - rows.start, self.num_keys))
         for head in range(layer.num_heads):
             block = layer.weights(head, rows, slice(0, self.num_keys))
@@ -212,7 +222,9 @@ class MixedLayers(LayerAttention):
 
 
 def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:
-    """Return the rollout of the last token on the first if all causal attention is uniform.
+    """Return the rollout from the last token to the first if every causal head is uniform.
+
+    This is the baseline of rollout: it depends only on the number of tokens and layers.
 
     >>> uniform_share_of_first(2, 1)
     0.25

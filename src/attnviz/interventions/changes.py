@@ -57,14 +57,17 @@ Numbers = int | Iterable[int] | None
 TokenSelector = int | str | Sequence[int | str] | None
 Flags = NDArray[np.bool_]
 
-# Tolerance for the sum of rows that are passed.
+# The rows of weights that a user passes must sum to 1, up to this difference.
 _ROUNDING = 1e-3
-# Number of tokens that a description names.
+# Maximum number of tokens that the description of a change lists by name.
 _NAMED = 4
 
 
 class Change(ABC):
-    """Base class of a change of a model's attention."""
+    """Base class of a change of a model's attention.
+
+    Methods take the `AttentionStack` to which the change is applied.
+    """
 
     layers: Numbers
     heads: Numbers
@@ -83,47 +86,47 @@ class Change(ABC):
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """Return the attention of a layer after the change."""
+        """Return the changed attention of a layer. `attention` may contain earlier changes."""
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """Return the queries whose attention changes, ascending."""
+        """Return the positions of the queries whose attention changes, ascending."""
         del stack
         return np.zeros(0, np.int64)
 
     @property
     def _factor(self) -> float | None:
-        """Factor of the heads' outputs, or None if they are not multiplied."""
+        """Factor of the heads' outputs, or None if the change does not multiply them."""
         return None
 
     @property
     def _shares(self) -> bool:
-        """Whether rows still sum to 1."""
+        """Whether each row of weights sums to 1 after the change."""
         return True
 
     def _check(self, stack: AttentionStack) -> None:
-        """Raise TypeError, ValueError or IndexError if the change does not fit a stack."""
+        """Raise TypeError, ValueError or IndexError if the change cannot be applied to `stack`."""
         for layer in self._layers_of(stack):
             self._heads_of(stack, layer)
 
     def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
-        """Return new outputs of the heads, (heads, value_dim), or None if they are not replaced."""
+        """Return the new output of each head, or None if the change does not replace outputs.
+
+        The result has the shape (heads, value_dim). All queries get the same output.
+        """
         del stack, layer
         return None
 
     def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """Return the change for a text that is generated, with at most `most` (queries, keys).
-
-        `stack` has the tokens before the generation.
-        """
+        """Return the change for a text that the model generates. See `of_beginning`."""
         del stack, most
         return self
 
     @abstractmethod
     def _describe(self, stack: AttentionStack) -> str:
-        """Return a sentence about the change, without its full stop."""
+        """Return a sentence that describes the change, without its full stop."""
 
     def _where(self, stack: AttentionStack) -> str:
-        """Return the names of the changed layers and heads."""
+        """Return the words for the changed layers and heads, such as "layer 1, head 0"."""
         layers = self._layers_of(stack)
         of = f" of the {stack.name} stack" if stack.name != "self" else ""
         if self.heads is None:
@@ -151,11 +154,15 @@ def _numbers(
 
 
 class _Numbers(tuple[int, ...]):
-    """Positions of tokens, some of which may not exist yet."""
+    """Positions of tokens. Some of these tokens may not be generated yet."""
 
 
 def _flags(name: str, selector: TokenSelector, tokens: Tokens) -> Flags:
-    """Return whether each token is selected, by position or text. None selects all."""
+    """Return an array with True for each selected token. None selects all tokens.
+
+    Positions in `_Numbers` that the text does not have are ignored. `name` is the argument that an
+    error message mentions.
+    """
     flags = np.zeros(len(tokens), np.bool_)
     if selector is None:
         return ~flags
@@ -175,9 +182,10 @@ def _flags(name: str, selector: TokenSelector, tokens: Tokens) -> Flags:
 def _read_numbers(
     name: str, selector: TokenSelector, tokens: Tokens, max_tokens: int
 ) -> _Numbers | None:
-    """Return the positions of selected tokens of a text that may grow to `max_tokens` tokens.
+    """Return the positions of the selected tokens in a text that may grow to `max_tokens` tokens.
 
-    Texts and negative numbers refer to the present tokens.
+    `tokens` are the tokens before the text grows. Token texts and negative numbers in `selector`
+    refer to them. Return None if `selector` is None.
     """
     if selector is None:
         return None
@@ -198,7 +206,7 @@ def _read_numbers(
 
 
 def _named(flags: Flags, tokens: Tokens) -> str:
-    """Return a description of the selected tokens."""
+    """Return the words for the selected tokens: their texts and positions, or "all tokens"."""
     positions = np.flatnonzero(flags).tolist()
     if len(positions) == len(tokens):
         return "all tokens"
@@ -222,19 +230,20 @@ class Ablate(Change):
     Parameters
     ----------
     layers, heads : int or iterable of int, optional
-        Numbers as the model counts them, negative from the end. All by default.
+        Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     factor : float, default 0.0
         Factor of the output: 0 removes it, 1 does not change it.
     stack : str, optional
-        Name of the stack. Required if a record has several stacks.
+        Name of the stack. Required if the model has several stacks.
     mean_of : object or list, optional
-        Other texts, each an input of `attnviz.extract`. The output of every query is replaced by
-        the mean output of the head over all tokens of these texts. Do not pass `factor` with it.
+        Other texts, each as the inputs of `attnviz.extract`. The output of the head at every query
+        is replaced by the head's mean output over all tokens of these texts. `factor` cannot be
+        combined with `mean_of`.
 
     Raises
     ------
     TypeError, ValueError
-        If `factor` is not a finite number, or is passed with `mean_of`.
+        If `factor` is not a finite number, or is not 0 although `mean_of` is passed.
 
     Examples
     --------
@@ -247,13 +256,14 @@ class Ablate(Change):
     factor: float = 0.0
     stack: str | None = None
     mean_of: Any = None
-    #: Mean outputs of heads by stack and layer, (heads, value_dim). None before they are measured.
+    #: Mean outputs of the heads for each (stack, layer), (heads, value_dim). None until
+    #: `with_means` sets them in a copy.
     _means: Mapping[tuple[str, int], torch.Tensor] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError if `factor` is invalid."""
+        """Raise an error if `factor` is not a finite number, or is not 0 with `mean_of`."""
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float):
             raise TypeError(f"factor={self.factor!r} must be a number, 0 to remove the output")
         if not np.isfinite(self.factor):
@@ -268,7 +278,10 @@ class Ablate(Change):
         return None if self.mean_of is not None else self.factor
 
     def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
-        """Return the means over other texts."""
+        """Return the mean outputs over other texts, or None without `mean_of`.
+
+        Raise ValueError if the means of the layer are unknown.
+        """
         if self.mean_of is None:
             return None
         means = None if self._means is None else self._means.get((stack.name, layer))
@@ -282,7 +295,7 @@ class Ablate(Change):
     def _attend(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> LayerAttention:
-        """Return the same attention. Only the output changes."""
+        """Return `attention` itself: the weights do not change, only the outputs of the heads."""
         del stack, layer
         return attention
 
@@ -297,7 +310,10 @@ class Ablate(Change):
 
 
 def with_means(change: Change, means: Mapping[tuple[str, int], torch.Tensor]) -> Change:
-    """Return a mean ablation with its means, (heads, value_dim), by stack and layer."""
+    """Return a copy of an `Ablate` change that has its mean outputs.
+
+    `means` has the mean outputs of the heads for each (stack, layer), (heads, value_dim).
+    """
     made = replace(change)  # type: ignore[type-var]  # every change is a dataclass
     object.__setattr__(made, "_means", means)
     return made
@@ -305,25 +321,26 @@ def with_means(change: Change, means: Mapping[tuple[str, int], torch.Tensor]) ->
 
 @dataclass(frozen=True)
 class Knockout(Change):
-    """Cut query-key pairs: the query does not read the key.
+    """Remove query-key pairs: the query does not attend to the key.
 
     Parameters
     ----------
     queries, keys : int, str or sequence of these, optional
-        Tokens by position (negative from the end), or by a text that occurs once. All by
-        default.
+        Tokens by position, or by a text that occurs only once. Negative positions count from the
+        end. All by default.
     layers, heads : int or iterable of int, optional
-        Numbers as the model counts them, negative from the end. All by default.
+        Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     renormalize : bool, default True
-        True cuts before the softmax: the other keys get the weight (attention knockout, Geva et al.
-        2023, arXiv 2304.14767). False cuts after the softmax: the weight is lost. Notes and
-        captions name the variant, because the effects differ.
+        If True, the pairs are removed before the softmax, and the other keys of the query get their
+        weight (attention knockout, Geva et al. 2023, arXiv 2304.14767). If False, the weights are
+        set to 0 after the softmax, and the row sums to less than 1. The effects differ, so notes
+        and captions state which of the two was used.
     stack : str, optional
-        Name of the stack. Required if a record has several stacks.
+        Name of the stack. Required if the model has several stacks.
 
     Notes
     -----
-    A query without any key gets the output 0.
+    If all keys of a query are removed, its output is 0.
 
     Examples
     --------
@@ -380,19 +397,20 @@ class Knockout(Change):
 
 @dataclass(frozen=True)
 class HideTokens(Change):
-    """Hide tokens: no other query reads them, in any head.
+    """Hide tokens: no other token attends to them.
 
-    This is leave-one-out by masking. A hidden token still reads itself, so that its own row does
-    not change.
+    With one token, this is leave-one-out by masking. In self-attention, a hidden token can attend
+    to itself.
 
     Parameters
     ----------
     tokens : int, str or sequence of these
-        Tokens by position (negative from the end), or by a text that occurs once.
+        Tokens by position, or by a text that occurs only once. Negative positions count from the
+        end.
     layers, heads : int or iterable of int, optional
-        Numbers as the model counts them, negative from the end. All by default.
+        Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     stack : str, optional
-        Name of the stack. Required if a record has several stacks.
+        Name of the stack. Required if the model has several stacks.
 
     Examples
     --------
@@ -406,7 +424,7 @@ class HideTokens(Change):
     stack: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if all tokens would be hidden."""
+        """Raise ValueError if `tokens` is None, which would hide all tokens."""
         if self.tokens is None:
             raise ValueError("tokens=None: pass the tokens to hide, by position or text")
 
@@ -429,7 +447,10 @@ class HideTokens(Change):
         return remove_pairs(attention, self._heads_of(stack, layer), queries, keys, keep_own=same)
 
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """Return all queries, or for causal attention those after the first hidden token."""
+        """Return the positions of all queries that may attend to a hidden token.
+
+        For causal attention, these are the queries after the first hidden token.
+        """
         first = int(self._keys(stack).argmax()) + 1 if stack.causal else 0
         return np.arange(first, len(stack.query_tokens))
 
@@ -445,15 +466,17 @@ class SetWeights(Change):
     Parameters
     ----------
     layers, heads : int or iterable of int, optional
-        Numbers as the model counts them, negative from the end. All by default.
+        Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     weights : array, AttentionRecord, "uniform" or "previous token"
-        An array has the shape (queries, keys), or (heads, queries, keys) for the selected heads,
-        and its rows must sum to 1. A record provides the weights of the same layers and heads on
-        another text with the same number of tokens (attention patching). ``"uniform"`` gives the
-        same weight to every key that a query may attend to. ``"previous token"`` gives all weight
-        to the previous token, and does not change the first query.
+        - An array has the shape (queries, keys), or (heads, queries, keys) for the selected heads.
+          Its rows must sum to 1.
+        - A record provides the weights of the same layers and heads on another text, which must
+          have the same number of tokens (attention patching).
+        - ``"uniform"`` sets the same weight for every key that the query may attend to.
+        - ``"previous token"`` sets the weight 1 for the token before the query. The first query
+          does not change.
     stack : str, optional
-        Name of the stack. Required if a record has several stacks.
+        Name of the stack. Required if the model has several stacks.
 
     Examples
     --------
@@ -465,11 +488,12 @@ class SetWeights(Change):
     heads: Numbers = None
     weights: Any = None
     stack: str | None = None
-    #: Numbers of queries and keys of the weights, if more tokens follow.
+    #: Number of queries and of keys of the weights if the model generates a text. The tokens that
+    #: follow are not changed. None if the weights have all tokens.
     _beginning: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for unknown names of weights."""
+        """Raise ValueError if `weights` is None or an unknown string."""
         valid = ("uniform", "previous token")
         if self.weights is None or (isinstance(self.weights, str) and self.weights not in valid):
             raise ValueError(
@@ -483,7 +507,10 @@ class SetWeights(Change):
             self._instead(stack, layer, stack.attention(layer))
 
     def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """Return the change with weights for the present tokens. Later tokens are not changed."""
+        """Return the change for a text that the model generates.
+
+        An array, or the weights of a record, apply only to the tokens of `stack`.
+        """
         del most
         if not isinstance(self.weights, str):
             size = len(stack.query_tokens), len(stack.key_tokens)
@@ -594,33 +621,37 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
 
 
 def check_change(change: Change, stack: AttentionStack) -> None:
-    """Raise TypeError, ValueError or IndexError if a change does not fit a stack."""
+    """Raise TypeError, ValueError or IndexError if a change cannot be applied to a stack."""
     change._check(stack)
 
 
 def description_of(change: Change, stack: AttentionStack) -> str:
-    """Return a sentence about the change, without its full stop."""
+    """Return a sentence that describes the change, without its full stop."""
     return change._describe(stack)
 
 
 def of_beginning(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:
-    """Return the change for a text that is generated, with at most `most` (queries, keys).
+    """Return the change for a text that the model generates after the tokens of `stack`.
 
-    `stack` has the tokens before the generation. The result selects tokens by position. New weights
-    apply only to the tokens of `stack`.
+    `most` is the maximum number of queries and of keys at the end of the generation. The returned
+    change selects tokens by position, because token texts may occur again in the generated text.
+    Passed weights apply only to the tokens of `stack`.
     """
     return change._of_beginning(stack, most)
 
 
 def keeps_shares(change: Change) -> bool:
-    """Return whether rows still sum to 1."""
+    """Return whether each row of weights sums to 1 after the change."""
     return change._shares
 
 
 def layer_change(
     changes: Sequence[Change], stack: AttentionStack, layer: int
 ) -> LayerChange | None:
-    """Return all changes of one layer in their order, or None if there are none."""
+    """Return one change that applies all `changes` of a layer, in their order.
+
+    Return None if none of them changes this layer.
+    """
     layer_changes = [each for each in changes if layer in each._layers_of(stack)]
     if not layer_changes:
         return None
@@ -631,7 +662,7 @@ def layer_change(
         new_outputs = change._outputs(stack, layer)
         for head in change._heads_of(stack, layer):
             if new_outputs is not None:
-                # A replaced output drops earlier factors.
+                # The new output does not depend on factors that earlier changes applied.
                 outputs[head] = new_outputs[head]
                 factors.pop(head, None)
             elif change._factor is not None:

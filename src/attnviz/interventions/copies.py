@@ -1,9 +1,10 @@
-"""Copies of one example in one batch, each changed in its own way.
+"""Copies of one example in one batch, each with a different change of its attention.
 
-Layers before the changed layer return the same output for every copy. So their outputs are stored
-once, and these layers do not run again. A trial run checks that this works. Some models pass more
-between layers than a layer returns (Gemma 4 shares keys and values), and in some the first axis of
-a layer's output is not the batch (Gemma 3n). For these models all layers run for all copies.
+Layers before the changed layer return the same output for every copy. So the output of each layer
+is stored once, and these layers do not run again. A trial run checks that the model allows this. It
+fails for models in which layers share data outside of their outputs, such as the keys and values of
+Gemma 4. It also fails for models in which the first axis of a layer's output is not the batch, such
+as Gemma 3n. In these models, all layers run for all copies.
 """
 
 from __future__ import annotations
@@ -27,25 +28,31 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Copies", "ModuleRun", "expanded", "rounding_of", "watch"]
 
-# Largest difference between a copy in a batch and the input alone, relative to the largest value.
+# Maximum difference between the output for a copy in a batch and the output for the example alone,
+# relative to the largest absolute value. It depends on the dtype of the model.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
 
-#: Path of a module, and the index of its run in a forward.
+#: Name of a module in the model, and the index of its call within one forward: 0 is the first call.
 ModuleRun = tuple[str, int]
 
 
-#: Called with every attention, and may change its output in place.
+#: Function that is called after each attention computation. It may change the output in place.
 At = Callable[[AttentionCall, ModuleRun], None]
 
 
 def rounding_of(model: Any, largest: float) -> float:
-    """Return the allowed rounding error of a copy in a batch. `largest` is the largest value."""
+    """Return how much a value may differ between a copy in a batch and the example alone.
+
+    `largest` is the largest absolute value of the compared output.
+    """
     return _SAME.get(model.dtype, _SAME_HALF) * max(1.0, abs(largest))
 
 
 class Copies:
-    """One example, of which a model can run several copies in one batch.
+    """Runs of a model on several copies of one example in one batch.
+
+    Creating an instance runs the model once on the unchanged example.
 
     Parameters
     ----------
@@ -54,12 +61,14 @@ class Copies:
     batch : Batch
         The example.
     logits : int
-        Number of positions, from the last, that need logits.
+        Number of tokens, counted from the last, for which the model must return logits.
     trace_all : bool, optional
-        As for `RunningModules`. None ignores attention that does not use the dispatcher.
+        As for `RunningModules`. If None, only attention modules that use the dispatcher of
+        transformers are observed.
     shorten : bool, default False
-        Whether the language head only gets the positions that need logits, if the model would
-        compute all. The caller must compare the logits with those of the model.
+        Whether the language head computes only the last `logits` tokens in models without the
+        argument ``logits_to_keep``. The caller must check that the logits are equal to those of the
+        unmodified model.
     """
 
     def __init__(
@@ -86,10 +95,12 @@ class Copies:
         before: ModuleRun | None = None,
         keep: bool = False,
     ) -> Any:
-        """Run `count` copies. `at` is called with every attention, and may change its output.
+        """Run the model on `count` copies, and return its outputs.
 
-        Gradients are off until `at` enables them. Layers before the attention `before` do not run
-        again if the model allows it.
+        `at` is called after each attention computation, and may change the output in place.
+        Gradients are disabled until `at` enables them. Layers before the attention module `before`
+        return their stored outputs if the model allows it. With `keep`, the outputs of all layers
+        are stored.
         """
         numbers = self._blocks.number_of
         until = 0 if before is None else numbers.get(before, 0)
@@ -97,9 +108,10 @@ class Copies:
 
     @cached_property
     def reuses(self) -> bool:
-        """Whether stored outputs can replace runs of layers.
+        """Whether layers can return stored outputs without a difference in the model's outputs.
 
-        This is tested on two unchanged copies, up to the last layer with attention.
+        The test runs two unchanged copies, with stored outputs for all layers before the last
+        attention module.
         """
         until = max(self._blocks.number_of.values(), default=0)
         try:
@@ -112,7 +124,7 @@ class Copies:
         return reuses
 
     def _is_same(self, outputs: Any) -> bool:
-        """Return whether each copy has the outputs of the single input, except for rounding."""
+        """Return whether both copies have the outputs of the example alone, up to rounding."""
         own = self.outputs
         names = own if isinstance(own, Mapping) else range(len(own))
         for name in names:
@@ -130,13 +142,14 @@ class Copies:
         return True
 
     def _run(self, count: int, at: At, *, until: int = 0, keep: bool = False) -> Any:
-        """Run copies. The first `until` blocks return their stored outputs."""
+        """Run the model on `count` copies. The first `until` blocks return their stored outputs."""
         arguments = {
             name: expanded(value, count)
             for name, value in arguments_of(self._model, self._batch, self._logits).items()
         }
         numbers = self._blocks.number_of
-        # Count the skipped runs of modules that run several times.
+        # A module can run several times in one forward. The index of a run must also count the runs
+        # that are skipped.
         turns = Counter(name for (name, _), number in numbers.items() if number < until)
         with Cleanup() as undo, undo:
             evaluate(self._model, undo)
@@ -155,9 +168,10 @@ def watch(
     trace_all: bool | None,
     turns: Counter[str] | None = None,
 ) -> None:
-    """Call `at` with every attention of this thread until the block of `undo` ends.
+    """Call `at` after each attention computation in this thread until the block of `undo` ends.
 
-    `trace_all` is as for `Copies`. `turns` counts the earlier runs of each module.
+    `trace_all` is as for `Copies`. `turns` has the number of runs of each module that were skipped
+    before the model starts.
     """
     names = {id(module): name for name, module in model.named_modules()}
     turns = Counter() if turns is None else turns
@@ -172,9 +186,10 @@ def watch(
 
 
 def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
-    """Pass only the last `logits` positions to the language head, until the block of `undo` ends.
+    """Pass only the last `logits` tokens to the language head until the block of `undo` ends.
 
-    The head is the outermost module that contains the output embeddings and no attention.
+    The language head is the direct child of the model that contains the output embeddings. Nothing
+    changes if this child also contains attention modules.
     """
     outputs = model.get_output_embeddings()
     own = next(
@@ -202,11 +217,14 @@ def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
 
 
 def expanded(value: Any, copies: int) -> Any:
-    """Return an input or output of a module for `copies` copies of one example."""
+    """Repeat an input or output of a module along the batch axis, for `copies` copies.
+
+    Tensors whose first axis does not have the size 1 are returned unchanged.
+    """
     if isinstance(value, torch.Tensor):
         if value.dim() == 0 or value.shape[0] != 1 or copies == 1:
             return value
-        # The copy needs separate memory, because models change their inputs in place.
+        # Some models change their inputs in place, so each copy needs separate memory.
         return value.expand(copies, *value.shape[1:]).contiguous()
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(expanded(item, copies) for item in value)
@@ -216,9 +234,10 @@ def expanded(value: Any, copies: int) -> Any:
 
 
 class _Blocks:
-    """Layers of a model whose outputs are stored, and returned instead of running them again.
+    """Layers of a model, with their stored outputs.
 
-    A block is an entry of an outermost list of modules.
+    Each entry of a ``ModuleList`` that is not inside another ``ModuleList`` is one layer, called
+    block here.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -234,7 +253,7 @@ class _Blocks:
         self._kept: list[Any] = []
         self._begun = 0
         self._inside = False
-        #: Index of the block that contains each attention, or the number of blocks before it.
+        #: For each attention module, the number of blocks that are complete when it runs.
         self.number_of: dict[ModuleRun, int] = {}
 
     def drop(self) -> None:
@@ -242,12 +261,16 @@ class _Blocks:
         self._kept.clear()
 
     def note(self, call: AttentionCall, module_run: ModuleRun) -> None:
-        """Store the number of blocks that are complete when an attention runs."""
+        """Store how many blocks are complete when an attention module runs."""
         del call
         self.number_of[module_run] = self._begun - self._inside
 
     def hold(self, undo: Cleanup, *, keep: bool, until: int, copies: int) -> None:
-        """Store outputs, or replace the first `until` blocks by them, until `undo` ends."""
+        """Replace the ``forward`` of all blocks until the block of `undo` ends.
+
+        The first `until` blocks return their stored outputs, for `copies` copies. With `keep`, the
+        outputs of the blocks that run are stored.
+        """
         self._begun, self._inside = 0, False
         if not keep and not until:
             return
@@ -256,7 +279,7 @@ class _Blocks:
             own = block.forward
 
             def forward(*args: Any, _own: Any = own, **kwargs: Any) -> Any:
-                # Modules inside a block belong to it.
+                # A block that another block calls is part of that block.
                 if threading.get_ident() != thread or self._inside:
                     return _own(*args, **kwargs)
                 number = self._begun

@@ -1,9 +1,9 @@
-"""Direct logit attribution: what heads add to the answer without passing later layers.
+"""Direct logit attribution: the contribution of heads to the answer without later layers.
 
-The residual stream of a pre-norm model is a sum. If the scale of the last norm is held constant,
-the answer is a linear function of the stream, and each head adds its own part. Models are not
-selected by name: this module checks these properties, and refuses models with other modules in
-between.
+In a pre-norm model, the residual stream is the sum of the outputs of all layers. If the scale of
+the last norm is treated as a constant, the answer is a linear function of this sum. So each head
+has a separate contribution. This module checks these properties while the model runs, and raises
+NotImplementedError for models that do not have them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["DirectSlopes", "direct_slopes"]
 
-# Largest relative deviation of a norm from its formula, and of gradients from each other.
+# Maximum relative difference between the output of a norm and its formula, and between the
+# gradients at the outputs of different layers.
 _SAME = 1e-3
 
-#: For each attention the call, with values and outputs, and the direct gradient at its output.
+#: For each attention module, its call (with values and outputs) and the direct gradient of the
+#: answer with respect to its output.
 DirectSlopes = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
 
 
@@ -38,10 +40,11 @@ def direct_slopes(
     answer: Answer,
     requested: set[ModuleRun],
 ) -> DirectSlopes:
-    """Return the direct gradient of the answer at the outputs of attentions.
+    """Return the direct gradient of the answer with respect to the outputs of attention modules.
 
-    It passes additions and the last norm. Raise NotImplementedError if the model computes its
-    answer in another way.
+    This gradient passes only the output projection, the residual stream, the last norm, and the
+    modules after this norm. Raise NotImplementedError if the answer is not a linear function of the
+    residual stream.
     """
     model = runner.loaded.model
     projections = {
@@ -56,7 +59,8 @@ def direct_slopes(
     norm = _last_norm(model, copies)
     kept = {id(norm), *(id(module) for module in projections.values())}
     leaves = list(_leaves(model))
-    # Modules after the norm turn the stream into logits.
+    # Gradients pass the modules after the last norm, because these compute the logits. The outputs
+    # of all other modules except the projections are detached.
     behind = _run_behind(norm, leaves, copies)
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}
@@ -91,7 +95,8 @@ def direct_slopes(
     ]
     with torch.enable_grad():
         value = answer.with_slope(outputs)
-        # With frozen parameters, values without attention have no gradient.
+        # If the parameters of the model are frozen, a value that does not depend on any attention
+        # output has no gradient, and `torch.autograd.grad` would fail.
         if not all(tensor.requires_grad for tensor in (value, *tensors)):
             raise NotImplementedError(_not_direct(model))
         gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
@@ -109,7 +114,7 @@ def direct_slopes(
 
 
 def _leaves(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield modules with parameters and without submodules."""
+    """Yield the modules that have parameters and no submodules."""
     for module in model.modules():
         if not any(module.children()) and next(module.parameters(), None) is not None:
             yield module
@@ -144,7 +149,7 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
 
 
 def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set[int]:
-    """Return the ids of leaves that run after the last norm."""
+    """Return the ids of the `leaves` that run after the last call of `norm`."""
     order: list[nn.Module] = []
 
     def note(module: nn.Module, *_: Any) -> None:
@@ -158,7 +163,11 @@ def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set
 
 
 def _held(norm: nn.Module, stream: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Return the output of a norm as a linear function of the stream, with a constant scale."""
+    """Return the output of a norm, computed with a scale that has no gradient.
+
+    The result is a linear function of `stream`, the input of the norm. Raise NotImplementedError if
+    it differs from `output`, because the norm is neither a LayerNorm nor an RMSNorm.
+    """
     weight: Any = norm.weight
     bias: Any = getattr(norm, "bias", None)
     offset = 0.0 if bias is None else bias
@@ -194,9 +203,10 @@ def _not_direct(model: nn.Module) -> str:
 
 
 def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
-    """Raise NotImplementedError unless all projections add to the same stream.
+    """Raise NotImplementedError unless all projections add their outputs to the same stream.
 
-    The gradient of the answer is then the same at the outputs of all projections, and not 0.
+    This is the case if the gradient of the answer is the same at the outputs of all projections,
+    and not 0. `through` has these gradients.
     """
     reason = _not_direct(model)
     if any(gradient is None or not bool(gradient.any()) for gradient in through):
