@@ -30,15 +30,17 @@ class Effect:
     before, after : float
         Answer of the unchanged and of the changed run.
     noise : float
-        Change of `before` if the affected outputs are computed again from the same weights. Smaller
-        effects mean nothing.
+        Rounding error of the measurement: the change of `before` if the affected outputs are
+        computed again from the unchanged weights. A smaller effect is not significant.
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
-        the sum of p log(p / q), where p is the unchanged distribution. None without logits.
+        the sum of p log(p / q), where p is the unchanged distribution and q the changed one. None
+        if the model has no logits.
     candidates_before, candidates_after : tuple of Candidate
-        The five most likely tokens or classes. Empty without logits.
+        The five most likely tokens or classes of the unchanged and of the changed run. Empty if the
+        model has no logits.
     text_before, text_after : str or None
-        Texts that the unchanged and the changed model produce with ``generate=``.
+        Texts that the unchanged and the changed model generate. None without ``generate=``.
 
     Examples
     --------
@@ -59,7 +61,7 @@ class Effect:
 
     @property
     def change(self) -> float:
-        """Difference of `after` and `before`."""
+        """Answer of the changed run minus answer of the unchanged run."""
         return self.after - self.before
 
     def __str__(self) -> str:
@@ -68,7 +70,7 @@ class Effect:
         return self._compared(sentence) + self._texts()
 
     def _texts(self) -> str:
-        """Return a description of the texts that the two models produce."""
+        """Return the end of a sentence about the generated texts, or "" without generated texts."""
         if self.text_after is None:
             return ""
         rest = "as before"
@@ -91,13 +93,20 @@ class Effect:
 
 
 def share_of(outputs: Any, position: int | None, token: int) -> float:
-    """Return the probability of a token or class, or NaN without logits."""
+    """Return the probability of a token or class, or NaN if the output has no logits.
+
+    `position` is the row of the logits, as in `exact_row`.
+    """
     row = exact_row(outputs, position)
     return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
 def effect_of(runner: ExampleRunner, answer: Answer, *, after: Any, identity: Any) -> Effect:
-    """Return the effect of a change. `identity` are the outputs of a run that changes nothing."""
+    """Return the effect of a change, without generated texts.
+
+    `after` has the outputs of the changed run. `identity` has the outputs of a run in which the
+    changed outputs are computed again from the unchanged weights. This run measures the noise.
+    """
     value = answer.value(answer.unchanged)
     noise = abs(answer.value(identity) - value)
     effect = Effect(answer.measure, value, answer.value(after), noise, None, (), ())
@@ -110,7 +119,7 @@ def effect_of(runner: ExampleRunner, answer: Answer, *, after: Any, identity: An
         return effect
     logs = [torch.log_softmax(row, dim=-1) for row in (one, other)]
     shares = logs[0].exp()
-    # Terms with p = 0 are 0.
+    # If p is 0, p log(p / q) is NaN in floating point, but its limit is 0.
     divergence = float(torch.where(shares > 0, shares * (logs[0] - logs[1]), 0.0).sum())
     best = [_candidates(row, runner, classes=answer.position is None) for row in (one, other)]
     return replace(

@@ -1,4 +1,8 @@
-"""Erasure curves, and the smallest sets of tokens that suffice for an answer."""
+"""Erasure curves, and sufficient tokens.
+
+An erasure curve has the answer of a model while more and more tokens are removed. Tokens are
+sufficient if the answer stays positive after all other tokens are removed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from attnviz.utils.progress import Steps, run_steps, run_with_bar
 
 __all__ = ["ErasureCurve", "SufficientTokens", "erasure_curve", "sufficient_tokens"]
 
-# Maximum number of tokens of which all subsets are tried.
+# `sufficient_tokens` tries all subsets if at most this many tokens can be removed.
 _EXACT = 16
 
 
@@ -28,20 +32,23 @@ _EXACT = 16
 class ErasureCurve:
     """Answer of a model while tokens are erased in the order of a ranking.
 
+    An answer flips when it becomes 0 or negative. For a difference of two logits, the other token
+    is then at least as likely.
+
     Attributes
     ----------
     order : tuple of int
-        Tokens in the order in which they are erased.
+        Positions of the erased tokens, in the order in which they are erased.
     values : ndarray of float64
-        (tokens + 1,): answer after 0, 1, 2, ... erased tokens.
+        Answers after 0, 1, 2, ... erased tokens, (erased tokens + 1,).
     random_mean, random_standard_error : ndarray of float64
-        Mean of the answer over random orders, and the standard error of this mean.
+        Mean of the answer over random orders, and the standard error of this mean, (erased tokens +
+        1,).
     flips_after : int or None
-        Number of erased tokens after which the answer is at most 0: the other token is at least as
-        likely, or the function is not positive. None if this never happens.
+        Number of erased tokens after which the answer flips. None if it never flips.
     random_flips_after : float
-        Mean of this number over the random orders. It counts as the number of all tokens if the
-        answer stays positive.
+        Mean of this number over the random orders. An order in which the answer never flips counts
+        with the number of all erased tokens.
     measure : str
         Description of the answer.
 
@@ -82,10 +89,10 @@ def erasure_curve(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> ErasureCurve:
-    """Erase tokens one by one, and measure the answer (Serrano and Smith 2019).
+    """Erase tokens one after the other, and measure the answer (Serrano and Smith 2019).
 
-    If a ranking puts the tokens that the model needs first, the answer falls earlier than for
-    random orders.
+    The ranking determines the order. If the tokens that the model needs are ranked first, the
+    answer decreases earlier than for random orders.
 
     Parameters
     ----------
@@ -94,16 +101,17 @@ def erasure_curve(
     inputs : object
         One example, as for `attnviz.extract`.
     ranking : sequence of float or TokenEffects
-        One score per token. Tokens are erased in descending order of their scores, and tokens with
-        the score NaN are kept. `TokenEffects` are sorted so that the token whose removal lowers the
-        answer most is erased first.
+        One score per token. The token with the highest score is erased first. Tokens with the score
+        NaN are not erased. With `TokenEffects`, the token whose removal lowers the answer most is
+        erased first.
     removal : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. By default the most likely answer minus the second.
+        As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
+        second.
     position : int or str, optional
-        Token after which the answer is read, by position or text. The last token by default. It is
-        never removed.
+        Token after which the answer is read, by position or text. The last token by default. This
+        token is never erased.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     random_orders : int, default 20
@@ -126,8 +134,8 @@ def erasure_curve(
 
     Notes
     -----
-    After a few erased tokens, the texts are unlike any training text. So compare the curve with the
-    random orders, not with 0 (arXiv 1906.03731).
+    Texts with erased tokens differ from all texts that the model was trained on, and this alone
+    changes the answer. So compare the curve with the random orders, not with 0 (arXiv 1906.03731).
 
     Examples
     --------
@@ -151,7 +159,10 @@ def erasure_curve(
 
 
 def _order(ranking: Any, text: TokenRemover) -> list[int]:
-    """Return the tokens in the order of a ranking."""
+    """Return the positions of the tokens to erase, in the order of a ranking.
+
+    If the model cannot read an empty text, the last token of the ranking is left out.
+    """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     try:
         values = np.asarray(scores, dtype=np.float64)
@@ -199,18 +210,20 @@ def _flips_after(values: NDArray[np.float64]) -> int | None:
 class SufficientTokens:
     """Smallest set of tokens that suffices for an answer.
 
+    The set suffices if the answer is positive after all other tokens are removed.
+
     Attributes
     ----------
     positions : tuple of int
-        Positions of these tokens, ascending. The token after which the answer is read is always
-        kept and does not count.
+        Positions of the tokens in the set, ascending. The token after which the answer is read is
+        never removed and is not in the set.
     tokens : Tokens
         All tokens of the text.
     value, before : float
-        Answer with only these tokens, and with all tokens.
+        Answer with only the tokens in the set, and answer with all tokens.
     exact : bool
-        Whether no smaller set suffices. If False, not all sets were tried, but no single token can
-        be removed from this set.
+        Whether all smaller sets were tried, and none suffices. If False, a smaller set may suffice,
+        but it does not result from removing one token of this set.
     measure : str
         Description of the answer.
 
@@ -230,7 +243,7 @@ class SufficientTokens:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Texts of the sufficient tokens."""
+        """Texts of the tokens in the set, in the order of `positions`."""
         return tuple(self.tokens.text[position].strip("·") for position in self.positions)
 
 
@@ -245,12 +258,13 @@ def sufficient_tokens(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> SufficientTokens:
-    """Find the smallest set of tokens that suffices for the answer without all others.
+    """Find the smallest set of tokens that suffices for the answer.
 
-    A set suffices if the answer is more likely than the other token, or if a function is above 0.
-    For up to 16 tokens, all sets are tried in ascending size, and the set with the largest answer
-    is chosen. For more tokens, the token with the smallest cost is removed repeatedly, until no
-    token can be removed.
+    A set suffices if the answer is positive after all other tokens are removed. If at most 16
+    tokens can be removed, all sets are tried in ascending size. Among the smallest sets that
+    suffice, the one with the largest answer is returned. For longer texts, tokens are removed one
+    after the other, each time the token whose removal leaves the largest answer. This ends when the
+    answer would not stay positive.
 
     Parameters
     ----------
@@ -261,7 +275,8 @@ def sufficient_tokens(
     removal : {"mask", "mean embedding", "delete", "mean color"}
         As for `attnviz.token_effects`.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. By default the most likely answer minus the second.
+        As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
+        second.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
@@ -278,7 +293,8 @@ def sufficient_tokens(
     Raises
     ------
     TypeError, ValueError
-        If an argument does not fit, or if the answer of the complete text is not above 0.
+        If an argument does not fit the model or the text, or if the answer of the complete text is
+        not positive.
 
     Examples
     --------

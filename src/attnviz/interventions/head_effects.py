@@ -26,26 +26,27 @@ __all__ = ["HeadEffects", "head_effects"]
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
 
-# Maximum number of tokens of all copies. More do not make a forward faster on a CPU.
+# Maximum number of tokens in one batch, over all copies of a text. On a CPU, larger batches take as
+# long per token.
 _TOKENS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class HeadEffects(Sequence[Values]):
-    """Effects of ablating each head on the model's answer, a sequence with one array per layer.
+    """Effects of ablating each head on the model's answer. A sequence with one array per layer.
 
-    Pass it to a view: ``ModelView(record, scores={"effect": effects})``.
+    A view can show the effects as scores: ``ModelView(record, scores={"effect": effects})``.
 
     Attributes
     ----------
     values : tuple of ndarray of float64
-        One array per layer, (heads,): answer without the head minus answer with it, averaged over
-        the texts.
+        One array per layer, (heads,). Each number is the answer without the head minus the answer
+        with it, averaged over the texts.
     standard_errors : tuple of ndarray of float64 or None
-        Standard errors of these means. None for one text.
+        Standard errors of these means. None if there is only one text.
     noise : float
-        Change of the answer in the same computation without an ablation. Smaller effects mean
-        nothing.
+        Rounding error of the measurement: the largest change of the answer in a batch without an
+        ablation. Smaller effects are not significant.
     measure : str
         Description of the answer.
     stack : str
@@ -111,8 +112,8 @@ def head_effects(
 ) -> HeadEffects:
     """Ablate every head separately, and measure the change of the model's answer.
 
-    The effects are exact: every head has its own forward, in batches. Layers before the head do not
-    run again.
+    The effects are measured, not estimated from gradients: the model runs once for each head, on
+    several copies of the text in one batch. Layers before the ablated head do not run again.
 
     Parameters
     ----------
@@ -121,13 +122,13 @@ def head_effects(
     inputs : object or list
         One example, as for `attnviz.extract`, or a list of texts.
     answer : int, str, pair of these, callable, or list, optional
-        As for `attnviz.intervene`, or a list with one answer per text. By default the most likely
-        answer of each text minus the second.
+        As for `attnviz.intervene`, or a list with one answer per text. By default, for each text
+        the logit of the most likely token minus that of the second.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     ablate : {"zero", "mean"}
-        Replacement of a head's output: 0, or its mean over the tokens of the other texts, of which
-        there must be at least one.
+        ``"zero"`` replaces the head's output by 0. ``"mean"`` replaces it by its mean over all
+        tokens of the other texts, and needs at least two texts.
     stack : str, optional
         Name of the stack, the first one by default.
     target : str, optional
@@ -147,15 +148,16 @@ def head_effects(
     TypeError, ValueError
         If an argument does not fit the model or the texts.
     MemoryError
-        If the copies of a text that run at once need more than the free memory. It is raised before
-        the model runs.
+        If the copies of a text in one batch need more than the free memory. The error is raised
+        before the model runs.
     NotImplementedError
-        If a module of the stack computes its attention in one torch function.
+        If the output of a head cannot be replaced, because the attention module computes everything
+        in one torch function. Also if copies of one input in a batch have different answers.
 
     Notes
     -----
-    Ablation is one way of removing a head. Other heads can compensate for it, so that an effect of
-    0 does not prove that a head is unused. Heads can matter together without any separate effect.
+    An effect of 0 does not prove that the model does not use a head, because other heads can
+    compensate for its removal. Two heads can have an effect only if both are ablated.
 
     Examples
     --------
@@ -171,7 +173,7 @@ def head_effects(
     if ablate == "mean" and len(examples) < 2:
         raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
-    # Check the memory for all texts before the model runs.
+    # This checks the memory for all texts before the model runs.
     runners = [_runner_of(model, example, target, options) for example in examples]
     sums: list[Sums] = []
     if ablate == "mean":
@@ -187,9 +189,9 @@ def head_effects(
 
 
 def _runner_of(model: Any, text: Any, target: str | None, options: RecordOptions) -> ExampleRunner:
-    """Encode a text. Raise MemoryError if its ablations need more than the free memory."""
+    """Return the runner of a text. Raise MemoryError if its ablations need too much memory."""
     runner = ExampleRunner.one(model, text, target, None, options)
-    # Each layer's output is stored, and reused for copies of the text.
+    # `Copies` stores one vector per token and layer: the output of the layer.
     runner.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
     return runner
 
@@ -197,7 +199,11 @@ def _runner_of(model: Any, text: Any, target: str | None, options: RecordOptions
 def _effects(
     texts: Iterator[tuple[_Text, Mapping[ModuleRun, torch.Tensor] | None]], count: int
 ) -> Steps[HeadEffects]:
-    """Measure texts one after the other, so that outputs of only one text are stored."""
+    """Measure the effects of all heads, and average them over the texts.
+
+    `texts` yields each text with the mean outputs of heads over the other texts, or None for
+    ``"zero"``. It is an iterator, so that the layer outputs of only one text are in memory.
+    """
     effects_of_texts: list[list[Values]] = []
     measures: set[str] = set()
     noise, stack = 0.0, ""
@@ -208,7 +214,8 @@ def _effects(
             reused = text.reuses
             values.append(text.effects_of(text.layers[len(values)], mean))
             if text.reuses < reused:
-                # Discard the effects that were measured with stored outputs.
+                # The check failed with stored outputs of layers. All effects so far were measured
+                # with stored outputs, so they are measured again.
                 values = []
             done = number * text.num_heads + sum(map(len, values))
             yield Progress("heads", done, count * text.num_heads, "head")
@@ -221,7 +228,7 @@ def _effects(
         layers, stack = text.layers, text.stack
         measures.add(text.answer.measure)
         noise = max(noise, text.noise)
-        # Free this text before the loop creates the next one.
+        # The iterator creates the next text. Without this, the memory of two texts would be in use.
         del text
     by_layer = [np.stack(effects) for effects in zip(*effects_of_texts, strict=True)]
     standard_errors = None
@@ -241,12 +248,12 @@ def _effects(
 
 
 def _most_copies(num_tokens: int) -> int:
-    """Return the number of copies of a text that run at once."""
+    """Return the maximum number of copies of a text in one batch."""
     return max(2, _TOKENS_AT_ONCE // num_tokens)
 
 
 class _Text:
-    """One example, with runs in which one head at a time is ablated."""
+    """Runs of one text in which each copy has one ablated head."""
 
     def __init__(
         self, runner: ExampleRunner, answer: Any, position: int | str | None, stack: str | None
@@ -269,11 +276,13 @@ class _Text:
         self._batch = runner.batch
         own = getattr(plain.outputs, "logits", None)
         if reading.lacks(plain.outputs, None):
-            # The text is padded at its end, and the language head only got the last position.
+            # If the text is padded at its end, the last row of logits does not belong to its last
+            # token. So the model runs again and returns more rows.
             own = runner.forward(MINIMAL_CAPTURE, None, reading.logits(None)).outputs.logits
         own = None if row is None or own is None else own[0, row].float()
         del record, plain
-        # Some language heads (pretraining) need all positions.
+        # The language head computes only the needed rows, to save time and memory. In some models
+        # (for pretraining), this changes the logits. Then it computes all rows.
         for shorten in (False,) if own is None else (True, False):
             self._copies = Copies(
                 self._model, runner.batch, logits, trace_all=self._trace_all, shorten=shorten
@@ -287,25 +296,30 @@ class _Text:
 
     @property
     def reuses(self) -> bool:
-        """Whether layers before the ablated head are not run again."""
+        """Whether layers before the ablated head return stored outputs, and do not run again."""
         return self._copies.reuses
 
     def _is_same(self, row: torch.Tensor, own: torch.Tensor) -> bool:
-        """Return whether logits are those of the model, except for rounding."""
+        """Return whether a row of logits is equal to the model's own row, up to rounding errors."""
         most = rounding_of(self._model, float(own.abs().max()))
         return bool((row - own).abs().max() <= most)
 
     def sums(self) -> Sums:
-        """Return the sum of each head's outputs over all tokens, and the number of tokens."""
+        """Return the sums of the outputs of all heads over all tokens, and the number of tokens."""
         return sums_of(self._model, self._batch, trace_all=self._trace_all)
 
     def effects_of(self, layer: int, mean: Mapping[ModuleRun, torch.Tensor] | None) -> Values:
-        """Return the answer without each head of a layer, minus the unchanged answer."""
+        """Return the effects of all heads of a layer, (heads,).
+
+        An effect is the answer without the head minus the answer with it. `mean` has the mean
+        outputs that replace the outputs of heads, or is None for 0.
+        """
         module_run, heads = self._places[layer], self._heads[layer]
         values = np.empty(heads)
         start = 0
         while start < heads:
-            # An unchanged copy in the batch checks that copies are computed correctly.
+            # In the first and the last layer, the batch has an additional unchanged copy. If its
+            # answer differs from that of the text alone, the model mixes the copies.
             check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
             chunk = list(range(start, min(heads, start + self._most - check)))
             outputs = self._ablated(module_run, chunk, mean, check=check)
@@ -324,9 +338,11 @@ class _Text:
         *,
         check: bool,
     ) -> Any:
-        """Return the outputs of one copy per head, after an unchanged copy if `check` is set.
+        """Return the model's outputs for a batch in which each copy lacks one of `heads`.
 
-        Return None if the unchanged copy differs from the single input.
+        With `check`, the batch starts with an unchanged copy. If its answer differs from that of
+        the text alone, stored outputs of layers are not used from now on, and None is returned.
+        Raise NotImplementedError if they were not used.
         """
         copies = [*([None] if check else []), *heads]
         reached: list[ModuleRun] = []

@@ -66,7 +66,7 @@ class ChangedRecord(AttentionRecord):
     effect : Effect
         Effect of the changes on the model's answer.
     changes : tuple of Change
-        The changes.
+        Changes of the attention, in the order in which they are applied.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def intervene(
 ) -> list[ChangedRecord]: ...
 
 
-# The type of other inputs does not show whether they are one example or several.
+# Inputs of other types can be one example or several, so the type of the result is Any.
 @overload
 def intervene(
     model: Any,
@@ -138,28 +138,36 @@ def intervene(
 ) -> ChangedRecord | list[ChangedRecord]:
     """Run a model with changed attention, and measure the effect on its answer.
 
-    The attention functions of the model run as usual. Then the outputs of the changed heads and
-    queries are overwritten, and all other outputs stay bit-identical. The model runs three times:
-    unchanged, changed, and with the same outputs computed again from the unchanged weights. The
-    third run measures the noise.
+    The attention functions of the model run without modification. Then the outputs of the changed
+    heads at the changed queries are overwritten. In the changed layer, all other outputs stay
+    bit-identical. The model runs three times: unchanged, changed, and in a run that overwrites the
+    same outputs with values computed from the unchanged weights. This third run measures the
+    rounding error of the method (`Effect.noise`).
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
         As for `attnviz.extract`.
     inputs : object or list
-        As for `attnviz.extract`. Each example of a list of texts or of an encoded batch runs
-        separately, without padding. The tokens of `changes` refer to each example.
+        As for `attnviz.extract`. If inputs are a list of texts or an encoded batch, each example
+        runs separately, without padding. Positions and token texts in `changes` are looked up in
+        each example.
     changes : Change or iterable of Change
         `Ablate`, `Knockout`, `HideTokens` or `SetWeights`. Several changes of one layer are applied
         in their order.
     answer : int, str, pair of these, callable, or list, optional
-        A pair such as ``(" animal", " street")`` measures the logit of the first token or class
-        minus that of the second. A single token is compared with the most likely other token. By
-        default, the most likely token before the change is compared with the most likely other
-        token after it. A function takes the model's output for one example, with a first axis of
-        size 1, and returns one number, as in ``lambda output: output.start_logits[0, 3]``. Models
-        without logits are measured by a function, or by the similarity of their last hidden states.
+        The number to measure.
+
+        - For a pair of tokens or classes such as ``(" animal", " street")``, it is the logit of the
+          first minus the logit of the second.
+        - For a single token, the second token is the most likely other token.
+        - By default, the first token is the most likely token before the change. The second token
+          is the most likely other token after the change.
+        - A function takes the model's output for one example, with a first axis of size 1, and
+          returns one number, as in ``lambda output: output.start_logits[0, 3]``.
+        - For a model without logits, the default is the cosine similarity of the last hidden states
+          before and after the change.
+
         For several texts, a list has one answer per text.
     position : int or str, optional
         Token after which the answer is read, by position or text. By default the last token, or
@@ -169,43 +177,47 @@ def intervene(
     decoder_input_ids : Tensor or sequence of int, optional
         As for `attnviz.extract`.
     progress : bool
-        Whether a progress bar is shown for several texts and for slow generations.
+        Whether a progress bar is shown for several texts, and for a generation that takes longer
+        than a second.
     **options
         `tokenizer`, `processor`, `truncation`, `generate`, `name`, `layers`, `dtype` and `device`
-        of `attnviz.extract`. `layers` selects the layers of the record. Changes can affect all
-        layers. With `generate`, the model generates a text while its attention is changed in every
-        step, see the notes.
+        of `attnviz.extract`. `layers` selects the layers of the record, and does not limit the
+        changed layers. With `generate`, the model generates a text while its attention is changed
+        in every step, see the notes.
 
     Returns
     -------
     ChangedRecord or list of ChangedRecord
-        Record of the changed run, with the changes in its weights and notes, and with
-        `ChangedRecord.effect`. A list for a list of texts or for an encoded batch with several
-        examples.
+        Record of the changed run. Its weights are the changed weights, its notes describe the
+        changes, and `ChangedRecord.effect` has their effect. If inputs are a list or an encoded
+        batch with several examples, a list with one record per example.
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        If an argument does not fit the model or the text: an unknown layer, head or token, a token
-        text that occurs twice, an answer outside the vocabulary, no change at all.
+        If an argument does not fit the model or the text. For example, a layer, head or token does
+        not exist, a token text occurs twice, the answer is not in the vocabulary, or `changes` is
+        empty.
     MemoryError
-        If the record needs more than the free memory. It is raised before the model runs.
+        If the record needs more than the free memory. The error is raised before the model runs.
     NotImplementedError
-        If the attention of a module cannot be changed, because it is computed in one torch function
-        or attends in windows. It is raised before a text is generated.
+        If the attention of a module cannot be changed, because one torch function computes it, or
+        because the module attends within windows. The error is raised before a text is generated.
 
     Notes
     -----
-    The model has never seen the changed state in training, and other heads can compensate for a
-    change. An effect of 0 does not prove that a head is unused.
+    A change can bring the model into a state that did not occur in training. Other heads can also
+    compensate for a change, so an effect of 0 does not prove that the model does not use a head.
 
-    With `generate`, texts of tokens and negative numbers refer to the prompt, or to the first input
-    of the decoder of an encoder-decoder model. A change without `queries` or `keys` also affects
-    generated tokens, and a position after the prompt refers to a generated token. An array, or the
-    weights of a record, apply to the tokens of the prompt. The model generates twice, unchanged and
-    changed, from the same random state. `Effect.text_before` and `Effect.text_after` are the two
-    texts. Record and effect belong to the text of the changed model: both models read it, and by
-    default the answer is measured at the end of the prompt, where their texts start.
+    With `generate`, the model generates two texts from the same random state: `Effect.text_before`
+    without the changes and `Effect.text_after` with them. Then the unchanged and the changed model
+    read the prompt with the text of the changed model. The record and the effect come from these
+    runs. By default, the answer is measured after the last token of the prompt.
+
+    With `generate`, token texts and negative positions in `changes` refer to the prompt. In an
+    encoder-decoder model, those of the decoder refer to its first input. A position after the end
+    of the prompt refers to a generated token. A change without `queries` or `keys` also applies to
+    generated tokens. Passed weights apply only to the tokens of the prompt.
 
     Examples
     --------
@@ -222,7 +234,8 @@ def intervene(
     settings = None
     if options.get("generate") is not None:
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        # Load a hub id or folder only once. A pipeline is kept, because it has the tokenizer.
+        # With a hub id or a folder, the loaded model is passed on, so that it is not loaded again.
+        # A pipeline is passed on itself, because it has the tokenizer.
         model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
     runners, many = ExampleRunner.several(
@@ -242,7 +255,7 @@ def intervene(
 
 
 class _Intervention:
-    """Runs of one example for an intervention."""
+    """Intervention on one example, with all runs of the model that it needs."""
 
     def __init__(
         self, run: ExampleRunner, changes: tuple[Change, ...], kept: CaptureOptions, means: _Means
@@ -255,7 +268,7 @@ class _Intervention:
         self._tokenizer = run.encoder.tokenizer(required=False)
 
     def record(self, answer: Any, position: int | str | None) -> ChangedRecord:
-        """Return the record of the changed run on the given example."""
+        """Return the record of the changed run on the example, without a generated text."""
         self._run.check_memory(self._kept)
         before = self._run.forward(MINIMAL_CAPTURE, None)
         record = outline_of(self._run.record(before, MINIMAL_CAPTURE), before)
@@ -270,12 +283,13 @@ class _Intervention:
         *,
         progress: bool,
     ) -> ChangedRecord:
-        """Return the record of a text that the model generates with changed attention."""
+        """Generate a text with changed attention, and return the changed record of this text."""
         run = self._run
         run.check_memory(self._kept, settings)
         prompt = run
         if run.encoder.encoder_decoder:
-            # The input of the decoder is known after it has generated a token.
+            # The first input of the decoder is only known after a generation, so one token is
+            # generated.
             first = read_generation_settings(1, self._model)
             prompt = run.producing(run.generated(first, progress=False), first.method)
         before = prompt.forward(MINIMAL_CAPTURE, None)
@@ -285,7 +299,8 @@ class _Intervention:
         known = self._means.known(self._changes, record, before, prompt)
         changes = tuple(_of_beginning(each, record, longest) for each in known)
         plan = plan_of(changes, record, module_runs_of(before))
-        # Unsupported changes raise an error before a text is generated.
+        # If the model does not support the changes, this run raises the error before the slow
+        # generation.
         prompt.forward(MINIMAL_CAPTURE, _identity(plan))
         devices = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
@@ -299,7 +314,7 @@ class _Intervention:
         made = run.producing(text, settings.method)
         before = made.forward(MINIMAL_CAPTURE, None)
         record = outline_of(made.record(before, MINIMAL_CAPTURE), before)
-        # A function reads the whole output and takes no position.
+        # An answer that is a function reads the whole output, and cannot have a position.
         read_after = count - 1 if position is None and not callable(answer) else position
         texts = tuple(self._text(each) for each in (unchanged_text, text))
         return self._compared(made, changes, (before, record), (answer, read_after), texts)
@@ -326,7 +341,7 @@ class _Intervention:
         if reading.lacks(before.outputs, answer):
             before = run.forward(MINIMAL_CAPTURE, None, logits)
         measured = partial(answer_of, run, before.outputs, answer, reading)
-        # An invalid answer raises an error before the model runs again.
+        # If the answer is invalid, this call raises the error before the model runs again.
         measured()
         same = run.forward(MINIMAL_CAPTURE, _identity(plan), logits)
         changed = run.forward(self._kept, by_module(plan), logits)
@@ -341,7 +356,10 @@ class _Intervention:
 
 
 def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Change:
-    """Return the change for a text that grows from the record's to at most `longest` tokens."""
+    """Return the change for a text that the model generates after the text of `record`.
+
+    `longest` is the maximum number of tokens of the whole text. See `of_beginning`.
+    """
     _check_stack(change, record)
     stack = record.stack(change.stack)
     queries, keys = (
@@ -357,8 +375,13 @@ def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Chan
 def _in_steps(
     changes: Sequence[Change], record: AttentionRecord, plan: Plan
 ) -> dict[StackLayer, StepChange]:
-    """Return the changes of each module for the steps of a generation."""
-    # All layers of a stack need the outline of the same size, one after the other.
+    """Return the changes of each attention module during a generation.
+
+    At each step, the number of queries and keys is larger, so a `LayerChange` is made for each
+    step.
+    """
+    # Cache with one entry. At each step, all layers of a stack have the same size, and run one
+    # after the other.
     outlines: dict[tuple[str, int, int], AttentionStack] = {}
     by_stack = _by_stack(changes, record)
 
@@ -379,7 +402,10 @@ def _in_steps(
 
 
 def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
-    """Return the outline of a stack with more tokens, whose texts are unknown."""
+    """Return a stack without attention for a longer text, with as many heads and layers as `stack`.
+
+    All tokens of the result have empty texts.
+    """
     if (queries, keys) == (len(stack.query_tokens), len(stack.key_tokens)):
         return stack
     rows = Tokens.of([""] * queries)
@@ -401,7 +427,10 @@ def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStac
 
 
 def _outline(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAttention:
-    """Return the attention of a layer of which only the shape is known. It takes no memory."""
+    """Return an attention layer in which only the shape matters. Its arrays take almost no memory.
+
+    `vectors` is whether the layer has queries and keys, or only weights.
+    """
     one = torch.zeros(1, 1, 1)
     if not vectors:
         return StoredWeights(one.expand(heads, queries, keys))
@@ -409,7 +438,10 @@ def _outline(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAtte
 
 
 def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
-    """Return a record with all layers, heads and tokens of a run, but without attention."""
+    """Return a record with the layers, heads and tokens of a forward, but without its attention.
+
+    Changes are checked and described with this record, which takes almost no memory.
+    """
     made = {}
     for name, layers in forward.stacks.items():
         if name not in record.stacks:
@@ -432,7 +464,7 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
 
 
 class _Means:
-    """Cache of the mean outputs of heads over other texts."""
+    """Cache of the mean outputs of heads over the texts of `Ablate.mean_of`."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], dict[ModuleRun, torch.Tensor]] = {}
@@ -444,7 +476,7 @@ class _Means:
         forward: Forward,
         run: ExampleRunner,
     ) -> tuple[Change, ...]:
-        """Return the changes, with the means of mean ablations."""
+        """Return the changes. Each `Ablate` with `mean_of` is replaced by a copy with its means."""
         return tuple(self._with(each, record, forward, run) for each in changes)
 
     def _with(
@@ -453,7 +485,8 @@ class _Means:
         if not isinstance(change, Ablate) or change.mean_of is None:
             return change
         _check_stack(change, record)
-        # The texts are run with the decoder input of this example.
+        # In an encoder-decoder model, the means depend on the example: the texts run with its
+        # decoder input.
         key = id(change), id(run) if run.encoder.encoder_decoder else 0
         if key not in self._found:
             trace_all = forward.collector.trace_all
@@ -491,13 +524,13 @@ def _listed(changes: Any) -> Iterable[Any]:
 
 
 StackLayer = tuple[str, int]
-#: Module, and index of its run, for each stack and layer.
+#: For each stack and layer, the name of its attention module and the index of the module's run.
 ModuleRuns = Mapping[StackLayer, StackLayer]
 Plan = Mapping[StackLayer, tuple[StackLayer, LayerChange]]
 
 
 def module_runs_of(forward: Forward) -> ModuleRuns:
-    """Return the module and the index of its run for each layer of each stack."""
+    """Return the attention module and the index of its run for each layer of each stack."""
     return {
         (name, number): (run.name, run.turn)
         for name, layers in forward.stacks.items()
@@ -506,7 +539,11 @@ def module_runs_of(forward: Forward) -> ModuleRuns:
 
 
 def plan_of(changes: Sequence[Change], record: AttentionRecord, module_runs: ModuleRuns) -> Plan:
-    """Return the change of each stack and layer, with its module and the index of its run."""
+    """Return the change of each changed layer, with its attention module and the index of its run.
+
+    `record` has all layers of the model, as from `outline_of`. Raise TypeError, ValueError or
+    IndexError if a change cannot be applied.
+    """
     by_stack = _by_stack(changes, record)
     for name, stack_changes in by_stack.items():
         for change in stack_changes:
@@ -541,12 +578,16 @@ def by_module(plan: Plan) -> ForwardChange:
 
 
 def _identity(plan: Plan) -> ForwardChange:
-    """Return changes that compute the same outputs again from the unchanged weights."""
+    """Return `identity_of` for the changes of a plan."""
     return identity_of(by_module(plan))
 
 
 def identity_of(change: ForwardChange) -> ForwardChange:
-    """Return changes that compute the same outputs again from the unchanged weights."""
+    """Return changes that overwrite the same outputs with values from the unchanged weights.
+
+    A run with these changes differs from the unchanged run only by rounding errors, which are the
+    noise of the effect.
+    """
     return {
         module_run: replace(each, attend=unchanged, factors={}, outputs={})
         for module_run, each in change.items()
@@ -564,7 +605,11 @@ def changed_record(
     before: AttentionRecord,
     effect: Effect,
 ) -> ChangedRecord:
-    """Return the record with the changes in its weights and notes."""
+    """Return a record with the changed weights, and with notes about the changes and their effect.
+
+    `record` has the weights that the model computed in the changed run, before the changes are
+    applied. `before` is the record without attention from which `plan` was made.
+    """
     stacks = {}
     for name, stack in record.stacks.items():
         layers = {number: stack.attention(number) for number in stack.layers}

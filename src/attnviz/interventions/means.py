@@ -1,4 +1,4 @@
-"""Mean output of each head over the tokens of several texts."""
+"""Mean output of each head over all tokens of several texts, for mean ablation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Sums", "means_of", "sums_of"]
 
-#: By module and run: sum of each head's outputs over all tokens, float64 (heads, value_dim), and
-#: the number of tokens.
+#: For each attention module, the sum of each head's outputs over all tokens, (heads, value_dim),
+#: float64, and the number of tokens.
 Sums = Mapping[ModuleRun, tuple[torch.Tensor, int]]
 
 
 def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
-    """Return sums over one example without padding. Modules with unknown outputs are missing."""
+    """Run a model on one example without padding, and return the sums of its heads' outputs.
+
+    Attention modules whose outputs have unknown axes are missing. `trace_all` is as for `Copies`.
+    """
     sums: dict[ModuleRun, tuple[torch.Tensor, int]] = {}
 
     def take(call: AttentionCall, module_run: ModuleRun) -> None:
@@ -41,7 +44,10 @@ def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
 
 
 def means_of(sums: Sequence[Sums]) -> dict[ModuleRun, torch.Tensor]:
-    """Return means over the tokens of all texts, (heads, value_dim), for modules of all texts."""
+    """Return the mean outputs of heads over all tokens of all texts, (heads, value_dim).
+
+    `sums` has one entry per text. Modules that did not run for every text are missing.
+    """
     means: dict[ModuleRun, torch.Tensor] = {}
     for module_run in sums[0]:
         if all(module_run in text_sums for text_sums in sums):

@@ -1,4 +1,4 @@
-"""Effect of permuting the weights of a query among its keys."""
+"""Effect on the answer if the weights of one query are permuted among its keys."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from attnviz.utils.arguments import whole_number
 
 __all__ = ["PermutationEffect", "permutation_effect"]
 
+# Maximum number of tokens in one batch, over all copies of a text.
 _AT_ONCE = 4096
 
 
@@ -30,14 +31,16 @@ class PermutationEffect:
     Attributes
     ----------
     values : ndarray of float64
-        (permutations,): total variation of the answer's distribution, from 0 to 1. With ``answer=``
-        the absolute change of the answer.
+        One number per permutation, (permutations,). By default, the total variation distance
+        between the model's predicted distributions before and after the permutation, from 0 to 1.
+        With ``answer=``, or if the model has no logits, the absolute change of the answer.
     noise : float
-        The same for a copy with unchanged weights.
+        The same number for a copy whose output is computed again from the unchanged weights: the
+        rounding error of the measurement.
     num_keys : int
         Number of keys among which the weights were permuted.
     measure : str
-        Description of the measured value.
+        Description of what is compared, such as "distribution of the answer".
 
     Examples
     --------
@@ -58,7 +61,7 @@ class PermutationEffect:
 
     @property
     def median(self) -> float:
-        """Median of `values`."""
+        """Median of the changes in `values`."""
         return float(np.median(self.values))
 
 
@@ -93,7 +96,8 @@ def permutation_effect(
     query : int or str, default -1
         Token whose weights are permuted, by position or text.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. By default the distributions of all answers are compared.
+        As for `attnviz.intervene`. By default, the predicted distributions over all tokens or
+        classes are compared.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     permutations : int, default 100
@@ -116,10 +120,11 @@ def permutation_effect(
     TypeError, ValueError, IndexError
         If an argument does not fit, or the query has fewer than two keys.
     MemoryError
-        If the copies of the text that run at once need more than the free memory. It is raised
+        If the copies of the text in one batch need more than the free memory. The error is raised
         before the model runs.
     NotImplementedError
-        If the module does not use the dispatcher of transformers.
+        If the attention module does not use the attention dispatcher of transformers, or also
+        attends to padding.
 
     Examples
     --------
@@ -132,10 +137,10 @@ def permutation_effect(
     runner = ExampleRunner.one(model, inputs, target, None, options)
 
     def together(num_tokens: int) -> int:
-        """Return the number of copies that run at once, with an unchanged one."""
+        """Return the number of copies in one batch. The first batch has one unchanged copy."""
         return min(permutations + 1, max(1, _AT_ONCE // num_tokens))
 
-    # Each layer's output is stored, and reused for copies of the text.
+    # `Copies` stores one vector per token and layer: the output of the layer.
     runner.check_runs("permuting weights", copies=together, kept=lambda _: 1)
     forward = runner.forward(CaptureOptions(), None)
     record = runner.record(forward, CaptureOptions())
@@ -171,7 +176,10 @@ def permutation_effect(
 def _changed(
     copies: Copies, module_run: ModuleRun, head: int, token: int, rows: NDArray[np.float32]
 ) -> Any:
-    """Return outputs of copies in which one query of a head has the weights `rows`."""
+    """Run one copy for each row of weights, and return the outputs of the model.
+
+    In copy i, the query at position `token` has the weights ``rows[i]`` in one head.
+    """
     reached: list[ModuleRun] = []
 
     def attend(call: AttentionCall, current: ModuleRun) -> None:
@@ -200,7 +208,11 @@ def _changed(
 def _moved(
     runner: ExampleRunner, outputs: Any, answer_argument: Any, reading: Reading
 ) -> tuple[Callable[[Any, int], float], str]:
-    """Return a function for the change of a copy's answer, and the description of the answer."""
+    """Return a function that measures the change of one copy, and a description of the measure.
+
+    The function takes the outputs of a batch and the index of a copy. `outputs` are the unchanged
+    outputs.
+    """
     before = exact_row(outputs, reading.row)
     if answer_argument is not None or before is None:
         answer = answer_of(runner, outputs, answer_argument, reading)

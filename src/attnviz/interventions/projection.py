@@ -1,4 +1,8 @@
-"""The output projection of an attention, found by following the attention's output."""
+"""Search for the output projections of attention modules.
+
+The output projection maps the concatenated outputs of all heads to the residual stream. It is found
+while the model runs: it is the module that receives the output of the attention.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +24,27 @@ from attnviz.utils.progress import Progress, Steps, run_steps
 
 __all__ = ["FollowedOutputs", "ProjectedValues", "head_norms", "projections_of"]
 
-# Number of keys whose values are projected at once.
+# Number of keys whose values are projected in one call.
 _KEYS_AT_ONCE = 1024
-# Largest relative deviation of a projection from a linear map.
+# Maximum relative difference between the projection of all heads and the sum of the projections of
+# single heads.
 _LINEAR = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class ProjectedValues:
-    """Values of one attention, and its output projection.
+    """Values of one attention module, and its output projection.
 
-    The projection is called with the value of one head at its position, and zeros for the other
-    heads. The result for zeros alone is subtracted. So any linear projection is supported.
+    To project a value of one head, the projection is called with zeros for all other heads. The
+    result for zeros alone (the bias) is subtracted. So any module that computes a linear map can be
+    the projection.
 
     Attributes
     ----------
     values : Tensor
-        (key_heads, keys, value_dim).
+        Values, (key_heads, keys, value_dim).
     output : Tensor
-        (heads, value_dim), output of the first query.
+        Outputs of all heads at the first query, (heads, value_dim).
     projection : Module
         Module that takes the concatenated outputs of all heads.
     """
@@ -48,7 +54,10 @@ class ProjectedValues:
     projection: nn.Module
 
     def norms(self, head: int) -> Steps[torch.Tensor]:
-        """Compute |V W_O| of one head, float32, (keys,)."""
+        """Compute the norm of each key's value after the output projection, for one head.
+
+        The result has the shape (keys,) and the dtype float32.
+        """
         heads, width = self.output.shape
         values = self.values[head // (heads // len(self.values))]
         norms = torch.empty(len(values))
@@ -68,7 +77,11 @@ class ProjectedValues:
         return float(off) <= _LINEAR * max(1.0, float(whole.abs().max()))
 
     def _projected(self, values: torch.Tensor, start: int) -> torch.Tensor:
-        """Return the projection of values at a position among zeros, without its bias."""
+        """Return the projection of `values` without the bias.
+
+        `start` is the index of the first entry of `values` in the input of the projection. The
+        other entries are 0.
+        """
         padded = values.new_zeros(1, len(values) + 1, self.output.numel())
         padded[0, :-1, start : start + values.shape[-1]] = values
         with torch.no_grad():
@@ -77,16 +90,18 @@ class ProjectedValues:
 
 
 class FollowedOutputs:
-    """Observer that finds the projections of attention outputs while a model runs.
+    """Observer that finds the output projections of attention modules while a model runs.
 
-    The projection of an attention is the first module with a matrix whose input is its output.
+    The output projection is the first module with a two-dimensional weight whose input is the
+    output of the attention. `found` has the values and the projection of each attention module.
 
     Parameters
     ----------
     model : Module
         The model.
     most_bytes : float
-        Maximum size of the stored values. Further values are ignored.
+        Maximum size of the stored values in bytes. Attention modules whose values would exceed it
+        are left out.
     """
 
     def __init__(self, model: nn.Module, most_bytes: float = math.inf) -> None:
@@ -98,7 +113,10 @@ class FollowedOutputs:
         self._waiting: tuple[ModuleRun, AttentionCall] | None = None
 
     def watch(self, undo: Cleanup) -> None:
-        """Follow all outputs until the block of `undo` ends. The last of several runs counts."""
+        """Observe the model until the block of `undo` ends.
+
+        If the model runs several times, `found` has the values of the last run.
+        """
         leaves = [
             module
             for module in self._model.modules()
@@ -127,7 +145,8 @@ class FollowedOutputs:
         output, value = call.output, call.value
         if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
             return
-        # In channel attention, the last axis of the output is not the width of the heads.
+        # The last axis of the input must have the concatenated outputs of all heads. In channel
+        # attention, it has another size.
         if inputs[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(inputs[0], output):
             return
         self._waiting = None
@@ -138,13 +157,16 @@ class FollowedOutputs:
             self._room += previous.values.nbytes
         if value.nbytes <= self._room:
             self._room -= value.nbytes
-            # Copy it, because it may be a view of a larger tensor.
+            # `output[0, 0]` is a view, which would keep the whole output in memory.
             row = output[0, 0].detach().clone()
             self.found[module_run] = ProjectedValues(value[0].detach().clone(), row, module)
 
 
 def head_norms(runner: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
-    """Return |V W_O| of all heads and keys, float32, (heads, keys), for linear projections."""
+    """Return the norm of each key's value after the output projection, (heads, keys), float32.
+
+    Attention modules are left out if no output projection is found, or if it is not linear.
+    """
     return {
         module_run: torch.stack(
             [run_steps(projected.norms(head)) for head in range(len(projected.output))]
@@ -155,7 +177,7 @@ def head_norms(runner: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
 
 
 def projections_of(runner: ExampleRunner) -> dict[ModuleRun, nn.Module]:
-    """Return the output projection of each attention for which one is found."""
+    """Return the output projections. Attention modules without a known one are left out."""
     return {module_run: projected.projection for module_run, projected in _followed(runner).items()}
 
 

@@ -1,4 +1,7 @@
-"""A model's answer to one example without some of its tokens, with several kinds of removal."""
+"""Answers of a model to one example after some of its tokens are removed.
+
+A token is removed in one of four ways, see the argument `removal` of `attnviz.token_effects`.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,16 @@ __all__ = ["Removal", "TokenRemover", "read_removal"]
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 Arguments = dict[str, Any]
 
-# Maximum number of tokens of all copies. More do not make a forward faster on a CPU.
+# Maximum number of tokens in one batch, over all copies of a text. On a CPU, larger batches take as
+# long per token.
 _TOKENS_AT_ONCE = 4096
 
 
 def read_removal(value: Any, options: Any) -> Removal:
-    """Return the kind of removal. Raise an error for other values and for unsupported options."""
+    """Return the argument `removal` after a check.
+
+    Raise ValueError for an unknown kind of removal, and TypeError for unsupported `options`.
+    """
     if value not in get_args(Removal):
         valid = ", ".join(map(repr, get_args(Removal)))
         raise ValueError(f"removal={short_repr(value)} must be one of {valid}")
@@ -41,31 +48,34 @@ def read_removal(value: Any, options: Any) -> Removal:
 
 @dataclass(frozen=True)
 class _Example:
-    """An example, with the values that a removal needs."""
+    """One example, with the values that a kind of removal needs."""
 
     arguments: Arguments
     tokens: Tokens
-    # Row of the logits from which the answer is read, counted from the end, and the position of the
-    # token in this row.
+    # Row of the logits from which the answer is read, as in `Reading.row`, and position of the
+    # token to which this row belongs. The position is None if it is not one of the removable
+    # tokens.
     row: int | None
     read_at: int | None
-    # Whether the model returns the same answer for other arguments, except for rounding.
+    # Function that returns whether the model has the same answer for other arguments, up to
+    # rounding.
     same: Callable[[Arguments], bool]
 
 
 class TokenRemover:
-    """One example of a model, with the answers after tokens are removed.
+    """One example, and the model that answers it after tokens are removed.
 
     Attributes
     ----------
     tokens : Tokens
-        The example's tokens.
+        Tokens of the example. For an encoder-decoder model, the tokens of the encoder.
     answer : Answer
         Definition of the measured number.
     before : float
-        Answer of the unchanged model with all tokens.
+        Answer with all tokens.
     noise : float
-        Largest difference from `before` of copies in a batch without a removal.
+        Largest difference between `before` and the answer of a copy with all tokens in a batch. It
+        grows while answers are computed.
     """
 
     def __init__(
@@ -107,16 +117,22 @@ class TokenRemover:
             lambda changed: self._off(_run(model, changed)) <= rounding_of(model, self.before),
         )
         self._change = _CHANGES[removal](model, example)
-        #: Tokens that can be removed, without the token after which the answer is read.
+        #: Positions of the tokens that can be removed. The token after which the answer is read
+        #: cannot.
         self.choice = [token for token in self._change.tokens() if token != example.read_at]
-        #: Number of these tokens that must stay, because no model reads an empty text.
+        #: Number of these tokens that must remain: 1 if the text would be empty without them, else
+        #: 0.
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
         self._together = _together(count)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
-        """Compute the answer without each of several sets of tokens."""
+        """Compute one answer for each set: the answer without the tokens of this set.
+
+        `doing` names the unit of work in the progress bar.
+        """
         answers: list[float] = []
-        # Texts of different lengths do not fit in one batch.
+        # One batch needs texts of the same length. After deletion, the length depends on the size
+        # of the set.
         order = sorted(range(len(sets)), key=lambda index: len(sets[index]))
         for start in range(0, len(order), self._together):
             chunk = [sets[index] for index in order[start : start + self._together]]
@@ -132,13 +148,14 @@ class TokenRemover:
         return len(tokens) if isinstance(self._change, _Delete) else 0
 
     def _of_group(self, sets: Sequence[Sequence[int]]) -> list[float]:
-        """Return the answers of texts with the same length, from one batch."""
+        """Return one answer for each set. All remaining texts must have the same length."""
         beside = self._length(sets[0]) == 0
         if beside:
-            # An unchanged copy in the batch checks that copies are computed correctly.
+            # The batch starts with a copy without a removal. If its answer differs from that of the
+            # text alone, the model mixes the copies.
             sets = [(), *sets]
         elif not self._noise_measured:
-            # Batches of shorter texts have no unchanged copy, so that the check runs separately.
+            # A copy with all tokens is longer than the others, so it needs a separate batch.
             self._check_copies(len(sets) + 1)
         outputs = _run(self._model, _stacked([self._change(tokens) for tokens in sets]))
         values = []
@@ -152,22 +169,22 @@ class TokenRemover:
         return values
 
     def _check_copies(self, count: int) -> None:
-        """Run copies without a removal, and compare each with the single input."""
+        """Run a batch of `count` copies with all tokens, and check the answer of each copy."""
         outputs = _run(self._model, _stacked([self._change(())] * count))
         for copy in range(count):
             self._check(self._off(outputs, copy))
         self._noise_measured = True
 
     def _off(self, outputs: Any, copy: int = 0) -> float:
-        """Return the difference between the answer of an unchanged copy and of the single input."""
+        """Return the absolute difference between `before` and the answer of one copy."""
         return abs(self.answer.value(outputs, copy) - self.before)
 
     def _check(self, off: float) -> None:
-        """Update the noise, the largest difference between answers of unchanged copies.
+        """Update `noise` with `off`, the difference between a copy with all tokens and `before`.
 
-        Raise NotImplementedError if the difference `off` is too large for a rounding error.
+        Raise NotImplementedError if the difference is larger than a rounding error.
         """
-        # The condition also rejects NaN.
+        # Comparisons with NaN are False, so this also rejects NaN.
         if not off <= rounding_of(self._model, self.before):
             raise NotImplementedError(
                 f"model: the answer of {type(self._model).__name__} differs (by {off:.2g}) when "
@@ -178,7 +195,7 @@ class TokenRemover:
 
 
 def _stacked(parts: Sequence[Arguments]) -> Arguments:
-    """Return the arguments of several copies as those of one batch."""
+    """Return the arguments for one batch, from the arguments for each copy."""
     first = parts[0]
     stacked = {}
     for name, value in first.items():
@@ -197,26 +214,32 @@ def _run(model: Any, arguments: Arguments) -> Any:
 
 
 def _together(num_tokens: int) -> int:
-    """Return the number of copies of a text that run at once, without the unchanged copy."""
+    """Return the number of sets of tokens in one batch. The batch may have an additional copy."""
     return max(1, _TOKENS_AT_ONCE // max(1, num_tokens) - 1)
 
 
 class _Change:
-    """Base class of a kind of removal, which returns arguments of the model without some tokens."""
+    """Base class of the kinds of removal.
+
+    An instance returns the arguments with which the model runs after tokens are removed.
+    """
 
     def __init__(self, model: Any, example: _Example) -> None:
         self._model, self._example = model, example
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
-        """Return the arguments without `tokens`."""
+        """Return the arguments of the model after `tokens` are removed. `tokens` may be empty."""
         raise NotImplementedError
 
     def tokens(self) -> Iterator[int]:
-        """Yield the tokens that can be removed."""
+        """Yield the positions of the tokens that this kind of removal can remove."""
         yield from range(len(self._example.tokens))
 
     def row(self, tokens: Sequence[int]) -> int | None:
-        """Return the row of the logits with the answer after the removal, from the end."""
+        """Return the row of the logits with the answer after `tokens` are removed.
+
+        Rows are counted as in `Reading.row`.
+        """
         del tokens
         return self._example.row
 
@@ -252,9 +275,9 @@ class _Mask(_Change):
         self._arguments = {**example.arguments, "attention_mask": self._mask}
         has_positions = "position_ids" in self._arguments or _has_decoder(self._arguments)
         if self._accepts("position_ids") and not has_positions:
-            # Some models count positions by the mask, and a removal would shift them. Explicit
-            # positions prevent this. Models that count from another number than 0 (RoBERTa) do not
-            # count by the mask.
+            # Some models compute positions from the mask, so a removal would shift the positions of
+            # later tokens. Explicit positions prevent this. They are used only if they do not
+            # change the answer: some models do not count from 0 (RoBERTa).
             positions = torch.arange(ids.shape[1], device=ids.device)[None]
             counted = {**self._arguments, "position_ids": positions}
             if example.same(counted):
@@ -323,7 +346,7 @@ class _Delete(_Change):
         return arguments
 
     def row(self, tokens: Sequence[int]) -> int | None:
-        """Return the row, which is nearer to the end if later tokens are deleted."""
+        """Return the row with the answer, which is nearer to the end if later tokens are deleted."""
         row, read_at = self._example.row, self._example.read_at
         if row is None or read_at is None:
             return row

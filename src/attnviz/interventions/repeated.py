@@ -1,4 +1,7 @@
-"""Repeated interventions on one example, with one stored unchanged run."""
+"""Repeated interventions on one example, for a view in which the reader tries changes.
+
+The unchanged run is computed once and stored.
+"""
 
 from __future__ import annotations
 
@@ -38,29 +41,29 @@ from attnviz.utils.progress import Progress, Steps
 
 __all__ = ["Outcome", "RepeatedInterventions"]
 
-# Maximum number of queries whose outputs are computed again for the noise.
+# The run that measures the noise computes the outputs of at most this many queries again.
 _NOISE_ROWS = 256
-# Maximum size of the values of all layers that are stored for norms.
+# Maximum size in bytes of the values of all layers, which are stored to compute norms.
 _VALUE_BYTES = 1 << 30
-# Maximum number of heads whose norms are cached.
+# Maximum number of heads whose value norms are cached.
 _NORMS_KEPT = 64
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Effect of changes, with its description.
+    """Effect of changes, with sentences that describe it.
 
     Attributes
     ----------
     sentence : str
-        Answer before and after the changes, with the noise.
+        Sentences about the prediction and the answer before and after the changes.
     described : tuple of str
-        Description of each change.
+        One sentence per change that describes it.
     effect : Effect
         Effect in numbers.
     record : ChangedRecord or None
-        Attention of the changed run, for the layers of the shown record. None without changes,
-        without a shown record, or if the memory does not suffice.
+        Record of the changed run, with the same layers as the record that the view shows. None if
+        `changes` was empty, if no record is shown, or if there is too little memory.
     """
 
     sentence: str
@@ -71,24 +74,25 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _UnchangedRun:
-    """Values of the unchanged run, without weights."""
+    """Results of the unchanged run that later interventions need. `record` has no attention."""
 
     record: AttentionRecord
     module_runs: ModuleRuns
     outputs: Any
-    #: Position of the answer, and the number of rows of logits in the outputs.
+    #: Row from which the answer is read, and number of rows of logits in `outputs`.
     reading: Reading
     logits: int
     subject: str
-    #: Outputs of the run for the noise. None if a module does not support it.
+    #: Outputs of the run that measures the noise, for all heads. None if a module does not support
+    #: it: then each change has a separate run for its noise.
     identity: Any
-    #: Values and projections by stack and layer, if they were found.
+    #: Values and output projections for each (stack, layer) for which they were found.
     values: dict[tuple[str, int], ProjectedValues]
 
 
 @dataclass(frozen=True)
 class _ChangedRun:
-    """The last changed run. Another answer can be measured in it without a forward."""
+    """Results of the last changed run. Other answers can be measured in it without a new run."""
 
     changes: tuple[Change, ...]
     outputs: Any
@@ -99,10 +103,12 @@ class _ChangedRun:
 class RepeatedInterventions:
     """Interventions on one example of a model.
 
-    The unchanged run and the run for the noise are computed once and stored. After that, changes
-    need one forward, and another answer for the last changes needs none. The noise is measured by
-    computing the outputs of all heads again, at up to 256 queries. If a module does not support
-    this, every change needs another forward for its noise.
+    The model runs once without changes and once to measure the noise, and the results are stored.
+    After that, new changes need one forward. Another answer for the same changes needs no forward.
+
+    The noise is the rounding error of overwritten outputs. To measure it, the outputs of all heads
+    are computed again from the unchanged weights, at up to 256 queries. If a module does not
+    support this, every change needs an additional forward for its noise.
 
     Parameters
     ----------
@@ -111,7 +117,7 @@ class RepeatedInterventions:
     target : str, optional
         As for `attnviz.intervene`.
     shown : AttentionRecord, optional
-        Record that a view shows. Its tokens must be those that the model reads.
+        Record that a view shows. Its tokens must be equal to those that the model reads.
     **options
         `tokenizer`, `processor` and `truncation` of `attnviz.extract`.
     """
@@ -136,14 +142,15 @@ class RepeatedInterventions:
 
     @property
     def ready(self) -> bool:
-        """Whether the unchanged run is complete."""
+        """Whether the unchanged run and the noise are computed."""
         return self._known is not None
 
     def outcome(self, changes: Sequence[Change], answer: Any = None) -> Steps[Outcome]:
-        """Compute the effect of changes on the answer, or the unchanged answer without changes.
+        """Compute the effect of changes on the answer.
 
-        `answer` is as for `attnviz.intervene`. Raise RuntimeError during another computation, and
-        the errors of `attnviz.intervene`.
+        If `changes` is empty, the outcome describes the unchanged answer. `answer` is as for
+        `attnviz.intervene`. Raise RuntimeError if another outcome is being computed, and the errors
+        of `attnviz.intervene`.
         """
         if self._busy:
             raise RuntimeError("another change is being computed. Wait for its answer.")
@@ -153,7 +160,7 @@ class RepeatedInterventions:
             if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
                 unchanged_run = self._known = yield from self._prepared(answer)
                 self._last = None
-            # An invalid answer raises an error before the model runs again.
+            # If the answer is invalid, this line raises the error before the model runs again.
             unchanged_answer = self._answer(unchanged_run, answer)
             if not changes:
                 return _outcome_unchanged(
@@ -170,7 +177,8 @@ class RepeatedInterventions:
     def check(self, answer: Any) -> Steps[None]:
         """Raise ValueError or TypeError if an answer cannot be measured.
 
-        This is possible during another computation.
+        If the stored outputs have enough rows of logits, this is allowed while an outcome is being
+        computed. Otherwise the model runs, as in `outcome`.
         """
         unchanged_run = self._known
         if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
@@ -187,10 +195,11 @@ class RepeatedInterventions:
         )
 
     def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
-        """Compute the share of a pair in the norms of its row (Kobayashi et al. 2020).
+        """Compute the norm of a key's contribution to a query, as a share of the sum over all keys.
 
-        A_ij v_j W_O| is divided by its sum over the keys j of the query i, in one head. It needs no
-        forward. Raise LookupError with a message for the reader if it is unknown.
+        The norm is |A_ij v_j W_O| for the query i and the key j in one head (Kobayashi et al.
+        2020). The model does not run again. Raise LookupError with a message for the reader of the
+        view if the share is unknown.
         """
         if self._known is None or self._shown is None:
             raise LookupError("the model has not run yet")
@@ -242,7 +251,10 @@ class RepeatedInterventions:
         return self._reader.forward(MINIMAL_CAPTURE, change, logits)
 
     def _prepared(self, answer: Any) -> Steps[_UnchangedRun]:
-        """Run the model unchanged, and again for the noise, with the logits of an answer."""
+        """Run the model without changes, and again to measure the noise.
+
+        The outputs have the rows of logits that `answer` needs.
+        """
         yield Progress("the unchanged run", 0, 3, "run")
         following = FollowedOutputs(self._model, _VALUE_BYTES)
         with Cleanup() as undo, undo:
@@ -277,7 +289,11 @@ class RepeatedInterventions:
     def _changed_run(
         self, changes: tuple[Change, ...], unchanged_run: _UnchangedRun
     ) -> Steps[_ChangedRun]:
-        """Run the model with changes, and without them if their noise is unknown."""
+        """Run the model with changes.
+
+        If the noise could not be measured for all heads, the model first runs to measure the noise
+        of these changes.
+        """
         change = by_module(plan_of(changes, unchanged_run.record, unchanged_run.module_runs))
         identity = unchanged_run.identity
         if identity is None:
@@ -286,7 +302,7 @@ class RepeatedInterventions:
         yield Progress("the changed run", 1, 2, "run")
         if self._shown is not None:
             options = _as_shown(self._shown, unchanged_run.record)
-            # The answer does not need the record, for which there may be too little memory.
+            # If there is too little memory for the record, the answer is measured without a record.
             with suppress(MemoryError):
                 forward = self._reader.forward(options, change, unchanged_run.logits)
                 record = self._reader.record(forward, options)
@@ -295,9 +311,10 @@ class RepeatedInterventions:
         return _ChangedRun(changes, outputs, identity, None)
 
     def _masked_token(self, record: AttentionRecord) -> int | None:
-        """Return the position of the only mask token of a masked language model, or None.
+        """Return the position of the mask token, from whose logits the answer is read.
 
-        None stands for the last token, which a causal model continues.
+        Return None if the text does not have exactly one mask token. The answer is then read from
+        the logits of the last token.
         """
         ids = self._reader.batch.arguments.get("input_ids")
         mask = getattr(self._tokenizer, "mask_token_id", None)
@@ -308,7 +325,7 @@ class RepeatedInterventions:
         return mask_positions[0] if len(mask_positions) == 1 and ids.shape[1] == count else None
 
     def _subject(self, reading: Reading, position: int | None) -> str:
-        """Return the description of the predicted token or class."""
+        """Return the words for what the model predicts, such as "the next token"."""
         if reading.row is None:
             return "the class"
         if position is not None:
@@ -337,7 +354,10 @@ def _sentence(
     effect: Effect,
     outputs: Any,
 ) -> str:
-    """Return a sentence with the answer before and after, its measure and the noise."""
+    """Return sentences about the prediction and the answer before and after the changes.
+
+    `outputs` are those of the changed run.
+    """
     begin = _begin(changes, unchanged_run.record)
     noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
     noise += f" {format_small(effect.noise)}."
@@ -359,15 +379,15 @@ def _sentence(
 
 
 def _measure(effect: Effect) -> str:
-    """Return the measure as the start of a sentence."""
+    """Return the description of the answer with a capital letter, without the token it follows."""
     measure = effect.measure.partition(" after ")[0]
     return f"{measure[0].upper()}{measure[1:]}"
 
 
 def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
-    """Return capture options for the layers and the dtype of a record.
+    """Return the capture options with which `shown` was made: its layers and its dtype.
 
-    `every` has all layers of the model.
+    `every` is a record with all layers of the model.
     """
     stacks = list(shown.stacks.values())
     whole = all(stack.layers == every.stack(stack.name).layers for stack in stacks)
@@ -398,7 +418,10 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
 
 
 def _everything(record: AttentionRecord, module_runs: ModuleRuns) -> ForwardChange:
-    """Return changes that compute all heads again from unchanged weights, at some queries."""
+    """Return changes that compute the outputs of all heads again from the unchanged weights.
+
+    Up to `_NOISE_ROWS` queries at equal distances are computed again.
+    """
     change = {}
     for (name, number), module_run in module_runs.items():
         if name in record.stacks:
@@ -414,7 +437,10 @@ def _everything(record: AttentionRecord, module_runs: ModuleRuns) -> ForwardChan
 def _outcome_unchanged(
     unchanged_run: _UnchangedRun, answer: Answer, runner: ExampleRunner, *, named: bool
 ) -> Outcome:
-    """Return the unchanged answer, with its measure if the reader chose one."""
+    """Return the outcome without changes.
+
+    `named` is whether the reader chose an answer. Then the sentence also contains its value.
+    """
     effect = effect_of(runner, answer, after=unchanged_run.outputs, identity=unchanged_run.outputs)
     if answer.of_hidden_states:
         return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
@@ -430,7 +456,7 @@ def _outcome_unchanged(
 
 
 def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:
-    """Return the start of a sentence: a short description of the changes."""
+    """Return the start of a sentence that describes the changes, such as "Without head 1.0"."""
     if len(changes) > 1:
         return f"With these {len(changes)} changes"
     [change] = changes

@@ -29,17 +29,17 @@ from attnviz.utils.cleanup import Cleanup
 __all__ = ["MINIMAL_CAPTURE", "NOT_KEPT", "ExampleRunner", "answering_stack", "check_options"]
 
 
-# Options for runs of which only the answer is used. They capture no attention.
+# Options for runs of which only the model's outputs are used. No attention is stored.
 MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 
-#: Options of records that functions without a record do not accept.
+#: Options of `attnviz.extract` that are not accepted by functions that do not return a record.
 NOT_KEPT = ("generate", "layers", "dtype")
 _ARGUMENTS = ("answer", "position", "target", "progress")
 
 
 def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) -> None:
-    """Raise TypeError for unknown options, and for `refused` options that are not None."""
+    """Raise TypeError for an unknown option, or for an option in `refused` that is not None."""
     for name, value in options.items():
         if name not in RecordOptions.__annotations__:
             suggestion = did_you_mean(name, [*RecordOptions.__annotations__, *_ARGUMENTS])
@@ -49,9 +49,9 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
 
 
 class ExampleRunner:
-    """One example that a model runs repeatedly.
+    """Runner of a model on one example. The model can run several times.
 
-    `index` selects the example if the encoded input is a batch.
+    `encode` returns the encoded input. If this is a batch, `index` selects the example in it.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ExampleRunner:
         decoder_input_ids: Any,
         options: RecordOptions,
     ) -> ExampleRunner:
-        """Return the runs of the only example. Raise ValueError if there are several."""
+        """Return the runner of the only example. Raise ValueError if there are several examples."""
         examples, many = examples_of(inputs)
         if many and len(examples) != 1:
             raise ValueError(
@@ -95,9 +95,9 @@ class ExampleRunner:
         *,
         settings: GenerationSettings | None = None,
     ) -> tuple[list[ExampleRunner], bool]:
-        """Return the runs of each example, without padding, and whether there are several.
+        """Return one runner per example, and whether `inputs` is a list or a batch of examples.
 
-        With `settings`, each example is a prompt that the model continues.
+        With `settings`, each example is a prompt from which the model generates text.
         """
         check_options(options)
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
@@ -127,7 +127,7 @@ class ExampleRunner:
         return runners, many
 
     def alike(self, inputs: Any) -> list[ExampleRunner]:
-        """Return runs of other examples of the same model, with the same input of the decoder."""
+        """Return runners of other examples for the same model and with the same decoder input."""
         ids = self.batch.arguments.get("decoder_input_ids")
         runners: list[ExampleRunner] = []
         for example in examples_of(inputs)[0]:
@@ -150,12 +150,15 @@ class ExampleRunner:
         progress: bool,
         watch: Callable[[Cleanup], None] | None = None,
     ) -> Generated:
-        """Return the text that the model generates. `watch` is as for `generate_text`."""
+        """Generate text from the example. `watch` is as for `generate_text`."""
         model = self.loaded.model
         return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
 
     def producing(self, generated: Generated, method: str) -> ExampleRunner:
-        """Return the runs of the example with its generated text."""
+        """Return the runner of the example with a generated text.
+
+        `method` describes how the text was generated.
+        """
 
         def encode() -> Batch:
             batch = self._encoded()
@@ -167,8 +170,12 @@ class ExampleRunner:
     def forward(
         self, options: CaptureOptions, change: ForwardChange | None, logits: int | None = None
     ) -> Forward:
-        """Run the model. Raise RuntimeError if a change did not reach its layer."""
-        # Runs write predictions and notes into the batch, so that each run needs a new one.
+        """Run the model once on the example, with the changes `change`.
+
+        `logits` is the number of last tokens for which the model returns logits. None is its
+        default. Raise RuntimeError if a layer that should be changed ran without its change.
+        """
+        # A run writes predictions and notes into its batch, so each run needs a new batch.
         self.batch = self._encoded()
         forward = run_forward(
             self.loaded,
@@ -186,7 +193,10 @@ class ExampleRunner:
     def check_memory(
         self, options: CaptureOptions, settings: GenerationSettings | None = None
     ) -> None:
-        """Raise MemoryError if the record of the longest possible text would not fit in memory."""
+        """Raise MemoryError if the record of the example would need more than the free memory.
+
+        With `settings`, the record of the longest text that can be generated is checked.
+        """
         check_capture(
             self.loaded,
             self.batch,
@@ -198,9 +208,11 @@ class ExampleRunner:
     def check_runs(
         self, doing: str, *, copies: Callable[[int], int], kept: Callable[[int], int] = lambda _: 0
     ) -> None:
-        """Raise MemoryError if runs of several copies of the example would not fit in memory.
+        """Raise MemoryError if a batch with copies of the example would need too much memory.
 
-        Arguments are as for `attnviz.extraction.capture.memory.check_runs`.
+        `doing` describes the computation in the message. For a number of tokens, `copies` returns
+        the number of copies in one batch. `kept` returns the number of vectors, as wide as the
+        model, that are stored per token and layer.
         """
         sizes = layer_sizes_of(
             self.loaded, self.batch, encoder_decoder=self.encoder.encoder_decoder
@@ -209,7 +221,7 @@ class ExampleRunner:
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
-        """Return the record of a forward."""
+        """Return the record of a forward of this example, made with the same `options`."""
         [record] = records_of_forward(
             self.loaded, self.encoder, self.batch, forward, title=self._title, options=options
         )
@@ -217,6 +229,6 @@ class ExampleRunner:
 
 
 def answering_stack(record: AttentionRecord) -> AttentionStack:
-    """Return the stack after whose tokens answers are read."""
+    """Return the stack whose queries are the tokens after which answers are read."""
     stacks = record.stacks
     return stacks["decoder" if "decoder" in stacks else record.stack().name]

@@ -24,17 +24,18 @@ class TokenEffects:
     Attributes
     ----------
     values : ndarray of float64
-        (tokens,): answer without the token minus answer with it. NaN for the token after which the
-        answer is read, and with ``"mean color"`` for tokens that are not patches of an image.
+        One number per token, (tokens,): the answer without the token minus the answer with it. NaN
+        for the token after which the answer is read. With ``"mean color"``, also NaN for tokens
+        that are not patches of an image.
     noise : float
-        Change of the answer in the same computation without a removal. Smaller effects mean
-        nothing.
+        Rounding error of the measurement: the largest change of the answer in a batch without a
+        removal. Smaller effects are not significant.
     measure : str
         Description of the answer.
     removal : {"mask", "mean embedding", "delete", "mean color"}
         Kind of removal.
     tokens : Tokens
-        Tokens of the input.
+        Tokens of the input. For an encoder-decoder model, the tokens of the encoder.
 
     Examples
     --------
@@ -82,12 +83,13 @@ def token_effects(
     inputs : object
         One example, as for `attnviz.extract`.
     removal : {"mask", "mean embedding", "delete", "mean color"}
-        ``"mask"``: the attention mask of the model hides the token from all others.
-        ``"mean embedding"``: the token gets the mean embedding of the text. ``"delete"``: the token
-        is deleted from the text. ``"mean color"``: a patch gets the mean colour of its image.
+        - ``"mask"`` hides the token with the model's attention mask.
+        - ``"mean embedding"`` replaces its embedding by the mean embedding of the text.
+        - ``"delete"`` deletes it from the text.
+        - ``"mean color"`` replaces a patch of an image by the mean colour of the image.
     answer : int, str, pair of these, or callable, optional
-        As for `attnviz.intervene`. By default the most likely answer minus the second. With
-        ``"delete"``, a function gets the output for a shorter text.
+        As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
+        second. With ``"delete"``, a function receives the output for the shorter text.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
@@ -100,7 +102,7 @@ def token_effects(
     Returns
     -------
     TokenEffects
-        One number for each token of the input.
+        Effects with one number per token of the input.
 
     Raises
     ------
@@ -112,10 +114,10 @@ def token_effects(
 
     Notes
     -----
-    Jain and Wallace (2019, arXiv 1902.10186) use ``"mask"``. The kinds of removal agree only in
-    part, so compare two of them (`attnviz.analysis.kendall_tau`) before you judge an attribution by
-    one. An effect of 0 does not prove that a token is not needed, because another token can have
-    the same information.
+    Jain and Wallace (2019, arXiv 1902.10186) use ``"mask"``. Different kinds of removal give
+    different effects. Before you evaluate an attribution with one kind, compare the effects of two
+    kinds, for example with `attnviz.analysis.kendall_tau`. An effect of 0 does not prove that the
+    token is not needed, because another token can contain the same information.
 
     Examples
     --------
