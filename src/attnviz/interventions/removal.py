@@ -346,7 +346,7 @@ class _Delete(_Change):
         return arguments
 
     def row(self, tokens: Sequence[int]) -> int | None:
-        """Return the row with the answer, which is nearer to the end if later tokens are deleted."""
+        """Return the row with the answer. If later tokens are deleted, it is nearer to the end."""
         row, read_at = self._example.row, self._example.read_at
         if row is None or read_at is None:
             return row
