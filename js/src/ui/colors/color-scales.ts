@@ -1,18 +1,19 @@
 /**
- * Colour scales for weights, for numbers of points and for signed numbers, and the values at which
- * they end. All functions are pure. Lightness changes monotonically, in equal steps.
+ * Colour scales for attention weights, for signed numbers and for the numbers that the embedding plot
+ * shows, one per point. This file also chooses the value at which a scale ends. All functions are
+ * pure. Along a scale, lightness changes monotonically and in equal steps.
  */
 
 import { type Palette, rgbOf, type ThemeName } from "./palette";
 
-/** Whether the colour position follows the weight or its logarithm. */
+/** Linear or logarithmic relation between a weight and its position on the colour scale. */
 export type ColorScale = "linear" | "log";
 
 /**
  * Colour stops for weights, from just above the background to the strongest contrast, after "mako"
- * of seaborn (Waskom 2021). Its blue-green hues differ for every type of colour vision
- * (js/test/ui/colors/color-scales.test.ts). Only zero has the background colour, so a masked pair
- * does not look like a small weight.
+ * of seaborn (Waskom 2021). Readers with any type of colour vision can distinguish the blue-green
+ * hues (js/test/ui/colors/color-scales.test.ts). Only the weight 0 has the background colour, so a
+ * masked pair does not look like a small weight.
  */
 const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
   light: [
@@ -40,10 +41,10 @@ const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
 };
 
 /**
- * Colour stops for numbers, from low to high, after matplotlib's "inferno" (van der Walt and Smith
- * 2015). The map is cut where its contrast with the background falls below 3 to 1, because a point
- * is only a few pixels wide. After this cut, inferno keeps the longest range for every type of
- * colour vision, compared with plasma, viridis and mako.
+ * Colour stops for the numbers of the embedding plot, from low to high, after matplotlib's "inferno"
+ * (van der Walt and Smith 2015). The map ends where its contrast with the background falls below 3
+ * to 1, because a point is only a few pixels wide. Compared with plasma, viridis and mako, inferno has the
+ * longest remaining range for every type of colour vision.
  */
 const NUMBER_STOPS: Record<ThemeName, readonly string[]> = {
   light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
@@ -53,7 +54,10 @@ const NUMBER_STOPS: Record<ThemeName, readonly string[]> = {
 /** Number of colours in a colour map. */
 const COLORS = 256;
 
-/** Lower end of a logarithmic scale, as a share of its upper end. */
+/**
+ * Lower end of a logarithmic scale, as a share of its upper end. Smaller weights have the same
+ * colour as the lower end.
+ */
 export const LOG_FLOOR = 1e-4;
 
 function linear(value: number): number {
@@ -105,8 +109,8 @@ function mapOf(stops: readonly string[]): Uint8ClampedArray {
   const last = (points.at(-1) as Three)[0];
   const out = new Uint8ClampedArray(COLORS * 3);
   for (let i = 0; i < COLORS; i++) {
-    // Interpolate by lightness instead of stop index, so equal steps of weight are equal steps of
-    // lightness.
+    // Interpolate by lightness instead of stop index, because the stops are not equally far apart
+    // in lightness.
     const lightness = first + ((last - first) * i) / (COLORS - 1);
     const rising = last > first;
     let at = 0;
@@ -125,18 +129,16 @@ function mapOf(stops: readonly string[]): Uint8ClampedArray {
 
 const MAPS: Partial<Record<ThemeName, Uint8ClampedArray>> = {};
 
-/**
- * Return the weight colours of a theme from weak to strong, as red, green and blue of 256 colours.
- */
+/** Return the weight colours of a theme from weak to strong: red, green and blue of 256 colours. */
 export function colorMap(theme: ThemeName): Uint8ClampedArray {
   MAPS[theme] ??= mapOf(WEIGHT_STOPS[theme]);
   return MAPS[theme];
 }
 
-/** Number of colours of the scale for numbers. */
+/** Number of colours that `numberColors` returns. */
 export const NUMBER_STEPS = 64;
 
-/** Return the number colours of a theme as "#rrggbb", from low to high. */
+/** Return the colours for numbers of the embedding plot as "#rrggbb", from low to high. */
 export function numberColors(theme: ThemeName): string[] {
   const map = mapOf(NUMBER_STOPS[theme]);
   return Array.from({ length: NUMBER_STEPS }, (_, i) => {
@@ -148,17 +150,17 @@ export function numberColors(theme: ThemeName): string[] {
   });
 }
 
-/** Return the hue of a signed number. Its opacity shows the absolute value. */
+/** Return the colour for the sign of a number. Zero counts as positive. */
 export function signColor(value: number, palette: SignColors): string {
   return value < 0 ? palette.negative : palette.positive;
 }
 
-/** Hues of positive and negative numbers. Zero has the background colour. */
+/** Colours of positive and negative numbers. Zero has the background colour. */
 export type SignColors = Pick<Palette, "positive" | "negative">;
 
 /**
- * Return the colour of a signed number. `share` is the number divided by the end of the scale and
- * sets the opacity.
+ * Return the RGBA colour of a signed number. `share` is its position on the scale, from -1 to 1:
+ * the sign sets the hue and the absolute value sets the opacity.
  */
 export function signColorAt(share: number, colors: SignColors): [number, number, number, number] {
   return [...rgbOf(signColor(share, colors)), 255 * Math.min(1, Math.abs(share))];
@@ -170,14 +172,14 @@ export function signedShareOf(value: number, end: number, scale: ColorScale): nu
   return share === null ? null : value < 0 ? -share : share;
 }
 
-/** Colour of small maps: one colour for weights, two for signed numbers. */
+/** Colour of small maps: one colour for weights, or one colour per sign for signed numbers. */
 export type Ink = string | SignColors;
 
 export function inkColor(ink: Ink, value: number): string {
   return typeof ink === "string" ? ink : signColor(value, ink);
 }
 
-/** Return the position of a weight on its scale, from 0 to 1, or null if it is 0 or missing. */
+/** Return the position of a weight on its scale, from 0 to 1, or null if the weight is 0 or NaN. */
 export function shareOf(weight: number, end: number, scale: ColorScale): number | null {
   if (!(weight > 0)) return null;
   const share = Math.min(1, weight / end);
@@ -185,12 +187,12 @@ export function shareOf(weight: number, end: number, scale: ColorScale): number 
   return Math.max(0, 1 - Math.log10(share) / Math.log10(LOG_FLOOR));
 }
 
-/** Return the weight at a position of the scale. */
+/** Return the weight at a position of the scale, from 0 to 1. This is the inverse of `shareOf`. */
 export function weightAt(share: number, end: number, scale: ColorScale): number {
   return scale === "linear" ? share * end : end * LOG_FLOOR ** (1 - share);
 }
 
-/** Return the opaque colour at a position of the scale. */
+/** Return the opaque RGBA colour at a position of the weight scale, from 0 to 1. */
 export function colorAt(theme: ThemeName, share: number): [number, number, number, number] {
   const map = colorMap(theme);
   const at = 3 * Math.round(share * (COLORS - 1));
@@ -198,10 +200,11 @@ export function colorAt(theme: ThemeName, share: number): [number, number, numbe
 }
 
 /**
- * Return RGBA pixels for `values`. Cells without weight are transparent. Cells that are not loaded
- * yet (NaN) have the colour `unknown`.
+ * Return RGBA pixels for `values`. Zeros are transparent. Values that are not loaded yet (NaN) have
+ * the colour `unknown`.
  *
- * @param signs colours of signed numbers, which vary in opacity instead of lightness.
+ * @param signs colours of signed numbers, which vary in opacity instead of lightness. Default:
+ *   `values` are weights.
  */
 export function pixelsOf(
   values: Float32Array,
@@ -249,25 +252,28 @@ export function niceMaximum(value: number): number {
 }
 
 /**
- * End of a scale: the largest possible weight ("whole"), the largest visible weight ("largest"), or
- * the one that fits better ("auto").
+ * End of a scale: the largest possible weight ("whole"), about the largest visible weight
+ * ("largest"), or one of these two, depending on the visible weights ("auto").
  */
 export type Scaling = "auto" | "whole" | "largest";
 
-/** "auto" fits the scale if all visible weights are below this share of the maximum. */
+/**
+ * With "auto", a scale ends at about the largest visible weight if that weight is below this share
+ * of the largest possible weight.
+ */
 const SMALL_SHARE = 0.4;
 
 /**
- * Smallest end of a fitted signed scale, as a share of the maximum, so that tiny changes do not
- * look large.
+ * Smallest end of a signed scale with "auto", as a share of the largest possible number. It keeps
+ * tiny numbers from looking large.
  */
 const MIN_END_SHARE = 0.02;
 
 /**
  * Return the weight at which the scale ends.
  *
- * With "auto", a signed scale is always fitted to the visible numbers, because readers do not know
- * its maximum as they know 1 for weights.
+ * With "auto", a signed scale always ends at about the largest visible number. The largest possible
+ * weight is usually 1, but readers do not know the largest possible signed number.
  */
 export function scaleEnd(
   largest: number,
@@ -277,7 +283,7 @@ export function scaleEnd(
 ): number {
   if (signed && scaling === "auto")
     return Math.min(maximum, niceMaximum(Math.max(largest, MIN_END_SHARE * maximum)));
-  // If all weights are small, nothing would be visible on the whole scale.
+  // If all weights are small, they would be invisible on a scale up to the maximum.
   const small = largest < SMALL_SHARE * maximum;
   const fitted = scaling === "largest" || (scaling === "auto" && small);
   return fitted && largest > 0 ? Math.min(niceMaximum(largest), maximum) : maximum;

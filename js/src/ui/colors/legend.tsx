@@ -4,20 +4,20 @@ import type { Signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
 interface ColorLegendProps {
-  /** CSS colours from left to right. Default: the ramp of the style sheet. */
+  /** CSS colours of the ramp from left to right. Default: the ramp of the style sheet. */
   stops?: readonly string[];
   /** Labels below the left end, the middle and the right end. */
   labels: readonly [string, string, string];
   /** Quantity that the colours show, if the labels do not name it. */
   quantity?: string;
   name?: string;
-  /** Switch that changes the scale. */
+  /** Switch below the ramp that changes the scale. */
   toggle?: LegendSwitch;
 }
 
-/** Switch for the end of a scale or for its type. */
+/** Switch for the end of a scale, or for its type (linear or logarithmic). */
 interface LegendSwitch {
-  /** State of the scale when the switch is on. */
+  /** Text beside the switch: the state of the scale when the switch is on. */
   label: string;
   /** Tooltip that describes both states. */
   title: string;
@@ -28,7 +28,8 @@ interface LegendSwitch {
 /**
  * Return the switch for the end of a weight scale.
  *
- * @param scale current scale. It decides the state of the switch for "auto".
+ * @param scale end of the current scale and largest possible weight. With "auto", the switch is on
+ *   if the scale ends below the largest possible weight.
  */
 export function fitSwitch(
   label: string,
@@ -68,7 +69,7 @@ export function ColorLegend(props: ColorLegendProps) {
   );
   if (!toggle) return <div class={name}>{content}</div>;
   return (
-    // The label makes the ramp clickable, too.
+    // The label contains the ramp, so a click on the ramp also changes the switch.
     <label class={`${name} av-legend-switch`} title={toggle.title}>
       {content}
       <span class="av-legend-choice">

@@ -1,19 +1,19 @@
 /**
- * Colours of chosen heads and of all other elements, in both themes.
+ * Colours of chosen heads and of all other elements, in the light and the dark theme.
  *
  * The eight head colours come from a search. Any two of them, and each of them and the neutral
- * colour, are at least 0.085 apart in OKLab for normal vision and for simulated protanopia,
- * deuteranopia and tritanopia. The contrast of each with its background is at least 3 to 1
- * (js/test/ui/colors/palette.test.ts).
+ * colour, are at least 0.085 apart in OKLab. This holds for normal vision and for simulated
+ * protanopia, deuteranopia and tritanopia. The contrast of each head colour with its background is
+ * at least 3 to 1 (js/test/ui/colors/palette.test.ts).
  */
 
 export type ThemeName = "light" | "dark";
 
 export interface Palette {
-  /** Colours of chosen heads, in order of choice. */
+  /** Colours of chosen heads, in the order in which the reader chose the heads. */
   heads: readonly string[];
   /**
-   * The same hues for text, with a contrast of at least 4.5 to 1
+   * Variants of `heads` for text, with a contrast of at least 4.5 to 1
    * (js/test/ui/colors/contrast.test.ts).
    */
   headTexts: readonly string[];
@@ -30,7 +30,7 @@ export interface Palette {
   raised: string;
   /** Background of tokens that match a search. */
   searchMatch: string;
-  /** Ends of the diverging scale for signed numbers. Zero has the background colour. */
+  /** Colours of the two ends of a scale for signed numbers. Zero has the background colour. */
   positive: string;
   negative: string;
 }
@@ -82,7 +82,10 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
 };
 
-/** Return the palette of a theme, with the colours that a figure requests. */
+/**
+ * Return the palette of a theme. `overrides` replaces the background and the head colours, for a
+ * figure.
+ */
 export function paletteOf(
   theme: ThemeName,
   overrides?: { background?: string | undefined; colors?: readonly string[] | undefined },
@@ -100,7 +103,7 @@ export function paletteOf(
 /** Number of distinguishable head colours. */
 export const MAX_COLOURS = 8;
 
-/** Return the number of heads per colour: 1 for up to `MAX_COLOURS` heads. */
+/** Return the number of chosen heads that share a colour: 1 for up to `MAX_COLOURS` heads. */
 export function headsPerColor(count: number): number {
   return Math.max(1, Math.ceil(count / MAX_COLOURS));
 }
@@ -118,7 +121,7 @@ export function headTextColor(palette: Palette, index: number, count: number): s
   return palette.headTexts[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
 }
 
-/** Return the colour of pins, a warm colour that no weight has. */
+/** Return the colour of pinned tokens. It is warm, unlike every weight colour. */
 export function pinColor(palette: Palette): string {
   return palette.heads[0] as string;
 }
@@ -139,6 +142,6 @@ function luminance(color: string): number {
 
 /** Return black or white, depending on which has the higher contrast with a colour. */
 export function inkOn(color: string): string {
-  // At this luminance, black and white have the same contrast.
+  // Black and white have the same contrast with a colour of this luminance.
   return luminance(color) > 0.179 ? "#000000" : "#ffffff";
 }

@@ -1,18 +1,20 @@
-/** Colour scale that several plots share, so the same colour means the same number. */
+/** Colour scale that several plots share: the same colour means the same number in all of them. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
-/** End of the scale of several plots. */
+/** Shared scale, as one of the plots uses it. */
 export interface SharedScale {
   scaling: Signal<Scaling>;
-  /** Return the largest number that any plot shows. `own` is the largest number of this plot. */
+  /**
+   * Register the largest number of this plot, `own`, and return the largest number of all plots.
+   */
   largest: (own: ReadonlySignal<number>) => ReadonlySignal<number>;
 }
 
 /**
- * Return a function that registers a plot by name and returns its scale. A plot replaces an earlier
- * plot of the same name.
+ * Return a function that returns the shared scale for the plot with the given name. Calling
+ * `largest` registers the plot and replaces an earlier plot of the same name.
  */
 export function createSharedScale(): (name: string) => SharedScale {
   const scaling = signal<Scaling>("auto");

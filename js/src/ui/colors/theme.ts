@@ -1,13 +1,15 @@
-/** Theme of a view: the trait if it is set, otherwise the theme of the host. */
+/** Theme of a view. A medium such as paper has priority, then the trait, then the host. */
 
 import { signal as makeSignal, type ReadonlySignal } from "@preact/signals";
 import { renderAtOnce } from "../exports/printing";
 import type { ThemeName } from "./palette";
 
 /**
- * Return the theme of the host: JupyterLab, VS Code, Colab, marimo or the system, in this order.
+ * Return the theme of the host: JupyterLab, VS Code, Colab or marimo. If none of them sets a theme,
+ * return the theme of the system.
  *
- * @param element any element of the view. marimo mounts widgets in a shadow tree.
+ * @param element any element of the view. Its ancestors are searched for the class that marimo
+ *   sets, also outside a shadow tree.
  */
 export function hostTheme(element: Element): ThemeName {
   const body = element.ownerDocument.body;
@@ -21,7 +23,7 @@ export function hostTheme(element: Element): ThemeName {
   if (named !== null) return named === "dark" ? "dark" : "light";
   for (let node: Node | null = element; node; node = parentOf(node)) {
     if (!(node instanceof Element)) continue;
-    // The root element of the view has the class that this function decides.
+    // Skip the root element of the view, whose theme follows from the result of this function.
     if (node.classList.contains("attnviz")) continue;
     if (node.classList.contains("dark") || node.classList.contains("dark-theme")) return "dark";
   }
@@ -33,7 +35,7 @@ function parentOf(node: Node): Node | null {
   return node instanceof ShadowRoot ? node.host : node.parentNode;
 }
 
-/** Call `listener` when the host's theme may have changed, until the signal is aborted. */
+/** Call `listener` after every change that may affect `hostTheme`, until `signal` is aborted. */
 export function watchHostTheme(element: Element, listener: () => void, signal: AbortSignal): void {
   const observer = new MutationObserver(listener);
   const options = {
@@ -58,8 +60,8 @@ export function watchHostTheme(element: Element, listener: () => void, signal: A
 }
 
 /**
- * Return the theme that a medium needs (print, forced colours), or null on a normal screen. It
- * overrides the trait and the host.
+ * Return the theme that the medium needs (print or forced colours), or null on a normal screen.
+ * This theme has priority over the trait and the host.
  */
 export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | null> {
   const medium = (query: string): MediaQueryList | undefined => globalThis.matchMedia?.(query);
@@ -70,9 +72,10 @@ export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | nul
   ];
   let printing = false;
   const read = (): ThemeName | null => {
-    // Paper is white, even if backgrounds are printed.
+    // Paper is white, even if the browser prints backgrounds.
     if (printing || print?.matches) return "light";
-    // With forced colours, the system replaces the colours of the host and of the view.
+    // With forced colours, the system replaces the colours of the host, so only the system's colour
+    // scheme counts.
     if (forced?.matches) return dark?.matches ? "dark" : "light";
     return null;
   };

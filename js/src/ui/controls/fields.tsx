@@ -44,12 +44,12 @@ export function Switch(props: {
   );
 }
 
-/** Render a slider between a button for the previous and a button for the next value. */
+/** Render a slider between two buttons, which select the previous and the next value. */
 export function StepSlider(props: {
   label: string;
-  /** Value for screen readers. */
+  /** Current value as screen readers read it. */
   valueText: string;
-  /** ARIA labels of the two buttons. */
+  /** ARIA labels of the buttons for the previous and the next value. */
   back: string;
   on: string;
   min?: number;

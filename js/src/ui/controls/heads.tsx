@@ -12,9 +12,9 @@ import type { HeadMaps, HeadOrder } from "../view/record";
 export interface HeadStripProps {
   /** Heads to show, in display order. */
   order: HeadOrder;
-  /** Whether exactly one head is chosen at any time. */
+  /** Whether the reader chooses exactly one head instead of any number. */
   single: boolean;
-  /** Chosen heads, in order of choice. */
+  /** Chosen heads, in the order in which the reader chose them. */
   chosen: readonly number[];
   /** Small maps, or null until they are loaded. */
   maps: HeadMaps | null;
@@ -25,7 +25,10 @@ export interface HeadStripProps {
   onToggle: (head: number) => void;
   onAll: () => void;
   onNone: () => void;
-  /** Called on a double click, to choose only this head or to undo that. */
+  /**
+   * Called on a double click. It chooses only this head or, if only this head is chosen, restores
+   * the earlier choice.
+   */
   onSolo: (head: number) => void;
   onHover: (head: number | null) => void;
   /** Effects of the heads, drawn as bars below the maps. */
@@ -37,21 +40,24 @@ export interface HeadStripProps {
   } | null;
   /** Name of the score that orders the heads. */
   orderedBy?: string;
-  /** Roles of the heads over a corpus, written below the maps, and whether they order the heads. */
-  roles?: { of: (head: number) => HeadRole | null; ordered: boolean } | null;
   /**
-   * Whether small maps stand in one scrolling row. The buttons "all" and "none" are elsewhere then.
+   * Roles of the heads over a corpus, which are written below the maps. `ordered` says whether the
+   * heads are ordered by role.
    */
+  roles?: { of: (head: number) => HeadRole | null; ordered: boolean } | null;
+  /** Whether the maps are small, in one scrolling row, and without the buttons "all" and "none". */
   compact?: boolean;
 }
 
-/** Smallest width of a map, in pixels, with room for the name of a role. */
+/** Smallest side of a map, in pixels, that leaves room for the name of a role under the map. */
 const MIN_NAMED_SIZE = 44;
 
 /** Side of a map in a compact strip, in pixels. */
 const COMPACT_SIZE = 26;
 
-/** Return the side of a map in pixels, so that the strip needs few lines. */
+/**
+ * Return the side of a map in pixels, from 26 to 54. Within these limits, all maps fit on one line.
+ */
 export function mapSize(count: number, width: number): number {
   const room = Math.max(200, width - 66);
   const oneLine = Math.floor(room / Math.max(1, count)) - 10;
@@ -59,8 +65,8 @@ export function mapSize(count: number, width: number): number {
 }
 
 /**
- * Return the RGBA pixels of a map. The opacity is the square root of the weight, so weak patterns
- * are visible.
+ * Return the RGBA pixels of a small map. The opacity is proportional to the square root of the
+ * weight, so weak patterns are visible.
  */
 export function mapPixels(
   matrix: Float32Array,
@@ -72,7 +78,7 @@ export function mapPixels(
   for (let i = 0; i < matrix.length; i++) {
     const value = matrix[i] as number;
     const color = value < 0 ? below : above;
-    // Assigning single values is faster than `set`, which would dominate the time of this loop.
+    // Assigning single values is faster than `set`, which would take most of the time of this loop.
     for (let part = 0; part < 3; part++) pixels[i * 4 + part] = color[part] as number;
     pixels[i * 4 + 3] = 255 * Math.sqrt(Math.abs(value) / maximum);
   }
@@ -137,14 +143,14 @@ export function HeadTools(props: {
 
 export function HeadStrip(props: HeadStripProps) {
   const { chosen, palette, order, effects, roles } = props;
-  // Chosen heads stay visible, even if their scores are small.
+  // Show chosen heads even if the smallest score of `order` excludes them.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
   const strip = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const [row, first] = [strip.current, strip.current?.querySelector('[aria-pressed="true"]')];
     if (!props.compact || !row || !(first instanceof HTMLElement)) return;
-    // scrollIntoView would also scroll the page.
+    // scrollIntoView would also scroll the page, so set the scroll position of the row.
     row.scrollLeft = first.offsetLeft - row.offsetLeft - row.clientWidth / 2;
   }, [props.compact]);
   const onKeyDown = (event: KeyboardEvent): void => {
@@ -153,7 +159,7 @@ export function HeadStrip(props: HeadStripProps) {
     );
     const root = strip.current?.getRootNode() as Document | ShadowRoot;
     const focused = buttons.indexOf(root.activeElement as HTMLButtonElement);
-    // By default, Home and End scroll the page away from the heads.
+    // Handle Home and End, too. By default, they scroll the page away from the heads.
     const next = {
       ArrowRight: focused + 1,
       ArrowLeft: focused - 1,
@@ -192,7 +198,8 @@ export function HeadStrip(props: HeadStripProps) {
           const from = props.maps?.sampled
             ? ` (map from a sample of ${props.maps.sampled.length} queries)`
             : "";
-          // If only one head of signed numbers is chosen, the map has the colours of the signs.
+          // If the numbers are signed and one head is chosen, the plot shows the colours of the
+          // signs, so the head has no colour of its own.
           const hasOwnColor = choiceIndex >= 0 && !(props.signed && chosen.length === 1);
           const color = hasOwnColor
             ? headColor(palette, choiceIndex, chosen.length)
@@ -207,7 +214,7 @@ export function HeadStrip(props: HeadStripProps) {
                 score === undefined
                   ? `Head ${head}${does}${effect}`
                   : bySize
-                    ? // With what is to be read on the button, as it is read.
+                    ? // The label contains the score exactly as the button shows it.
                       `Head ${head}, ${score === null ? "none" : shortEffectText(effects.scale, score) + errorText(effects.errorOf(head))} (${effects.scale.name})${does}`
                     : `Head ${head}, score ${scoreText(score)}${does}${effect}`
               }

@@ -16,8 +16,8 @@ const MAX_BUTTONS = 24;
 const LAYER_KEYS: Record<string, number> = { PageUp: -1, "[": -1, PageDown: 1, "]": 1 };
 
 /**
- * Return the layer that a key selects, or null for other keys. Beyond the ends, this is the current
- * layer.
+ * Return the layer that a key selects, or null for other keys. Before the first and after the last
+ * layer, return the current layer.
  */
 export function layerForKey(
   key: string,

@@ -1,4 +1,4 @@
-/** Button that opens a menu of actions or a panel of controls. */
+/** Button that opens a menu of actions or a box of controls. */
 
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren, Ref } from "preact";
@@ -9,7 +9,7 @@ export interface MenuEntry {
   run: () => void;
 }
 
-/** Render the button that opens and closes a dropdown. */
+/** Render the button that opens and closes a menu or a box of controls. */
 function DropdownButton(props: {
   label: string;
   button: Ref<HTMLButtonElement>;
@@ -33,7 +33,10 @@ function DropdownButton(props: {
   );
 }
 
-/** Render a menu. A click, Enter or Space opens it. The arrow keys move, Esc and Tab close it. */
+/**
+ * Render a button with a menu. A click, Enter or Space opens the menu. The arrow keys move between
+ * its entries, and Esc and Tab close it.
+ */
 export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }) {
   const { open, box, button, close } = useDropdown("[role=menuitem]");
 
@@ -48,7 +51,8 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
     else if (event.key === "ArrowDown") items[(at + 1) % items.length]?.focus();
     else if (event.key === "ArrowUp") items[(at + items.length - 1) % items.length]?.focus();
     else {
-      // The browser then moves the focus on from the button.
+      // Close the menu, which focuses the button. The browser then moves the focus to the next
+      // element.
       if (event.key === "Tab") close();
       return;
     }
@@ -84,7 +88,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
 
 /**
  * Render a button that opens a box of controls. Esc, a click elsewhere or a loss of focus closes
- * it.
+ * the box.
  */
 export function Panel({ label, children }: { label: string; children: ComponentChildren }) {
   const { open, box, button, close } = useDropdown("select, input, button", ".av-panel");

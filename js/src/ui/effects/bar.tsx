@@ -1,12 +1,12 @@
-/** Effect bars of heads in HTML, and their legends. */
+/** Bars of effects in HTML, and their legends. See `effects.ts` for effects. */
 
 import { ColorLegend } from "../colors/legend";
 import type { Palette } from "../colors/palette";
 import { barShares, type EffectScale, effectsInWords, endText, whiskerShares } from "./effects";
 
 /**
- * Render an effect as a bar around a zero line. Without a value, only the space of the bar is
- * rendered.
+ * Render an effect as a bar that starts at a zero line. Without a value, render an empty space of
+ * the same size.
  */
 export function EffectBar(props: {
   value: number | null;
@@ -31,7 +31,7 @@ export function EffectBar(props: {
   );
 }
 
-/** Render the legend with the two colours of the bars and the ends of the scale. */
+/** Render the legend of the bars: their two colours and the ends of the scale. */
 export function EffectLegend(props: { scale: EffectScale; palette: Palette; where: string }) {
   const { scale, palette, where } = props;
   const end = endText(scale);
@@ -44,7 +44,10 @@ export function EffectLegend(props: { scale: EffectScale; palette: Palette; wher
   );
 }
 
-/** Render the description of the bars after a row of heads. */
+/**
+ * Render the sentence that explains the bars below heads. In the compact form, render only the name
+ * and the value of a full bar.
+ */
 export function EffectNote(props: { scale: EffectScale; compact?: boolean | undefined }) {
   const { scale, compact } = props;
   const words = effectsInWords(scale, "below heads");

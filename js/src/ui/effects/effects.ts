@@ -1,6 +1,6 @@
 /**
- * Effects: numbers of heads or of keys that are drawn as bars around a zero line. All bars of a
- * stack have one scale. All functions are pure.
+ * Effects: signed numbers, one per head or per key, that are drawn as bars from a zero line. All
+ * bars of a stack have the same scale. All functions are pure.
  */
 
 import type { StackDescription } from "../../client/protocol";
@@ -18,31 +18,34 @@ import {
 } from "../text/captions";
 import { baseName } from "../what-if/changed-run";
 
-/** Name, description and scale of the bars of a stack. */
+/** Name, description and scale of all bars of a stack. */
 export interface EffectScale {
   /** Name that the user chose. */
   name: string;
   /** Description of the measured quantity, or "" if it is unknown. */
   note: string;
-  /** Value of a full bar: the largest absolute value, plus its standard error if there is one. */
+  /** Value of a full bar: the largest sum of an absolute value and its standard error. */
   end: number;
-  /** Whether standard errors are known. */
+  /** Whether at least one standard error is known and not 0. */
   spread?: boolean;
 }
 
-/** Effects of the heads of a stack, by layer. */
+/** Effects of the heads of a stack, in one row per layer. */
 export interface HeadEffects extends EffectScale {
   rows: Scores;
   /** Standard errors of `rows`, or null if they are unknown. */
   errors: Scores | null;
 }
 
-/** Effects of the keys of a stack. */
+/** Effects of the keys of a stack, in the order of the keys. */
 export interface TokenEffects extends EffectScale {
   values: readonly (number | null)[];
 }
 
-/** Return the number by which a score is ordered. Heads without a score come last. */
+/**
+ * Return the number by which a head is ordered: its score, or the absolute value if `bySize`. Heads
+ * without a score come last.
+ */
 export function rankOf(score: number | null, bySize: boolean): number {
   if (score === null) return Number.NEGATIVE_INFINITY;
   return bySize ? Math.abs(score) : score;
@@ -52,7 +55,7 @@ function largestOf(values: readonly (number | null)[]): number {
   return values.reduce<number>((largest, value) => Math.max(largest, Math.abs(value ?? 0)), 0);
 }
 
-/** Traits with the scores of heads. */
+/** Traits with the scores of heads and with the order of heads. */
 interface ScoreState {
   order: string;
   scores: Record<string, Record<string, Scores>>;
@@ -61,8 +64,8 @@ interface ScoreState {
 }
 
 /**
- * Return the scores with this name as effects, or null. Scores are effects if they have both signs
- * or a description.
+ * Return the scores with the given name as effects. Return null if they do not exist, or if they
+ * have neither a description nor numbers of both signs.
  */
 function effectsNamed(
   name: string,
@@ -82,7 +85,8 @@ function effectsNamed(
 }
 
 /**
- * Return the effects that order the heads, otherwise the first effects, or null if there are none.
+ * Return the scores that order the heads, if they are effects. Otherwise return the first scores
+ * that are effects, or null.
  */
 export function headEffectsOf(stack: StackDescription, state: ScoreState): HeadEffects | null {
   for (const name of [state.order, ...Object.keys(state.scores)]) {
@@ -101,7 +105,10 @@ export function tokenScoreNames(
   return Object.keys(scores).filter((name) => scores[name]?.[stackKey] !== undefined);
 }
 
-/** Return the chosen effects of keys, otherwise the first effects, or null if there are none. */
+/**
+ * Return the chosen scores of keys as effects. Without a choice, return the first ones, or null if
+ * the stack has none.
+ */
 export function tokenEffectsOf(
   stack: StackDescription,
   state: {
@@ -134,12 +141,14 @@ export function headError(
   return errors?.[stack.layers.indexOf(cell.layer)]?.[cell.head] ?? null;
 }
 
-/** Return the quantity that sets the number format of effects, with a sign. */
+/** Describe effects as a signed quantity with a maximum, which determines their number format. */
 function quantityOfEffects({ name, end }: EffectScale): Quantity {
   return { name, signed: true, maximum: end };
 }
 
-/** Format an effect, for example "−14.9", "−14.9 ± 0.2" with a standard error, or "none". */
+/**
+ * Format an effect, for example "−14.9", "−14.9 ± 0.2" with a standard error, or "none" for null.
+ */
 export function effectText(
   scale: EffectScale,
   value: number | null,
@@ -155,7 +164,8 @@ export function errorText(error: number | null): string {
 }
 
 /**
- * Format an effect for a narrow space. Numbers that are negligible on the scale are written as 0.
+ * Format an effect for a narrow space: "–" for null, and "0" for a number that is negligible on the
+ * scale.
  */
 export function shortEffectText(scale: EffectScale, value: number | null): string {
   if (value === null) return "–";
@@ -168,7 +178,10 @@ export function endText({ end }: EffectScale): string {
   return plainNumber(end);
 }
 
-/** Return the effect with the largest absolute value among several keys. */
+/**
+ * Return the effect with the largest absolute value among the keys from `start` up to, but not
+ * including, `stop`. Return null if none of them has an effect.
+ */
 export function tokenEffect(
   { values }: TokenEffects,
   [start, stop]: readonly [number, number],
@@ -182,7 +195,7 @@ export function tokenEffect(
   return largest;
 }
 
-/** Describe the bars of keys and count the keys without a number. */
+/** Describe the bars of keys, and state how many keys have no number. */
 export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): string {
   const none = effects.values.filter((value) => value === null).length;
   const has = none === 1 ? "has" : "have";
@@ -193,7 +206,10 @@ export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): s
   return effectsInWords(effects, "beside keys", standing) + missingNote;
 }
 
-/** Describe the effect of `key`, or the largest effect, for screen readers. */
+/**
+ * Describe the effect of `key` for screen readers. Without a key, describe the effect with the
+ * largest absolute value.
+ */
 export function tokenEffectsSpoken(
   effects: TokenEffects,
   texts: readonly string[],
@@ -209,7 +225,12 @@ export function tokenEffectsSpoken(
   return `${capital(effects.name)}, ${prefix}${quotedAt(texts, at)}: ${text}.`;
 }
 
-/** Describe what the bars show, their direction and the value of a full bar. */
+/**
+ * Describe what the bars show, the direction of positive numbers and the value of a full bar.
+ *
+ * @param where position of the bars, for example "below heads". @param standing whether bars are
+ *   vertical.
+ */
 export function effectsInWords(scale: EffectScale, where: string, standing = false): string {
   const none = scale.end === 0 ? ", all 0" : `. A full bar is ${endText(scale)}`;
   const sides = standing
@@ -220,13 +241,19 @@ export function effectsInWords(scale: EffectScale, where: string, standing = fal
   return `Bars ${where}: ${scale.name}, ${sides}${none}.${note}`;
 }
 
-/** Return the start and length of a bar, as shares of the full width from −`end` to +`end`. */
+/**
+ * Return the start and length of a bar, as shares of the full width from −`end` to +`end`. A value
+ * of 0 and null have the length 0.
+ */
 export function barShares(value: number | null, end: number): { from: number; length: number } {
   const share = end > 0 && value !== null ? value / end : 0;
   return { from: 0.5 + Math.min(0, share) / 2, length: Math.abs(share) / 2 };
 }
 
-/** Box of a bar from −`end` to +`end`. If `standing`, positive values point up instead of right. */
+/**
+ * Box of a bar, whose edges are at −`end` and +`end`. If `standing`, the bar is vertical and
+ * positive values point up.
+ */
 export interface BarBox {
   x: number;
   y: number;
@@ -235,7 +262,10 @@ export interface BarBox {
   standing?: boolean;
 }
 
-/** Return the marks of one bar with its zero line and error line, or none without a value. */
+/**
+ * Return the marks of one bar: a rectangle, its zero line and, if the bar is horizontal, the line
+ * of its standard error. Return none without a value.
+ */
 export function effectMarks(
   box: BarBox,
   value: number | null,
@@ -272,7 +302,10 @@ export function effectMarks(
   ];
 }
 
-/** Return the start and end of the error line, as shares of the full width of the bar. */
+/**
+ * Return the start and end of the line of the standard error, as shares of the full width of the
+ * bar. The line ends at the edges of the bar.
+ */
 export function whiskerShares(
   value: number,
   error: number,
@@ -284,13 +317,13 @@ export function whiskerShares(
 
 const MAX_NAME_LENGTH = 20;
 
-/** Return the names and colours of the bars for a figure's legend. */
+/** Return two legend entries of a figure: the colours for numbers below and above 0. */
 export function effectColors(
   scale: EffectScale,
   palette: Palette,
 ): { name: string; color: string }[] {
   const end = endText(scale);
-  // The legend of a figure does not wrap lines. Its caption has the full name.
+  // The legend of a figure does not wrap lines, so shorten the name. The caption has the full name.
   const letters = Array.from(printable(scale.name));
   const name =
     letters.length > MAX_NAME_LENGTH
@@ -302,18 +335,23 @@ export function effectColors(
   ];
 }
 
-/** Return the column name for scores whose name the user chose. */
+/**
+ * Return the name of a table column for scores that the user named, for example "score: induction".
+ */
 export function scoreColumn(name: string, of = "score"): string {
   return `${of}: ${name}`;
 }
 
-/** Return the column names for the effects of a row's keys. */
+/** Return the names of the table columns that `effectCells` fills, or none without effects. */
 export function effectColumns(effects: TokenEffects | null | undefined): string[] {
   if (!effects) return [];
   return [scoreColumn(effects.name, "key score"), ...(effects.note ? ["key_score_measure"] : [])];
 }
 
-/** Return the cells of `effectColumns`. */
+/**
+ * Return the cells of one table row for the columns of `effectColumns`. The row covers the keys
+ * from `keys[0]` up to, but not including, `keys[1]`.
+ */
 export function effectCells(
   effects: TokenEffects | null | undefined,
   keys: readonly [number, number],
