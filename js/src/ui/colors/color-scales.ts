@@ -1,7 +1,7 @@
 /**
- * Colour scales for attention weights, for signed numbers and for the numbers that the embedding plot
- * shows, one per point. This file also chooses the value at which a scale ends. All functions are
- * pure. Along a scale, lightness changes monotonically and in equal steps.
+ * Colour scales for attention weights, for signed numbers and for the numbers that the embedding
+ * plot shows, one per point. This file also chooses the value at which a scale ends. All functions
+ * are pure. Along a scale, lightness changes monotonically and in equal steps.
  */
 
 import { type Palette, rgbOf, type ThemeName } from "./palette";
@@ -41,10 +41,10 @@ const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
 };
 
 /**
- * Colour stops for the numbers of the embedding plot, from low to high, after matplotlib's "inferno"
- * (van der Walt and Smith 2015). The map ends where its contrast with the background falls below 3
- * to 1, because a point is only a few pixels wide. Compared with plasma, viridis and mako, inferno has the
- * longest remaining range for every type of colour vision.
+ * Colour stops for the numbers of the embedding plot, from low to high, after matplotlib's
+ * "inferno" (van der Walt and Smith 2015). The map ends where its contrast with the background
+ * falls below 3 to 1, because a point is only a few pixels wide. Compared with plasma, viridis and
+ * mako, inferno has the longest remaining range for every type of colour vision.
  */
 const NUMBER_STOPS: Record<ThemeName, readonly string[]> = {
   light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],

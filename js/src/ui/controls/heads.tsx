@@ -199,7 +199,7 @@ export function HeadStrip(props: HeadStripProps) {
             ? ` (map from a sample of ${props.maps.sampled.length} queries)`
             : "";
           // If the numbers are signed and one head is chosen, the plot shows the colours of the
-          // signs, so the head has no colour of its own.
+          // signs, so the head needs no colour.
           const hasOwnColor = choiceIndex >= 0 && !(props.signed && chosen.length === 1);
           const color = hasOwnColor
             ? headColor(palette, choiceIndex, chosen.length)
