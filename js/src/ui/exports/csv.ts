@@ -9,37 +9,45 @@ function cell(value: string | number | null): string {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
   // A leading apostrophe makes a spreadsheet read the cell as text, so data never runs as a
-  // formula. Tables also have the token's number, so the original text can be found.
+  // formula. Readers can find the original text, because tables also have the number of the token.
   const text = BEGINS_FORMULA.test(value) ? `'${value}` : value;
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
 
-/** Return a column name. Names that are not plain words may come from data and are escaped. */
+/**
+ * Return a column name as a cell. Names that contain more than letters, digits and "_" may come
+ * from data, so they are escaped like other cells.
+ */
 function header(name: string): string {
   return /^\w+$/.test(name) ? name : cell(name);
 }
 
-/** Round an error up to one digit, so that it remains an upper bound. */
+/** Round an error up to one significant digit, so the result remains an upper bound. */
 export function roundedUp(error: number): number {
   if (!(error > 0)) return 0;
   const power = 10 ** Math.floor(Math.log10(error));
   return Number((Math.ceil(error / power - 1e-9) * power).toPrecision(1));
 }
 
-/** Return the number of decimals at which rounding a weight adds little to its error. */
+/**
+ * Return the number of decimals to which a weight with this error is rounded. The rounding adds
+ * little to the error.
+ */
 function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
 }
 
 /**
- * Round a weight to the digits that its error justifies. An exact weight keeps all significant
- * digits of float32.
+ * Round a weight to the digits that its error justifies. A weight with the error 0 keeps all
+ * significant digits of float32.
  */
 export function roundedTo(value: number, error: number): number {
   return error > 0 ? Number(value.toFixed(decimalsOf(error))) : shortest(value);
 }
 
-/** Return the largest error of a weight after `roundedTo`. */
+/**
+ * Return an upper bound of the error of a weight after `roundedTo`. `error` is the bound before.
+ */
 export function writtenError(error: number): number {
   return error > 0 ? roundedUp(error + 0.5 * 10 ** -decimalsOf(error)) : 0;
 }
@@ -56,13 +64,14 @@ export function shortest(value: number): number {
 type Rows = readonly (readonly (string | number | null)[])[];
 
 /**
- * Return the name of the column with a stack's numbers. The name of the measure comes from data.
+ * Return the name of the column with the numbers of a stack, for example "attention_difference".
+ * The words of the measure are joined with "_" and follow the optional word `before`.
  */
 export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
   return [...(before ? [before] : []), ...measure.split(" ")].join("_");
 }
 
-/** Format columns and rows as comma-separated values (RFC 4180). */
+/** Format a table as comma-separated values (RFC 4180), with the column names in the first line. */
 export function csvText(columns: readonly string[], rows: Rows): string {
   return [columns.map(header).join(","), ...rows.map((row) => row.map(cell).join(","))].join(
     "\r\n",

@@ -1,4 +1,4 @@
-/** Download of files, and whether the frame of the page allows it. */
+/** Download of files. The frame that contains the page may not allow downloads. */
 
 /** Start the download of a file. */
 export function download(name: string, content: Blob): void {
@@ -7,16 +7,17 @@ export function download(name: string, content: Blob): void {
   link.href = address;
   link.download = name;
   link.click();
-  // Browsers read the file after click() has returned.
+  // Browsers read the file after click() has returned, so keep the address for a while.
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 /**
  * Return whether downloads are allowed: false in a frame whose sandbox lacks `allow-downloads`,
- * null if that is unknown.
+ * null if the answer is unknown.
  *
- * A blocked download fires no event. A page from another origin than its parent cannot read the
- * attributes of its frame. This includes every sandbox without `allow-same-origin`.
+ * A blocked download fires no event, so this function reads the attributes of all frames around the
+ * page. A page from another origin than its parent cannot read them. This includes every sandbox
+ * without `allow-same-origin`.
  */
 export function downloadsAllowed(from: Window = window): boolean | null {
   for (let view = from; view !== view.parent; view = view.parent) {

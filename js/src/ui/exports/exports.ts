@@ -1,4 +1,4 @@
-/** Export menu of every view, and the same exports for scripts that control the page. */
+/** Export menu of every view, and functions that give the same exports to scripts on the page. */
 
 import { useEffect } from "preact/hooks";
 import type { ReplyProgress } from "../../client/protocol";
@@ -15,20 +15,28 @@ import { download, downloadsAllowed } from "./downloads";
 import type { OfferedFile } from "./offered-file";
 import { printPicture } from "./pdf";
 
-/** Exports of a view. Both functions may request data that is not visible. */
+/** Exports of a view. `figure` and `csv` may request data that is not visible. */
 export interface Exports {
   /** Name of the view in file names. */
   name: string;
-  /** @throws Error if nothing is drawn yet. */
+  /**
+   * Return the picture of the view.
+   *
+   * @throws Error if nothing is drawn yet.
+   */
   figure: () => Figure | Promise<Figure>;
   csv: () => string | Promise<string>;
-  /** Menu entry that names the contents of the table. */
+  /** Label of the menu entry that exports the table. It names the contents of the table. */
   csvLabel: string;
 }
 
 const LACKS = "this frame does not allow downloads (its sandbox lacks allow-downloads)";
 
-/** Return a file that the reader can save without a download. */
+/**
+ * Return a file with instructions, so the reader can save it without a download.
+ *
+ * @param allowed false if downloads are not allowed, null if that is unknown.
+ */
 async function offeredFile(name: string, file: Blob, allowed: false | null): Promise<OfferedFile> {
   const begin =
     allowed === null ? `If ${name} was not saved, ${LACKS}` : `${name} was not saved: ${LACKS}`;
@@ -40,7 +48,7 @@ async function offeredFile(name: string, file: Blob, allowed: false | null): Pro
   return { name, words, content: { text: await file.text() } };
 }
 
-/** Return a data URL. A blob URL cannot be opened from outside a sandbox. */
+/** Return a data URL with the content. A blob URL would be valid only inside the sandbox. */
 function dataAddress(content: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -50,7 +58,10 @@ function dataAddress(content: Blob): Promise<string> {
   });
 }
 
-/** Attach the exporters of a view to its root element and return the entries of its menu. */
+/**
+ * Attach the export functions of a view to its root element, and return the entries of its export
+ * menu.
+ */
 export function useExports<S extends RecordState>(
   context: ViewContext<S>,
   exports: Exports,
@@ -118,7 +129,10 @@ export function useExports<S extends RecordState>(
   return entries;
 }
 
-/** Return the page of a view. While it is made, the reader sees the progress and can cancel. */
+/**
+ * Export a view as a page. Until the page is finished, the frame shows the progress with a button
+ * that cancels the export.
+ */
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;
   const controller = new AbortController();
@@ -126,10 +140,10 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
   ended.addEventListener("abort", end);
   const cancel = (): void => {
     end();
-    // The button is removed, so move the focus to the menu before it is lost.
+    // The frame removes the Cancel button, which has the focus. Move the focus to the export menu.
     root.querySelector<HTMLElement>("[aria-haspopup=menu]")?.focus();
   };
-  // A new page replaces one that is being made.
+  // Cancel an earlier page that is not finished. The new page replaces it.
   record.job.peek()?.cancel();
   const job = { text: "Making the page …", done: null, cancel };
   record.job.value = job;

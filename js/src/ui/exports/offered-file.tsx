@@ -1,6 +1,6 @@
 /**
- * Exported file that the reader saves without a download, for pages in a frame that may block
- * downloads.
+ * Exported file that the reader saves without a download. It is offered if the frame of the page
+ * may block downloads.
  */
 
 import type { Signal } from "@preact/signals";
@@ -8,13 +8,13 @@ import { useEffect, useRef } from "preact/hooks";
 
 export interface OfferedFile {
   name: string;
-  /** Reason and instructions. */
+  /** Reason why the file is offered, and instructions for saving it. */
   words: string;
-  /** Text of the file, or data URL of its picture. */
+  /** Text of the file or, for a picture, its data URL. */
   content: { text: string } | { picture: string };
 }
 
-/** Render the offered file in front of the plot, so the layout does not move. */
+/** Render the offered file as a box over the plot, so the layout does not change. */
 export function OfferedFilePlace({ offered }: { offered: Signal<OfferedFile | null> }) {
   const file = offered.value;
   return (

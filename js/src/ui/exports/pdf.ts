@@ -1,6 +1,6 @@
-/** Export of a picture as PDF through the print dialog, on a page of the picture's size. */
+/** Export of a picture as PDF through the print dialog. The page has the size of the picture. */
 
-/** Print one picture without the page or notebook around it. */
+/** Print one picture alone, without the page or notebook that contains the view. */
 export function printPicture(
   svg: string,
   size: { width: number; height: number },
@@ -9,7 +9,8 @@ export function printPicture(
   const [width, height] = [Math.ceil(size.width), Math.ceil(size.height)];
   const frame = document.createElement("iframe");
   frame.setAttribute("aria-hidden", "true");
-  // The frame must have a layout, or it prints nothing. It is outside the visible area.
+  // A frame without a layout prints nothing. Therefore the frame is not hidden but placed outside
+  // the visible area.
   frame.style.cssText = `position: fixed; right: 100%; width: ${width}px; height: ${height}px`;
   document.body.append(frame);
   const [inside, page] = [frame.contentWindow, frame.contentDocument];

@@ -1,12 +1,13 @@
-/** Printing of canvases. */
+/** Rendering and canvases during printing. */
 
 import { options } from "preact";
 
 /**
  * Run `change` and render everything that depends on it before returning.
  *
- * Preact renders in microtasks and runs effects after a frame. Firefox runs neither between
- * `beforeprint` and `afterprint`.
+ * Preact renders in microtasks and runs effects after an animation frame. Between `beforeprint` and
+ * `afterprint`, Firefox runs neither of them. This function collects these callbacks and calls them
+ * itself.
  */
 export function renderAtOnce(change: () => void): void {
   const { debounceRendering, requestAnimationFrame } = options;
@@ -24,10 +25,11 @@ export function renderAtOnce(change: () => void): void {
 }
 
 /**
- * Print a fresh copy of every canvas instead of the canvas.
+ * During printing, replace every canvas by a copy of its picture, until `ended` is aborted.
  *
  * A canvas that was repainted for the theme of the paper is printed as a list of drawing commands.
- * The first one clears the canvas, and some PDF viewers clear everything below it, too.
+ * The first command clears the canvas, and some PDF viewers also clear everything below the canvas.
+ * A copy has only one command.
  */
 export function printCopies(root: HTMLElement, ended: AbortSignal): void {
   const undo: (() => void)[] = [];

@@ -1,4 +1,4 @@
-/** Frame of all views: header, connection status, controls, plot, captions and help on keys. */
+/** Frame of all views: header, connection status, controls, plot, captions and keyboard help. */
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
@@ -32,31 +32,42 @@ import {
 import { assign } from "../view/state";
 import { baseName } from "../what-if/changed-run";
 
-/** Purpose of the bundle (see `ui/view/define-view.tsx`). Pages have no running generations. */
+/**
+ * Kind of bundle, a constant that the build defines (see `ui/view/define-view.tsx`). Bundles for
+ * pages do not contain the progress of a generation.
+ */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
-  /** Display name of the view, its title among other views in one frame. */
+  /** Name of the view. It is the title of the view if several views share a frame. */
   name: string;
   /** Description of the stack, its tokens and the precision. */
   subtitle: string;
-  /** Description of the plot for screen readers. It follows pins and the keyboard. */
+  /**
+   * Description of the plot for screen readers. It changes with pins and with the keyboard cursor.
+   */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
   /** Keyboard shortcuts and their descriptions. */
   keys: readonly (readonly [string, string])[];
   /** Controls of the view, in rows. */
   options?: ComponentChildren;
-  /** Running work that can be stopped. It is visible for every `form` of the controls. */
+  /**
+   * Progress of running work, with a button that stops it. It is visible even if the controls are
+   * compact or hidden.
+   */
   work?: ComponentChildren;
-  /** Whether the reader chooses several heads or one. "none" hides layers and heads. */
+  /**
+   * Number of heads that the reader can choose: any number ("heads", the default) or one ("head").
+   * "none" hides the controls for layers and heads.
+   */
   choose?: "heads" | "head" | "none";
-  /** Return changes of the view's own state for a new stack. */
+  /** Return the changes of the view's own state when the reader chooses another stack. */
   onStack?: (stack: StackDescription) => Partial<S>;
-  /** Return changes of the view's own state that make a query visible. */
+  /** Return the changes of the view's own state that make a query visible. */
   onReveal?: (query: number) => Partial<S>;
-  /** Called with the head under the pointer in the strip. */
+  /** Called with the head under the pointer in the row of heads, or with null. */
   onHover?: (head: number | null) => void;
   children: ComponentChildren;
   footer: ComponentChildren;
@@ -74,7 +85,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const form = context.controls.value;
   const chooses = props.choose !== "none";
   const body = (
-    // The key preserves the plot when the controls above it change.
+    // With this key, Preact keeps the elements of the plot when the controls above it change.
     <Fragment key="body">
       <Summary text={props.summary} quiet={isGenerating(context.common)} />
       {selection && !context.embedded && <p class="av-printed">{selectionInWords(selection)}</p>}
@@ -156,12 +167,14 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   );
 }
 
-/** Insert the shortcuts of undo before the last shortcut of a view. */
+/** Insert the shortcuts for undo and redo before the last shortcut of a view. */
 function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
   return [...keys.slice(0, -1), ["Ctrl-Z", "undo, with Shift: redo"], ...keys.slice(-1)];
 }
 
-/** Render text for screen readers only. They read it when it changes. */
+/**
+ * Render text for screen readers only. They read the text when it changes, unless it is `quiet`.
+ */
 function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean }) {
   return (
     <p class="av-unseen av-summary" aria-live={quiet ? "off" : "polite"}>
@@ -176,7 +189,10 @@ function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean
  */
 const HEADS_AT_ONCE = 4;
 
-/** Return the heads that are chosen by default: all, or none if there are many. */
+/**
+ * Return the heads that are chosen by default: all heads if they are at most `HEADS_AT_ONCE`,
+ * otherwise none.
+ */
 function defaultHeads(all: number[]): number[] {
   return all.length <= HEADS_AT_ONCE ? all : [];
 }
@@ -190,7 +206,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     const next = stacks.find((other) => baseName(other) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
-    // Another stack has other tokens, so the pins would refer to different ones.
+    // Remove the pins. Another stack has other tokens at the same positions.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
     if (selection.chosen.length === selection.allHeads.length)
       moved.heads = defaultHeads(headsOf(next, layer));
@@ -211,7 +227,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
   );
 }
 
-/** Render the buttons that choose all heads or none, for the compact form. */
+/** Render the buttons that choose all heads or none. The compact form has them in its menu. */
 function AllOrNone<S extends RecordState>(props: {
   context: ViewContext<S>;
   selection: Selection;
@@ -275,7 +291,8 @@ function SelectionControls<S extends RecordState>(
         }
       }
       width={context.width.value}
-      // Read the state instead of the rendered props, because a double click is two clicks.
+      // Read the state instead of the rendered props. A double click is two clicks, and the second
+      // may come before the next rendering.
       onToggle={(head) =>
         assign(state, { heads: single ? [head] : toggleHead(state.heads.peek(), head) })
       }
@@ -317,11 +334,11 @@ function SelectionControls<S extends RecordState>(
   );
 }
 
-/** Render the choice between the texts of a pair, or nothing without a pair. */
+/** Render the choice of the texts whose queries and keys are shown, or nothing without a pair. */
 export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const { pair } = context.common;
   const selection = context.record.selection.value;
-  // If several views share a frame, the frame has this control once.
+  // If several views share a frame, only the frame has this control.
   if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
     <Choice<Pair>
@@ -333,7 +350,7 @@ export function PairControl<S extends RecordState>({ context }: { context: ViewC
   );
 }
 
-/** Render the choice of the order of heads and of the smallest score. */
+/** Render the controls that order the heads and that hide heads below a smallest score. */
 export function OrderControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const state = context.common;
   const selection = context.record.selection.value;
@@ -383,7 +400,10 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
   );
 }
 
-/** Render the choice of the scores drawn as bars of keys, or nothing for fewer than two. */
+/**
+ * Render the choice of the scores that are drawn as bars of keys. Render nothing if the stack has
+ * fewer than two.
+ */
 export function TokenScoreControl<S extends RecordState>(props: { context: ViewContext<S> }) {
   const { common, embedded, record } = props.context;
   const selection = record.selection.value;
@@ -400,11 +420,11 @@ export function TokenScoreControl<S extends RecordState>(props: { context: ViewC
   );
 }
 
-/** Render the captions of a plot, with its legends beside them. */
+/** Render the captions of a plot, and its legends beside the captions. */
 export function Footer(props: {
   sentence: string;
   coverage: string;
-  /** Additional line. */
+  /** Additional line below the captions. */
   more?: ComponentChildren;
   class?: string;
   /** Legends and scales. */
@@ -440,7 +460,7 @@ interface FrameProps {
   keys: readonly (readonly [string, string])[];
   form: ControlsForm;
   controls: ComponentChildren;
-  /** Controls that a button opens. */
+  /** Controls in a box that a button opens, for the compact form. */
   more: ComponentChildren;
   children: ComponentChildren;
   footer: ComponentChildren;
@@ -453,7 +473,7 @@ const STANDS: { [connection in Connection & string]?: string } = {
     'again. For readers without a kernel, use view.snapshot() or view.save("view.html").',
 };
 
-/** Render an error or a lost connection, which remains until the reader acts. */
+/** Render an error or a lost connection. The message stays until the reader acts. */
 function Standing({
   connection,
   error,
@@ -477,9 +497,9 @@ function Standing({
 }
 
 /**
- * Render the current work of the kernel or the browser.
+ * Render a message while the view waits for the kernel or while the kernel computes.
  *
- * The message covers the title line, where it moves nothing and hides no control of the plot.
+ * The message covers the title line, so it moves nothing and hides no control of the plot.
  */
 function Passing({
   connection,
@@ -493,7 +513,7 @@ function Passing({
         <div class="av-standing av-passing">
           {working ? (
             <>
-              {/* Screen readers read this once instead of at every percent. */}
+              {/* Screen readers read this text once. The next text changes with every percent. */}
               <span class="av-unseen">The kernel computes {connection.doing}.</span>
               <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
               <button
@@ -513,7 +533,7 @@ function Passing({
   );
 }
 
-/** Render the progress of a job, with a button that cancels it. */
+/** Render the progress of an export, with a button that cancels it. */
 function Waiting({ job }: { job: Job }) {
   return (
     <div class="av-standing av-job">
@@ -526,13 +546,13 @@ function Waiting({ job }: { job: Job }) {
   );
 }
 
-/** Describe the progress of a generation. */
+/** Describe the progress or the failure of a generation. */
 export function generatingInWords({ came, most, problem }: Generating): string {
   if (problem !== undefined) return `The generation failed after ${came} tokens: ${problem}`;
   return `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
 }
 
-/** Render the progress of a generation, with a button that stops it. */
+/** Render the progress of a generation, with a button that stops it. A failure has no button. */
 function Generation({ generating }: { generating: Signal<Generating | null> }) {
   const now = generating.value;
   if (!now) return null;
@@ -548,7 +568,7 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
           {...(now.most !== null && { value: now.came, max: now.most })}
         />
       )}
-      {/* Screen readers do not read every number. */}
+      {/* Hide this text from screen readers while its number of tokens changes. */}
       <span aria-hidden={!failed}>{generatingInWords(now)}</span>
       <span class="av-unseen" aria-live="polite">
         {failed ? generatingInWords(now) : "Generating."}
@@ -563,8 +583,8 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
 }
 
 /**
- * Return a listener that opens and closes the help with "?". It hides keys typed into fields from
- * the notebook.
+ * Return a listener that opens and closes the help with "?". The listener also stops keys that the
+ * reader types into fields, because the notebook would handle them, too.
  */
 function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   return (event) => {
@@ -582,8 +602,9 @@ function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
 }
 
 /**
- * Return a listener that closes the help with Esc, before a plot handles Esc and clears its pins.
- * The focus does not move, as the help never has it. Fields and open menus handle Esc themselves.
+ * Return a listener that closes the help with Esc. It runs before a plot handles Esc and removes
+ * its pins. The focus stays where it is, because the help never has the focus. Fields and open
+ * menus handle Esc themselves.
  */
 function closesKeys(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   return (event) => {
@@ -603,7 +624,7 @@ function Undo({ history }: { history: History }) {
       type="button"
       class="av-plain av-undo"
       aria-label={name}
-      // A disabled button would lose the keyboard focus.
+      // A disabled button would lose the keyboard focus, so only the ARIA attribute is set.
       aria-disabled={!can}
       title={`${name} (${keys})`}
       onClick={run}
@@ -619,7 +640,7 @@ function Undo({ history }: { history: History }) {
   );
 }
 
-/** Render the button for hidden controls, undo, the button for the help, and the export menu. */
+/** Render the buttons of the header: hidden controls, undo and redo, help, and the export menu. */
 function Actions(
   props: Pick<FrameProps, "exports" | "form" | "more"> & {
     helping: Signal<boolean>;
@@ -703,7 +724,7 @@ function PaneFrame(
 function Frame(props: FrameProps) {
   const helping = useSignal(false);
   const compact = props.form === "compact";
-  // The compact form has no space above the plot, so the subtitle follows below it.
+  // The compact form has no space above the plot, so the subtitle is below the plot.
   const below = compact ? [props.subtitle] : [];
   const notes = [...below, ...props.notes].map((note) => (
     <p class={`av-note${note === below[0] ? " av-subtitle-below" : ""}`} key={note}>

@@ -11,7 +11,7 @@ import type { ViewContext } from "../view/define-view";
 import { isGenerating, type RecordState } from "../view/record";
 import { assign } from "../view/state";
 
-/** Move the window of the view to the query that shows the chosen token. */
+/** Move the window of the view to the query whose row shows the chosen token. */
 export function useRevealed<S extends RecordState>(
   context: ViewContext<S>,
   reveal: ((query: number) => Partial<S>) | undefined,
@@ -37,7 +37,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
   const count = predictions.length;
   if (!selection || count === 0) return null;
 
-  // Step 0 means no token, so the slider also leads back to the whole picture.
+  // At step 0 of the slider, no token is chosen and the view shows the whole picture.
   const step = at === null ? 0 : at + 1;
   const texts = selection.queries.text;
   return (
@@ -101,7 +101,7 @@ function Token({ text }: { text: string }) {
   return <b class="av-generated-token">{printable(text)}</b>;
 }
 
-/** Render the most likely tokens, and the produced token even if it is not among them. */
+/** Render the most likely tokens, and also the produced token if it is not among them. */
 function Candidates({ of }: { of: Prediction }) {
   const { candidates, token } = of;
   const among = candidates.some((candidate) => candidate.id === token.id);

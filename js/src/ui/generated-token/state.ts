@@ -1,34 +1,39 @@
 /**
- * Cursor of a generated answer: one position, stored in three traits.
+ * Cursor of a generated answer: the chosen token, stored in the traits of `Cursor`.
  *
- * `attnviz.views.generated_token` is the same code in Python. This file serves pages without a
- * kernel. `tests/fixtures/generated_token.json` tests both.
+ * Python has the same code in `attnviz.views.generated_token`. Pages use this file, because they
+ * have no kernel. `tests/fixtures/generated_token.json` tests both implementations.
  */
 
 import type { Prediction, TokenList } from "../../client/protocol";
 import { formatProbability, quoted } from "../text/captions";
 
-/** Chosen token of the answer, and the row that shows it. */
+/** Chosen token of the answer, and the query whose row shows it. */
 export interface Cursor {
-  /** Pinned query. */
+  /** Pinned query, or null. */
   token: number | null;
-  /** Index of the token among those that the model produced. */
+  /** Index of the chosen token among the tokens that the model produced, or null. */
   prediction: number | null;
   /**
-   * Whether the row is that of the token itself as query, instead of the query that predicted it.
+   * Whether the shown row is the row of the chosen token as a query. Otherwise it is the row of the
+   * query that predicted the token.
    */
   as_query: boolean;
 }
 
-/** Return the query whose row shows a produced token. */
+/**
+ * Return the query whose row shows a produced token: the token itself if `asQuery` and the model
+ * read it, otherwise the query that predicted it.
+ */
 export function queryOf(prediction: Prediction, asQuery: boolean): number {
   return (asQuery ? prediction.row : null) ?? prediction.query;
 }
 
 /**
- * Return the cursor with consistent fields. The fields that did not change follow the one that did.
+ * Return the cursor `now` with consistent fields. Fields that are the same as in `before` are
+ * adapted to the changed field.
  *
- * If token and prediction changed and disagree, the token has priority.
+ * If both `token` and `prediction` changed and disagree, `token` has priority.
  */
 export function settled(
   predictions: readonly Prediction[],
@@ -50,7 +55,10 @@ export function settled(
   return { ...now, prediction: index < 0 ? null : index };
 }
 
-/** Return the index of the first token of the answer, or null if only special tokens precede it. */
+/**
+ * Return the index of the first token of the answer. Return null without an answer, or if only
+ * special tokens precede it.
+ */
 export function answerStart({ predictions = [], special }: TokenList): number | null {
   const first = predictions[0] ? predictions[0].query + 1 : 0;
   const before = Array.from({ length: first }, (_, index) => index);
@@ -58,8 +66,8 @@ export function answerStart({ predictions = [], special }: TokenList): number | 
 }
 
 /**
- * Describe the prediction of a query: `, predicting “street” (0.62),`, or "" if it predicted no
- * token of the answer.
+ * Describe the prediction of a query: `, predicting “street” (0.62),`. Return "" if the query
+ * predicted no token of the answer, or if tokens are shown as queries.
  */
 export function predictingInWords(
   selection: { queries: TokenList; asQuery?: boolean },

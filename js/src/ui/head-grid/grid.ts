@@ -1,10 +1,12 @@
-/** Grid of heads: order and positions of cells, and the visible part. All functions are pure. */
+/**
+ * Grid of heads: order and positions of its cells, and its visible part. All functions are pure.
+ */
 
 import type { StackDescription } from "../../client/protocol";
 import { countHeads, headsOf, type Scores } from "../../client/source";
 import { rankOf } from "../effects/effects";
 
-/** Heads to show, in all layers or by layer. null shows all. */
+/** Heads to show: the same heads in all layers, or heads by layer. null shows all heads. */
 export type IncludeHeads = number[] | Record<string, number[]> | null;
 
 /** Number of a head and of its layer. */
@@ -17,12 +19,12 @@ export function isSameHead(one: HeadIndex | null, other: HeadIndex | null): bool
   return one?.layer === other?.layer && one?.head === other?.head;
 }
 
-/** Head with the score by which it is ordered. */
+/** Head with the score by which it is ordered, or null without a score. */
 export interface ScoredHead extends HeadIndex {
   score: number | null;
 }
 
-/** Return the heads to show in every layer, in the order of `stack.layers`. */
+/** Return the heads that `include` allows, one list per layer in the order of `stack.layers`. */
 export function offeredHeads(stack: StackDescription, include: IncludeHeads): number[][] {
   return stack.layers.map((layer) => {
     const all = headsOf(stack, layer);
@@ -32,13 +34,21 @@ export function offeredHeads(stack: StackDescription, include: IncludeHeads): nu
   });
 }
 
-/** Rows of cells. Cells are null if the layer lacks the head. */
+/**
+ * Grid with rows of cells. A cell is null if the layer lacks the head or if a row has fewer heads
+ * than columns.
+ */
 export interface HeadGrid {
   stack: string;
-  /** Numbers of the heads in the columns, or null in a gallery, whose columns have no meaning. */
+  /**
+   * Head numbers of the columns. null in a gallery, where a column contains different head numbers.
+   */
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
-  /** Numbers of heads in the grid, of heads to show, and of heads in the stack. */
+  /**
+   * Number of heads in the grid, number of heads that the view may show, and number of heads in the
+   * stack.
+   */
   shown: number;
   offered: number;
   all: number;
@@ -46,7 +56,10 @@ export interface HeadGrid {
   score: string | null;
 }
 
-/** Return a grid with one row per layer and one column per head number. */
+/**
+ * Return a grid with one row per layer and one column per head number. Layers without heads to show
+ * have no row.
+ */
 export function layerGrid(stack: StackDescription, offered: number[][]): HeadGrid {
   const columns = [...new Set(offered.flat())].sort((a, b) => a - b);
   const rows: HeadGrid["rows"] = [];
@@ -68,8 +81,8 @@ export function layerGrid(stack: StackDescription, offered: number[][]): HeadGri
 }
 
 /**
- * Order heads by decreasing score, or by decreasing absolute value. Heads without a score come
- * last. Heads below `least` are dropped.
+ * Order heads by decreasing score or, if `bySize`, by decreasing absolute value. Heads without a
+ * score come last. Heads below `minScore` are dropped.
  */
 export function rankedCells(
   stack: StackDescription,
@@ -87,7 +100,7 @@ export function rankedCells(
   return ranked.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
 }
 
-/** Return a grid of ranked cells in rows of `perRow`. */
+/** Return a grid with the cells in the given order, in rows of `perRow`. */
 export function galleryGrid(
   stack: StackDescription,
   offered: number[][],
@@ -137,7 +150,10 @@ function nearest(row: readonly (HeadIndex | null)[], column: number): number {
   return best;
 }
 
-/** Return the cell after a number of steps. Gaps are skipped, and the ends stop the movement. */
+/**
+ * Return the position after a move from a cell. A move along a row skips empty cells and stops at
+ * the last cell. A move to another row goes to the cell nearest to the same column.
+ */
 export function stepCell(
   grid: HeadGrid,
   from: GridPosition,
@@ -166,30 +182,30 @@ export function stepCell(
 
 /** Positions of labels and cells, in pixels. */
 export interface GridCells {
-  /** Side of a cell's picture, and the width of its frame on each side. */
+  /** Side of the picture of a cell, and the width of the frame on each side of the picture. */
   cell: number;
   frame: number;
-  /** Distances from one cell to the next. */
+  /** Distance between the left edges of two adjacent cells, and between their top edges. */
   across: number;
   down: number;
-  /** Sizes of the row labels and the column labels. */
+  /** Width of the row labels, and height of the column labels. */
   left: number;
   top: number;
   columns: number;
-  /** Size of all cells with their labels. */
+  /** Width and height of all cells with their labels. */
   width: number;
   height: number;
 }
 
-/** Positions of cells, with the size of their scroll box. */
+/** Positions of labels and cells, and the size of their scroll box in pixels. */
 export interface GridLayout extends GridCells {
   boxWidth: number;
   boxHeight: number;
 }
 
 /**
- * Return the layout in a scroll box of at most `width` by `mostHeight`. A vertical scroll bar
- * reduces the available width.
+ * Lay out cells in a scroll box of at most `width` by `mostHeight` pixels. Cells that are higher
+ * are laid out in the width that remains beside a vertical scroll bar.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
@@ -208,28 +224,33 @@ export function inScrollBox<Cells extends GridCells>(
   };
 }
 
-/** Return the label of a column, which is only the number in a narrow grid. */
+/** Return the label of a column. In a narrow grid, the label is only the head number. */
 export function columnLabel(head: number, layout: GridLayout): string {
   return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
 }
 
-/** Return the label of a row. */
+/** Return the label of a row. In a narrow grid, the label is shorter or only the layer number. */
 export function rowLabel(layer: number | undefined, layout: GridLayout): string {
   if (layout.left > 40) return `layer ${layer}`;
   return layout.left > 30 ? `L${layer}` : String(layer);
 }
 
 /**
- * Return the distance between labelled rows or columns, given the distance of two cells in pixels.
+ * Return 1 if all rows or columns have labels, or 5 if only every fifth has one.
+ *
+ * @param step distance between two cells, in pixels.
  */
 export function labelledEvery(step: number): number {
   return step >= 14 ? 1 : 5;
 }
 
-/** Number of columns per canvas and per request. */
+/** Number of columns in a chunk. A chunk of a row has one canvas and one request. */
 export const CHUNK = 16;
 
-/** Visible part of a grid: ranges of rows and of chunks of columns. */
+/**
+ * Visible part of a grid: a range of rows and a range of chunks, each from the first to the end
+ * (exclusive).
+ */
 export interface Sight {
   rows: [number, number];
   chunks: [number, number];
@@ -255,10 +276,12 @@ export function sightOf(
 
 /** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
-/** Number of pixels of a cell that may be hidden if it counts as visible. */
+/** Number of pixels of a cell that may be hidden although the cell counts as completely visible. */
 const NEARLY = 3;
 
-/** Return the ranges of rows and columns whose cells are completely visible. */
+/**
+ * Return the ranges of rows and columns whose cells are completely visible. The ends are exclusive.
+ */
 export function wholeInSight(
   layout: GridLayout,
   numRows: number,
@@ -269,7 +292,8 @@ export function wholeInSight(
   const sideways = width + upright > boxWidth ? SCROLLBAR : 0;
   const within = (from: number, room: number, bar: number, step: number, count: number) => {
     const first = Math.max(0, Math.ceil((from - NEARLY) / step));
-    // The last cells are completely visible, even if the browser overlays its scroll bars.
+    // At the end of the scroll box, the last cells are visible. If the browser overlays its scroll
+    // bars, subtracting `bar` would miss these cells.
     const atEnd = from + room >= count * step - NEARLY;
     const last = atEnd ? count : Math.floor((from + room - bar - cell + NEARLY) / step) + 1;
     return [first, Math.max(first, Math.min(count, last))] as [number, number];
@@ -281,9 +305,10 @@ export function wholeInSight(
 }
 
 /**
- * Return the head at a point, or null between cells and under the labels.
+ * Return the head at a point, or null if the point is between cells or on a label.
  *
- * @param x, y pixels from the corner of all cells with their labels, including the scrolled part.
+ * @param x, y distance in pixels from the top left corner of the grid with its labels. The part
+ *   that is scrolled out of sight is included.
  */
 export function cellAt(
   grid: HeadGrid,
@@ -297,7 +322,7 @@ export function cellAt(
   return grid.rows[row]?.[column] ?? null;
 }
 
-/** Return the cells of a row in a chunk of columns. */
+/** Return the cells of a row that belong to a chunk. */
 export function chunkOf<T>(row: readonly T[], chunk: number): T[] {
   return row.slice(chunk * CHUNK, (chunk + 1) * CHUNK);
 }

@@ -1,8 +1,11 @@
-/** Virtual grid of heads. Only its visible part is in the document, painted row by row. */
+/**
+ * Grid of heads of which only the visible part is in the document. The pictures of up to `CHUNK`
+ * adjacent cells of a row are painted on one canvas.
+ */
 
-// biome-ignore-all lint/a11y/useSemanticElements: a table cannot leave out what is not in sight.
+// biome-ignore-all lint/a11y/useSemanticElements: a table cannot omit its invisible rows.
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus.
-// biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus, and names its cell.
+// biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus for its cells.
 
 import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment, type RefObject } from "preact";
@@ -26,7 +29,7 @@ import {
 } from "./grid";
 import type { HeadGridStore } from "./store";
 
-/** Attributes and content of a cell. Its picture is painted on a canvas. */
+/** Attributes and content of the element of a cell. The picture of the cell is on a canvas. */
 export interface CellLook {
   /** Label for screen readers. */
   label: string;
@@ -35,22 +38,28 @@ export interface CellLook {
   content?: ComponentChildren;
 }
 
-/** Clicked head, and the size of its cell at that time. */
+/** Clicked head, and the size of its cell when it was clicked. */
 interface ClickedHead extends HeadIndex {
   cell: number;
 }
 
 type Cells = readonly (ScoredHead | null)[];
 
-/** Painting of cells. A chunk of a row is painted at once, and again when its sources change. */
+/**
+ * Functions that paint cells. All cells of a chunk are painted together. They are painted again if
+ * their data changes.
+ */
 export interface GridPainting {
-  /** Signals on which all pictures depend. */
+  /** Signals that affect the pictures of all cells. */
   follows: readonly ReadonlySignal<unknown>[];
-  /** Return the data that the picture of `cells` depends on, with undefined for missing data. */
+  /**
+   * Return the data that determines the picture of `cells`. Data that is not loaded yet is
+   * undefined.
+   */
   sources: (cells: Cells) => readonly unknown[];
-  /** Paint a chunk of a row whose first cell has its corner at (0, 0). */
+  /** Paint the cells of a chunk. The top left corner of the first cell is at (0, 0). */
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
-  /** Called after painting, with whether all visible cells are painted. */
+  /** Called after painting. `complete` is true if the data of all visible cells was loaded. */
   onPainted: (complete: boolean) => void;
 }
 
@@ -58,24 +67,25 @@ export interface HeadGridProps {
   store: HeadGridStore;
   box: RefObject<HTMLDivElement | null>;
   label: string;
-  /** Text of the corner if the columns have only numbers as labels. */
+  /** Text in the corner, if the labels of the columns are only numbers. */
   corner?: string;
   look: (head: ScoredHead, grid: HeadGrid) => CellLook;
-  /** Render content below a cell. `x` is the left edge of its picture. */
+  /** Render content below a cell. `x` is the left edge of the cell's picture, in pixels. */
   below?: (head: ScoredHead, x: number) => ComponentChildren;
   hint: (head: HeadIndex, grid: HeadGrid) => Pick<Hint, "title" | "rows"> | null;
   painting: GridPainting;
   open: (head: HeadIndex) => void;
-  /** Called with the head that was reached by keyboard. */
+  /** Called with the new head when the keyboard has moved the cursor. */
   onMove?: (head: HeadIndex) => void;
-  /** Handle other keys. Return true if the key was used. */
+  /** Handle a key that the grid itself does not handle. Return whether the key had an effect. */
   onKey?: (key: string, head: HeadIndex | null) => boolean;
-  /** Layer to scroll to without a current head. */
+  /** Layer to scroll to if no head is current. */
   layer?: number | undefined;
-  /** Scroll to the current head again when this value changes. */
+  /** Value whose change scrolls to the current head again. */
   scrollAgain?: string;
   /**
-   * Whether only current cells are in the document, for thousands of cells. All cells are painted.
+   * Whether the document contains only the elements of the current head and of the cursor. This is
+   * for grids with thousands of cells. All cells are painted.
    */
   sparse?: boolean;
   children?: ComponentChildren;
@@ -91,7 +101,7 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   const active = store.cursor.value ?? store.current.value;
   const clicked = useRef<ClickedHead | null>(null);
   useScrolling(props, clicked);
-  // The signal contains text, so it does not change during every scroll.
+  // The value is a string, so the signal changes only when hidden columns appear or disappear.
   const hidden = useComputed(() => {
     const now = store.layout.value;
     if (!now) return "";
@@ -121,7 +131,7 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.metaKey || event.ctrlKey || event.altKey || !handleKey(event.key, props)) return;
     hint.value = null;
-    // A notebook would select another cell of the notebook.
+    // The notebook would handle the same key and select another of its cells.
     event.preventDefault();
     event.stopPropagation();
   };
@@ -195,7 +205,7 @@ function cellId(id: string, { layer, head }: HeadIndex): string {
   return `${id}-${layer}-${head}`;
 }
 
-/** Return the head of the cell that an event belongs to, or null. */
+/** Return the head of the cell in which an event occurred, or null outside all cells. */
 export function headOfCell(event: Event, id: string): HeadIndex | null {
   const name = (event.target as Element).closest("[role=gridcell]")?.id;
   const [layer, head] =
@@ -206,7 +216,10 @@ export function headOfCell(event: Event, id: string): HeadIndex | null {
   return layer === undefined || head === undefined ? null : { layer, head };
 }
 
-/** Return the number of rows and columns that a key moves by, or null for other keys. */
+/**
+ * Return the number of rows (positive: down) and columns (positive: to the right) that a key moves
+ * by, or null for other keys.
+ */
 function stepOf(key: string, layout: GridLayout | null): [number, number] | null {
   const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
   const steps: Record<string, [number, number]> = {
@@ -222,7 +235,7 @@ function stepOf(key: string, layout: GridLayout | null): [number, number] | null
   return steps[key] ?? null;
 }
 
-/** Handle a key. Return false if the key has no effect. */
+/** Handle a key. Return whether the key had an effect. */
 function handleKey(key: string, { store, open, onMove, onKey }: HeadGridProps): boolean {
   const step = stepOf(key, store.layout.peek());
   if (step) {
@@ -239,7 +252,10 @@ function handleKey(key: string, { store, open, onMove, onKey }: HeadGridProps): 
   return onKey?.(key, head) ?? false;
 }
 
-/** Scroll to the head that the keyboard or another view selects. */
+/**
+ * Scroll to the cursor when it moves, to the current head when it changes or, without a current
+ * head, to the row of `layer`.
+ */
 function useScrolling(
   { store, box, layer, scrollAgain }: HeadGridProps,
   clicked: RefObject<ClickedHead | null>,
@@ -249,7 +265,8 @@ function useScrolling(
   const cursor = store.cursor.value;
   const current = store.current.value;
   const show = (head: HeadIndex | null, acrossToo: boolean): void => {
-    // A clicked cell stays under the pointer, even if it is only partly visible.
+    // Do not scroll after a click: the cell stays under the pointer, even if it is only partly
+    // visible.
     if (head && isSameHead(head, clicked.current) && layout?.cell === clicked.current?.cell) return;
     clicked.current = null;
     const at = grid && findCell(grid, head);
@@ -261,14 +278,14 @@ function useScrolling(
   useEffect(() => {
     if (current) show(current, true);
     else if (layer !== undefined && grid?.columns) {
-      // Scroll to the row of the layer, but not sideways.
+      // Scroll to the row of the layer, but not along the row.
       const row = grid.rows.find((candidates) => candidates.some((cell) => cell?.layer === layer));
       show(row?.find((cell) => cell !== null) ?? null, false);
     }
   }, [current?.layer, current?.head, layer, grid?.stack, grid?.score, scrollAgain]);
 }
 
-/** Scroll a box until a row is visible, and its column if `acrossToo`. */
+/** Scroll a box until the row of a cell is visible and, if `acrossToo`, its column. */
 function scrollTo(
   box: HTMLElement,
   layout: GridLayout,
@@ -337,7 +354,8 @@ function Row(props: Inner & { row: number }) {
     .map((cell) =>
       props.sparse && !isSameHead(cell, cursor) && !isSameHead(cell, current) ? null : cell,
     );
-  // A row without cells and without a label has no role.
+  // Assistive technology expects cells in a row. A row without cells and without a label has no
+  // role.
   const empty = !grid.columns && present.every((cell) => cell === null);
   return (
     <div
@@ -385,7 +403,8 @@ function Row(props: Inner & { row: number }) {
               id={cellId(store.id, cell)}
               role="gridcell"
               class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
-              // Adjacent cells continue the index of the first one.
+              // The first of several adjacent cells has an index, from which browsers count the
+              // next ones.
               aria-colindex={i === 0 || !present[i - 1] ? column + offset : undefined}
               aria-label={label}
               aria-selected={selected || undefined}
@@ -405,14 +424,14 @@ function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
   return (cells.length - 1) * across + cell;
 }
 
-/** Delay in milliseconds after which a picture is painted without missing data. */
+/** Delay in milliseconds after which cells are painted although some of their data is missing. */
 const LATE_MS = 120;
 
-/** Paint the canvases of the grid from the available data. */
+/** Paint the canvases of the grid with the data that is loaded. */
 function Painter({ store, box, painting }: HeadGridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, readonly unknown[]>(), []);
-  // Read the signals, so that this component renders again, and paints, after the grid above it has
-  // changed.
+  // Read the signals. When one of them changes, this component renders and paints, after the grid
+  // above has changed.
   for (const dependency of [store.grid, store.layout, store.sight, ...painting.follows])
     dependency.value;
 
@@ -446,7 +465,7 @@ function Painter({ store, box, painting }: HeadGridProps) {
     const complete = paint(false);
     painting.onPainted(complete);
     clearTimeout(waiting.current);
-    // Most data arrives together, so paint an incomplete picture only after a delay.
+    // Most data arrives together, so wait before painting an incomplete picture.
     if (!complete) waiting.current = setTimeout(() => paint(true), LATE_MS);
   });
   return null;

@@ -1,7 +1,7 @@
 /**
  * Roles of heads, in views of one text.
  *
- * Roles are found over a corpus (`attnviz.head_statistics`) and do not describe the shown text. The
+ * `attnviz.head_statistics` finds roles over a corpus, so they do not describe the shown text. The
  * captions say this.
  */
 
@@ -17,12 +17,15 @@ import type { HeadIndex } from "./grid";
 /** Name of the order in which heads of the same role are adjacent. */
 export const BY_ROLE = "role";
 
-/** Roles of the heads of a stack, by layer and head, or null for heads without a role. */
+/**
+ * Roles of the heads of a stack. The arrays are indexed by layer and head. An entry is null if the
+ * head has no role.
+ */
 export interface NamedHeads {
   names: (string | null)[][];
-  /** Names with scores: "induction 0.98 ± 0.01". */
+  /** Names of the roles with scores, for example "induction 0.98 ± 0.01". */
   labels: (string | null)[][];
-  /** Numbers by which the heads are ordered. */
+  /** Numbers that order the heads by role. The largest number comes first. */
   ranks: (number | null)[][];
 }
 
@@ -30,8 +33,8 @@ export interface NamedHeads {
 export const NO_ROLE = "·";
 
 /**
- * Return a distinct letter for every name: the first free letter of the name, otherwise any free
- * letter.
+ * Return a different letter for every name: the first letter of the name that no earlier name has.
+ * If all are used, return any unused letter or, without one, "?".
  */
 export function signsOf(names: readonly string[]): string[] {
   const usedLetters = new Set<string>();
@@ -45,7 +48,7 @@ export function signsOf(names: readonly string[]): string[] {
   });
 }
 
-/** Role as a letter on a coloured background, with its number of heads. */
+/** Role with its letter, the background colour of the letter, and the number of heads. */
 export interface RoleSign {
   name: string;
   sign: string;
@@ -53,7 +56,10 @@ export interface RoleSign {
   count: number;
 }
 
-/** Return the roles that heads have, by increasing number of heads. Ties keep their order. */
+/**
+ * Return the roles that at least one head has, with letters and colours. The role with the fewest
+ * heads comes first, and ties keep their order.
+ */
 export function signedRoles<Kind extends { name: string; count: number }>(
   kinds: readonly Kind[],
   palette: Palette,
@@ -63,12 +69,12 @@ export function signedRoles<Kind extends { name: string; count: number }>(
   return present.map((kind, index) => ({
     ...kind,
     sign: signs[index] ?? "?",
-    // More than eight roles differ only by their letters.
+    // Roles after the eighth have the same colour and differ only by their letters.
     color: index < MAX_COLOURS ? (palette.heads[index] ?? palette.neutral) : palette.neutral,
   }));
 }
 
-/** Return the role letters for a view of one text. */
+/** Return the letters and colours of the roles in a view of one text. */
 export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSign[] {
   const kinds = new Map<string, { name: string; count: number; rank: number }>();
   roles?.names.forEach((heads, at) => {
@@ -84,7 +90,7 @@ export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSi
   );
 }
 
-/** Render a letter on its background. */
+/** Render the letter of a role on its background. */
 export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
   return (
     <span
@@ -97,7 +103,7 @@ export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
   );
 }
 
-/** Render the legend of the letters below heads. */
+/** Render the legend of role letters, with the number of heads for each role. */
 export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   return (
     <p class="av-role-legend">
@@ -110,7 +116,7 @@ export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   );
 }
 
-/** Return the marks of a letter in a figure, centred at (x, y). */
+/** Return the marks of a role letter in a figure. The letter is centred at (x, y). */
 export function roleMarks(
   { sign, color }: Pick<RoleSign, "sign" | "color">,
   [x, y]: [number, number],
@@ -147,7 +153,7 @@ export interface HeadRole {
   label: string;
 }
 
-/** Return the role of a head, or null. */
+/** Return the role of a head, or null if the head has none. */
 export function roleOf(
   roles: NamedHeads | null | undefined,
   stack: Pick<StackDescription, "layers">,
@@ -158,15 +164,15 @@ export function roleOf(
   return name ? { name, label: roles?.labels[at]?.[head] ?? name } : null;
 }
 
-/** Return a label like "1.0 induction 0.98 ± 0.01". */
+/** Return a label with layer, head and role, for example "1.0 induction 0.98 ± 0.01". */
 export function labelOf({ layer, head }: HeadIndex, role: HeadRole): string {
   return `${layer}.${head} ${role.label}`;
 }
 
-/** Maximum number of heads per role in a caption. */
+/** Maximum number of heads that a caption names for each role. */
 const MAX_NAMED = 4;
 
-/** Describe which heads have which role, or return "" without roles. */
+/** Describe which heads have which roles. Return "" if `roles` is null. */
 export function rolesInWords(roles: NamedHeads | null, stack: StackDescription): string {
   if (!roles) return "";
   const heads = new Map<string, { rank: number; of: string[] }>();
@@ -192,19 +198,19 @@ export function rolesInWords(roles: NamedHeads | null, stack: StackDescription):
   return `${count} of ${all} ${has} a role, found over a corpus, not in this text (layer.head): ${named.join("; ")}.`;
 }
 
-/** Approximate width of a letter in a role's name, in pixels. */
+/** Approximate width of a letter in the name of a role, in pixels. */
 const LETTER = 5.2;
 
-/** Return a role's name, shortened to `width` pixels. */
+/** Return the name of a role, shortened to about `width` pixels. */
 export function fittedName(name: string, width: number): string {
   const maxLetters = Math.floor(width / LETTER);
   return name.length <= maxLetters ? name : `${name.slice(0, Math.max(1, maxLetters - 1))}…`;
 }
 
-/** Maximum number of roles in the line below the heads. */
+/** Maximum number of heads that `RoleLine` lists. */
 const MAX_IN_LINE = 8;
 
-/** Render the roles of `heads` with their scores, below the heads of a layer. */
+/** Render a line with the roles of `heads` and their scores. */
 export function RoleLine(props: {
   layer: number;
   heads: readonly number[];

@@ -1,14 +1,17 @@
-/** Sentence with the heads that give the most weight from the pinned query to the pinned key. */
+/** Sentence that names the heads with the most weight from the pinned query to the pinned key. */
 
 import { headName, quantityOf, quotedAt, written } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign } from "../view/state";
 
-/** Maximum number of named heads. */
+/** Maximum number of heads in the sentence. */
 const MAX_NAMED = 4;
 
-/** Return the heads of all layers with the largest absolute scores, at most `MAX_NAMED`. */
+/**
+ * Return the heads of all layers with the largest absolute scores, at most `MAX_NAMED`. Heads with
+ * the score 0 or null are omitted.
+ */
 export function strongestHeads(
   layers: readonly number[],
   scores: readonly (readonly (number | null)[])[],
@@ -21,7 +24,7 @@ export function strongestHeads(
 }
 
 /**
- * Render the sentence, with a button per head that shows it. Render nothing unless a query and a
+ * Render the sentence. A click on a head shows this head. Render nothing unless both a query and a
  * key are pinned.
  */
 export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) {

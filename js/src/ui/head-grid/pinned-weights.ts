@@ -1,9 +1,9 @@
-/** Weights of all heads at the pinned tokens, by which heads can be ordered. */
+/** Weights of all heads at the pinned tokens. The reader can order the heads by these weights. */
 
 import type { Range, StackDescription } from "../../client/protocol";
 import type { Scores, Source } from "../../client/source";
 
-/** Name of this order. */
+/** Name of the order of heads by their weight at the pinned tokens. */
 export const BY_PIN = "pinned";
 
 /** Pinned query, and pinned key or null. */
@@ -16,14 +16,14 @@ export function isSamePin(a: Pin | null, b: Pin | null): boolean {
   return a?.query === b?.query && a?.key === b?.key;
 }
 
-/** Return the name of an order of heads in a caption. */
+/** Return the name that captions use for an order of heads. */
 export function orderLabel(order: string): string {
   return order === BY_PIN ? "weight of the pinned tokens" : order;
 }
 
 /**
  * Return the weight of every head of a stack from the pinned query to the pinned key, by layer.
- * Without a pinned key, use the largest weight of the query.
+ * Without a pinned key, return the weight of the query with the largest absolute value.
  */
 export async function pinnedWeights(
   source: Source,

@@ -18,13 +18,16 @@ export function createHeadGrid(options: {
   grid: ReadonlySignal<HeadGrid | null>;
   layout: ReadonlySignal<GridLayout | null>;
   current: ReadonlySignal<HeadIndex | null>;
-  /** Return whether the current head is highlighted. The first arrow key then moves the cursor. */
+  /**
+   * Return whether the view highlights the current head. If so, the first arrow key moves the
+   * cursor. Otherwise the first arrow key only shows the cursor.
+   */
   isOpen?: () => boolean;
 }) {
   const { grid, layout, current, isOpen = () => false } = options;
   const scroll = signal({ x: 0, y: 0 });
   const cursor = signal<HeadIndex | null>(null);
-  // The signal contains text, so it does not change while scrolling within a row.
+  // The value is a string, so the signal does not change while the reader scrolls within a row.
   const sightText = computed(() =>
     layout.value && grid.value
       ? JSON.stringify(sightOf(layout.value, grid.value.rows.length, scroll.value))
@@ -39,26 +42,26 @@ export function createHeadGrid(options: {
     return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
   };
   return {
-    /** Prefix of the cells' element ids. */
+    /** Prefix of the element ids of the cells. */
     id: `av-grid-${instances++}`,
     grid,
     layout,
     sight: computed<Sight | null>(() => JSON.parse(sightText.value)),
     scroll,
-    /** Head that the view shows, and head of the keyboard cursor. */
+    /** Head that the view shows, and head at the keyboard cursor. */
     current,
     cursor,
     /**
-     * Return the position of the cursor or, without one, its start: the current head or the first
-     * cell.
+     * Return the position of the cursor. Without a cursor, return the position of the current head,
+     * otherwise that of the first cell. Return null without cells.
      */
     position,
-    /** Move the cursor and return its head, or null without cells. */
+    /** Move the cursor by a number of rows and columns. Return its head, or null without cells. */
     move: (rows: number, columns: number): HeadIndex | null => {
       const now = grid.peek();
       const from = position();
       if (!now || !from) return null;
-      // The first key press only shows the cursor.
+      // The first key only shows the cursor, unless the current head is highlighted.
       const fresh = cursor.peek() === null && !untracked(isOpen);
       const to = fresh ? from : stepCell(now, from, rows, columns);
       const cell = now.rows[to.row]?.[to.column];
