@@ -1,4 +1,6 @@
-/** Pairs of texts, and which text's queries and keys are shown. All functions are pure. */
+/**
+ * Pairs of texts: from which of two texts the shown queries and keys come. All functions are pure.
+ */
 
 import type { Range, TokenList } from "../client/protocol";
 
@@ -16,18 +18,18 @@ function fromTo(pair: Pair, queries: TokenList | undefined): string {
   return pair === "all" ? "all" : `${names[pair[0] as string]} to ${names[pair[2] as string]}`;
 }
 
-/** Return the choices with their labels. */
+/** Return the values of the choice of a pair, with their labels. */
 export function pairChoices(queries: TokenList): [Pair, string][] {
   return PAIRS.map((pair) => [pair, fromTo(pair, queries)]);
 }
 
-/** Describe a pair: "sentence A to B", "answer to prompt", or "" for all. */
+/** Describe a pair, queries first: "sentence A to B", "answer to prompt", or "" for "all". */
 export function pairInWords(pair: Pair, queries?: TokenList): string {
   if (pair === "all") return "";
   return `${queries?.predictions?.length ? "" : "sentence "}${fromTo(pair, queries)}`;
 }
 
-/** Describe the keys of a pair: "sentence B", "the answer", or "" for all. */
+/** Describe the text of the keys of a pair: "sentence B", "the answer", or "" for "all". */
 export function keysInWords(pair: Pair, queries?: TokenList): string {
   if (pair === "all") return "";
   const name = namesOf(queries)[pair[2] as string];
@@ -40,17 +42,20 @@ interface Sides {
   keys: TokenList;
 }
 
-/** Return whether both queries and keys have tokens of both texts. */
+/** Return whether the queries contain tokens of both texts, and the keys, too. */
 export function hasPair({ queries, keys }: Sides): boolean {
   return [queries, keys].every(({ sequence }) => sequence.includes(0) && sequence.includes(1));
 }
 
-/** Return the pair to show: "all" unless the tokens belong to two texts. */
+/** Return `pair`, or "all" if the tokens do not belong to two texts. */
 export function pairOf(sides: Sides, pair: Pair): Pair {
   return pair === "all" || hasPair(sides) ? pair : "all";
 }
 
-/** Return the range of the tokens on one side of a pair. "all" gives the whole range. */
+/**
+ * Return the range of the query tokens or key tokens that a pair shows. "all" and a text without
+ * tokens give the whole range.
+ */
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];
   if (pair === "all") return whole;

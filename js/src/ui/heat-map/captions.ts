@@ -31,7 +31,7 @@ import type { Line } from "./marks";
 import type { Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
 
-/** Describe the heads: "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
+/** Describe the shown heads: "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
 export function whatInWords({
   heads,
   chosen,
@@ -43,7 +43,9 @@ export function whatInWords({
     : `mean of ${headsInWords(chosen)}`;
 }
 
-/** Return the subtitle: the stack, its tokens and the precision. */
+/**
+ * Return the subtitle: the name of the stack, the numbers of tokens and, if known, the precision.
+ */
 export function subtitleOf(viewport: Viewport, error: number | null): string {
   const same = viewport.stack.key_tokens === null;
   const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
@@ -51,7 +53,7 @@ export function subtitleOf(viewport: Viewport, error: number | null): string {
   return [stackName(baseName(viewport.stack)), tokens, ...exact].join(" · ");
 }
 
-/** Cell of the grid, with its weight. */
+/** Cell of the grid by row and column, with its weight. */
 interface Strong {
   row: number;
   column: number;
@@ -59,8 +61,8 @@ interface Strong {
 }
 
 /**
- * Return the cells with the largest weights in decreasing order. Signed numbers count by their
- * absolute values.
+ * Return at most `maxCells` cells with the largest weights, in decreasing order. Signed numbers are
+ * compared by their absolute values. Cells for which `counts` returns false are skipped.
  */
 export function strongestCells(
   grid: Grid,
@@ -84,7 +86,7 @@ export function strongestCells(
   return cells;
 }
 
-/** Describe a row or column of cells: “it”, or "queries 8 to 15". */
+/** Describe the token or tokens of a row or column of cells: “it”, or "queries 8 to 15". */
 export function cellInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
   const axis = side === "query" ? viewport.rows : viewport.columns;
   const { text } = side === "query" ? viewport.queries : viewport.keys;
@@ -93,7 +95,10 @@ export function cellInWords(viewport: Viewport, side: "query" | "key", cell: num
   return rangeInWords([start, stop], side, side === "query" ? "queries" : "keys");
 }
 
-/** Describe pooling: "mean of 4 × 4 weights", or "" if a cell is one weight. */
+/**
+ * Describe how the value of a cell is computed: "mean of 4 × 4 weights", or "" if the cell is one
+ * weight.
+ */
 export function pooledInWords(viewport: Viewport, row: number, column: number): string {
   const [top, bottom] = tokensOf(viewport.rows, row);
   const [left, right] = tokensOf(viewport.columns, column);
@@ -104,7 +109,9 @@ export function pooledInWords(viewport: Viewport, row: number, column: number): 
   return `${how} of ${high} × ${wide} ${pluralOf(quantityOf(stack))}`;
 }
 
-/** Return the largest value of a pinned line, with its token index. */
+/**
+ * Return the largest value of a pinned line, with its token index. Return null if all values are 0.
+ */
 function strongestOf(line: Line): { index: number; weight: number } | null {
   let best: { index: number; weight: number } | null = null;
   line.values.forEach((weight, i) => {
@@ -114,14 +121,14 @@ function strongestOf(line: Line): { index: number; weight: number } | null {
   return best;
 }
 
-/** Input of the captions. */
+/** Heat map that the captions describe. */
 export interface CaptionInput {
   viewport: Viewport;
   grid: Grid;
-  /** Requested pins. */
+  /** Pinned query and pinned key of the current state. Their weights may not be loaded yet. */
   token: number | null;
   key: number | null;
-  /** Weights of the pinned query and of the pinned key. */
+  /** Weights of the pinned query and of the pinned key, or null until they are loaded. */
   row: Line | null;
   column: Line | null;
   /** Effects of the keys, drawn as bars. */
@@ -129,7 +136,7 @@ export interface CaptionInput {
 }
 
 /**
- * From this many keys on, nearly all weights are below 0.01, so they are written with two
+ * With at least this many keys, nearly all weights are below 0.01. They are then written with two
  * significant digits.
  */
 const MANY_KEYS = 1000;
@@ -146,14 +153,14 @@ function whereOf(viewport: Viewport): string {
 }
 
 /**
- * Return the sentence for a heat map beside a line plot of the same heads. For one head it does not
- * repeat the sentence of the line plot.
+ * Return the sentence for a heat map beside a line plot of the same heads. For one head, the
+ * sentence only names the layer and the head, because the line plot has the full sentence.
  */
 export function sentenceBesideLines(input: CaptionInput): string {
   return input.viewport.chosen.length === 1 ? whereOf(input.viewport) : sentence(input);
 }
 
-/** Describe a cell with a large weight, and its pooling. */
+/** Describe a cell with a large weight: its query, its key, the pooling and the weight. */
 function strongInWords(input: CaptionInput, cell: Strong): string {
   const { viewport } = input;
   const from = cellInWords(viewport, "query", cell.row);
@@ -162,7 +169,7 @@ function strongInWords(input: CaptionInput, cell: Strong): string {
   return `${from} to ${to}, ${pooling === "" ? "" : `${pooling.split(" ")[0]} `}${weightInWords(viewport, cell.weight)}`;
 }
 
-/** Return the main sentence: the selection and the largest weight. */
+/** Return the main sentence: the layer, the heads, the pins and the largest weight. */
 export function sentence(input: CaptionInput): string {
   const { viewport, row, column } = input;
   const where = whereOf(viewport);
@@ -214,8 +221,8 @@ export function sentence(input: CaptionInput): string {
 }
 
 /**
- * Return the strongest cell between other tokens if the strongest one is between resting tokens,
- * else null.
+ * If the strongest cell is between resting tokens (such as "[CLS]"), return the strongest cell
+ * between other tokens. Otherwise return null.
  */
 function besideResting(
   { viewport, grid }: CaptionInput,
@@ -232,7 +239,7 @@ function besideResting(
 
 const MAX_IN_SUMMARY = 5;
 
-/** Describe the stack, layer, heads, pins and the five largest weights for screen readers. */
+/** Describe the stack, layer, heads and pins, and the five largest weights, for screen readers. */
 export function summary(input: CaptionInput): string {
   const { viewport, row, column, grid } = input;
   const query = (index: number): string => quotedAt(viewport.queries.text, index);
@@ -271,12 +278,12 @@ export function summary(input: CaptionInput): string {
 }
 
 /**
- * Return the mean sum of the visible weights per query, or null if it is unknown or the rows are
- * complete.
+ * Return the sum of the visible weights of a query, as the mean over the visible queries. Return
+ * null if all keys are visible, or if the sum cannot be computed from the loaded cells.
  */
 export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   const { rows, columns } = viewport;
-  // A row that does not sum to 1 has an unknown sum until it is completely loaded.
+  // If rows do not sum to 1, or if cells show maxima, the sum cannot be computed from the cells.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
   if (grid.missing > 0 || grid.every !== undefined) return null;
   const numKeys = viewport.keys.text.length;
@@ -292,7 +299,10 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   return Math.min(1, sum / (rows.window[1] - rows.window[0]));
 }
 
-/** Count the queries whose row is completely visible and has no weight. */
+/**
+ * Count the queries whose weights are all 0. Return 0 unless all keys are visible, exactly and with
+ * one query per row.
+ */
 export function emptyQueries(viewport: Viewport, grid: Grid): number {
   const { columns, rows } = viewport;
   if (rows.level > 0 || grid.missing > 0 || grid.every !== undefined) return 0;
@@ -312,24 +322,31 @@ function windowInWords(name: string, window: Range, count: number): string {
   return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${indices} of ${count}`;
 }
 
-/** Return the share of the maximum below which numbers are encoded as 0 (`client/codec.ts`). */
+/** Return the smallest share of the maximum that is not encoded as 0 (`client/codec.ts`). */
 function smallest({ signed }: Pick<Viewport["stack"], "signed">): number {
   return (0.5 / (signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
 }
 
-/** Describe the possible values of a blank cell. The codec rounds the smallest weights to 0. */
+/**
+ * Describe the possible values of a cell that is drawn as 0. The codec rounds the smallest weights
+ * to 0.
+ */
 export function nothingInWords(
   grid: Pick<Grid, "error" | "maximum" | "largest">,
   stack: Pick<Viewport["stack"], "signed" | "embedded"> = {},
 ): string {
   if (grid.error === 0) return "0";
-  // Pages with signed numbers may contain only the largest absolute values.
+  // Pages with signed numbers may contain only the largest absolute values. The bound of all others
+  // is the error.
   const isIncomplete = stack.signed && stack.embedded?.form === "strongest";
   const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
   return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
 }
 
-/** Return the second sentence: what is visible, what a cell is, and what the colours leave out. */
+/**
+ * Return the second sentence: which tokens are visible, what a cell is, and which weights the
+ * colours do not show.
+ */
 export function coverage(
   input: CaptionInput,
   look: { scale: ColorScale; end: number; live: boolean },
@@ -349,7 +366,7 @@ export function coverage(
     const queries = windowInWords("queries", rows.window, numQueries);
     const keys = windowInWords("keys", columns.window, numKeys);
     const sum = sumInSight(viewport, grid);
-    // This is not a share, because rows with a sink and masked rows sum to less than 1.
+    // Write the sum and not a share: a row with a sink and a masked row sum to less than 1.
     const weight =
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     const text = `${queries}, ${keys} in sight${weight}.`;
@@ -414,7 +431,7 @@ export function coverage(
     parts.push(tokenEffectsInWords(input.effects, true));
     if (columns.level > 0) parts.push("The bar of several keys shows the largest absolute value.");
   }
-  // In a live view, the line below all captions names the changed run.
+  // In a live view, the line below all captions already names the changed run.
   if (!look.live) parts.push(changedInWords(viewport.stack));
   return parts.filter((part) => part !== "").join(" ");
 }

@@ -1,4 +1,4 @@
-/** Positions of a heat map's cells, labels and bars. All functions are pure. */
+/** Positions of the cells, labels and bars of a heat map. All functions are pure. */
 
 import type { Range, TokenList } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
@@ -20,14 +20,17 @@ import {
 /** Direction of the labels above the columns: horizontal, diagonal or vertical. */
 type Slope = "level" | "slanted" | "upright";
 
-/** Labels of one side. */
+/** Labels of the queries or of the keys. */
 export interface Labels {
-  /** Whether every token has a label. Otherwise some tokens have their indices. */
+  /**
+   * Whether every visible token has a label. Otherwise only some tokens have one, which is their
+   * index.
+   */
   tokens: boolean;
   size: number;
-  /** Maximum length of a label, in pixels. */
+  /** Maximum length of a label, in pixels. Longer texts are shortened. */
   limit: number;
-  /** Longer side of a patch's picture in pixels, or 0 without patches. */
+  /** Longer side of the picture of a patch in pixels, or 0 without patches. */
   patchSize: number;
 }
 
@@ -35,21 +38,26 @@ export interface Layout {
   viewport: Viewport;
   width: number;
   height: number;
-  /** Upper left corner and size of the cells. */
+  /** Position of the upper left corner of the cells, and size of all cells together, in pixels. */
   left: number;
   top: number;
   cellsWidth: number;
   cellsHeight: number;
   queryLabels: Labels;
   keyLabels: Labels & { slope: Slope };
-  /** Space for bars below and on the right, in pixels, or 0 without bars. */
+  /** Space for bars below the cells and to their right, in pixels, or 0 without these bars. */
   barsBelow: number;
   barsBeside: number;
-  /** Space for bars of effects between key labels and cells, in pixels. Absent without effects. */
+  /**
+   * Space for bars of effects between key labels and cells, in pixels. Undefined without effects.
+   */
   effects?: number;
-  /** Space that the labels above the cells use now. `top` reserves the largest possible space. */
+  /**
+   * Height of the labels above the cells at the current zoom. `top` reserves the largest height of
+   * any zoom.
+   */
   above: number;
-  /** Space available for the cells. */
+  /** Space in which the cells must fit. */
   room: Room;
 }
 
@@ -59,47 +67,56 @@ export interface LayoutInput {
   width: number;
   mostHeight: number;
   ratio: number;
-  /** Whether the bars of a pinned query (below) and of a pinned key (beside) are drawn. */
+  /**
+   * Whether a query is pinned, which has bars below the cells, and whether a key is pinned, which
+   * has bars beside the cells.
+   */
   below: boolean;
   beside: boolean;
   /** Whether keys have bars of effects. */
   effects?: boolean;
-  /** Ratios of width to height of the patches, or null if a side has no patches. */
+  /**
+   * Ratio of width to height of each patch among the queries and the keys. null if none of these
+   * tokens is a patch.
+   */
   shapes?: Record<"query" | "key", PatchAspect | null>;
-  /** Whether the layout is for a figure of fixed width, in which all text has one size. */
+  /** Whether the layout is for a figure. A figure has a fixed width, one text size and no zoom. */
   printed?: boolean;
   measure: Measure;
 }
 
-/** Smallest thickness of a row or column with a token label, in pixels. */
+/** Smallest height of a row, or width of a column, at which a token has a label, in pixels. */
 export const MIN_LABEL_STEP = 9;
 const MAX_LABEL = 13;
 const MIN_LABEL = 8.5;
-/** Smallest column width for diagonal labels, which are easier to read than vertical ones. */
+/**
+ * Smallest width of a column at which its label is diagonal, in pixels. Diagonal labels are easier
+ * to read than vertical ones.
+ */
 const SLANTED_STEP = 17;
 const SLANT = Math.SQRT1_2;
 export const AXIS_NAME = 22;
 export const GAP = 8;
-/** Space for token indices. */
+/** Space for token indices, to the left of the cells and above them, in pixels. */
 const NUMBERS_LEFT = 60;
 const NUMBERS_TOP = 18;
-/** Space for bars of effects between key labels and cells. */
+/** Space for bars of effects between key labels and cells, in pixels. */
 const EFFECTS = 44;
 const BARS = 62;
 const BARS_WIDTH = 120;
-/** Smallest width of the plot with space for bars beside the cells. */
+/** Smallest width of the plot, in pixels, at which bars beside the cells are drawn. */
 const WITH_BARS_BESIDE = 720;
-/** Space below the cells for the axis and the title of the bars beside them. */
+/** Space below the cells for the axis and the title of the bars beside the cells, in pixels. */
 const TITLE = AXIS_HEIGHT + 20;
 const MIN_CELLS = 120;
 const MIN_LEFT = 48;
 const MAX_LEAN = 60;
 const MAX_PATCH = 32;
-/** Maximum label length, in pixels, if labels are visible only after zooming in. */
+/** Maximum label length, in pixels, if token labels appear only after zooming in. */
 const PART_LABEL = 64;
 const BELOW = 6;
 
-/** Step sizes at which the labels of each direction are longest. */
+/** Widths of a token, in pixels, at which the labels of each direction are longest. */
 const LABEL_STEPS = [MIN_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, MAX_CELL];
 
 function sizeOf(step: number): number {
@@ -108,8 +125,8 @@ function sizeOf(step: number): number {
 
 const widths = new WeakMap<TokenList, Map<string, number>>();
 /**
- * Maximum number of measured tokens. In longer texts, the tokens with
- * the most characters are measured.
+ * Maximum number of tokens whose labels are measured. In longer texts, only the tokens with the
+ * most characters are measured.
  */
 const MEASURED = 2000;
 
@@ -121,8 +138,8 @@ function longestOf(texts: readonly string[]): readonly number[] {
 }
 
 /**
- * Return the width of the widest label of a side. The result is cached and does not change while
- * panning.
+ * Return the width of the widest label among all tokens of a side, in pixels. The result is cached.
+ * It does not change while panning.
  */
 function widest(
   tokens: TokenList,
@@ -151,7 +168,10 @@ export function labelOf(text: string, labels: Labels, measure: Measure, bold = f
   return fitLabel(text, labels.limit, fontOf({ size: labels.size, font: "token", bold }), measure);
 }
 
-/** Return the label size at a step size, or null if labels do not fit. */
+/**
+ * Return the label size for rows or columns of the given size, or null if labels do not fit. All
+ * values are in pixels.
+ */
 function labelSizeAt(step: number): number | null {
   return step >= MIN_LABEL_STEP ? sizeOf(step) : null;
 }
@@ -159,8 +179,9 @@ function labelSizeAt(step: number): number | null {
 /**
  * Compute the layout.
  *
- * The position of the cells and the total size depend only on the selection and the width. Zooming
- * and pinning therefore do not move what is under the pointer or below the plot.
+ * The position of the cells and the total size depend only on the selection and the width.
+ * Therefore zooming and pinning do not move the cells below the pointer or the content below the
+ * plot.
  */
 export function layOut(input: LayoutInput): Layout {
   const { selection, state, width, measure, ratio, shapes } = input;
@@ -173,7 +194,9 @@ export function layOut(input: LayoutInput): Layout {
   const labelSize = (step: number): number | null =>
     printed ? (step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null) : labelSizeAt(step);
   const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
-  /** Return all sizes, with or without space for token labels. */
+  /**
+   * Return the sizes of all parts, either with space for token labels or with space for indices.
+   */
   const sizesFor = (labelled: boolean) => {
     const queryWidth = widest(selection.queries, largest, limit, measure, shapes?.query);
     const left = GAP + Math.ceil(labelled ? Math.max(MIN_LEFT, queryWidth) : NUMBERS_LEFT);
@@ -192,7 +215,7 @@ export function layOut(input: LayoutInput): Layout {
     return { left, right, room, viewport, steps, sizes };
   };
   const withLabels = sizesFor(true);
-  // A figure cannot be zoomed, so it needs no space for other parts.
+  // A figure cannot be zoomed. If no label fits, it therefore needs no space for labels.
   const labelless = printed && withLabels.sizes.rows === null && withLabels.sizes.columns === null;
   const { left, right, room, viewport, steps, sizes } = labelless ? sizesFor(false) : withLabels;
   const whole = viewportOf(
@@ -208,9 +231,9 @@ export function layOut(input: LayoutInput): Layout {
     shapeOf ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, tokenSize - 2)) : 0;
   const wholeStep = tokenStep(whole, "columns");
   const keyLimit = !printed && labelSize(wholeStep) === null ? Math.min(limit, PART_LABEL) : limit;
-  // A diagonal label over a patch's picture would hide it.
+  // A diagonal label would cover the picture of a patch.
   const leans = !narrow && !shapes?.key;
-  // Vertical labels are shortened to the height of diagonal ones.
+  // Shorten vertical labels to the height that diagonal labels have.
   const mostText = leans && !printed ? keyLimit * SLANT : keyLimit;
   const aboveFor = (step: number): { slope: Slope; limit: number; above: number } => {
     const size = labelless ? null : labelSize(step);
@@ -228,7 +251,7 @@ export function layOut(input: LayoutInput): Layout {
     };
   };
   const { slope, limit: textLimit, above } = aboveFor(steps.columns);
-  // If zooming can reveal token labels, reserve the largest space that they need at any step.
+  // If zooming in enlarges the labels, reserve the largest height that they need at any zoom.
   const zooms = Math.max(whole.rows.cell, whole.columns.cell) < MAX_CELL;
   const mostAbove = zooms
     ? Math.max(
@@ -275,7 +298,7 @@ export function layOut(input: LayoutInput): Layout {
   return printed ? withoutSpareRoom(layout) : layout;
 }
 
-/** Return a layout for print without the reserved space. */
+/** Return a layout for a figure, without the space that is reserved for zooming and pinning. */
 export function withoutSpareRoom(layout: Layout): Layout {
   const { cellsHeight, barsBelow, barsBeside } = layout;
   const top = AXIS_NAME + layout.above;
@@ -283,19 +306,26 @@ export function withoutSpareRoom(layout: Layout): Layout {
   return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }
 
-/** Return the size of a token along a side, in pixels. */
+/** Return the height of a query ("rows") or the width of a key ("columns"), in pixels. */
 export function tokenStep(viewport: Viewport, side: "rows" | "columns"): number {
   const axis = viewport[side];
   return axis.cell / 2 ** axis.level;
 }
 
-/** Return the position of the centre of a token along a side. */
+/**
+ * Return the position of the centre of a token, in pixels: down for "rows", to the right for
+ * "columns".
+ */
 export function middleOf(layout: Layout, side: "rows" | "columns", token: number): number {
   const start = side === "rows" ? layout.top : layout.left;
   return start + (token - layout.viewport[side].window[0] + 0.5) * tokenStep(layout.viewport, side);
 }
 
-/** Return the token indices to label, at least `apart` pixels apart. */
+/**
+ * Return the token indices at which to draw labels. The labels are at least `apart` pixels apart.
+ *
+ * @param step size of a token, in pixels.
+ */
 export function ticks(window: Range, step: number, apart: number): number[] {
   const minInterval = apart / step;
   const power = 10 ** Math.floor(Math.log10(Math.max(1, minInterval)));
@@ -306,7 +336,10 @@ export function ticks(window: Range, step: number, apart: number): number[] {
   return out;
 }
 
-/** Return the row and column at a point, only one of them on a label or a bar, or null. */
+/**
+ * Return the row and column of the cell at a point. On a label or a bar, one of them is null.
+ * Outside all of these, return null.
+ */
 export function cellAt(
   layout: Layout,
   x: number,
@@ -322,7 +355,7 @@ export function cellAt(
     return { row, column: null };
   }
   if (column !== null && y < top && y > top - layout.above - 4) return { row: null, column };
-  // Bars belong to their column or row.
+  // Bars belong to the column above them or to the row beside them.
   if (column !== null && layout.barsBelow > 0 && y >= top + cellsHeight)
     return { row: null, column };
   if (row !== null && layout.barsBeside > 0 && x >= left + cellsWidth) return { row, column: null };

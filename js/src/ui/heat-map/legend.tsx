@@ -15,7 +15,7 @@ import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/capti
 import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
-/** Colour scale: its type, its end, and whether larger weights exist. */
+/** Colour scale: its type, its end, and whether some visible weights exceed the end. */
 interface WeightScale {
   theme: ThemeName;
   scale: ColorScale;
@@ -25,7 +25,7 @@ interface WeightScale {
   signs?: SignColors | undefined;
 }
 
-/** Return the labels for the ends and the middle of a scale. */
+/** Return the labels for the lower end, the middle and the upper end of a scale. */
 export function scaleLabels({
   scale,
   end,
@@ -47,7 +47,8 @@ export function scaleLabels({
 }
 
 /**
- * Return CSS colours from the smallest to the largest weight, or from negative to positive numbers.
+ * Return CSS colours from the smallest to the largest weight or, for signed numbers, from the
+ * smallest to the largest number.
  */
 export function weightStops(theme: ThemeName, steps = 13, signs?: SignColors): string[] {
   if (signs) return [signs.negative, "transparent", signs.positive];
@@ -57,7 +58,7 @@ export function weightStops(theme: ThemeName, steps = 13, signs?: SignColors): s
   });
 }
 
-/** Return the legend of a figure. */
+/** Return the legend of the colour scale for a figure. */
 export function scaleBox(weights: WeightScale & { palette: Palette }, quantity = "weight"): Box {
   const { palette, theme, signs } = weights;
   const aligned = ["start", "middle", "end"] as const;
@@ -79,20 +80,22 @@ export function scaleBox(weights: WeightScale & { palette: Palette }, quantity =
   };
 }
 
-/** Describe the quantity of a heat map: "weight", or "less ← difference → more". */
+/**
+ * Return the title of the colour scale: "weight", or "less ← difference → more" for signed numbers.
+ */
 export function quantityInWords({ layout }: HeatMap): string {
   const quantity = quantityOf(layout.viewport.stack);
   return quantity.signed ? signsInWords(quantity) : quantity.name;
 }
 
-/** Return the switch for the end of the scale. */
+/** Return the switch for the end of the colour scale. */
 export function scaleSwitch(store: HeatMapStore, { end, grid, layout }: HeatMap) {
   const { name } = quantityOf(layout.viewport.stack);
   const scale = { end, maximum: grid.maximum };
   return fitSwitch("scale to the largest in sight", store.scaling, scale, name);
 }
 
-/** Render the legend with its switch. */
+/** Render the legend of the colour scale with its switch. */
 export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
   return (
     <ColorLegend

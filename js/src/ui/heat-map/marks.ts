@@ -1,4 +1,4 @@
-/** Marks of a heat map: cells, labels, bars of pinned lines, and highlights. */
+/** Marks of a heat map: cells, labels, bars of pinned tokens, and highlights. */
 
 import type { Range, TokenList } from "../../client/protocol";
 import { pool as pooledOf } from "../../client/signs";
@@ -36,19 +36,19 @@ import {
 import type { Grid } from "./tiles";
 import { type Axis, cellOf, tokensOf } from "./viewport";
 
-/** Row, column or cell of the grid. */
+/** Row, column or cell of the grid. null in a field means that only the other field is set. */
 export interface CellAt {
   row: number | null;
   column: number | null;
 }
 
-/** Query, key or both. */
+/** Token indices of a query, a key or both. */
 export interface TokensAt {
   query: number | null;
   key: number | null;
 }
 
-/** Weights of a pinned query on the visible keys, or of the visible queries on a pinned key. */
+/** Weights of a pinned query on a window of keys, or of a window of queries on a pinned key. */
 export interface Line {
   token: number;
   window: Range;
@@ -56,19 +56,19 @@ export interface Line {
   error: number;
 }
 
-/** Content of a heat map, which determines its marks completely. */
+/** Everything that determines the marks of a heat map. */
 export interface HeatMap {
   layout: Layout;
   palette: Palette;
   theme: ThemeName;
   grid: Grid;
   scale: ColorScale;
-  /** End of the scale, and whether larger weights exist. */
+  /** End of the colour scale, and whether some visible weights exceed it. */
   end: number;
   beyond: boolean;
   queries: TokenList;
   keys: TokenList;
-  /** Images whose patches may be tokens. */
+  /** Images of the record. Their patches may be tokens. */
   images: Images;
   token: number | null;
   key: number | null;
@@ -76,18 +76,18 @@ export interface HeatMap {
   column: Line | null;
   hovered: CellAt | null;
   cursor: TokensAt | null;
-  /** Effects of the keys, drawn as bars. */
+  /** Effects of the keys, which are drawn as bars above the cells. */
   effects?: TokenEffects | null;
-  /** Function that tests whether a token matches the search, or null without a search. */
+  /** Function that returns whether a token matches the search, or null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
 
-/** Smallest cell width with space for a number, in pixels. */
+/** Smallest width of a cell in which a number fits, in pixels. */
 const NUMBER_CELL = 30;
 const NUMBER_SIZE = 10;
-/** Smallest cell with space for a minus sign, in pixels. */
+/** Smallest width and height of a cell in which a minus sign fits, in pixels. */
 const MIN_SIGN_CELL = 9;
-/** Smallest weight that is written into its cell. */
+/** Smallest weight whose number is written into its cell. */
 const MIN_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
 const TICKS_APART_ACROSS = 44;
@@ -114,20 +114,20 @@ export function backMarks(heatMap: HeatMap): Mark[] {
   ];
 }
 
-/** Return the colours of signed numbers, or undefined for weights. */
+/** Return the colours of signed numbers, or undefined if the heat map shows weights. */
 export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
   return layout.viewport.stack.signed ? palette : undefined;
 }
 
 /**
- * Return the colour of pinned names. Among signed numbers, the pin colour would look like a
- * negative number.
+ * Return the colour of the names of pinned tokens. If the heat map shows signed numbers, the pin
+ * colour would look like the colour of negative numbers.
  */
 function pinTextOf(heatMap: HeatMap): string {
   return signsOf(heatMap) ? heatMap.palette.ink : (heatMap.palette.headTexts[0] as string);
 }
 
-/** Return a transparent colour blended with a background. */
+/** Return the opaque colour that results from a transparent colour on a background. */
 function over(
   [red, green, blue, opacity]: readonly [number, number, number, number],
   ground: string,
@@ -142,8 +142,8 @@ function over(
 const MIN_SIGNED_SHARE = 0.2;
 
 /**
- * Return the marks of the numbers in the cells. Cells that are too small for a number have only the
- * minus sign if their number is negative.
+ * Return the marks of the numbers in the cells. If numbers do not fit, clearly negative cells have
+ * a minus sign.
  */
 function numberMarks(heatMap: HeatMap): Mark[] {
   const { layout, grid, theme, end, scale, palette } = heatMap;
@@ -183,7 +183,7 @@ function numberMarks(heatMap: HeatMap): Mark[] {
   return marks;
 }
 
-/** Return the indices at which the tokens of another text start. */
+/** Return the token indices inside the window at which another text starts. */
 export function borders(tokens: TokenList, window: Range): number[] {
   const out: number[] = [];
   let before: number | null = null;
@@ -214,7 +214,8 @@ function borderMarks(heatMap: HeatMap): Mark[] {
 const NAME_SIZE = 11;
 
 /**
- * Return the label "answer" at the start of the produced text, in blank cells above the diagonal.
+ * Return the word "answer" at the borders of a generated answer. The word is in blank cells above
+ * the diagonal.
  */
 function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
   const { left, top, cellsWidth, viewport } = layout;
@@ -226,12 +227,12 @@ function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
   const across = middleOf(layout, "rows", query) - tokenStep(viewport, "rows") / 2;
   const down = middleOf(layout, "columns", key) - tokenStep(viewport, "columns") / 2;
   const inside = (at: number, window: Range): boolean => at > window[0] && at < window[1];
-  // Only if the blank cells are wide enough.
+  // Omit the word if the blank cells are too narrow.
   if (left + cellsWidth - down < 64) return marks;
   if (inside(key, columns.window) && inside(key, rows.window)) {
     marks.push({ ...name, size: NAME_SIZE, x: down + 6, y: top + NAME_SIZE });
   }
-  // In a thinner row, the outline of a pin would cross the text.
+  // If a row is thinner than the word, the outline of a pinned row would cross the word.
   const room = tokenStep(viewport, "rows") >= NAME_SIZE + 4;
   if (room && inside(query, rows.window) && inside(query, columns.window)) {
     const x = left + cellsWidth - 6;
@@ -240,7 +241,10 @@ function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
   return marks;
 }
 
-/** Return the highlighted row and column, under the pointer or at the keyboard cursor. */
+/**
+ * Return the row and column that are highlighted: under the pointer or, without a pointer, at the
+ * keyboard cursor.
+ */
 export function focusOf(heatMap: HeatMap): CellAt | null {
   const { hovered, cursor, layout } = heatMap;
   const { rows, columns } = layout.viewport;
@@ -250,7 +254,9 @@ export function focusOf(heatMap: HeatMap): CellAt | null {
   return { row: cellOf(rows, cursor.query), column: cellOf(columns, cursor.key) };
 }
 
-/** Return the marks in front: labels, pins and highlights. */
+/**
+ * Return the marks that may change with the pointer: labels, outlines and bars of pinned tokens.
+ */
 export function frontMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette, token, key } = heatMap;
   const { rows, columns } = layout.viewport;
@@ -310,7 +316,9 @@ function lookOf(heatMap: HeatMap, special: Set<number>, index: number): Look {
   return { fill: special.has(index) ? heatMap.palette.muted : heatMap.palette.ink, bold: false };
 }
 
-/** Return the name of a highlighted row or column: its token, or the indices of its tokens. */
+/**
+ * Return the label of a highlighted row or column: its token, or the range of its token indices.
+ */
 function nameOf(axis: Axis, cell: number, tokens: TokenList, labels: Labels): string {
   const [start, stop] = tokensOf(axis, cell);
   if (stop - start > 1) return `${start}–${stop - 1}`;
@@ -406,7 +414,7 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
   const { columns } = layout.viewport;
   const labels = layout.keyLabels;
   const special = new Set(keys.special);
-  // Bars of effects are between labels and cells.
+  // Bars of effects are between the labels and the cells.
   const top = labelsEnd(layout);
   const y = top - GAP + 2;
   const marks: Mark[] = [];
@@ -443,7 +451,7 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
     const text = nameOf(columns, cell, keys, { ...labels, size: 12, limit: 110 });
     const width = measureText(text, fontOf({ size: 12, font: "token", bold: true }));
     const half = width / 2;
-    // Avoid overlapping the name of the other axis.
+    // Keep the label away from the name of the query axis.
     const x = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, xOf(cell)));
     return { cell, text, x, half };
   });
@@ -498,7 +506,10 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
   return marks;
 }
 
-/** Return the lower end of the key labels, above the cells or the bars of effects. */
+/**
+ * Return the position of the lower end of the key labels, which are above the cells or above the
+ * bars of effects.
+ */
 function labelsEnd({ top, effects = 0 }: Layout): number {
   return top - effects;
 }
@@ -506,8 +517,8 @@ function labelsEnd({ top, effects = 0 }: Layout): number {
 const EFFECT_SIZE = 11;
 
 /**
- * Return the bars of effects above the columns. A column of several keys has the largest absolute
- * effect.
+ * Return the bars of effects above the columns. A column with several keys shows their largest
+ * absolute effect.
  */
 function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   const room = layout.effects ?? 0;
@@ -544,7 +555,7 @@ const BAR_NUMBER_SIZE = 10.5;
 /** Smallest distance between the centres of two numbers, in pixels. */
 const NUMBERS_APART = 34;
 
-/** Pool the weights of a line like the cells. */
+/** Pool the weights of a line in the same way as the cells, one value per cell. */
 function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
   const tokensPerCell = 2 ** axis.level;
   return Array.from({ length: axis.cells }, (_, cell) => {
@@ -554,7 +565,10 @@ function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
   });
 }
 
-/** Return the indices of the bars that get a number: the longest first, with a minimum distance. */
+/**
+ * Return the indices of the bars that have a number. The longest bars come first, and numbers that
+ * are less than `apart` pixels from an earlier one are omitted.
+ */
 function numbered(values: readonly number[], step: number, apart: number): number[] {
   const chosen: number[] = [];
   const sizes = values.map(Math.abs);
@@ -576,23 +590,26 @@ function number(
   return { kind: "text", text, x, y, fill, size: BAR_NUMBER_SIZE, font: "text", align };
 }
 
-/** Numbers that are only marked as small have the muted colour. */
+/** Return the colour of a number. Numbers below `minNumber` are less prominent. */
 function inkOf(weight: number, minNumber: number, palette: Palette): string {
   return Math.abs(weight) < minNumber ? palette.muted : palette.ink;
 }
 
-/** Return the smallest number that is written. Signed numbers have no fixed magnitude. */
+/**
+ * Return the smallest number that is written. Signed numbers have no fixed range, so their limit is
+ * relative to the end of the scale.
+ */
 function leastNumber(heatMap: HeatMap, end: number): number {
   return signsOf(heatMap) ? end / 100 : MIN_NUMBER;
 }
 
-/** Pixels by which the number of a thin first column extends to its left. */
+/** Number of pixels that the number of a thin first column extends to the left of the cells. */
 const BEFORE_FIRST_NUMBER = 16;
-/** Space for numbers on both sides of the zero line of signed bars. */
+/** Space for numbers on both sides of the zero line of signed bars, in pixels. */
 const NUMBER_HIGH = 13;
 const NUMBER_WIDE = 34;
 
-/** Return the value of a full bar. */
+/** Return the value of a full bar of a pinned token. */
 function endOf({ layout }: HeatMap): number {
   const { stack, keys } = layout.viewport;
   return barEnd(stack.maximum, keys.text.length);
@@ -608,7 +625,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const start = layout.top + layout.cellsHeight + GAP;
   const minNumber = leastNumber(heatMap, fullBar);
   const stroke = signs ? palette.muted : palette.rule;
-  // Positive bars extend up from the line, negative ones down.
+  // Positive bars extend up from the zero line, and negative bars extend down.
   const y = signs ? start + NUMBER_HIGH + MAX_BAR_BELOW / 3 : start;
   const longest = signs ? MAX_BAR_BELOW / 3 : MAX_BAR_BELOW;
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
@@ -669,7 +686,9 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
     { kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke },
     ...axisMarks({ x, y: y1 + 4, reach: longest, signs: signs && "both" }, fullBar, palette),
   ];
-  /** Length on one side of the line only. */
+  /**
+   * Return the length of a bar on one side of the zero line, or 0 if the bar is on the other side.
+   */
   const lengthOf = (i: number, sign: number): number =>
     barLength(Math.max(0, sign * (values[i] ?? 0)), fullBar, longest);
   values.forEach((value, i) => {
@@ -690,7 +709,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   });
   const reach = axis.cell < BAR_NUMBER_SIZE ? Math.ceil(BAR_NUMBER_SIZE / 2 / axis.cell) : 0;
   for (const i of numbered(values, axis.cell, 12)) {
-    // If rows are lower than a number, avoid the bars of neighbouring rows.
+    // If rows are lower than a number, place the number beyond the bars of neighbouring rows.
     const value = values[i] as number;
     const side = Math.sign(value);
     if (isTiny(quantity, value)) continue;
@@ -720,9 +739,12 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
 
 type Side = "query" | "key";
 
-/** Size of the highlighted patch beside rows that are too low for labels, in pixels. */
+/**
+ * Size of the picture of a highlighted patch if rows or columns are too small for labels, in
+ * pixels.
+ */
 const LIFTED = 24;
-/** Thickness of the strip of patches beside cells that are too small for labels, in pixels. */
+/** Thickness of the strip of patches along cells that are too small for labels, in pixels. */
 const STRIP = 5;
 
 function labelsOf(layout: Layout, side: Side) {
@@ -730,9 +752,10 @@ function labelsOf(layout: Layout, side: Side) {
 }
 
 /**
- * Return a patch's picture as a label whose longer side is `size`, or null for a text token.
+ * Return the picture of a patch as a label whose longer side has `size` pixels. Return null for a
+ * token that is not a patch.
  *
- * @param frame colour of the frame of a highlighted patch, or null.
+ * @param frame colour of the frame of a highlighted patch, or null without a frame.
  */
 function patchLabel(
   heatMap: HeatMap,
@@ -759,12 +782,15 @@ function patchLabel(
   return marks;
 }
 
-/** Return a larger picture for a highlighted patch without space for labels. */
+/** Return a larger picture of a highlighted patch, for cells that are too small for labels. */
 function liftedPatch(heatMap: HeatMap, side: Side, token: number, frame: string) {
   return patchLabel(heatMap, side, token, frame, LIFTED);
 }
 
-/** Return the patches as a strip along the cells, if labels do not fit. */
+/**
+ * Return a strip with the pictures of all visible patches along the cells, for cells that are too
+ * small for labels.
+ */
 function stripMarks(heatMap: HeatMap, side: Side): Mark[] {
   const { layout, images } = heatMap;
   const across = side === "key";

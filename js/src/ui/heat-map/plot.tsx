@@ -1,4 +1,4 @@
-/** Heat map on two canvases, with pointer, keyboard and tooltip. */
+/** Heat map on two canvases, with pointer and keyboard control and a tooltip. */
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -30,11 +30,11 @@ interface PlotProps {
   store: HeatMapStore;
 }
 
-/** Distance in pixels at which a press becomes a drag instead of a click. */
+/** Distance in pixels from which on a pressed pointer drags the heat map instead of clicking. */
 const DRAG = 4;
-/** Sum of wheel or trackpad deltas that makes one zoom step. */
+/** Sum of the deltas of a wheel or trackpad that makes one zoom step. */
 const WHEEL_STEP = 40;
-/** Ratio of finger distances that makes one zoom step. */
+/** Ratio of the distances between two fingers that makes one zoom step. */
 const PINCH_STEP = 1.2;
 
 function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
@@ -45,17 +45,20 @@ function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number):
   return `${side === "query" ? "queries" : "keys"} ${start}–${stop - 1}`;
 }
 
-/** Format an exact weight. */
+/** Format a weight without an error, with more digits than elsewhere. */
 function formatExact(weight: number, quantity: Quantity): string {
   return Math.abs(weight) < 5e-4 ? writtenSmall(quantity, weight) : written(quantity, weight, 5);
 }
 
-/** Format the error of a weight. Exported pages have rounded or evenly spread weights. */
+/**
+ * Format the error of a weight as " ± 0.002", or "" for an exact weight. The error comes from the
+ * encoding or from sampling.
+ */
 function within(error: number): string {
   return error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
 }
 
-/** Return the tooltip of the cell or label under the pointer. */
+/** Return the tooltip of a cell or label. */
 export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
   const { viewport } = heatMap.layout;
   if (at.row === null || at.column === null) {
@@ -129,17 +132,18 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const zoomAt = (event: Pick<MouseEvent, "clientX" | "clientY">, nearer: boolean): void => {
     const layout = store.heatMap.peek()?.layout;
     if (!layout) return;
-    // Wheel events have whole pixels. Prefer the more precise position of the pointer.
+    // Wheel events have positions in whole pixels. If the pointer is at this position, use the more
+    // precise position of the pointer event.
     const point = pointIn(plot.current, event);
     const resting = pointer.peek();
     const scrolled = plot.current?.scrollLeft ?? 0;
     const near = resting && Math.hypot(resting.x + scrolled - point.x, resting.y - point.y) < 1.5;
     const { x, y } = near ? { x: resting.x + scrolled, y: resting.y } : point;
-    // The cells start at the same position in a requested layout that is not drawn yet.
+    // A layout that is requested but not drawn yet has its cells at the same position.
     store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
 
-  // If the visible part changes, so does the cell under a resting pointer.
+  // A change of the visible part also changes the cell under a pointer that does not move.
   useSignalEffect(() => {
     const layout = store.base.value?.layout;
     const where = pointer.peek();
@@ -150,8 +154,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     if (!cell) pointer.value = null;
   });
 
-  // The listener is not passive, because a pinch would zoom the page. A wheel without Ctrl scrolls
-  // the notebook.
+  // Prevent the browser from zooming the page. This needs a listener that is not passive. Without
+  // Ctrl, the wheel scrolls the notebook.
   useEffect(() => {
     const element = plot.current;
     if (!element) return;
@@ -188,7 +192,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     drag.current = null;
     const viewport = store.viewport.peek();
     if (!viewport || event.button !== 0) return;
-    // A finger that cannot pan scrolls the page.
+    // If all tokens are visible, a finger cannot pan the heat map and scrolls the page instead.
     if (event.pointerType === "touch" && !(event.isPrimary && isMovable())) return;
     const { x, y } = pointIn(plot.current, event);
     drag.current = {
@@ -230,7 +234,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     pointer.value = cell && { x: position.x - (plot.current?.scrollLeft ?? 0), y: position.y };
   };
 
-  // No click follows a drag with a finger, as it does with a mouse.
+  // After a drag with a mouse, `onClick` ends the drag. After a drag with a finger, no click
+  // follows.
   const onTouchEnd = (): void => {
     if (drag.current?.moved) drag.current = null;
   };
@@ -240,7 +245,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     pointer.value = null;
   };
 
-  /** Pin the tokens of a cell, or remove the pins if they are already there. */
+  /** Pin the tokens of a cell, or remove the pins if exactly these tokens are pinned. */
   const pin = (cell: CellAt): void => {
     const viewport = store.heatMap.peek()?.layout.viewport;
     if (!viewport) return;
@@ -287,7 +292,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
       const cell = Math.floor(from / tokensPerCell) * tokensPerCell + by * tokensPerCell;
       return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
     };
-    // The first key press only shows the cursor, at the pins or in the corner.
+    // The first key only shows the cursor, at the pins or in the upper left corner.
     const query = keyboard
       ? step(viewport.rows, keyboard.query, down)
       : (viewport.token ?? viewport.rows.window[0]);
@@ -370,8 +375,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
 
   const hint = useComputed<Hint | null>(() => {
     const [where, heatMap] = [pointer.value, store.heatMap.value];
-    // Use the current cell instead of the hovered one, as the cells may have changed under a
-    // resting pointer.
+    // Compute the cell under the pointer from the current layout. `store.hovered` may be older than
+    // the layout.
     const across = (where?.x ?? 0) + (plot.current?.scrollLeft ?? 0);
     const cell = where && heatMap && cellAt(heatMap.layout, across, where.y);
     if (!cell) return null;

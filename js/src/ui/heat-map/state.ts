@@ -7,9 +7,9 @@ import { RECORD_DEFAULTS, type RecordState } from "../view/record";
 /** Traits of a heat map, with their names in Python. */
 export interface HeatMapState extends RecordState {
   color_scale: ColorScale;
-  /** Value of a cell that covers several weights: their mean or maximum. */
+  /** Value of a cell with several weights: their mean or their maximum. */
   pooled: Pooled;
-  /** Visible queries and keys, or null for all. */
+  /** Visible queries and keys, or null if all are visible. */
   query_window: Range | null;
   key_window: Range | null;
 }

@@ -1,4 +1,4 @@
-/** State of a heat map as signals, from its traits to the drawn scene. */
+/** State of a heat map as signals: from the traits to the scene that is drawn. */
 
 import { computed, signal } from "@preact/signals";
 import type { Range, TileRequest } from "../../client/protocol";
@@ -47,21 +47,21 @@ import {
   zoomed,
 } from "./viewport";
 
-/** Steps per pixel at which cells may end in a figure of fixed width. */
+/** Device pixels per pixel in a figure of fixed width. Cells end at whole device pixels. */
 const PRINT_RATIO = 16;
 /** Maximum height of the heat map, in pixels. */
 const MAX_HEIGHT = 640;
 const MAX_HEIGHT_EMBEDDED = 520;
 /**
- * Maximum number of weights requested for the bars of a pinned line, and number up to which the
- * complete line is requested.
+ * Maximum number of weights that are requested for the bars of a pinned token, and number up to
+ * which the weights on all tokens are requested instead of the visible ones.
  */
 const MAX_LINE_VALUES = 1_000_000;
 const WHOLE_LINE_VALUES = 50_000;
 
-/** Return the mean over heads. */
+/** Return the mean of the matrices of several heads. */
 function meanOf(matrices: readonly Float32Array[]): Float32Array {
-  // Sum in float64 like the kernel, so that the result is the same.
+  // Sum in float64 as the kernel does, so both results are equal.
   const sums = new Float64Array(matrices[0]?.length ?? 0);
   for (const matrix of matrices) {
     for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (matrix[i] as number);
@@ -69,7 +69,10 @@ function meanOf(matrices: readonly Float32Array[]): Float32Array {
   return Float32Array.from(sums, (sum) => sum / matrices.length);
 }
 
-/** Share of the non-zero cells that the scale of means covers. */
+/**
+ * Share of the non-zero cells whose values are at most the end of the scale, for means and for
+ * signed numbers.
+ */
 const REACHED = 0.995;
 
 /** Return the absolute value at the quantile `REACHED` of the non-zero cells. */
@@ -81,7 +84,7 @@ function quantile(values: Float32Array): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * REACHED))] ?? 0;
 }
 
-/** Request for the weights of a pinned token. */
+/** Request for the weights of a pinned token on a window of tokens. */
 interface LineQuestion {
   stack: string;
   layer: number;
@@ -107,7 +110,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const search = signal("");
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
   const tiles = new Tiles(source);
-  // Number of arrivals of tiles. Signals that read it are updated when tiles arrive.
+  // Count of tile arrivals. Signals that read it are computed again when tiles arrive.
   const arrivals = signal(0);
 
   const printed = isPrinted(context.figure);
@@ -129,7 +132,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       },
       width: context.width.value,
       mostHeight: context.embedded ? MAX_HEIGHT_EMBEDDED : MAX_HEIGHT,
-      // In print, cells need not end at whole pixels.
+      // In a figure, cells need not end at whole pixels.
       ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
       printed,
       below: selection.token !== null,
@@ -140,7 +143,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
   const viewport = computed(() => layout.value?.viewport ?? null);
 
-  // A page has no kernel to share with other requests, so only visible tiles are requested.
+  // A page has no kernel that needs to order its work, so it requests only the visible tiles.
   const tilesIn = (now: Viewport): TileRequest[] =>
     source.transport.live ? wantedTiles(now) : tilesOf(now);
   const tileRequests = computed(() => viewport.value && tilesIn(viewport.value));
@@ -150,7 +153,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     }),
   );
 
-  // The old picture stays until the first tiles of the new one arrive.
+  // Picture that is shown until the first tiles of a new picture arrive.
   let last: { layout: Layout; grid: Grid } | null = null;
   const shown = computed(() => {
     arrivals.value;
@@ -172,12 +175,12 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const now = viewport.value;
       const token = side === "query" ? now?.token : now?.key;
       if (!now || token === null || token === undefined) return null;
-      // The weights on a key need the normalizers of all visible queries, which are known only at
-      // the finest level.
+      // The weights on a pinned key need the normalizers of all visible queries. In a large matrix,
+      // they are known only after the finest tiles.
       if (!lineable(now, side)) return null;
       const axis = side === "query" ? now.columns : now.rows;
       const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
-      // Request the complete line if it is small, so that panning needs no request.
+      // If the weights on all tokens are few, request all of them, so panning needs no request.
       const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
       if (valuesOf(window) > MAX_LINE_VALUES) return null;
@@ -200,11 +203,13 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return Math.abs(largestOf(values));
   });
 
-  /** Whether the plot has its own scale for signed numbers instead of one shared with others. */
+  /**
+   * Return whether the plot shows signed numbers on a scale that is not shared with other plots.
+   */
   const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
 
-  // Means of many weights and signed numbers have a few large values, which would make all others
-  // pale.
+  // A few large values are typical of pooled means and of signed numbers. A scale up to the largest
+  // value would make all others pale, so ignore the largest ones.
   const ownLargest = computed(() => {
     const now = shown.value;
     const viewport = now?.layout.viewport;
@@ -241,7 +246,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     };
   });
 
-  // The pins belong to another stack until the new one is drawn.
+  // Until a new stack is drawn, its pins do not fit the drawn stack and are omitted.
   const pinned = computed<HeatMap | null>(() => {
     const now = base.value;
     if (!now) return null;
@@ -260,7 +265,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     () => pinned.value && { ...pinned.value, hovered: hovered.value, cursor: cursor.value },
   );
 
-  // The cells do not follow the pointer, so they are coloured again only when they change.
+  // The cells do not depend on the pointer. This signal colours them only when they change.
   const back = computed<Mark[]>(() => (base.value ? backMarks(base.value) : []));
 
   const scene = computed(() => {
@@ -297,7 +302,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       plan.columns.window,
     ];
     if (!same(resolutionOf(drawn), resolutionOf(requested))) return false;
-    // Bars are part of the heat map.
+    // A heat map with bars is complete only after their weights are loaded.
     return (
       (now.layout.barsBelow === 0 || row.value !== null) &&
       (now.layout.barsBeside === 0 || column.value !== null || !lineable(requested, "key"))
@@ -305,7 +310,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
 
   const middle = (window: readonly [number, number]): number => (window[0] + window[1]) / 2;
-  /** Return the windows that make a token visible, or none if it is visible. */
+  /** Return the changes of the windows that make a token visible, or {} if the token is visible. */
   const windowsAt = (side: "query" | "key", token: number): Partial<HeatMapState> => {
     const now = viewport.peek();
     if (!now || isWhole(now)) return {};
@@ -314,8 +319,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       if (token >= window[0] && token < window[1]) return null;
       return movedBy(axis, window, token - Math.floor(middle(window)));
     };
-    // If queries and keys are the same tokens, move both windows, so that its row and its column
-    // are visible.
+    // If queries and keys are the same tokens, move both windows, so the row and the column of the
+    // token are visible.
     const both = now.stack.key_tokens === null;
     const query_window = side === "query" || both ? around(now.rows) : null;
     const key_window = side === "key" || both ? around(now.columns) : null;
@@ -323,23 +328,28 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   };
 
   return {
-    /** Viewport for the current state. */
+    /** Viewport of the current state, which may not be drawn yet. */
     viewport,
-    /** Heat map without pins and pointer. The previous one remains until new tiles arrive. */
+    /**
+     * Drawn heat map without pins and pointer. It stays until tiles of the current viewport arrive.
+     */
     base,
-    /** Heat map with pins and pointer. */
+    /** Drawn heat map with pins, pointer and keyboard cursor. */
     heatMap,
     scene,
     captionInput,
-    /** Summary for screen readers, independent of the pointer. */
+    /** Summary for screen readers, which does not depend on the pointer. */
     summary: computed(() => (captionInput.value ? summary(captionInput.value) : "")),
-    /** Whether the drawn heat map matches the state at full resolution. */
+    /** Whether the drawn heat map shows the current state at full resolution. */
     current,
     hovered,
     cursor,
     search,
     scaling,
-    /** Zoom in or out by one step around a point, which stays in place. Default: the centre. */
+    /**
+     * Zoom in or out by one step. The point `around` stays in place. Default: the centre of the
+     * cells.
+     */
     zoom: (nearer: boolean, around?: Point) => {
       const now = layout.peek();
       if (!now) return;
@@ -347,14 +357,14 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const windows = zoomed(now.viewport, now.room, nearer, point);
       if (windows) assign(state, windows);
     },
-    /** Whether the largest zoom is reached. */
+    /** Whether it is not possible to zoom in further. */
     nearest: computed(() => {
       const now = layout.value;
       return !now || zoomed(now.viewport, now.room, true, { right: 0, down: 0 }) === null;
     }),
     /** Show all tokens. */
     fit: () => assign(state, { query_window: null, key_window: null }),
-    /** Move the windows by whole tokens. */
+    /** Move the windows by a number of queries and keys. They stop at the ends of the text. */
     pan: (queries: number, keys: number) => {
       const now = viewport.peek();
       if (!now) return;
@@ -364,7 +374,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       });
     },
     windowsAt,
-    /** Make a token visible and move the keyboard cursor to it. */
+    /** Make a token visible, and move the keyboard cursor to the token. */
     show: (side: "query" | "key", token: number) => {
       const now = viewport.peek();
       if (!now) return;
@@ -375,14 +385,14 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
         key: side === "key" || both ? token : null,
       };
     },
-    /** Return the heat map for an export, without the pointer. */
+    /** Return the heat map for an export, without pointer and keyboard cursor. */
     forExport: () => pinned.peek(),
   };
 }
 
 export type HeatMapStore = ReturnType<typeof createHeatMapStore>;
 
-/** Return the only token of a cell, or null if it has several. */
+/** Return the token of a cell, or null if the cell has several tokens. */
 function onlyToken(axis: Axis, cell: number | null): number | null {
   if (cell === null) return null;
   const [start, stop] = tokensOf(axis, cell);
@@ -390,8 +400,8 @@ function onlyToken(axis: Axis, cell: number | null): number | null {
 }
 
 /**
- * Create the image panel of a heat map. It has one heat map, of the head or of the mean of several
- * heads.
+ * Create the image panel of a heat map. The panel shows one map, of the chosen head or of the mean
+ * of the chosen heads.
  */
 export function createHeatMapImage(
   context: ViewContext<HeatMapState>,

@@ -1,4 +1,7 @@
-/** Tiles of a viewport, their loading, and the grid of cells made from them. */
+/**
+ * Loading of tiles, and the grid of cells that is computed from them. A tile of level n has cells
+ * of 2^n × 2^n tokens.
+ */
 
 import { LruCache } from "../../client/lru-cache";
 import { TILE } from "../../client/page/tiles";
@@ -8,16 +11,22 @@ import type { Source, WeightBlock } from "../../client/source";
 import type { Selection } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
 
-/** Maximum number of levels by which tiles may be finer than the coarser side of a cell. */
+/**
+ * Maximum difference between the levels of the two sides of a cell at which the tiles have the
+ * level of the finer side.
+ */
 const MAX_FINER_LEVELS = 3;
 
-/** Return the tile level of a viewport: the finer of its sides, limited by `MAX_FINER_LEVELS`. */
+/**
+ * Return the level of the tiles for a viewport: the level of the finer side of its cells, but at
+ * most `MAX_FINER_LEVELS` below the level of the coarser side.
+ */
 export function tileLevel(viewport: Viewport): number {
   const [rows, columns] = [viewport.rows.level, viewport.columns.level];
   return Math.max(Math.min(rows, columns), Math.max(rows, columns) - MAX_FINER_LEVELS);
 }
 
-/** Fields that all tiles of a picture share. */
+/** Fields that all tiles of one picture have in common. */
 type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled">;
 
 export function tileSetOf(viewport: Viewport): TileSet {
@@ -25,7 +34,7 @@ export function tileSetOf(viewport: Viewport): TileSet {
   return { stack: stack.name, layer, heads, pooled };
 }
 
-/** Return the visible tiles of a level. */
+/** Return the tiles of a level that are visible. */
 export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRequest[] {
   const set = tileSetOf(viewport);
   const span = TILE * 2 ** level;
@@ -40,22 +49,22 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
   );
 }
 
-/**
- * Number of pairs of query and key above which complete matrices are estimated from a sample of
- * queries.
- */
+/** Number of weights above which a complete matrix is estimated from a sample of queries. */
 const LARGE = 1 << 24;
 
-/** Return whether computing all pairs takes the kernel more than a moment. */
+/**
+ * Return whether the kernel computes the matrix from queries and keys and needs noticeable time for
+ * all weights.
+ */
 export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
   return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
 }
 
 /**
- * Return the visible tiles, nearest to the centre first.
+ * Return the tiles to request for a viewport.
  *
- * For a large matrix, a tile of the whole matrix comes first. It fills any part that the reader
- * visits until finer tiles arrive.
+ * For a large matrix, a tile of the whole matrix comes first. It fills every part that the reader
+ * visits until finer tiles arrive. The visible tiles follow, nearest to the centre first.
  */
 export function wantedTiles(viewport: Viewport): TileRequest[] {
   const tiles = tilesOf(viewport);
@@ -71,33 +80,39 @@ export function wantedTiles(viewport: Viewport): TileRequest[] {
   return [whole, ...tiles];
 }
 
-/** Cells of the visible part. */
+/** Cells of the visible part of a matrix. */
 export interface Grid {
   rows: number;
   columns: number;
-  /** Values in row-major order, with NaN for cells without a tile of any level. */
+  /** Values in row-major order. Cells that no loaded tile covers are NaN. */
   values: Float32Array;
   /** Largest possible weight. */
   maximum: number;
   error: number;
-  /** Number of cells without a value, and whether all values have the requested resolution. */
+  /** Number of cells without a value, and whether all cells have values of the requested level. */
   missing: number;
   fine: boolean;
-  /** Reference of the encoding if it is less than `maximum`: the largest weight of the tiles. */
+  /**
+   * Largest weight of the tiles, for large matrices. The error of the encoding is relative to this
+   * weight. Undefined if the error is relative to `maximum`.
+   */
   largest?: number;
-  /** Sampling interval: one query in `every` was used. Absent if all were used. */
+  /**
+   * Sampling interval: the tiles were computed from one query in `every`. Undefined if all queries
+   * were used.
+   */
   every?: number;
 }
 
 const CACHE_BYTES = 64_000_000;
 /**
- * Number of simultaneous requests. The next one is ready while one is answered, and other requests
- * are not blocked.
+ * Number of simultaneous requests. With two, the next request is ready when the kernel finishes
+ * one. More would block other requests.
  */
 const AT_ONCE = 2;
-/** Delay in milliseconds that collects tiles for one redraw. */
+/** Delay in milliseconds in which arriving tiles are collected for one redraw. */
 const TOGETHER = 30;
-/** Coarsest level, enough for any text that fits in memory. */
+/** Coarsest level. It is sufficient for any text that fits in memory. */
 const MAX_LEVEL = 24;
 
 function keyOf(set: TileSet, level: number, row: number, column: number): string {
@@ -114,13 +129,15 @@ export class Tiles {
     this.#source = source;
   }
 
-  /** Load tiles and call `onArrival` when tiles have arrived. */
+  /**
+   * Load the tiles that are not cached. Call `onArrival` after tiles have arrived and at the end.
+   */
   async load(
     requests: readonly TileRequest[],
     signal: AbortSignal,
     onArrival: () => void,
   ): Promise<void> {
-    // Tiles that arrive together are drawn together.
+    // Tiles that arrive within `TOGETHER` milliseconds are drawn together.
     let timer: ReturnType<typeof setTimeout> | undefined;
     let failed = false;
     const queue = requests.filter((tile) => !this.get(tile, tile.level, tile.row, tile.column));
@@ -151,7 +168,10 @@ export class Tiles {
     return this.#cached.get(keyOf(set, level, row, column));
   }
 
-  /** Return the finest cached tile with a value for the pair, from `level` on, and its level. */
+  /**
+   * Return the finest cached tile that covers a query and a key, and its level. Levels finer than
+   * `level` are not searched.
+   */
   covering(set: TileSet, level: number, query: number, key: number): [WeightBlock, number] | null {
     for (let at = level; at <= Math.min(MAX_LEVEL, this.#coarsest); at++) {
       const span = TILE * 2 ** at;
@@ -162,14 +182,20 @@ export class Tiles {
   }
 }
 
-/** Return the first token of every cell of `tokensPerCell` tokens, and the end of the window. */
+/**
+ * Return the first token of every cell of `tokensPerCell` tokens, and finally the end of the
+ * window.
+ */
 function starts(window: readonly [number, number], tokensPerCell: number): number[] {
   const out: number[] = [];
   for (let at = window[0]; at < window[1]; at += tokensPerCell) out.push(at);
   return [...out, window[1]];
 }
 
-/** Return the grid of a viewport from the cached tiles. */
+/**
+ * Compute the grid of a viewport from the cached tiles. Cells without a tile of the requested level
+ * get values from a coarser tile, or NaN.
+ */
 export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
   const base = tileLevel(viewport);
   const set = tileSetOf(viewport);
@@ -186,7 +212,7 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     fine: true,
   };
   const large = isLarge(viewport);
-  // Process blocks of cells that lie in one tile of the finest level.
+  // Process blocks of cells. All cells of a block lie in one tile of the finest level.
   const span = TILE * 2 ** base;
   const [down, across] = [blocks(rowStarts, span), blocks(columnStarts, span)];
   for (const [top, bottom] of down) {
@@ -212,7 +238,10 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
   return grid;
 }
 
-/** Return ranges of cells that do not cross a tile border. */
+/**
+ * Return ranges of consecutive cells that lie in one tile. `span` is the number of tokens of a
+ * tile. The ends are exclusive.
+ */
 function blocks(cellStarts: readonly number[], span: number): [number, number][] {
   const out: [number, number][] = [];
   const count = cellStarts.length - 1;
@@ -227,7 +256,7 @@ function blocks(cellStarts: readonly number[], span: number): [number, number][]
   return out;
 }
 
-/** Pool the cells of a tile into a part of the grid. */
+/** Compute the cells of one block of the grid from the cells of a tile. */
 function fill(
   grid: Grid,
   at: { top: number; bottom: number; left: number; right: number },
@@ -242,7 +271,7 @@ function fill(
   const span = TILE * tokensPerCell;
   const firstRow = Math.floor((rowStarts[at.top] as number) / span) * span;
   const firstColumn = Math.floor((columnStarts[at.left] as number) / span) * span;
-  // Usually a cell of the grid equals a cell of the tile, so whole rows are copied.
+  // Usually a cell of the grid equals a cell of the tile. Whole rows are then copied.
   const same = (starts: readonly number[]): boolean =>
     starts.length < 2 || stepOf(starts) === tokensPerCell;
   if (same(rowStarts) && same(columnStarts)) {
@@ -259,7 +288,7 @@ function fill(
     for (let column = at.left; column < at.right; column++) {
       const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
       let [above, below] = [0, 0];
-      // The tokens of a cell may cover several cells of the tile, or a part of one.
+      // A cell of the grid may cover several cells of the tile, or only a part of one.
       for (let y = top; y < bottom; y = nextStart(y, tokensPerCell, bottom)) {
         const high = nextStart(y, tokensPerCell, bottom) - y;
         const inRow = Math.floor((y - firstRow) / tokensPerCell) * piece.columns;

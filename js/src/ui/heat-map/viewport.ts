@@ -1,4 +1,4 @@
-/** Visible part of a matrix, and the number of weights per cell. All functions are pure. */
+/** Visible part of a matrix, and the number of tokens per cell. All functions are pure. */
 
 import type { Pooled, Range } from "../../client/protocol";
 import { type Pair, pairOf, pairRange } from "../pairs";
@@ -11,22 +11,26 @@ export interface Room {
   height: number;
 }
 
-/** Visible queries or keys, and their cells. */
+/** Visible queries or keys, and the cells into which they are divided. */
 export interface Axis {
-  /** Range of tokens on this side of the chosen pair. */
+  /** Queries or keys that can be shown: all, or those of the chosen text of a pair. */
   extent: Range;
-  /** Visible tokens. Pooled cells are always whole, so this may exceed the requested window. */
+  /**
+   * Visible tokens. It may be larger than the requested window, because all cells have the full
+   * number of tokens.
+   */
   window: Range;
-  /** Each cell covers 2^level tokens. */
+  /** Level of the cells: a cell covers 2^level tokens. */
   level: number;
   cells: number;
   /**
-   * Size of a cell in pixels. If it is fractional, a pixel shows the mean of the cells below it.
+   * Size of a cell in pixels. If the size is fractional, a pixel shows the mean of the cells that
+   * it covers.
    */
   cell: number;
 }
 
-/** Selection with its visible part. */
+/** Selection, and the part of its matrix that is visible. */
 export interface Viewport extends Selection {
   pair: Pair;
   rows: Axis;
@@ -34,25 +38,29 @@ export interface Viewport extends Selection {
   pooled: Pooled;
   /** Device pixels per CSS pixel. */
   ratio: number;
-  /** Whether cells cover several weights when the whole matrix is visible. */
+  /** Whether a cell covers several weights if the whole matrix is visible. */
   poolsWhole: boolean;
 }
 
 /** Maximum size of a cell, in pixels. */
 export const MAX_CELL = 40;
 /**
- * Minimum thickness of a matrix with few queries or keys, in pixels, if `MAX_THIN_CELL` allows
- * it.
+ * Smallest height of a matrix with few queries, or width of one with few keys, in pixels. Cells are
+ * enlarged up to `MAX_THIN_CELL` to reach this size.
  */
 const MIN_THICKNESS = 168;
 const MAX_THIN_CELL = 28;
 
 /**
- * Zoom steps, in pixels per token. Smaller steps, with several tokens per pixel, are powers of 2.
+ * Zoom steps from 1 pixel per token on. Smaller steps, with several tokens per pixel, are powers of
+ * 2.
  */
 const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, MAX_CELL];
 
-/** Return the part of a window inside an extent, or the whole extent if they do not overlap. */
+/**
+ * Return the part of a window that is inside an extent. Return the whole extent if the window is
+ * null or outside it.
+ */
 export function within(window: Range | null, extent: Range): Range {
   if (!window) return extent;
   const start = Math.max(extent[0], Math.floor(window[0]));
@@ -60,20 +68,21 @@ export function within(window: Range | null, extent: Range): Range {
   return start < stop ? [start, stop] : extent;
 }
 
-/** Return the smallest level at which a cell has at least one pixel. */
+/** Return the smallest level at which a cell is at least one pixel large. */
 function levelOf(tokenPixels: number): number {
   return tokenPixels >= 1 ? 0 : Math.ceil(-Math.log2(tokenPixels) - 1e-9);
 }
 
 /**
- * Below this size, in pixels, cells are rounded down to whole device pixels if the picture keeps
- * the share `LITTLE`.
+ * Cells below this size, in pixels, are rounded down to whole device pixels. They are not rounded
+ * if the picture would shrink below the share `LITTLE` of its size.
  */
 const SMALL_CELL = 4;
 const LITTLE = 0.95;
 
 /**
- * Return the size of a cell. Cells of fractional size near one pixel would cause moiré patterns.
+ * Return the size of a cell in pixels. Small cells have a whole number of device pixels, because
+ * fractional sizes would cause moiré patterns.
  */
 function sharp(pixels: number, ratio: number): number {
   const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
@@ -93,11 +102,13 @@ function axisOf(
     const tokensPerCell = 2 ** level;
     const first = Math.floor(requested[0] / tokensPerCell);
     const cells = Math.ceil(requested[1] / tokensPerCell) - first;
-    // Aligning to whole cells may add one cell more than fits.
+    // The window is extended to whole cells. If this gives more cells than fit, the next level is
+    // tried.
     if (cells <= room || cells === 1) {
       const pixels = Math.min(room, tokenPixels * (requested[1] - requested[0]));
       const cell = sharp(pixels / cells, ratio);
-      // At the border of two texts, a cell may cover tokens of both.
+      // If the window ends inside a cell, extend it. At the border of two texts, a cell may cover
+      // tokens of both.
       const window: Range = [
         first * tokensPerCell,
         Math.min(count, (first + cells) * tokensPerCell),
@@ -140,16 +151,22 @@ export function viewportOf(
   };
 }
 
-/** Return the height of a query and the width of a key, in pixels. */
+/**
+ * Return the height of a query and the width of a key, in pixels, if `numRows` × `numColumns`
+ * tokens fill the available space.
+ */
 function tokenPixels(numRows: number, numColumns: number, room: Room): [number, number] {
   const square = Math.min(room.width / numColumns, room.height / numRows, MAX_CELL);
-  // Twenty queries by a thousand keys would be a thin line, so cells are not square there.
+  // A matrix of twenty queries and a thousand keys with square cells would be a thin line. Cells on
+  // the short side are therefore larger.
   const thick = (count: number, available: number): number =>
     Math.max(square, Math.min(MIN_THICKNESS / count, MAX_THIN_CELL, available / count));
   return [thick(numRows, room.height), thick(numColumns, room.width)];
 }
 
-/** Return the size of the picture of all tokens. Zooming does not enlarge it. */
+/**
+ * Return the size of the picture of all tokens, in pixels. Zooming does not enlarge the picture.
+ */
 export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, room: Room): Room {
   const [numRows, numColumns] = [sizeOf(rows.extent), sizeOf(columns.extent)];
   const [high, wide] = tokenPixels(numRows, numColumns, room);
@@ -157,8 +174,8 @@ export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, r
 }
 
 /**
- * Return the space for a selection and its parts. It is the size of the whole, whose cells may be
- * rounded to whole pixels.
+ * Return the space for the cells at every zoom. It is the size of the picture of all tokens, which
+ * may be less than `maxRoom` because small cells are rounded down.
  */
 export function roomOf(selection: Selection, state: ViewportState, maxRoom: Room, ratio = 1): Room {
   const everything = { ...state, query_window: null, key_window: null };
@@ -175,19 +192,19 @@ function sizeOf([start, stop]: Range): number {
   return stop - start;
 }
 
-/** Return whether a cell covers more than one weight. */
+/** Return whether a cell covers more than one token on any side. */
 export function isPooled(viewport: Viewport): boolean {
   return viewport.rows.level > 0 || viewport.columns.level > 0;
 }
 
-/** Return whether all tokens are visible. */
+/** Return whether all tokens of the chosen texts are visible. */
 export function isWhole(viewport: Viewport): boolean {
   return [viewport.rows, viewport.columns].every(
     ({ window, extent }) => window[0] <= extent[0] && window[1] >= extent[1],
   );
 }
 
-/** Return the tokens of a cell. */
+/** Return the range of tokens that a cell covers. */
 export function tokensOf(axis: Axis, cell: number): Range {
   const tokensPerCell = 2 ** axis.level;
   const start = axis.window[0] + cell * tokensPerCell;
@@ -201,16 +218,17 @@ export function cellOf(axis: Axis, token: number | null): number | null {
 }
 
 /**
- * Return the distance of a token from the corner of the cells. Fractions are between two tokens.
+ * Return the distance of a token from the corner of the cells, in pixels. `token` may be
+ * fractional, for a position inside a token.
  */
 export function pixelOf(axis: Axis, token: number): number {
   return ((token - axis.window[0]) / 2 ** axis.level) * axis.cell;
 }
 
 /**
- * Return a window of the size of `next` that has the same token below `pixel` as `now`.
+ * Return a window of the size of `next` in which the same token as in `now` is below `pixel`.
  *
- * @param next axis with the size and level of the result. Its start is ignored.
+ * @param next axis with the size and level of the result. The start of its window is ignored.
  */
 export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const { extent } = now;
@@ -219,7 +237,7 @@ export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
     Math.ceil(sizeOf(next.window) / tokensPerCell) * tokensPerCell,
     sizeOf(extent),
   );
-  // Use whole cells, like the hit test of the pointer, to avoid rounding twice.
+  // Find whole cells first, as `cellAt` does for the pointer, so both give the same token.
   const cellUnder = (axis: Axis, cells: number): number =>
     Math.max(0, Math.min(cells - 1, Math.floor(pixel / axis.cell)));
   const [cell, nextCell] = [
@@ -229,26 +247,29 @@ export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const inCell = Math.max(0, Math.min(0.999, pixel / now.cell - cell));
   const token = now.window[0] + cell * 2 ** now.level + Math.floor(inCell * 2 ** now.level);
   const start = (Math.floor(token / tokensPerCell) - nextCell) * tokensPerCell;
-  // Align to whole cells. The last cell of a text may cover fewer tokens.
+  // The window starts at a whole cell. The last cell of a text may cover fewer tokens.
   const last = Math.ceil((extent[1] - size) / tokensPerCell) * tokensPerCell;
   const first = Math.max(extent[0], Math.min(last, start));
   return [first, Math.min(extent[1], first + size)];
 }
 
-/** Return a window moved by whole tokens within its extent. */
+/** Move a window by a number of tokens, and stop at the ends of the extent. */
 export function movedBy(axis: Pick<Axis, "extent">, window: Range, by: number): Range {
   const size = window[1] - window[0];
   const start = Math.max(axis.extent[0], Math.min(axis.extent[1] - size, window[0] + by));
   return [start, start + size];
 }
 
-/** Point in pixels from the corner of the cells. */
+/** Point, in pixels from the upper left corner of the cells. */
 export interface Point {
   right: number;
   down: number;
 }
 
-/** Return the windows after one zoom step around a point, or null at the last step. */
+/**
+ * Return the windows after one zoom step. The token at `around` stays in place. Return null if it
+ * is not possible to zoom further.
+ */
 export function zoomed(
   viewport: Viewport,
   room: Room,
@@ -273,7 +294,8 @@ export function zoomed(
       : (-byRows > slack(rows) || -byColumns > slack(columns)) && byRows <= 0 && byColumns <= 0;
     if (!changes) continue;
     if (nextRows === allRows && nextColumns === allColumns) break;
-    // The size of the cells depends only on the counts. The start follows afterwards.
+    // The size of the cells depends only on the numbers of tokens, so the start of the windows is
+    // set afterwards.
     const tokensPerCell = Math.max(1, Math.round(1 / step));
     const windowOf = ({ extent }: Axis, count: number): Range => {
       const start = Math.floor(extent[0] / tokensPerCell) * tokensPerCell;
@@ -292,7 +314,10 @@ export function zoomed(
   return nearer || isWhole(viewport) ? null : { query_window: null, key_window: null };
 }
 
-/** Return the numbers of queries and keys that fill a stage at `step` pixels per token. */
+/**
+ * Return the numbers of queries and keys that fill a picture of the size `stage` at `step` pixels
+ * per token.
+ */
 function counts(
   stage: Room,
   room: Room,
@@ -301,14 +326,14 @@ function counts(
   allColumns: number,
 ): [number, number] {
   const fits = (side: number, pixels: number): number => {
-    // At the largest cells, round up to avoid an empty rest.
+    // With cells of the largest size, round up. Rounding down would leave empty space.
     const count =
       pixels < MAX_CELL ? Math.floor(side / pixels + 1e-6) : Math.ceil(side / pixels - 1e-6);
-    // Use whole cells, each with the tokens that share a pixel.
+    // Below one pixel per token, use whole cells. Each covers the tokens that share a pixel.
     return pixels < 1 ? Math.floor(side) * Math.round(1 / pixels) : Math.max(1, count);
   };
-  // Along the side that fills its space, cells fill it exactly. Along the other, fit as many as
-  // possible.
+  // One side of the picture fills its space, and its cells fill this side exactly. Along the other
+  // side, as many cells as possible fit.
   const high = room.height / allRows <= room.width / allColumns;
   const [side, other] = high ? [stage.height, stage.width] : [stage.width, stage.height];
   const along = fits(side, step);

@@ -15,14 +15,14 @@ import {
 } from "../text/captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** Input of the captions. */
+/** Heat maps over an image that the captions describe. */
 export interface HeatCaptionInput {
   question: HeatQuestion;
-  /** Grid of the values: of keys, or of queries if they are weights on a key. */
+  /** Patch grid of the values: a grid of keys or, for weights on a key, a grid of queries. */
   grid: PatchGrid;
   queries: TokenList;
   keys: TokenList;
-  /** Quantity of the values. Default: weights. */
+  /** Quantity of the values. Default: attention weights. */
   quantity?: Quantity;
 }
 
@@ -30,16 +30,20 @@ function sum(values: Float32Array): number {
   return values.reduce((total, value) => total + value, 0);
 }
 
-/** Smallest share that is mentioned. */
+/** Smallest share of the weights that the caption names. */
 const MIN_NAMED_SHARE = 0.01;
 
-/** Return "the image", or "image 1" if there are several. */
+/**
+ * Return the name of the image of a grid: "the image", or "image 1" if the tokens contain several
+ * images.
+ */
 function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
   return grids.some((other) => other.image !== grid.image) ? `image ${grid.image}` : "the image";
 }
 
 /**
- * Describe the distribution of a row of weights: "61% on the image, 30% on “[CLS]”, 9% elsewhere".
+ * Describe how the weights of a query are distributed: "61% on the image, 30% on “[CLS]”, 9%
+ * elsewhere".
  */
 export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): string {
   const total = sum(heat.values);
@@ -72,7 +76,7 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
   return parts.join(", ");
 }
 
-/** Describe the patch with the largest value of a heat map. */
+/** Describe the patch with the largest absolute value of a heat map. */
 function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
   const { grid, queries, keys, question, quantity } = input;
   const values = onGrid(heat, grid);
@@ -85,7 +89,7 @@ function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
   return `${quoted(text[grid.start + best] ?? "")}, ${number}`;
 }
 
-/** Return the heading of the heat maps. */
+/** Return the heading above all heat maps. */
 export function headingOf({ question, grid, queries, keys, quantity }: HeatCaptionInput): string {
   const { side, token } = question;
   const numbers = capital(pluralOf(quantity ?? { name: "weight" }));
@@ -98,17 +102,17 @@ export function headingOf({ question, grid, queries, keys, quantity }: HeatCapti
   return `Attention received: the mean over all ${queries.text.length} queries`;
 }
 
-/** Return the caption of one heat map. */
+/** Return the caption below one heat map. */
 export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
   const { quantity } = input;
   if (quantity?.signed) return `Largest ${quantity.name}: ${strongestInWords(heat, input)}.`;
   if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
-  // Maxima over heads do not sum to 1, so they have no shares.
+  // Maxima over heads do not sum to 1, so the caption has no shares.
   const shares = heat.series.how === "max" ? "" : `${sharesInWords(heat, input)}. `;
   return `${shares}Most on ${strongestInWords(heat, input)}.`;
 }
 
-/** Describe all heat maps for screen readers. */
+/** Describe all heat maps over the image for screen readers. */
 export function heatsInWords(heats: readonly Heat[], input: HeatCaptionInput): string {
   const captions = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, input)}`);
   return `${headingOf(input)}. ${captions.join(" ")}`;

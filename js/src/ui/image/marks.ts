@@ -12,21 +12,24 @@ import { aroundZero, plainNumber, signsInWords } from "../text/captions";
 import { type HeatCaptionInput, headingOf, heatInWords } from "./captions";
 import { type Heat, onGrid } from "./state";
 
-/** Content of a panel, which determines its marks completely. */
+/** Everything that determines the marks of an image panel. */
 export interface PanelContent {
   width: number;
   palette: Palette;
   image: RecordImage;
-  /** Grid of the values. */
+  /** Patch grid of the values. */
   grid: PatchGrid;
-  /** Heat maps, or empty to show only the image. */
+  /** Heat maps over the image. If empty, the panel shows only the image. */
   heats: readonly Heat[];
   captionInput: HeatCaptionInput | null;
-  /** Heading without captions. */
+  /** Heading if `captionInput` is null. */
   heading?: string;
-  /** Weight with the strongest colour. */
+  /** Absolute value that has the strongest colour. */
   end: number;
-  /** Highlighted patches, by index in the grid: that of the token and that of the other pin. */
+  /**
+   * Highlighted patches, as indices in the grid: the patch of the token that the weights belong to,
+   * and the patch of the other pinned token.
+   */
   own: number | null;
   other: number | null;
   /** Patch under the pointer or the keyboard cursor. */
@@ -35,7 +38,7 @@ export interface PanelContent {
   notes: readonly string[];
 }
 
-/** Box of an image in the panel. */
+/** Position and size of an image in the panel, in pixels. */
 interface Tile {
   x: number;
   y: number;
@@ -43,7 +46,7 @@ interface Tile {
   height: number;
 }
 
-/** Opacity of the largest weight, below which the image is still visible. */
+/** Opacity of the largest weight. The image remains visible below it. */
 export const HEAT_OPACITY = 0.82;
 const MAX_HEIGHT = 300;
 const GAP = 14;
@@ -57,7 +60,10 @@ function lines(text: string, width: number, size: number): string[] {
     : wrap(text, width, (part) => measureText(part, fontOf({ size, font: "text" })));
 }
 
-/** Return RGBA pixels of weights, in one colour or one per sign. The opacity follows the weight. */
+/**
+ * Return RGBA pixels of weights, in one colour or in one colour per sign. The opacity is
+ * proportional to the absolute value.
+ */
 export function heatPixels(
   values: Float32Array,
   end: number,
@@ -72,7 +78,10 @@ export function heatPixels(
   return pixels;
 }
 
-/** Return the frame of a patch, with an outline that is visible on every background. */
+/**
+ * Return the frame of a highlighted patch. A second line in the background colour makes it visible
+ * on every image.
+ */
 function frameMarks(
   content: PanelContent,
   tile: Tile,
@@ -123,12 +132,12 @@ function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[]
   return marks;
 }
 
-/** Marks of a panel, and the boxes of its images. */
+/** Marks of a panel, and the position and size of its images. */
 export interface Panel extends Box {
   tiles: Tile[];
 }
 
-/** Return the marks of a panel from the heading to the scale. */
+/** Return the marks of a panel: heading, images with captions, colour scale and notes. */
 export function panelMarks(content: PanelContent): Panel {
   const { palette, heats, captionInput, image, width } = content;
   const marks: Mark[] = [];
@@ -206,7 +215,10 @@ export function panelMarks(content: PanelContent): Panel {
   return { width, height: Math.ceil(y), marks, tiles };
 }
 
-/** Return the patch at a point by its index in the grid, or null. */
+/**
+ * Return the patch at a point, as index in the grid, and the index of the heat map. Return null
+ * outside all images.
+ */
 export function patchUnder(
   { tiles }: Panel,
   grid: PatchGrid,

@@ -1,4 +1,4 @@
-/** Panel with the model's input image and the weights of the selection over it. */
+/** Panel that shows an input image of the model with attention weights over it. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -19,7 +19,9 @@ interface PanelProps<S extends RecordState> {
   panel: ImagePanel;
 }
 
-/** Insert the shortcuts of the image into the help of a view, if the view shows an image. */
+/**
+ * Insert the shortcuts of the image before the last shortcut of a view, if the view shows an image.
+ */
 export function withImageKeys<S extends RecordState>(
   keys: readonly (readonly [string, string])[],
   { image }: ViewContext<S>,
@@ -47,7 +49,7 @@ export function WithImage<S extends RecordState>(
   );
 }
 
-/** Render the panel with pointer, keyboard and tooltip. */
+/** Render the image panel with pointer and keyboard control and a tooltip. */
 function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const plot = useRef<HTMLDivElement>(null);
   const where = useSignal<{ x: number; y: number } | null>(null);
@@ -105,7 +107,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     };
     const by = step[event.key];
     if (by) {
-      // The first key press only shows the cursor.
+      // The first key only shows the cursor.
       const from = now?.patch ?? panel.content.peek()?.own ?? 0;
       const move = (index: number, change: number, count: number): number =>
         Math.max(0, Math.min(count - 1, index + (now ? change : 0)));

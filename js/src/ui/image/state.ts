@@ -1,4 +1,4 @@
-/** Images of a record, and the weights over one of them: the request and its loading. */
+/** Images of a record, and the request for the weights over one image. */
 
 import type { ReadonlySignal, Signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
@@ -8,24 +8,24 @@ import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
 import type { Selection } from "../view/record";
 
-/** Images of the record by number, or null if they were not requested or are loading. */
+/** Images of the record, by their number. An image is null until it is loaded. */
 export type Images = readonly (RecordImage | null)[];
 
-/** Images, and the widths of the plot and the image panel. */
+/** Images of a view, and the division of its width into plot and image panel. */
 export interface ImageRoom {
   images: ReadonlySignal<Images>;
-  /** Whether all images of the selected tokens are loaded. */
+  /** Whether all images among the selected tokens are loaded. */
   ready: ReadonlySignal<boolean>;
-  /** Whether the keys are patches of an image, so that the panel is shown. */
+  /** Whether the panel is shown, because the keys are patches of an image. */
   shown: ReadonlySignal<boolean>;
   beside: ReadonlySignal<boolean>;
   plotWidth: ReadonlySignal<number>;
   panelWidth: ReadonlySignal<number>;
-  /** Whether the panel is drawn, or there is none. */
+  /** Whether the panel is drawn. It is ignored without a panel. */
   drawn: Signal<boolean>;
 }
 
-/** One head or several combined heads, with one heat map. */
+/** One head or several combined heads, which are shown as one heat map. */
 export interface HeatSeries {
   name: string;
   color: string;
@@ -35,15 +35,15 @@ export interface HeatSeries {
   how: "mean" | "max";
 }
 
-/** Tokens whose weights are shown over the image. */
+/** Tokens whose weights are shown over the image. null in a field means that it has no token. */
 export interface Focus {
   query: number | null;
   key: number | null;
 }
 
 /**
- * Requested values: the weights of a query on all keys, or of all queries on a key. Without a
- * token, the mean over all queries.
+ * Request for the weights of a query on all keys (`side` is "query"), or of all queries on a key
+ * ("key"). If `side` is null, the mean over all queries is requested.
  */
 export interface HeatQuestion {
   stack: string;
@@ -55,18 +55,21 @@ export interface HeatQuestion {
   series: HeatSeries[];
 }
 
-/** Values of one heat map for all tokens, including those that are not patches. */
+/** Values of one heat map. They include the values of tokens that are not patches. */
 export interface Heat {
   series: HeatSeries;
   values: Float32Array;
 }
 
-/** Maximum number of weights from which the mean over queries is computed. */
+/** Maximum number of weights that are loaded to compute a mean over queries. */
 const MAX_VALUES = 4_000_000;
-/** Maximum number of heat maps. More would be too small, so their mean is shown. */
+/** Maximum number of heat maps. More of them would be too small, so their mean is shown instead. */
 const MAX_HEAT_MAPS = 16;
 
-/** Return the grid of queries with the same patches as a grid of keys, or null. */
+/**
+ * Return the grid of queries with the same patches as a grid of keys, or null if the queries lack
+ * them.
+ */
 export function queryGridOf(
   selection: Pick<Selection, "queries">,
   grid: PatchGrid,
@@ -74,7 +77,7 @@ export function queryGridOf(
   const same = (other: PatchGrid): boolean =>
     other.image === grid.image && other.rows === grid.rows && other.columns === grid.columns;
   const grids = selection.queries.grids ?? [];
-  // If queries and keys are the same tokens, prefer the same grid. An image may occur twice.
+  // Prefer the grid at the same position, because an image may occur twice among the tokens.
   return (
     grids.find((candidate) => same(candidate) && candidate.start === grid.start) ??
     grids.find(same) ??
@@ -82,7 +85,7 @@ export function queryGridOf(
   );
 }
 
-/** Return `series`, or a single mean if there are too many. */
+/** Return `series`, or the mean of all their heads if they are more than `MAX_HEAT_MAPS`. */
 export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   const first = series[0];
   if (!first || series.length <= MAX_HEAT_MAPS) return [...series];
@@ -90,7 +93,9 @@ export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   return [{ ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" }];
 }
 
-/** Return the request for a selection, or null if it would need too many weights. */
+/**
+ * Return the request for a selection, or null if the mean over queries would need too many weights.
+ */
 export function heatQuestion(
   selection: Selection,
   grid: PatchGrid,
@@ -117,8 +122,8 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
 }
 
 /**
- * Combine the rows of several heads: for each token, return the mean of the heads, or their value
- * with the largest absolute value.
+ * Combine the rows of several heads. Return for each token the mean of the heads ("mean"), or the
+ * value with the largest absolute value ("max").
  */
 function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
   return Float32Array.from(rows[0] ?? [], (_, i) => {
@@ -129,7 +134,7 @@ function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
   });
 }
 
-/** Load the values of heat maps. */
+/** Load the values of all heat maps of a request. */
 export async function loadHeat(
   source: Source,
   question: HeatQuestion,
@@ -162,7 +167,7 @@ export async function loadHeat(
   }));
 }
 
-/** Return the part of a heat map on a grid. */
+/** Return the values of a heat map that belong to the patches of a grid. */
 export function onGrid(heat: Heat, grid: PatchGrid): Float32Array {
   return heat.values.subarray(grid.start, gridEnd(grid));
 }

@@ -1,5 +1,5 @@
 /**
- * Signals for images beside a plot: their pixels, the width of the panel, and the weights over one
+ * Signals for images beside a plot: the images, the width of the panel, and the weights over one
  * image.
  */
 
@@ -30,7 +30,9 @@ import {
   queryGridOf,
 } from "./state";
 
-/** Smallest width, in pixels, at which the panel is beside the plot. */
+/**
+ * Smallest width of the view, in pixels, at which the panel is beside the plot instead of below it.
+ */
 const BESIDE = 760;
 const BETWEEN = 28;
 const SHARE = 0.34;
@@ -91,9 +93,9 @@ function createImageRoom<S extends RecordState>(
 }
 
 /**
- * Return a context whose plot shares the width with an image panel.
+ * Return a context for a plot that shares the width of the view with an image panel.
  *
- * @param withPanel whether the panel is shown if there is an image.
+ * @param withPanel whether the panel is shown if the keys are patches of an image.
  */
 export function sharingRoom<S extends RecordState>(
   context: ViewContext<S>,
@@ -103,33 +105,33 @@ export function sharingRoom<S extends RecordState>(
   return { ...context, width: image.plotWidth, image };
 }
 
-/** Return whether the images are loaded and their panel is drawn. */
+/** Return whether the images are loaded and, if a panel is shown, the panel is drawn. */
 export function imagesDrawn({ image }: Pick<ViewContext<RecordState>, "image">): boolean {
   return !image || (image.ready.value && (!image.shown.value || image.drawn.value));
 }
 
-/** Patch under the pointer, by index in the grid. */
+/** Patch under the pointer or at the keyboard cursor, as index in the grid. */
 export interface HoveredPatch {
   patch: number;
-  /** Index of the heat map under the pointer. */
+  /** Index of the heat map in which the patch is highlighted. */
   tile: number;
 }
 
-/** Tokens of the patch under the pointer, and the index of the heat map. */
+/** Tokens of the highlighted patch, and the index of the heat map. */
 export interface Pointed extends Focus {
   tile: number;
 }
 
-/** Input of the panel from its view, and callbacks. */
+/** Input of an image panel, and functions that it calls to change its view. */
 interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
-  /** Highlighted tokens of the view, without those that the panel highlights. */
+  /** Tokens that the view highlights. Tokens that the panel highlights are not included. */
   focus: ReadonlySignal<Focus>;
-  /** Highlight tokens in the view. */
+  /** Highlight the tokens of a patch in the view, or nothing for null. */
   point: (pointed: Pointed | null) => void;
-  /** Make a chosen token visible. */
+  /** Make a token visible in the view before the panel pins it. */
   reveal: (side: "query" | "key", token: number) => void;
-  /** Note on the values, or "". */
+  /** Sentence below the image, or "" without a note. */
   note?: ReadonlySignal<string>;
 }
 
@@ -139,9 +141,11 @@ export function createImagePanel<S extends RecordState>(
 ) {
   const { record, common: state, image: room } = context;
   const hovered = signal<HoveredPatch | null>(null);
-  /** Whether the scale ends at the largest possible weight instead of the largest visible one. */
+  /**
+   * Whether the colour scale ends at the largest possible weight instead of the largest shown one.
+   */
   const wholeScale = signal(false);
-  /** Index of the grid that the reader chose, or null. */
+  /** Index of the patch grid that the reader chose, or null without a choice. */
   const picked = signal<number | null>(null);
   const selection = computed(() => (room?.shown.value ? record.selection.value : null));
   const grids = computed(() => selection.value?.keys.grids ?? []);
@@ -159,7 +163,8 @@ export function createImagePanel<S extends RecordState>(
   });
   const keyGrid = computed(() => grids.value[shownGrid.value] ?? null);
 
-  // Pointing at the panel must not change the weights under the pointer.
+  // While the pointer is on the panel, show the weights of the pinned tokens. Otherwise the weights
+  // below the pointer would change with the pointer.
   const focus = computed<Focus>(() =>
     hovered.value
       ? { query: selection.value?.token ?? null, key: selection.value?.key ?? null }
@@ -180,7 +185,7 @@ export function createImagePanel<S extends RecordState>(
     if (!room || !now || !grid || !image) return null;
     const requested = question.value;
     const lastAnswer = answered.value;
-    // The last answer may belong to another stack or layer.
+    // The last answer may belong to an earlier stack or layer.
     const fits =
       requested &&
       lastAnswer?.question.stack === requested.stack &&
@@ -208,7 +213,8 @@ export function createImagePanel<S extends RecordState>(
       grid: lies,
       heats,
       captionInput,
-      // Use the largest weight itself, as a round number would make the heat map paler.
+      // Use the largest weight itself as the end. A larger round number would make the heat map
+      // paler.
       end: (wholeScale.value ? now.stack.maximum : largest) || 1,
       own: of?.side === "key" ? indexOn(key, grid) : indexOn(query, queryGrid),
       other: of?.side === "key" ? null : indexOn(key, grid),
@@ -232,7 +238,7 @@ export function createImagePanel<S extends RecordState>(
   );
   const drawn = computed(() => content.value && panelMarks(content.value));
 
-  /** Return the tokens that a patch belongs to. */
+  /** Return the query and the key for a patch of the shown weights. */
   const tokensAt = (patch: number): Focus => {
     const now = base.peek();
     const [of, grid] = [now?.captionInput?.question, keyGrid.peek()];
@@ -244,19 +250,21 @@ export function createImagePanel<S extends RecordState>(
   return {
     content,
     drawn,
-    /** Caption for screen readers, or "" without a panel. */
+    /** Caption of the panel for screen readers, or "" without a panel. */
     caption: computed(() => {
       const now = base.value;
       return now?.captionInput ? heatsInWords(now.heats, now.captionInput) : "";
     }),
-    /** Whether the drawn values are the requested ones. */
+    /** Whether the drawn values are those of the current request. */
     current: computed(() => {
       const requested = question.value;
       const answers = requested === null || same(answered.value?.question, requested);
       return selection.value === null || (base.value !== null && answers);
     }),
     hovered,
-    /** Highlight a patch in the panel and its token in the view. */
+    /**
+     * Highlight a patch in the panel and its tokens in the view, or remove the highlight for null.
+     */
     point: (to: HoveredPatch | null) => {
       if (same(hovered.peek(), to)) return;
       hovered.value = to;
@@ -276,7 +284,7 @@ export function createImagePanel<S extends RecordState>(
       if (!pinned) options.reveal(queryGrid ? "query" : "key", token);
       assign(state, { [field]: pinned ? null : token });
     },
-    /** Return the panel for an export, or null. */
+    /** Return the panel for an export, or null without a panel. */
     forExport: (): Box | null => {
       const now = base.peek();
       return now && panelMarks({ ...now, hovered: null, notes: [options.note?.peek() ?? ""] });
@@ -286,7 +294,7 @@ export function createImagePanel<S extends RecordState>(
 
 export type ImagePanel = ReturnType<typeof createImagePanel>;
 
-/** Combine a plot and its panel for an export, side by side or one below the other. */
+/** Add the panel to a plot for an export, on the right if `beside`, otherwise below the plot. */
 export function withPanel<P extends Pick<Scene, "width" | "height" | "back" | "front">>(
   picture: P,
   box: Box | null,

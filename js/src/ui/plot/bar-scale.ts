@@ -1,6 +1,6 @@
 /**
- * Common scale of all bars for a text's numbers: its end, its axis, and the mark of longer bars.
- * All functions are pure.
+ * Scale that the bars of all weights of a text have in common: its end, its axis, and the break in
+ * longer bars. All functions are pure.
  */
 
 import type { Mark } from "../../draw/marks";
@@ -8,51 +8,59 @@ import type { Palette } from "../colors/palette";
 import { roundedUp } from "../exports/csv";
 import { plainNumber } from "../text/captions";
 
-/** Up to this many keys, bars end at the largest possible number. */
+/** Up to this many keys, a full bar is the largest possible number. */
 const MANY_KEYS = 100;
 const LABEL_SIZE = 10;
 /** Height of the axis below horizontal bars, in pixels. */
 export const AXIS_HEIGHT = 16;
-/** Shortest axis, in pixels, with room for "0" beside the number at its end. */
+/**
+ * Shortest axis, in pixels, with room for "0" beside the number at its end. Horizontal and vertical
+ * bars differ.
+ */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
-/** Shortest axis, in pixels, on which the centred numbers of its two ends do not touch. */
+/**
+ * Shortest axis, in pixels, on which the numbers at its two ends do not touch if they are centred.
+ */
 const MIN_LENGTH_CENTRED = 17;
 
 /**
- * Return the value of a full bar. It depends only on the text, so bars of all layers, heads and
- * tokens can be compared.
+ * Return the value of a full bar. It depends only on the stack and the number of keys, so bars of
+ * all layers, heads and tokens can be compared.
  *
- * The weights of a query sum to 1. With many keys, a bar therefore ends at 100 times the uniform
- * weight, and longer bars have a break. Ends are rounded up to one digit.
+ * The weights of a query sum to 1, so weights are small if there are many keys. With more than 100
+ * keys, a full bar is therefore 100 times the uniform weight, and longer bars have a break. The
+ * value is rounded up to one significant digit.
  *
- * @param maximum the largest number of the stack, 1 for weights.
+ * @param maximum the largest possible number of the stack, which is 1 for weights.
  */
 export function barEnd(maximum: number, numKeys: number): number {
   return roundedUp(maximum * Math.min(1, MANY_KEYS / Math.max(1, numKeys))) || 1;
 }
 
 /**
- * Return the length of a bar in pixels. A full bar has `full`. Values other than 0 are always
- * visible.
+ * Return the length of a bar in pixels. A full bar has the length `full`. A value other than 0 is
+ * always visible.
  */
 export function barLength(value: number, end: number, full: number): number {
   return value === 0 ? 0 : Math.min(full, Math.max(0.75, (Math.abs(value) / end) * full));
 }
 
 /**
- * Bar that starts at a zero line. A positive `length` extends to the right, or down if it is
- * `standing`.
+ * Bar that starts at a zero line. A positive `length` extends to the right or, if `standing`, down.
  */
 interface Bar {
   zero: number;
   length: number;
-  /** Start and thickness across the bar. */
+  /** Position of the edge and size of the bar, in the direction across the bar. */
   from: number;
   thick: number;
   standing?: boolean;
 }
 
-/** Return the break in a bar that exceeds the scale, or no marks for other bars. */
+/**
+ * Return the mark of a break if the value of a bar exceeds the end of the scale. Otherwise return
+ * no marks.
+ */
 export function breakMarks(bar: Bar, value: number, end: number, palette: Palette): Mark[] {
   if (Math.abs(value) <= end * 1.0001) return [];
   const { from, thick, standing } = bar;
@@ -64,14 +72,17 @@ export function breakMarks(bar: Bar, value: number, end: number, palette: Palett
     : [{ ...gap, x0: at + 2, y0: near, x1: at - 2, y1: far }];
 }
 
-/** Zero and signed length of the axis of bars. */
+/** Axis of bars: position of 0, and length with the sign of the direction. */
 interface Axis {
   x: number;
   y: number;
   reach: number;
-  /** Whether the bars are vertical. The numbers are then left of the axis. */
+  /** Whether the bars are vertical. The numbers of the axis are then to its left. */
   standing?: boolean;
-  /** Whether bars extend in both directions from zero, or are hollow for negative values. */
+  /**
+   * "both" if bars extend in both directions from zero, "hollow" if bars of negative values are
+   * hollow. Undefined if all values are positive.
+   */
   signs?: "both" | "hollow" | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** Panes: views that share a frame. Each has its own root, width and exports. */
+/** Panes: views that share a frame. Each view has its own root element, width and exports. */
 
 import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
@@ -36,8 +36,8 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
       const inner = entries[0]?.contentRect.width ?? 0;
       const now = Math.floor(inner);
       if (now <= 0 || stated !== null || now === width.peek()) return;
-      // Wait for the next frame. Drawing may resize other panes whose resize events were already
-      // delivered.
+      // Wait for the next animation frame. Drawing may resize other panes, whose resize events the
+      // browser has already delivered.
       requestAnimationFrame(() => {
         width.value = now;
       });
@@ -65,7 +65,7 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
   );
 }
 
-/** Arrange figures in columns, like the panes. */
+/** Arrange figures in columns, as the panes are arranged on the screen. */
 export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   let left = 0;
   let height = 0;
@@ -73,7 +73,8 @@ export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   for (const column of columns) {
     let top = 0;
     for (const scene of column) {
-      // The opacity of the back marks applies only within their own figure.
+      // In the combined figure, `backOpacity` would affect all figures. Apply it to the marks
+      // instead.
       const back = scene.back.map((mark) => dimmed(mark, scene.backOpacity));
       front.push(...translate([...back, ...scene.front], left, top));
       top += scene.height + PANE_GAP;

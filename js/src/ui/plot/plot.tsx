@@ -1,4 +1,4 @@
-/** Plot of a scene on two canvases, with its tooltip and the mark that it is drawn. */
+/** Plot of a scene on two canvases, with its tooltip. It reports when the scene is drawn. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
@@ -6,7 +6,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { paintMarks, prepareCanvas } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
 
-/** Tooltip beside the pointer. */
+/** Tooltip, with the position of the pointer in the plot in pixels. */
 export interface Hint {
   x: number;
   y: number;
@@ -16,9 +16,9 @@ export interface Hint {
 
 export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
-  /** "view:stack:layer" of the scene, or null while newer data is loading. */
+  /** Identifier "view:stack:layer" of the scene, or null while newer data is loading. */
   drawnId: ReadonlySignal<string | null>;
-  /** Called with `drawnId` after the last draw call. */
+  /** Called with `drawnId` after the scene is drawn. */
   onDrawn: (drawnId: string | null) => void;
   /** Type of the plot, which screen readers announce before its label. */
   kind: string;
@@ -30,7 +30,10 @@ export interface ScenePlotProps {
   children?: ComponentChildren;
 }
 
-/** Return the position of the pointer in a plot, including its scroll offset. */
+/**
+ * Return the position of the pointer in a plot, in pixels. It includes the part that is scrolled
+ * out of sight.
+ */
 export function pointIn(
   plot: HTMLElement | null,
   event: Pick<MouseEvent, "clientX" | "clientY">,
@@ -40,40 +43,40 @@ export function pointIn(
   return { x, y: event.clientY - (box?.top ?? 0) };
 }
 
-/** Render a plot that can have the keyboard focus. */
+/** Render a plot that the reader can control with the keyboard. */
 export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);
   const frontCanvas = useRef<HTMLCanvasElement>(null);
 
-  // A layout effect runs before the browser paints the new controls, so plot and controls change
-  // together if the data is available.
+  // A layout effect runs before the browser paints the new controls. If the data is loaded, plot
+  // and controls thus change together.
   useLayoutEffect(() => {
     const [back, front] = [backCanvas.current, frontCanvas.current];
     if (!back || !front) return undefined;
     let painted: Mark[] | null = null;
     let shown: Scene | null = null;
     let size = "";
-    // A single effect sets the mark after the last draw call.
+    // One effect draws and then calls `onDrawn`, so the order is certain.
     return effect(() => {
       const scene = props.scene.value;
       const drawnId = props.drawnId.value;
       if (drawnId === null) props.onDrawn(null);
       if (!scene) return;
-      // Newer data is loading. The current picture stays.
+      // Newer data is loading, so the current picture stays.
       if (scene === shown) {
         props.onDrawn(drawnId);
         return;
       }
       shown = scene;
-      // The pointer changes only the front marks. The back canvas is repainted only if its marks
-      // change.
+      // The pointer changes only the front marks. The back canvas is drawn again only if its marks
+      // or the size change.
       const newSize = `${scene.width} ${scene.height}`;
       if (painted !== scene.back || size !== newSize) {
         const context = prepareCanvas(back, scene.width, scene.height);
         if (context) paintMarks(context, scene.back);
         painted = scene.back;
         size = newSize;
-        // A finger can scroll a plot sideways that is wider than its element.
+        // If the plot is wider than its element, let a finger scroll it sideways.
         const container = back.parentElement as HTMLElement;
         container.style.touchAction = scene.width > container.clientWidth ? "pan-x pan-y" : "";
       }
@@ -105,7 +108,7 @@ export function ScenePlot(props: ScenePlotProps) {
   );
 }
 
-/** Render a tooltip. */
+/** Render a tooltip beside the pointer. */
 export function HintBox({ hint, width }: { hint: Hint; width: number }) {
   // Place the tooltip on the side with more room.
   const right = hint.x > width / 2;

@@ -1,6 +1,5 @@
 /**
- * Touch gestures on a plot: two fingers zoom, one finger pans if the plot is larger than its
- * window.
+ * Touch gestures on a plot: two fingers zoom, and one finger pans if the plot shows only a part.
  */
 
 import { useRef } from "preact/hooks";
@@ -11,23 +10,27 @@ type Point = Pick<MouseEvent, "clientX" | "clientY">;
 export interface Fingers {
   /** Return whether one finger pans the plot. Otherwise it scrolls the page. */
   moves: () => boolean;
-  /** Called with the ratio of the distances between two fingers, and their midpoint. */
+  /**
+   * Called with the ratio of the new to the old distance between two fingers, and with their
+   * midpoint.
+   */
   zoom: (factor: number, around: Point) => void;
 }
 
 /**
- * Return touch listeners that call `zoom` and prevent the browser from scrolling and zooming the
- * page.
+ * Return touch listeners that call `zoom`, and that prevent the browser from scrolling and zooming
+ * the page.
  *
- * Panning with one finger uses pointer events while `several` is false. After a second finger
- * touches, the first one no longer pans.
+ * Panning with one finger is done by the pointer events of the plot. They must ignore fingers while
+ * `several` is true, because two fingers zoom.
  */
 export function useFingers({ moves, zoom }: Fingers) {
   const apart = useRef(0);
   const several = useRef(false);
   const onTouchMove = (event: TouchEvent): void => {
     const [one, other] = event.targetTouches;
-    // The event is not cancelable once the page scrolls. The gesture then belongs to the page.
+    // Once the browser scrolls the page, the event is not cancelable. The gesture then only
+    // scrolls.
     if (!one || !event.cancelable || !(other || moves())) return;
     event.preventDefault();
     if (!other) return;
@@ -40,7 +43,7 @@ export function useFingers({ moves, zoom }: Fingers) {
   const onTouchStart = (event: TouchEvent): void => {
     apart.current = 0;
     several.current = event.targetTouches.length > 1;
-    // A single finger may be a tap.
+    // Do not handle a single finger yet, because it may be a tap.
     if (several.current) onTouchMove(event);
   };
   return { several, onTouchStart, onTouchMove };
