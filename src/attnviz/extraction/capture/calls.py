@@ -1,4 +1,4 @@
-"""Conversion of one attention call into a record's attention, example by example."""
+"""Conversion of one attention call into the attention of each example, as records store it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ Captured = QueryKeyAttention | StoredWeights
 def with_four_axes(
     call: AttentionCall, batch_size: int, num_tokens: Collection[int] = ()
 ) -> AttentionCall:
-    """Return the call with tensors of the axes (batch, heads, queries or keys, ...).
+    """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    In the call batch and heads may be one axis, or the heads may be two axes (groups and the heads
-    of each). `num_tokens` are the possible numbers of tokens of an example. They distinguish
-    windows from groups of heads.
+    The tensors of a traced call may have batch and heads as one axis, or two axes for the heads
+    (groups, and the heads of a group). The axis after the heads may also count windows (Hiera).
+    Then each window becomes an example.
+
+    `num_tokens` are the possible numbers of tokens of an example. An axis counts windows if its
+    size times the number of keys is one of these numbers. A call without weights is returned as it
+    is.
     """
     if call.weights is None:
         return call
     leading = call.weights.shape[:-2]
     if len(leading) == 3 and leading[2] * call.weights.shape[-1] in num_tokens:
-        # Hiera has (batch, heads, windows, queries, keys): windows become examples.
+        # The axes are (batch, heads, windows, queries, keys).
         return _map_tensors(call, lambda tensor: tensor.transpose(1, 2).flatten(0, 1))
 
     def with_four(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,14 +80,14 @@ def capture(
 ) -> tuple[list[Captured], float | None]:
     """Copy the attention of a call, example by example, and measure the rounding of the copies.
 
-    `unpadded` has an entry for each example (or, with `windows`, for each window). `name` is the
-    module's path, for errors. `turn` is the number of the call: it selects the window on which
-    rounding is measured.
+    `unpadded` has the positions without padding of each example. If `windows` is True, it has an
+    entry for each window instead. `name` is the path of the module. `turn` is any number that
+    differs between calls: it selects the window on which rounding is measured.
 
-    Return the copies, one per entry, and the largest difference of a weight that rounding causes
-    (see `Copier.error`). Raise NotImplementedError if the weights are not those that the model
-    used, ValueError if numbers are too large for the dtype or not finite, and OSError if a spool
-    cannot be written.
+    Return one copy per entry of `unpadded`, and the largest change of a weight that rounding causes
+    (None if nothing is rounded). Raise NotImplementedError if the model did not use the weights
+    that its queries and keys give. Raise ValueError if numbers are not finite or too large for the
+    dtype, and OSError if a copy cannot be written to its spool.
     """
     heads = range(call.num_heads)
     attentions = read_attention(call, unpadded, masks, check, heads=heads, name=name)
@@ -92,10 +96,10 @@ def capture(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
         )
-    # One of possibly hundreds of windows per layer is enough to measure rounding.
+    # A layer may have hundreds of windows. Rounding is measured on one of them.
     measured = [attentions[turn % len(attentions)]] if windows else attentions
     errors = [error for attention in measured if (error := copier.error(attention)) is not None]
-    # Windows are joined before they are written.
+    # Windows are not written to the spool yet, because they are joined first.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
     copies = [
         copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)
@@ -114,8 +118,9 @@ def read_attention(
 ) -> Sequence[Captured]:
     """Return the attention of a call, example by example, without copying it.
 
-    Arguments and errors are those of `capture`. `heads` are the heads that are compared with the
-    model's output.
+    Arguments and errors are those of `capture`. The weights of `heads` are compared with the
+    model's output. The result has only weights if queries and keys are unknown, if the form of the
+    mask is unknown, or if queries and keys do not give the model's weights.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
@@ -143,14 +148,14 @@ def read_attention(
         if heads:
             check.check_output(call, attentions, unpadded, heads, name)
     elif not check.agrees_with_weights(call, attentions, unpadded, heads):
-        # The traced queries and keys do not give these weights, but the weights are known.
+        # The traced queries and keys do not give the model's weights, so use the weights.
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     return attentions
 
 
 def _is_finite(attention: Captured) -> bool:
-    # The sum of finite numbers is finite unless it overflows. It is cheaper than testing each
-    # number.
+    # A finite sum shows that all numbers are finite, and is faster than a test of each number. Only
+    # if the sum is not finite, test each number: the sum may have overflowed.
     return all(
         math.isfinite(float(tensor.sum(dtype=_sum_dtype(tensor.dtype))))
         or bool(torch.isfinite(tensor).all())
@@ -192,6 +197,6 @@ def _scale(call: AttentionCall) -> float:
 
 
 def _softcap(call: AttentionCall) -> float | None:
-    # `scaled_dot_product_attention` has no soft cap, so it ignores the soft cap of a model.
+    # torch's `scaled_dot_product_attention` ignores the soft cap that a model passes to it.
     softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
     return None if softcap is None else float(softcap)

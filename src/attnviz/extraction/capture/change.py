@@ -1,7 +1,9 @@
 """Changes of attention while a model runs.
 
-The model's attention function computes as usual. Then the output of some heads at some queries is
-overwritten with the output of other weights. Everything else keeps the model's own bits.
+The model's attention function computes as usual. Then its output is overwritten, only for the
+changed heads and queries, with the product of the changed weights and the values. If a module
+computes attention in its own code, its weights are overwritten right after the softmax. All other
+numbers stay bit-identical.
 """
 
 from __future__ import annotations
@@ -37,21 +39,22 @@ __all__ = [
 class LayerChange:
     """Change of the attention in one layer.
 
-    Heads have the model's numbers. Queries are counted without padding.
+    Heads have the model's numbers. Query indices do not count padding.
 
     Attributes
     ----------
     attend : callable
         Function from the layer's attention to the attention that replaces it.
     rows : mapping of int to ndarray
-        For each head with replaced attention the queries concerned, int64, ascending.
+        For each head with replaced attention, the queries at which it is replaced: int64,
+        ascending.
     factors : mapping of int to float
-        For each scaled head the factor of its output, at every query.
+        For each scaled head, the factor that multiplies its output at every query.
     shape : tuple of int
-        Number of queries and keys of the layer.
+        Number of queries and number of keys of the layer.
     outputs : mapping of int to Tensor
-        For each head with replaced output the vector that replaces it at every query, before
-        `factors` are applied; (value_dim,).
+        For each head with replaced output, the vector that replaces its output at every query:
+        (value_dim,). The head's factor is applied afterwards.
     """
 
     attend: Callable[[LayerAttention], LayerAttention]
@@ -66,20 +69,20 @@ class LayerChange:
         return tuple(sorted({*self.rows, *self.factors, *self.outputs}))
 
 
-#: Changes of one forward, by a module's path and the number of its run.
+#: Changes of one forward. A key is the path of a module and the number of its run, from 0.
 ForwardChange = Mapping[tuple[str, int], LayerChange]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Position of the queries and keys of one call in the text so far.
+    """Position of a call's queries and keys in the text that has been generated so far.
 
     Attributes
     ----------
     first_query, first_key : int
-        Index of the token of the call's first query and first key.
+        Indices in the text of the call's first query and of its first key.
     num_queries, num_keys : int
-        Number of queries and keys in the text so far.
+        Number of queries and number of keys of the whole text so far.
     """
 
     first_query: int
@@ -88,9 +91,9 @@ class Block:
     num_keys: int
 
     def in_text(self, attention: Captured) -> LayerAttention:
-        """Return a call's attention over all queries and keys.
+        """Extend the attention of a call to all queries and keys of the text so far.
 
-        Those outside of the call are hidden.
+        Queries and keys that are not part of the call are masked.
         """
         attention = _filled_keys(attention, self.num_keys)
         rows, columns = attention.num_queries, attention.num_keys
@@ -113,10 +116,10 @@ def _filled_keys(attention: Captured, num_keys: int) -> Captured:
 def check_changeable(
     call: AttentionCall, name: str, windows: int, *, several: bool = False
 ) -> None:
-    """Raise NotImplementedError if a module's attention cannot be changed.
+    """Raise NotImplementedError if the attention of a call cannot be changed.
 
-    `name` is its path in the model. With `several`, one call may contain several continuations of
-    the same text (beams).
+    `name` is the path of the module, and `windows` the number of windows of an example. If
+    `several` is True, a call may contain several continuations of one text (beams).
     """
     kind = type(call.module).__name__
     reason = None
@@ -148,7 +151,7 @@ def _has_head_axis(call: AttentionCall) -> bool:
 
 
 def _check_whole(attention: LayerAttention, change: LayerChange, name: str) -> None:
-    """Raise NotImplementedError if an attention is only a part of its layer's."""
+    """Raise NotImplementedError if an attention has only a part of its layer's queries or keys."""
     shape = attention.num_queries, attention.num_keys
     if shape != change.shape:
         raise NotImplementedError(
@@ -168,11 +171,12 @@ def apply_change(
     example: int = 0,
     block: Block | None = None,
 ) -> None:
-    """Overwrite the output of one attention of one example as `change` says.
+    """Overwrite the output of a call for one example as `change` says.
 
-    `attention` is the model's own, with all of its heads, and `name` its module's path. With
-    `block` the call is a step of a longer text. The weights are computed for a few rows at a time,
-    so memory stays far below queries times keys.
+    `attention` is the model's own attention of this example, with all heads. `positions` are its
+    positions without padding, and `name` is the path of the module. If the call is a step of a
+    generation, `block` is its position in the text. Changed weights are computed for a few rows at
+    a time, so that a matrix of all queries and keys never has to fit in memory.
     """
     output, value = call.output[example], call.value
     if value is None:
@@ -204,7 +208,7 @@ def apply_change(
             output[:, head] = vector.to(output)
         for head, factor in change.factors.items():
             if factor == 0:
-                # Infinite outputs become zero too.
+                # A product of 0 and an infinite output would be NaN.
                 output[:, head] = 0
             else:
                 output[:, head] *= factor
@@ -213,7 +217,7 @@ def apply_change(
 def _heads_by_rows(
     rows: Mapping[int, NDArray[np.int64]],
 ) -> list[tuple[list[int], NDArray[np.int64]]]:
-    """Group heads whose attention is replaced at the same queries."""
+    """Group heads whose attention is replaced at the same queries. Return heads and queries."""
     groups: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
     for head, queries in rows.items():
         groups.setdefault(queries.tobytes(), ([], queries))[0].append(head)
@@ -223,7 +227,7 @@ def _heads_by_rows(
 def _weights_of(
     attention: LayerAttention, heads: list[int], rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Return the weights of these heads and queries, (heads, rows, keys)."""
+    """Return the weights of `heads` in the rows `rows` (ascending): (heads, rows, keys)."""
     if len(rows) == rows[-1] - rows[0] + 1:
         return attention.weights_of_heads(heads, slice(int(rows[0]), int(rows[-1]) + 1))
     return np.stack([attention.weights_of_rows(head, rows)[0] for head in heads])
@@ -238,11 +242,12 @@ def edit_weights(
     examples: int = 1,
     block: Block | None = None,
 ) -> None:
-    """Overwrite the weights of one example right after a module's softmax.
+    """Overwrite the weights of a module right after its softmax.
 
-    `weights` are (1, heads, queries, keys) or (heads, queries, keys). With more `examples` they
-    belong to as many continuations of one text. This is for modules that compute their attention
-    without the dispatcher: they use only the weights afterwards.
+    This works for modules that compute attention in their own code, because they multiply the
+    values with this tensor. `weights` are (examples, heads, queries, keys) or
+    (examples * heads, queries, keys). Several `examples` are continuations of one text, and all of
+    them are changed. `positions`, `name` and `block` are as for `apply_change`.
     """
     by_example = weights
     if weights.dim() == 3 and len(weights) % examples == 0:
@@ -289,7 +294,7 @@ def _edit_example(
                 part = torch.from_numpy(replacement[:, columns]).to(heads)
                 heads[head, query_positions[:, None].to(heads.device), keys.to(heads.device)] = part
         for head, factor in change.factors.items():
-            # A replaced output is scaled in `replace_outputs`.
+            # `replace_outputs` applies the factor of a head with replaced output.
             if head not in change.outputs:
                 heads[head] *= factor
 
@@ -297,7 +302,7 @@ def _edit_example(
 def replace_outputs(call: AttentionCall, change: LayerChange, name: str, examples: int) -> None:
     """Replace the outputs of heads in a module that does not use the dispatcher.
 
-    The other heads keep the outputs of the weights that `edit_weights` wrote.
+    The outputs of all other heads already result from the weights that `edit_weights` wrote.
     """
     if change.outputs:
         output = output_by_head(call, name, examples)
@@ -309,12 +314,13 @@ def replace_outputs(call: AttentionCall, change: LayerChange, name: str, example
 def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
     """Return a view of a call's output as (examples, queries, heads, value_dim).
 
-    `examples` is needed only for modules that do not use the dispatcher. Raise NotImplementedError
+    `examples` is read only for modules that do not use the dispatcher. Raise NotImplementedError
     if the axes of the output are not known.
     """
     output, has_known_axes = call.output, call.value is not None
     if isinstance(output, torch.Tensor) and call.weights is not None:
-        # Batch and heads may be one axis, or heads two.
+        # The output may have batch and heads as one axis, or two axes for the heads. If the reshape
+        # had to copy the output, the address changes, and the result is not a view.
         address = output.data_ptr()
         output = output.reshape(examples, -1, *output.shape[-2:]).transpose(1, 2)
         has_known_axes = output.data_ptr() == address

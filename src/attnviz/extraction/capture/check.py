@@ -1,23 +1,24 @@
 """Comparison of weights computed from queries and keys with the model's own attention.
 
-A difference may occur in one head, in a few rows, in one example of a batch or in one window. In
-every call, sampled rows of each of these are compared:
+The computed weights may be wrong in a single head, in a few rows, in one example of a batch, or in
+one window. A row has the weights of one query. In every call, rows of every head are compared in
+every example and window (in fewer examples if `CheckedCalls` is used):
 
-- Number of rows: all rows if the call has few weights (`_MIN_ENTRIES`). Otherwise a number
-  of rows per head that costs a few percent of the layer's time: at least 32, or at least 8 per
-  window or example if several are compared together. For a function that transformers does not ship
-  (`foreign_name`) the limit is `_MIN_FOREIGN_ENTRIES`.
-- Choice of rows: they are drawn for each call, from a generator with a fixed seed, so that a second
-  extraction compares the same rows. The heads of a call share one random order of all rows: m rows
-  of each of h heads contain every row at least once if h * m >= n. So a mask that is wrong in one
-  row of all heads is found with certainty, in each single layer.
-- Probability of finding a difference in k of n rows of one head of one layer: 1 if all rows are
-  compared, else ``1 - C(n - k, m) / C(n, m)``, about ``1 - (1 - m / n)**k``. For m = 32, n = 512 it
-  is 6% for one row, 64% for 16 rows, and 1 for a head that differs in more than n - m rows.
+- Number of rows: all rows of a call with at most `_MIN_ENTRIES` weights. Otherwise the number of
+  rows per head is chosen so that the comparison takes a few percent of the layer's time: at least
+  32, or at least 8 per example or window if several are compared together. For a function that
+  transformers does not ship (`foreign_name`), the limit is `_MIN_FOREIGN_ENTRIES`.
+- Choice of rows: rows are drawn for each call from a generator with a fixed seed, so a second
+  extraction compares the same rows. A call draws one random order of its n rows. Each of its h
+  heads takes the next m rows in this order, so every row is compared in at least one head if
+  h * m >= n. Then a mask that is wrong in one row of all heads is always found.
+- Probability of finding a difference in k of the n rows of one head: 1 if all rows are compared,
+  else ``1 - C(n - k, m) / C(n, m)``, about ``1 - (1 - m / n)**k``. For m = 32 and n = 512 the
+  probability is 6% for k = 1, 64% for k = 16, and 1 for k > n - m.
 
-A difference counts only if it is larger than rounding explains (`_MAX_ROW_ERROR`). Outputs are
-compared in a few random projections of the values: a difference in any direction shows in some of
-them.
+A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`). Instead of
+whole output vectors, their projections on a few random directions are compared. It is nearly
+certain that a difference of the vectors is visible in one of the projections.
 """
 
 from __future__ import annotations
@@ -43,37 +44,45 @@ from attnviz.record.softmax import exp_in_place
 
 __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
 
-# Minimum number of compared rows per head: for one example, for each of several, and one row for
-# each `_WIDTH_PER_ROW` entries of the layer's width. The cost of a layer grows with the square of
-# its width, the cost of the comparison with rows times width.
+# Minimum number of compared rows per head in a call with one example.
 _MIN_ROWS = 32
+# Minimum number of compared rows per head and example in a call with several examples.
 _MIN_ROWS_OF_SEVERAL = 8
+# Wide layers get more rows: one row for each `_WIDTH_PER_ROW` entries of the layer's width. The
+# time of a layer grows with the square of its width, and the time of the comparison with the number
+# of rows times the width, so the comparison stays a small share.
 _WIDTH_PER_ROW = 24
-# At least this many weights of a call are compared: all rows of 73 tokens with 12 heads.
+# Minimum number of compared weights of a call. It covers all rows of 73 tokens with 12 heads.
 _MIN_ENTRIES = 1 << 16
-# At least this many weights are compared for a foreign function.
+# Minimum number of compared weights of a call of a function that transformers does not ship.
 _MIN_FOREIGN_ENTRIES = 1 << 22
-# Number of weights computed at once (1 MiB of float32), unless one row of one head has more.
+# Largest number of weights computed at once (1 MiB of float32), unless one row of a head has more.
 _MAX_ENTRIES_AT_ONCE = 1 << 18
-# One projection shows less than a fifth of a difference with probability 0.16, all with 4e-7.
+# Number of random directions. The projection of a difference on one direction is less than a fifth
+# of the expected size with probability 0.16. This happens in all 8 with probability 4e-7.
 _PROJECTIONS = 8
 
-# Largest difference that rounding explains, in units u of the coarsest dtype (`_rounding_unit`). A
-# model rounds the logits of a row by a few u |l|, and its weights w and its output o by a few u
-# each. So with projected values p, and rms and std over the keys weighted by w,
+# Largest error of a row that rounding can cause: the constant c in the bounds below. u is the
+# relative rounding error of the least precise dtype (`_rounding_unit`). A model rounds each logit l
+# by a few u |l|. It rounds weights w and the output o by a few u. With projected values p, whose
+# root mean square (rms) and standard deviation (std) over the keys are weighted by w:
 #
-#     |error of o p| <= c u (|o| + rms(p) + |l| std(p))       |error of w| <= c u (1 + |l|)
+#     |error of the projected output| <= c u (|o| + rms(p) + |l| std(p))
+#     |error of w| <= c u (1 + |l|)
 #
-# |l| is the absolute log-normalizer of the row plus log(n), which covers the logits below it. In
-# 222 extractions of tiny models in bfloat16 and float16 the largest c was 1.8. If logits are so
-# large that their rounding alone moves the weights, few differences can be noticed.
+# |l| is computed as the absolute log-normalizer of the row plus the logarithm of the number of
+# keys. In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If logits
+# are so large that their rounding changes the weights, the bounds are wide and find few errors.
 _MAX_ROW_ERROR = 4.0
-# Limit for the root mean square of a head's errors, which was at most 0.5 in those extractions:
-# rounding errors differ from row to row, errors of a formula do not.
+# Limit of the root mean square of the errors of a head's rows. In those extractions it was at most
+# 0.5. It is lower than the limit of a row, because rounding errors vary between rows. The error of
+# a wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
+# Limit of the error of a row of weights.
 _MAX_WEIGHT_ERROR = 4.0
-# Sums in float32 are rounded at each term, and sharp logits amplify that. With 16, three of 615
-# tiny models were refused wrongly (5.8, with 4 allowed). Wrong formulas exceed the limit by far.
+# Assumed number of roundings in a sum of float32. Each term is rounded, and large logits amplify
+# the errors. With 16 roundings, three of 615 tiny models were rejected wrongly (an error of 5.8,
+# with 4 allowed). The errors of wrong formulas are far larger.
 _ROUNDINGS_PER_SUM = 64
 
 _SHIPPED, _TORCH = (
@@ -83,10 +92,11 @@ _SHIPPED, _TORCH = (
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows of some examples (or windows) of a call that share their mask and bias.
+    """Rows to compare, in examples (or windows) of a call that share their mask and bias.
 
-    `rows` are int64, (heads, rows), or (1, rows) if all heads have the same rows. `positions` are
-    the same rows as the model counts them, with padding.
+    `rows` are row indices without padding, int64: (heads, rows), or (1, rows) if they are the same
+    for all heads. `positions` are the indices of these rows in the model's tensors, which have
+    padding.
     """
 
     examples: list[int]
@@ -97,7 +107,10 @@ class _Sample:
     positions: torch.Tensor
 
     def parts(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield slices of examples, heads and rows whose weights fit into memory at once."""
+        """Divide the sample into parts of at most `_MAX_ENTRIES_AT_ONCE` weights, or of one row.
+
+        Yield each part as slices of examples, heads and rows.
+        """
         count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
         steps = []
         remaining = _MAX_ENTRIES_AT_ONCE // num_keys
@@ -121,9 +134,10 @@ class _Sample:
     def index(
         self, part: tuple[slice, slice, slice], tensor: torch.Tensor, numbers: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return examples, heads and rows of a part.
+        """Return index tensors of the examples, heads and rows of a part.
 
-        They index a tensor whose first axis is examples.
+        They broadcast to (examples, heads, rows). They index `tensor`, whose first axis is
+        examples, or has size 1 for all examples. `numbers` are `rows` or `positions`.
         """
         examples, heads, rows = part
         example_indices = torch.tensor(self.examples[examples]) % tensor.shape[0]
@@ -136,13 +150,13 @@ class _Sample:
 
 
 class CheckedCalls:
-    """Kinds of calls that were already compared in the forwards of a corpus.
+    """Kinds of calls that were compared in earlier forwards over a corpus.
 
-    The kind of a call is given by its module, function, form of mask, presence of padding, and
-    length up to the next power of two. Examples of a corpus are sorted by length. The first call of
-    a kind is compared for the first and the last example, and every later call for one example,
-    drawn with a fixed seed. Calls of functions that transformers does not ship are compared for all
-    examples.
+    Calls are of the same kind if they have the same module, function, type of mask and presence of
+    padding, and if their lengths lie between the same powers of two. The first call of a kind is
+    compared for the first and the last example, because the examples of a corpus are sorted by
+    length. Every later call of the kind is compared for one random example. Calls of functions that
+    transformers does not ship are always compared for all examples.
     """
 
     def __init__(self) -> None:
@@ -150,7 +164,7 @@ class CheckedCalls:
         self._generator = torch.Generator().manual_seed(0)
 
     def examples(self, call: AttentionCall, unpadded: Sequence[Positions], name: str) -> list[int]:
-        """Return the indices of the examples (or windows) of a call that are compared."""
+        """Return the indices of the examples (or windows) of a call that must be compared."""
         mask = call.mask
         padded = any(
             positions.queries is not None or positions.keys is not None for positions in unpadded
@@ -175,10 +189,10 @@ class CheckedCalls:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own.
 
-    `checked` are the calls of earlier forwards: calls like them are compared for fewer examples.
-    `foreign` has an entry for each function that transformers does not ship: the smallest number of
-    compared rows per head with the number of all rows, or None if there was nothing to compare
-    with.
+    `checked` are the calls of earlier forwards. Calls of the same kind are compared for fewer
+    examples. `foreign` maps the name of each function that transformers does not ship to the number
+    of compared rows per head and the number of all rows, in the call with the smallest share of
+    compared rows. The value is None if a call had no output to compare with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:
@@ -195,11 +209,12 @@ class SelfCheck:
         heads: Sequence[int],
         name: str,
     ) -> None:
-        """Compare the weights of some heads with the output of the model's attention.
+        """Compare the weights of `heads` with the output of the model's attention.
 
         `attentions` and `unpadded` have one entry for each example (or window) of the call. Raise
-        NotImplementedError if rounding does not explain the difference: an ignored mask, a gate, or
-        a term in an unknown keyword argument. Raise ValueError if the output is NaN.
+        NotImplementedError if rounding cannot cause the difference. Possible causes are a mask that
+        the model ignores, a gate, and a term of the logits in an unknown keyword argument. Raise
+        ValueError if the output is NaN.
         """
         foreign = foreign_name(call)
         output = _checkable_output(call)
@@ -239,7 +254,10 @@ class SelfCheck:
         unpadded: Sequence[Positions],
         heads: Sequence[int],
     ) -> bool:
-        """Whether the weights of traced queries and keys agree with `call.weights`."""
+        """Whether weights computed from traced queries and keys agree with `call.weights`.
+
+        Only sampled rows of `heads` are compared.
+        """
         model_weights = call.weights
         if model_weights is None:
             return False
@@ -259,9 +277,9 @@ class SelfCheck:
         heads: Sequence[int],
         selected: Sequence[int] | None = None,
     ) -> Iterator[_Sample]:
-        """Draw rows for all examples. Examples that share mask and bias get the same rows.
+        """Draw the rows to compare. Unpadded examples with the same mask and bias share their rows.
 
-        `selected` are the examples to compare, by default all.
+        `selected` are the indices of the examples to compare. The default is all examples.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
         for index in range(len(attentions)) if selected is None else selected:
@@ -299,7 +317,11 @@ class SelfCheck:
     def _output_errors(
         self, call: AttentionCall, output: torch.Tensor, value: torch.Tensor, sample: _Sample
     ) -> torch.Tensor:
-        """Return the errors of the output in units of rounding: (examples, heads, rows)."""
+        """Return the error of each row of the output, (examples, heads, rows).
+
+        An error is the largest difference over the projections, divided by its bound for c = 1
+        (see `_MAX_ROW_ERROR`).
+        """
         unit, device = _rounding_unit(call), value.device
         directions = self._directions_of(value.shape[-1], device)
         ratios = sample.infinite_errors(device)
@@ -309,7 +331,7 @@ class SelfCheck:
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
                 exponentials, top = _exponentials(call, sample, part)
                 projected = _values_of_heads(sample, part, value).float() @ directions
-                # Values of masked keys may be anything.
+                # Masked keys may have infinite values, and 0 times infinity would be NaN.
                 projected.masked_fill_(~projected.isfinite(), 0.0)
                 largest = projected.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
                 projected /= largest
@@ -328,7 +350,7 @@ class SelfCheck:
                 allowed = unit * allowed + _relative_errors(unit * logits)[..., None] * spread
                 allowed += 4 * limits.tiny * limits.eps * math.sqrt(value.shape[-1]) / largest
                 part_ratios = ((actual @ directions - expected).abs() / allowed).amax(dim=-1)
-                # The output of a row without allowed keys is arbitrary.
+                # Ignore rows without allowed keys: their output is arbitrary.
                 ratios[part] = part_ratios.masked_fill(top.isneginf(), 0.0)
         return ratios
 
@@ -348,8 +370,9 @@ class SelfCheck:
 def foreign_name(call: AttentionCall) -> str | None:
     """Return the name of a call's attention function, or None if transformers ships it.
 
-    The file of its code decides. So a function registered under one of transformers' own names is
-    foreign too. A kernel from the hub is recognised by its name.
+    A function is shipped with transformers if the file of its code is. Therefore the name under
+    which it is registered does not matter. Kernels from the hub, whose names contain a slash, are
+    not shipped.
     """
     function = call.function
     if function is None:
@@ -370,25 +393,26 @@ def foreign_name(call: AttentionCall) -> str | None:
 
 
 def _is_decorated(function: Callable[..., Any]) -> bool:
-    """Whether a function is torch's wrapper around another one, such as torch.no_grad's."""
+    """Whether torch wrapped a function, for example with the decorator `torch.no_grad`."""
     code = getattr(function, "__code__", None)
     of_torch = isinstance(code, CodeType) and code.co_filename.startswith(_TORCH)
     return of_torch and hasattr(function, "__wrapped__")
 
 
 def uses_sink_as_gate(module: nn.Module) -> bool:
-    """Whether a model's code applies the sink as a gate on the output, outside of its weights.
+    """Whether a model multiplies its attention output by a gate that depends on the sink.
 
-    A sink in the softmax and such a gate give the same output, so the code is inspected.
+    Such a gate and a sink in the softmax give the same output, but different weights. Therefore the
+    model's code is inspected: a gate calls `sigmoid`.
     """
     eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
     return "sigmoid" in getattr(getattr(eager, "__code__", None), "co_names", ())
 
 
 def sinks_of(call: AttentionCall) -> torch.Tensor | None:
-    """Return the sinks of a call's heads, (heads,), or None if it has none.
+    """Return the sinks of a call's heads, (heads,), or None if the call has no sinks.
 
-    Raise NotImplementedError if there is not one sink per head.
+    Raise NotImplementedError if their number is not the number of heads.
     """
     sinks = call.options.get("s_aux")
     if sinks is None:
@@ -406,7 +430,11 @@ def sinks_of(call: AttentionCall) -> torch.Tensor | None:
 
 
 def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
-    """Return the output as (batch, queries, heads, value_dim), or None if it has another size."""
+    """Return the output of a call as (batch, queries, heads, value_dim).
+
+    Return None if its size does not fit, if it has no floating-point numbers, or if the values are
+    not known.
+    """
     output, value = call.output, call.value
     if not isinstance(output, torch.Tensor) or value is None or not output.is_floating_point():
         return None
@@ -417,10 +445,10 @@ def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
 def _exponentials(
     call: AttentionCall, sample: _Sample, part: tuple[slice, slice, slice]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weights before they are divided by their sum, and the largest logit of each row.
+    """Return ``exp(logits - largest logit)`` of a part's rows, and the largest logit of each row.
 
-    Their shapes are (examples, heads, rows, keys) and (examples, heads, rows). The largest logit is
-    minus infinity if a row has no allowed key.
+    The shapes are (examples, heads, rows, keys) and (examples, heads, rows). The largest logit of a
+    row without allowed keys is minus infinity.
     """
     if call.query is None:
         raise TypeError("a call without queries cannot be checked")
@@ -428,7 +456,7 @@ def _exponentials(
     examples, own_heads, rows = sample.index(part, call.query, sample.positions)
     queries = call.query.detach()[examples, own_heads, rows].float() * attention.scale
     key_heads = [attention.key_head(head) for head in heads]
-    # Complete groups use each key head equally often: its keys are read once.
+    # If each key head serves equally many of the heads, its keys are read only once.
     distinct = sorted(set(key_heads))
     if key_heads == [head for head in distinct for _ in range(len(key_heads) // len(distinct))]:
         key_heads = distinct
@@ -445,7 +473,7 @@ def _exponentials(
 def _values_of_heads(
     sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor
 ) -> torch.Tensor:
-    """Return the values of each head, (examples, heads, keys, value_dim)."""
+    """Return the values of a part's heads without padding: (examples, heads, keys, value_dim)."""
     size = sample.attention.num_heads // value.shape[1]
     value_heads = [head // size for head in sample.heads[part[1]]]
     values = _heads_of_examples(value, sample, part, value_heads, None)
@@ -460,9 +488,10 @@ def _heads_of_examples(
     heads: Sequence[int],
     alone: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return some heads of some examples, without a copy if they are contiguous.
+    """Return `heads` of a part's examples, as a view if they are contiguous.
 
-    `alone` is the tensor of a single example, without its padding.
+    If the sample has only one example, `alone` replaces `tensor`. It is the tensor of this example
+    without padding.
     """
     examples = sample.examples[part[0]]
     if tensor is None or (alone is not None and len(sample.examples) == 1):
@@ -485,7 +514,11 @@ def _as_slice(numbers: Sequence[int]) -> slice | list[int]:
 def _weight_errors(
     call: AttentionCall, model_weights: torch.Tensor, sample: _Sample
 ) -> torch.Tensor:
-    """Return the errors of weights in units of rounding: (examples, heads, rows)."""
+    """Return the error of each row of weights, (examples, heads, rows).
+
+    An error is the largest difference over the keys, divided by its bound for c = 1 (see
+    `_MAX_ROW_ERROR`).
+    """
     unit = _rounding_unit(call)
     ratios = sample.infinite_errors(model_weights.device)
     for part in sample.parts():
@@ -499,18 +532,26 @@ def _weight_errors(
                 actual = actual[..., sample.unpadded.keys.to(actual.device)]
             logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
             error = (weights - actual).abs().amax(dim=-1) / (unit * (1 + logits))
-            # A row without allowed keys has equal weights in the model, and zeros here.
+            # Ignore rows without allowed keys: their weights are equal in the model, and 0 here.
             ratios[part] = error.masked_fill(top.isneginf(), 0.0)
     return ratios
 
 
 def _relative_errors(error: torch.Tensor) -> torch.Tensor:
-    """Return the relative errors of weights due to errors of logits. They grow exponentially."""
+    """Return bounds of the relative errors of weights for the errors e of their logits.
+
+    The result is a multiple of c = `_MAX_ROW_ERROR`, like `error`: an error ``c * e`` of a logit
+    changes its weight by a relative error of up to ``exp(c * e) - 1``, which is c times the result.
+    """
     return torch.expm1((_MAX_ROW_ERROR * error).clamp_max(60.0)) / _MAX_ROW_ERROR
 
 
 def _worst_errors(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
-    """Return the worst row and the worst head of each sample, with one transfer from the device."""
+    """Return the largest error of a row and of a head for each sample.
+
+    The error of a head is the root mean square over its rows. All numbers are copied from the
+    device at once, because each copy waits for the device.
+    """
     if not ratios:
         return []
     with torch.no_grad():
@@ -523,7 +564,7 @@ def _worst_errors(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
 
 
 def _rounding_unit(call: AttentionCall) -> float:
-    """Return the relative rounding error of the least precise tensor of a call."""
+    """Return the relative rounding error of the least precise computation in a call."""
     tensors = [call.query, call.key, call.value, call.output, call.weights]
     dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
     device = next((tensor.device.type for tensor in tensors if tensor is not None), "cpu")
@@ -533,9 +574,9 @@ def _rounding_unit(call: AttentionCall) -> float:
     for dtype in dtypes:
         if dtype.is_floating_point:
             unit = max(unit, torch.finfo(dtype).eps / 2)
-    # Users may request products of float32 with fewer bits: TF32 or bfloat16. Devices other than
-    # CPUs may use TF32 and approximate exponentials without a request. They were not measured, so
-    # they get the limit of TF32.
+    # Users may allow torch to multiply float32 matrices with fewer bits: TF32 or bfloat16. Devices
+    # other than CPUs may use TF32 and approximate exponentials by default. Their errors were not
+    # measured, so the rounding error of TF32 is assumed for them.
     precision = "high" if device != "cpu" else "highest"
     bits = {"highest": 0.0, "high": 2**-11, "medium": 2**-8}
     return max(unit, bits[precision], bits.get(torch.get_float32_matmul_precision(), 0.0))
@@ -550,12 +591,14 @@ def _raise_difference(
     *,
     whole_head: bool,
 ) -> NoReturn:
-    """Raise an error with the position and size of the largest difference of outputs."""
+    """Raise an error with the position and size of the largest difference of outputs.
+
+    If `whole_head` is True, only the head with the largest root mean square error is searched.
+    """
     candidates = (
         ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios
     )
     if whole_head:
-        # The largest error of the worst head.
         best = candidates == candidates.amax()
         candidates = ratios.masked_fill(~best, -1.0)
     example, head, row = (

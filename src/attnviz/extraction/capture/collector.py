@@ -1,4 +1,4 @@
-"""Collector of the attention of one forward."""
+"""Collector of the attention that a model computes in one forward."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Collector", "PredictedLayers", "Run", "joined_windows", "same_vectors"]
 
-# Stacks of patches and frames, to which the padding of texts does not apply.
+# Stacks whose tokens are patches or frames. The padding of texts does not apply to them.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
 
@@ -60,30 +60,32 @@ class Run:
     stack : str
         The stack that it belongs to.
     turn : int
-        Number of the run among those of its module, from 0.
+        Number of earlier runs of the same module.
     num_tokens : set of int
-        Possible numbers of tokens of its input, as the input's shape can be interpreted.
+        Possible numbers of tokens per example. The shape of the module's input can be interpreted
+        in several ways.
     calls : list of list
-        For each attention that it computed the examples. Each window counts as one attention.
+        For each captured attention call, the attention of each example. A call with windows has one
+        entry for each window of an example.
     num_calls : int
-        Number of attentions that it computed.
+        Number of captured attention calls. A call with several windows counts once.
     total_shape : tuple of int
-        Total number of queries and keys of these attentions, with padding.
+        Total number of queries and total number of keys of all calls and windows, with padding.
     dtype : dtype or None
-        The dtype of its queries and keys, or None if they are not known.
+        Dtype of the queries and keys, or None if they are not known.
     has_all_logits : bool
-        Whether queries and keys account for all of its logits.
+        Whether the logits contain no products other than those of queries and keys.
     dispatched : bool
-        Whether all of its attentions used the dispatcher or torch's own function.
+        Whether all calls used the dispatcher or torch's `scaled_dot_product_attention`.
     is_copied : bool
-        Whether its attention is kept. If not, `calls` have only shapes.
+        Whether the attention is kept. If not, the attentions in `calls` have shapes but no heads.
     num_heads : int
-        Number of its heads.
+        Number of heads.
     error : float or None
-        Largest difference of a weight due to rounded copies, or None if they are not rounded.
+        Largest change of a weight that rounded copies cause, or None if copies are not rounded.
     positions : Positions or None
-        Queries and keys that are not padding if it computed one attention of one example, or None
-        if it computed several attentions, or windows of one.
+        Queries and keys that are not padding, if the run made a single call for a single example
+        without windows. None otherwise.
     """
 
     name: str
@@ -103,7 +105,7 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of queries and keys of the first example."""
+        """Number of queries and number of keys of the first example, without padding."""
         return (
             sum(call[0].num_queries for call in self.calls),
             sum(call[0].num_keys for call in self.calls),
@@ -111,20 +113,20 @@ class Run:
 
     @property
     def examples(self) -> list[Captured]:
-        """Attention of each example, with its windows joined."""
+        """Attention of each example. Windows and calls are joined into one attention."""
         return [joined_windows(parts, self.name) for parts in zip(*self.calls, strict=True)]
 
 
 class Collector:
-    """Collector of the attention of one forward.
+    """Collector of the attention that a model computes in one forward.
 
     Parameters
     ----------
     model : Module
         The model that runs.
     sequences : mapping of str to TokenSequence
-        ``"input"`` and, for an encoder-decoder model, ``"decoder"``; ``"input keys"`` if an adapter
-        adds keys that are not queries.
+        Token sequences by name: ``"input"``, ``"decoder"`` for an encoder-decoder model, and
+        ``"input keys"`` if an adapter adds keys without queries.
     batch_size : int
         Number of examples.
     encoder_decoder : bool
@@ -134,16 +136,17 @@ class Collector:
     options : CaptureOptions
         Layers, dtype and device of the copies.
     spools : sequence of Spool
-        For each example the spool that its copies are written to. Empty: copies stay in memory.
+        For each example, the spool to which its copies are written. If it is empty, copies stay in
+        memory.
     beside_text : {"vision", "audio"}
-        The stack of modules outside of a contained language model.
+        Stack of the attention modules outside of the language model, if the model contains one.
     trace_all : bool
-        Whether to trace modules that call the dispatcher too: some call it and then compute their
-        attention in their own code.
+        Whether to trace also the torch functions of modules that call the dispatcher. Some modules
+        call it, but compute some attention in their own code.
     change : mapping, optional
         Changes of the model's attention.
     checked : CheckedCalls, optional
-        Calls of earlier forwards that were compared with the model's output.
+        Kinds of calls that were compared with the model's output in earlier forwards.
     """
 
     def __init__(
@@ -163,11 +166,11 @@ class Collector:
     ) -> None:
         self.model = model
         self._change = change or {}
-        # Modules and numbers of their runs whose attention was changed.
+        # Runs whose attention was changed: the path of the module and the number of its run.
         self.changed: set[tuple[str, int]] = set()
         self._turns: Counter[str] = Counter()
         self.runs: list[Run] = []
-        # Largest number of examples of an attention. It is below the batch size if rows are packed.
+        # Largest number of examples of a call. It is 1 if the rows of a batch form one example.
         self.max_examples = 0
         self._sequences = sequences
         self._batch_size = batch_size
@@ -181,7 +184,7 @@ class Collector:
         self._names = {id(module): name for name, module in model.named_modules()}
         self._ran: set[str] = set()
         self._running = RunningModules(self._modules, trace_all=trace_all)
-        # Runs in progress, parallel to the running modules of `_running`.
+        # Runs in progress: one for each module that `_running` lists, outermost first.
         self._open: list[Run] = []
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
@@ -196,16 +199,16 @@ class Collector:
 
     @property
     def virtual_keys(self) -> int:
-        """Number of virtual keys that an adapter puts before those of the text."""
+        """Number of virtual keys that an adapter puts before the keys of the text."""
         keys = self._sequences.get("input keys")
         return 0 if keys is None else keys.length - self._sequences["input"].length
 
     def watch(
         self, undo: Cleanup, intercept: Callable[[AttentionCall], bool] | None = None
     ) -> None:
-        """Watch the attention of this thread until the block of `undo` ends.
+        """Collect the attention computed in this thread until the block of `undo` ends.
 
-        A call for which `intercept` returns True is not collected.
+        If `intercept` returns True for a call, the call is not collected.
         """
 
         def receive(call: AttentionCall) -> None:
@@ -239,7 +242,10 @@ class Collector:
         self._previous = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
-        """Return possible lengths of an example: the width is the last or the second axis."""
+        """Return the possible numbers of tokens per example of a module's input.
+
+        The features of a token are the last axis, or the second axis as in images.
+        """
         if tensor is None or tensor.dim() < 2 or not tensor.numel():
             return frozenset()
         return frozenset(
@@ -272,7 +278,8 @@ class Collector:
             unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
         else:
             unpadded = [Positions(None, None)] * num_examples
-        # Differential attention multiplies the same weights with several values.
+        # Differential attention multiplies the same weights with several values. It calls the
+        # attention function once for each of them, and only the first call is captured.
         same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
         change = self._change.get((run.name, run.turn))
@@ -309,7 +316,7 @@ class Collector:
                 turn=len(self.runs),
                 windows=windows > 1,
             )
-        # The change comes after the comparison with the model's output.
+        # Change the output only after `capture` has compared it with the captured weights.
         if change is not None:
             self._apply_change(change, call, unpadded, run, windows)
         if error is not None:
@@ -336,14 +343,14 @@ class Collector:
     ) -> None:
         """Change the output of one attention in place."""
         if (run.name, run.turn) in self.changed and call.weights is not None:
-            # The weights were changed already, before the product with the values.
+            # `_edit_weights` changed the weights before their product with the values.
             replace_outputs(call, change, run.name, call.num_examples)
             return
         check_changeable(call, run.name, windows)
         heads, masks, check = change.heads, self._masks, self.check
         if heads:
             if call.weights is None and run.is_copied:
-                # The call was already compared with the output.
+                # `capture` has compared the weights with the output already: compare no heads.
                 heads = ()
             [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
             if attention.vectors is None:
@@ -352,7 +359,10 @@ class Collector:
         self.changed.add((run.name, run.turn))
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
-        """Change the weights of the running module right after its softmax."""
+        """Change the weights of the innermost running module right after its softmax.
+
+        Return whether a change was requested.
+        """
         entry = self._running.innermost
         if entry is None:
             return False
@@ -372,7 +382,10 @@ class Collector:
         return True
 
     def _is_requested(self, run: Run, shape: tuple[int, int]) -> bool:
-        """Whether a run that computes its first attention will be kept."""
+        """Whether to keep the attention of a run, which makes its first call.
+
+        `shape` is the number of queries and keys of the call without padding.
+        """
         before = [
             earlier.name
             for earlier in self.runs
@@ -384,13 +397,13 @@ class Collector:
         name = self._names.get(id(module), type(module).__name__)
         if self._open and self._open[-1].name == name:
             return self._open[-1]
-        # A module that replaced another one during the forward.
+        # The module has no run yet, because it replaced another one during the forward.
         return self._new_run(name)
 
     def missing(self) -> list[AttentionModule]:
-        """Return modules with softmax attention that ran without being captured."""
+        """Return the modules with softmax attention that ran but were not captured."""
         captured = {run.name for run in self.runs if run.calls}
-        # A replacement has the path of the module that it replaced.
+        # A module that replaced another one has the same path, so it overwrites the other entry.
         modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
         return [
             entry
@@ -400,14 +413,17 @@ class Collector:
 
     @property
     def has_untraced_attention(self) -> bool:
-        """Whether attention ran in modules that were not traced. Tracing them may capture it."""
+        """Whether a module ran without being captured or traced. Tracing may capture it."""
         return any(
             id(entry.module) not in self._names or not self._running.is_traced(entry)
             for entry in self.missing()
         )
 
     def _replaced(self) -> list[AttentionModule]:
-        """Return modules that replaced others in the forward (BigBird does so for short texts)."""
+        """Return the attention modules that replaced others during the forward.
+
+        BigBird replaces its attention modules for short texts.
+        """
         if all(id(module) in self._names for module in self.model.modules()):
             return []
         new = [
@@ -425,9 +441,9 @@ class Collector:
             or self._matching_sequence(f"{key_side} keys", num_keys),
         )
         if stack in _WITHOUT_TEXT:
-            # The number of patches may equal the length of a padded text.
+            # The number of patches may happen to equal the length of a padded text.
             sequences = (None, None)
-        # Return the same list for the same sequences: `MaskReader` recognises it by its identity.
+        # Return the same list object for the same sequences, because `MaskReader` compares ids.
         if sequences not in self._unpadded:
             queries, keys = (
                 [None] * self._batch_size
@@ -441,22 +457,23 @@ class Collector:
         return self._unpadded[sequences]
 
     def _matching_sequence(self, name: str, length: int) -> str | None:
-        """Return `name` if its sequence has this length, else None."""
+        """Return `name` if the token sequence of this name has this length, else None."""
         sequence = self._sequences.get(name)
         return name if sequence is not None and sequence.length == length else None
 
 
 def _unpadded_size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[int, int]:
-    """Return the number of queries and keys without padding."""
+    """Return the number of queries and keys of all windows of an example, without padding."""
     num_queries = call.num_queries if unpadded.queries is None else len(unpadded.queries)
     num_keys = call.num_keys if unpadded.keys is None else len(unpadded.keys)
     return windows * num_queries, windows * num_keys
 
 
 def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
-    """Whether two calls use the same memory for their queries and keys.
+    """Whether two calls have the same query and key tensors in memory.
 
-    Equal numbers do not count: two windows or two images may be equal.
+    Tensors with equal numbers at different addresses are not the same: two windows or two images
+    may be equal.
     """
     if before is None:
         return False
@@ -470,12 +487,12 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
 
 
 class PredictedLayers:
-    """Prediction of a run's layer number, and whether the run is kept.
+    """Prediction of the layer number of each run, to decide during a forward which runs to keep.
 
     Layer numbers are certain only after the forward: they are read from the modules' names, or
     counted if a module runs several times. `attnviz.extraction.capture.stacks.is_copied` detects a
-    wrong prediction. `stacks` has the paths of all attention modules of each stack, whether they
-    run or not.
+    wrong prediction. `stacks` has the paths of all attention modules of each stack, including
+    modules that do not run.
     """
 
     def __init__(self, options: CaptureOptions, stacks: Mapping[str, Sequence[str]]) -> None:
@@ -490,9 +507,10 @@ class PredictedLayers:
                 self._numbers |= dict(zip(positions, numbers, strict=True))
 
     def keeps(self, stack: str, name: str, before: Sequence[str]) -> bool:
-        """Whether a run is kept, because one of its possible layer numbers is requested.
+        """Whether to keep a run, because one of its possible layer numbers is requested.
 
-        `before` are the modules of the stack that ran before it with the same number of tokens.
+        `name` is the path of the run's module. `before` are the paths of the modules of the stack
+        that ran before with the same number of queries and keys.
 
         Examples
         --------
@@ -508,21 +526,23 @@ class PredictedLayers:
 
     def _possible_numbers(self, stack: str, name: str, before: Sequence[str]) -> set[int]:
         if len({*before, name}) <= len(before):
-            # A module that runs again (ALBERT): layers are counted.
+            # A module has run twice (ALBERT), so the layer number is the number of earlier runs.
             return {len(before)}
         if (stack, name) in self._numbers:
             return {self._numbers[stack, name]}
         return {len(before), *(int(part) for part in name.split(".") if part.isdigit())}
 
 
-# Largest number of entries of a matrix joined from windows with known weights only.
+# Largest number of weights that may be joined from windows without queries and keys.
 _MAX_JOINED_ENTRIES = 1 << 28
 
 
 def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
-    """Join windows into one attention over all of their tokens.
+    """Join the attention of windows into one attention over the tokens of all windows.
 
-    Tokens are in the order of the windows. Pairs of tokens in different windows are not allowed.
+    Tokens are in the order of the windows. Pairs of tokens in different windows are masked. Raise
+    NotImplementedError if windows without queries and keys have too many weights in total. `name`
+    is the path of the module, for this error.
     """
     if len(parts) == 1:
         return parts[0]
@@ -547,7 +567,7 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
 
 
 def _window_indices(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each token's window number and its index in the window."""
+    """Return the number of each token's window, and the index of each token in its window."""
     windows = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     return windows, torch.cat([torch.arange(length) for length in lengths])
 

@@ -1,6 +1,7 @@
 """Copies of the queries, keys and weights of a model's attention.
 
-A model's tensor may be a view of a larger one, or a cache that the model overwrites later.
+Copies are necessary because a model's tensor may be a view of a larger tensor, or a cache that the
+model overwrites later.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from attnviz.record.storage.spool import Spool
 
 __all__ = ["SAMPLED_QUERIES", "Copier", "sampled_rows"]
 
-# A tensor and the function that copies it, or one of its heads.
+# A tensor, and the function that copies the whole tensor or one of its heads.
 _Source = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 
-#: Number of queries of each head on which rounding is measured.
+#: Number of queries of each head for which the effect of rounding is measured.
 SAMPLED_QUERIES = 4
 
 
 class Copier:
     """Copier of attention that also measures the effect of rounding on the weights.
 
-    `spools` has for each example the spool that its copies are written to. If it is empty, copies
-    stay in memory.
+    `spools` has the spool of each example, to which copies are written. If it is empty, copies stay
+    in memory.
     """
 
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
@@ -42,11 +43,12 @@ class Copier:
         attention: QueryKeyAttention | StoredWeights,
         written: tuple[int, str] | None = None,
     ) -> QueryKeyAttention | StoredWeights:
-        """Copy an attention.
+        """Copy the queries, keys and sinks of an attention, or its weights.
 
-        Copies share the masks and biases that layers share. `written` is the example's index and
-        the module's path if the copy may be written to the example's spool. Raise ValueError if
-        numbers are too large for the dtype, and OSError if the spool cannot be written.
+        Masks and biases are not copied, so layers can share them. If `written` is given, the copy
+        is written to a spool (if there are spools): `written` has the index of the example and the
+        path of the module. Raise ValueError if numbers are too large for the dtype, and OSError if
+        the spool cannot be written.
         """
         if isinstance(attention, StoredWeights):
             copies = self._copies_of(
@@ -66,10 +68,10 @@ class Copier:
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
     def error(self, attention: QueryKeyAttention | StoredWeights) -> float | None:
-        """Return the largest change of a weight due to rounded copies, or None without rounding.
+        """Return the largest change of a weight that rounded copies cause, or None if not rounded.
 
-        For queries and keys it is measured on a few queries of each head and all keys. For weights
-        it is the largest difference of all weights and of the sums of rows.
+        Rounded queries and keys are tested with a few queries of each head and all keys. For
+        rounded weights, the result also covers the change of the sum of each row.
         """
         dtype = self._options.dtype
         if isinstance(attention, StoredWeights):
@@ -94,7 +96,7 @@ class Copier:
             what: Blocks(
                 self._options.dtype or tensor.dtype,
                 tuple(tensor.shape),
-                # Only one head is converted in memory at a time.
+                # `map` converts one head at a time, so only one converted head is in memory.
                 map(convert, tensor.detach()),
             )
             for what, (tensor, convert) in parts.items()
@@ -125,20 +127,20 @@ class Copier:
 
 
 def _independent(copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return `copy`, or a copy of it if it shares memory with `tensor`."""
+    """Return `copy`, or a clone of `copy` if it shares memory with `tensor`."""
     same = copy.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
     return copy.clone(memory_format=torch.contiguous_format) if same else copy
 
 
 def sampled_rows(num_queries: int) -> list[int]:
-    """Return at most `SAMPLED_QUERIES` queries, evenly spread, with the last one."""
+    """Return indices of at most `SAMPLED_QUERIES` queries: evenly spread, including the last."""
     return sorted(
         {num_queries * part // SAMPLED_QUERIES - 1 for part in range(1, SAMPLED_QUERIES + 1)} - {-1}
     )
 
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
-    """Return the largest difference of a head's weights, computed on the model's device."""
+    """Return the largest change of a head's weights if queries and keys are rounded to `dtype`."""
     exact = attention.only_head(head)
     # Convert to float32 once, not for each row.
     exact = replace(exact, keys=exact.keys.float())
@@ -160,9 +162,9 @@ def _weight_error(values: torch.Tensor, dtype: torch.dtype) -> float:
 
 
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Replace numbers that rounding made zero by the smallest number of the dtype.
+    """Replace numbers that became zero by rounding with the smallest positive number of the dtype.
 
-    Sparse attention is recognised by its zeros.
+    The views recognise sparse attention by its zeros, so rounding must not create zeros.
     """
     vanished = (rounded == 0) & (exact != 0).to(rounded.device)
     if not bool(vanished.any()):

@@ -2,9 +2,10 @@
 
 Every model that uses the dispatcher calls ``AttentionInterface.get_interface`` to get the function
 that computes its attention. Only this method is wrapped. The model's implementation, mask and
-configuration stay as they are, and the same function is called with the same arguments. So outputs
-stay bit-identical. Queries and keys are observed as attention receives them (after rotary position
-and normalisation, before grouped key heads are repeated).
+configuration do not change, and the same function is called with the same arguments. Therefore the
+model's outputs are bit-identical. Queries and keys are observed as the function receives them:
+after rotary position embedding and normalisation, and before key heads are repeated for the query
+heads of their group.
 """
 
 from __future__ import annotations
@@ -26,35 +27,37 @@ __all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """Inputs and output of one attention.
+    """Inputs and output of one computation of attention.
 
-    The tensors belong to the model. Copy them to keep them after the call.
+    The tensors belong to the model. Copy the tensors that are needed after the call.
 
     Attributes
     ----------
     module : Module
         The attention module that made the call.
     implementation : str or None
-        Requested name of the function: ``"eager"``, ``"sdpa"``, ...
+        Name of the attention function: ``"eager"``, ``"sdpa"``, ... None if only the weights are
+        known.
     query, key, value : Tensor or None
         (batch, heads, queries, head_dim), (batch, key_heads, keys, head_dim) and
         (batch, key_heads, keys, value_dim), or None if they are not known.
     mask : Tensor or None
-        The mask argument. Its meaning depends on the implementation.
+        Mask argument of the function. Its meaning depends on the implementation.
     options : dict
-        The keyword arguments: ``scaling``, ``is_causal``, ``position_bias``, ``softcap``, ...
+        Keyword arguments of the function: ``scaling``, ``is_causal``, ``position_bias``,
+        ``softcap``, ...
     output : Tensor or None
-        (batch, queries, heads, value_dim).
+        (batch, queries, heads, value_dim), or None if it is not known.
     added : tuple of Tensor
         Terms of the logits other than the mask and the option ``position_bias``.
     weights : Tensor or None
-        Result of the softmax, (batch, heads, queries, keys) or with batch and heads as one axis, if
-        it was observed.
+        Weights after the softmax if they were observed, else None: (batch, heads, queries, keys) or
+        (batch * heads, queries, keys).
     has_all_logits : bool
-        Whether queries and keys account for all logits that depend on the input. False if further
-        products were added (disentangled attention).
+        Whether the logits contain no products other than those of queries and keys. False for
+        disentangled attention, which adds products with positions.
     function : callable or None
-        The function that computed it, if it was requested by name.
+        Function that computed the attention, if the dispatcher returned it.
     """
 
     module: nn.Module
@@ -72,7 +75,7 @@ class AttentionCall:
 
     @property
     def num_examples(self) -> int:
-        """Size of the batch axis. A mask, bias or key may have size 1 for all examples."""
+        """Size of the batch axis. A tensor that all examples share may have size 1 there."""
         sizes = [
             tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
         ]
@@ -100,7 +103,7 @@ class AttentionCall:
 
 Sink = Callable[[AttentionCall], None]
 
-# ContextVars, so that other threads and tasks are not observed.
+# The values are ContextVars so that attention of other threads and tasks is not observed.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 
 _observer: ContextVar[Sink | None] = ContextVar("attnviz_observer", default=None)
@@ -118,20 +121,21 @@ def dispatching() -> bool:
 def report(sink: Sink, undo: Cleanup) -> None:
     """Pass every dispatched attention call of this thread to `sink` until the block of `undo` ends.
 
-    Errors raised by `sink` leave the model's forward. Captures may run in several threads at once.
-    The last one restores transformers' method, the identical object.
+    An error raised in `sink` ends the model's forward. Captures may run in several threads at once.
+    The last capture that ends restores the original method of transformers.
     """
     undo.add(partial(_sink.set, _sink.get()))
-    # An interrupt inside of an attention function may leave it set.
+    # An interrupt inside of an attention function may leave `_dispatching` set, so restore it, too.
     undo.add(partial(_dispatching.set, _dispatching.get()))
     _sink.set(sink)
     _wrap.hold(undo)
 
 
 def observe(observer: Sink, undo: Cleanup) -> None:
-    """Pass every reported call to `observer` too, after the sink, until the block of `undo` ends.
+    """Pass every reported call to `observer`, too, until the block of `undo` ends.
 
-    Its output is the one that the model continues with.
+    The sink gets a call first and may change its output. Therefore the observer reads the output
+    with which the model continues.
     """
     undo.add(partial(_observer.set, _observer.get()))
     _observer.set(observer)
@@ -157,7 +161,7 @@ class _Method:
 
 
 def _wrapped(original: Callable[..., _AttentionFunction]) -> Callable[..., _AttentionFunction]:
-    """Wrap `get_interface` so that the functions it returns report to this context's sink."""
+    """Wrap `get_interface`: the functions that it returns report to the sink of this context."""
 
     def get_interface(
         self: AttentionInterface, attn_implementation: str, *args: Any, **kwargs: Any
@@ -187,8 +191,8 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
             if sink is not None:
                 output = result[0] if isinstance(result, tuple) else result
                 tensors = (query, key, value, attention_mask)
-                # Attention that the sink computes is not attributed to the module: `_dispatching`
-                # is set.
+                # `_dispatching` is still set while the sink runs. Therefore attention that the sink
+                # computes is not traced as attention of the module.
                 call = AttentionCall(
                     module, implementation, *tensors, kwargs, output, function=function
                 )

@@ -1,4 +1,4 @@
-"""Forward of a model whose attention is captured."""
+"""Forward of a model during which its attention is captured."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-#: Note in a record of a model that was in training mode.
+#: Note that a record gets if the model was in training mode.
 TRAINING_NOTE = (
     "The model was in training mode: attention is shown without dropout, as in evaluation mode."
 )
@@ -61,16 +61,16 @@ class Forward:
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
-        """All layers that ran, under the model's numbers."""
+        """Layers that ran, by the name of their stack, with the model's layer numbers."""
         return stacks_of(self.collector)
 
 
 @dataclass(frozen=True)
 class _Watch:
-    """Settings of a watched forward.
+    """Settings of a forward during which attention is captured.
 
-    They are the copies to make, whether modules that call the dispatcher are traced, the changes of
-    the attention, and the calls that were checked before.
+    `options` selects the layers and the format of the copies. The other settings are those of
+    `Collector`.
     """
 
     options: CaptureOptions
@@ -81,21 +81,21 @@ class _Watch:
 
 @dataclass(frozen=True)
 class _Rerun:
-    """Reason to run a model again, and the settings of that run."""
+    """Reason to run a model again: a condition, and the change of settings for the next run."""
 
     is_needed: Callable[[Forward, CaptureOptions], bool]
     change: Callable[[_Watch], _Watch]
 
 
-# All reasons, in the order of their test after each forward. Each causes at most one rerun.
+# Reasons for a rerun, tested in this order after each forward. Each causes at most one rerun.
 _RERUNS = (
-    # Some module calls the dispatcher but computes some attention in its own code, or the forward
-    # replaced a module: then all modules are traced.
+    # Trace all modules if a module that calls the dispatcher also computes attention in its own
+    # code, or if the forward replaced a module.
     _Rerun(
         is_needed=lambda forward, _: forward.collector.has_untraced_attention,
         change=lambda watch: replace(watch, trace_all=True),
     ),
-    # Layer numbers differ from the prediction: then all layers are copied.
+    # Copy all layers if layer numbers differ from the prediction.
     _Rerun(
         is_needed=lambda forward, options: not is_copied(forward.stacks, options),
         change=lambda watch: replace(watch, options=replace(watch.options, layers=None)),
@@ -116,12 +116,13 @@ def run_forward(
 ) -> Forward:
     """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
 
-    `spools` has for each example the spool that its queries and keys are written to. The spools are
+    `spools` has the spool of each example, to which queries and keys are written. The spools are
     cleared first. If `spools` is empty, copies stay in memory. `change` has the changes of the
-    attention. `logits` is the minimum number of final positions that need logits. `checked` are the
-    calls of earlier forwards that were compared with the model's output: calls like them are
-    compared for one example only. Raise MemoryError or OSError before the run if the copies would
-    exceed the free space.
+    attention. `logits` is the minimum number of final positions for which the model computes
+    logits. `checked` are the kinds of calls that were compared with the model's output in earlier
+    forwards: further calls of these kinds are compared for one example only.
+
+    Raise MemoryError or OSError before the run if the copies would exceed the free space.
     """
     watch, reruns = _Watch(options, change=change, checked=checked), [*_RERUNS]
     while True:
@@ -138,7 +139,7 @@ def run_forward(
             return forward
         reruns.remove(rerun)
         watch = rerun.change(watch)
-        # Free its copies before the next run makes new ones.
+        # Free the copies of this run before the next run makes its own copies.
         del forward
 
 
@@ -181,16 +182,19 @@ def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
 
 
 def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
-    """Run a compiled model's modules uncompiled until the block of `undo` ends.
+    """Run the modules of a compiled model uncompiled until the block of `undo` ends.
 
-    Compiled code does not call the dispatcher.
+    Compiled code does not call the dispatcher, so its attention could not be captured.
     """
     if is_compiled(model):
         _uncompiled.hold(undo)
 
 
 class _Stance:
-    """The stance of torch's compiler, and its value before."""
+    """Setting of torch's compiler ("stance") that makes compiled modules run uncompiled.
+
+    The object remembers the earlier stance and restores it.
+    """
 
     def __init__(self) -> None:
         self._before: Any = None
@@ -208,17 +212,21 @@ class _Stance:
 
 
 def _eval_frame() -> Any:
-    """Return the module of torch that holds the stance. Importing it takes seconds."""
+    """Return the torch module that has the stance. It is imported late: this takes seconds."""
     return importlib.import_module("torch._dynamo.eval_frame")
 
 
 _stance = _Stance()
-# All threads share the stance.
+# All threads share the stance, so the last capture that ends restores it.
 _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
 
 
 def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
-    """Name an attention function that transformers does not ship, and how it was checked."""
+    """Return a note on an attention function that transformers does not ship.
+
+    `rows` is the number of compared queries per head and the number of all queries, or None if the
+    function's output could not be compared.
+    """
     if rows is None:
         compared = "which could not be compared with its output"
     else:
@@ -236,13 +244,16 @@ def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
 
 
 def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
-    """Return the arguments of the model: no cache, and logits only for predictions of text.
+    """Return the arguments for the forward of a model, on the model's device.
 
-    `logits` is the minimum number of final positions that need logits.
+    The forward has no cache unless the batch sets one. If the model can skip logits, it computes
+    them only for the final positions: for at least `logits` positions, and for all that predict a
+    produced text.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
-    # Without a cache transformers interprets positions that restart at 0 as packed texts.
+    # Without a cache, transformers interprets positions that restart at 0 as several packed texts.
+    # Therefore the cache stays at the model's default for positions without a mask.
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)
@@ -261,7 +272,7 @@ def _collector(
     encoder_decoder: bool,
     spools: Sequence[Spool] = (),
 ) -> Collector:
-    # With text beside images, the names of modules decide which stack they belong to.
+    # If the model also reads text, the stack of a module follows from its name instead.
     is_vision = "input_ids" not in batch.arguments and any(
         name.startswith("pixel_values") for name in batch.arguments
     )
@@ -281,7 +292,7 @@ def _collector(
 
 
 def _sequences(loaded: Loaded, batch: Batch) -> Mapping[str, TokenSequence]:
-    """Return the token sequences of the attention, with the virtual tokens of an adapter."""
+    """Return the token sequences of a batch, including the virtual tokens of an adapter."""
     virtual = loaded.virtual
     return batch.sequences if virtual is None else virtual.sequences(batch.sequences)
 
@@ -295,24 +306,24 @@ def check_capture(
     options: CaptureOptions,
     folder: Path | None = None,
 ) -> None:
-    """Raise MemoryError or OSError if the captured attention would not fit.
+    """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
-    `batch` is one example. `folder` is the folder that queries and keys are written to, or None if
-    they stay in memory. `max_tokens` is needed if a text is generated: it returns the final number
-    of tokens for the number of tokens of the prompt.
+    `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
+    they stay in memory. If a text is generated, `max_tokens` returns the maximum number of tokens
+    at the end for a number of prompt tokens.
     """
     sequences = dict(_sequences(loaded, batch))
     if max_tokens is not None:
         name = "decoder" if encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
-        # The last token of a decoder is predicted but not read.
+        # A decoder predicts its last token but does not read it.
         sequences[name] = TokenSequence(max_tokens(before) - encoder_decoder, [None])
     collector = _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
     _check_free_space(collector, sequences, options, folder)
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
-    """Return the size of the attention of each layer that attends over a text's tokens."""
+    """Return the size of the attention of each layer that attends over the tokens of a text."""
     watch = _Watch(CaptureOptions())
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
     return layer_sizes(collector.model, collector.stacks, _sequences(loaded, batch))
@@ -332,9 +343,9 @@ def _check_free_space(
 
 
 def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:
-    """Raise ValueError if a mask of four axes has an unsuitable dtype.
+    """Raise ValueError from `error` if the model would add a mask of flags to the logits.
 
-    The model adds such a mask to the logits and does not read it as a mask.
+    Some implementations do so if `attention_mask` has four axes and an integer or boolean dtype.
     """
     mask = arguments.get("attention_mask")
     implementation = getattr(model.config, "_attn_implementation", None)
@@ -352,7 +363,7 @@ def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: E
 
 
 def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a note if the model masks differently with a cache than without one."""
+    """Return a note if the model uses different masks with and without a cache."""
     if not family_of(model.config).unmasked_with_cache:
         return []
     if arguments.get("use_cache"):
@@ -367,7 +378,7 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
 
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a note if the mask depends on the implementation of attention."""
+    """Return a note if the masks for these arguments depend on the attention implementation."""
     looks_both_ways = family_of(model.config).bidirectional_prompt or True in config_values(
         model.config, "use_bidirectional_attention"
     )
@@ -396,18 +407,18 @@ def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:
 
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
-# Number of queries of one head per layer on which rounding is measured.
+# Number of queries for which rounding is measured, in one head of each layer.
 _ROWS = 8
 
 
 def _half_precision_note(
     attentions: Sequence[tuple[torch.dtype | None, object]],
 ) -> str | None:
-    """Return a note if the model computes in half precision.
+    """Return a note if a layer computes attention in half precision, else None.
 
-    `attentions` has for each layer the dtype of its queries and the captured attention. The note
-    gives the largest difference from weights in the model's own precision in a sample: some queries
-    of one head of each layer. Return None if no layer received half precision.
+    `attentions` has the dtype of the queries and the captured attention of each layer. The note
+    gives the largest difference between float32 weights and weights rounded as in the model, in a
+    sample of queries of one head per layer.
     """
     rounded = {
         number: attention
@@ -430,7 +441,10 @@ def _half_precision_note(
 
 
 def _rounding_difference(attention: QueryKeyAttention, head: int) -> float:
-    """Return the largest difference of a weight if each step is rounded to the queries' dtype."""
+    """Return the largest change of a weight if numbers are rounded to the dtype of the queries.
+
+    Logits and weights are rounded, as in eager attention. Only the last `_ROWS` queries are tested.
+    """
     rows = slice(max(0, attention.num_queries - _ROWS), attention.num_queries)
     queries, keys = attention.queries[head, rows], attention.keys[attention.key_head(head)]
     dtype = queries.dtype

@@ -1,7 +1,8 @@
 """Conversion of an attention function's mask arguments into masks and biases of a record.
 
-The same mask argument has different meanings in different implementations, and many layers receive
-the same mask. Each distinct mask is read once, for each example of the batch, without padding.
+The meaning of a mask argument depends on the implementation of attention. Many layers receive the
+same mask, so results are cached: each distinct mask is converted once for each example. Rows and
+columns of padding are dropped.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mas
 
 __all__ = ["MaskReader", "Positions"]
 
-# Number of results kept: models alternate between a few masks (a global and a local one). The
-# tensors are kept alive so that their addresses, which serve as keys, are not reused.
+# Number of cached results. Models alternate between few masks (a global and a local one). The cache
+# also keeps the tensors alive: their addresses are part of the cache key and must not be reused.
 _MAX_CACHED = 4
-# Largest added value that blocks a key. Models add a dtype's lowest value, perhaps scaled, or -1e4.
-# Every logit vanishes beside it, and no bias is as low.
+# An added value up to this one is read as a mask. To mask a key, models add the lowest value of a
+# dtype, perhaps scaled, or -1e4, so that its weight becomes 0. Biases are never as low.
 _MAX_BLOCKING = -8e3
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Sorted int64 indices of queries and keys that are not padding, or None for all."""
+    """Sorted int64 indices of queries and keys that are not padding, or None without padding."""
 
     queries: torch.Tensor | None
     keys: torch.Tensor | None
 
 
 class MaskReader:
-    """Reader of masks and biases that reads each distinct one once.
+    """Converter of mask arguments into masks and biases, with a cache.
 
-    Equal masks and biases of different layers and examples are returned as the same object.
+    Equal masks and biases of different layers and examples become the same object.
     """
 
     def __init__(self) -> None:
@@ -50,9 +51,10 @@ class MaskReader:
     def read(
         self, call: AttentionCall, unpadded: Sequence[Positions]
     ) -> list[tuple[Mask | None, Bias | None]]:
-        """Return the mask and the bias of a call, compacted, for each entry of `unpadded`.
+        """Return the mask and the bias of a call for each example or window.
 
-        Raise NotImplementedError if the form of the mask is unknown.
+        `unpadded` has the positions of each example or window without padding. Raise
+        NotImplementedError if the type or shape of the mask is unknown.
         """
         arguments = (call.mask, call.options.get("position_bias"), *call.added)
         for tensor in arguments:
@@ -94,7 +96,8 @@ class MaskReader:
         window: int | None,
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
-        # Flash attention aligns the last query with the last key, as in a step of a generation.
+        # Flash attention aligns the last query with the last key, other functions align the first
+        # query with the first key.
         offset = num_keys - num_queries if _is_flash(call) else 0
         band = BandMask(None if window is None else window - 1, 0, offset)
         allowed: torch.Tensor | None = None
@@ -113,7 +116,7 @@ class MaskReader:
                 added = values if added is None else added + values
         mask: Mask | None = None
         if causal and allowed is None and _same_positions(unpadded):
-            # A band is stored as its parameters, which is smaller than compressed n x n flags.
+            # A `BandMask` has only three numbers, so it is smaller than flags of all pairs.
             mask = band
         else:
             if causal:
@@ -150,8 +153,8 @@ def _is_flash(call: AttentionCall) -> bool:
 
 
 def _is_causal(call: AttentionCall) -> bool:
-    """Whether the function itself hides later keys: a flag requests it, not the mask."""
-    # Flex attention receives every mask as an argument.
+    """Whether the attention function itself hides later keys, without a mask argument for them."""
+    # Eager and flex attention receive every mask as an argument.
     if call.implementation in ("eager", "flex_attention"):
         return False
     flag = call.options.get("is_causal")
@@ -162,7 +165,7 @@ def _is_causal(call: AttentionCall) -> bool:
 
 
 def _flags_of_block_mask(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
-    """Return the flags of a mask that flex attention stores as a function of positions."""
+    """Return the mask of flex attention, a function of positions, as flags of all pairs."""
     examples, heads = mask.shape[:2]
     device = call.query.device if call.query is not None else torch.device("cpu")
     return create_mask(
@@ -175,7 +178,7 @@ def _cache_key(tensor: object) -> tuple[object, ...] | None:
         return None
     if not isinstance(tensor, torch.Tensor):
         return (id(tensor),)
-    # Inference tensors have no version. They cannot be modified outside of inference mode.
+    # The version detects changes in place. Inference tensors have no version.
     version = None if tensor.is_inference() else tensor._version
     return (
         tensor.data_ptr(),
@@ -190,18 +193,18 @@ def _cache_key(tensor: object) -> tuple[object, ...] | None:
 def _block_of_example(
     tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, unpadded: Positions
 ) -> torch.Tensor:
-    """Return one example of a mask or bias: (heads or 1, queries or 1, keys)."""
+    """Return the mask or bias of one example without padding: (heads or 1, queries or 1, keys)."""
     if tensor.dim() == 2:
-        # Flash attention's mask flags the keys of each example that are not padding.
+        # The mask of flash attention has one flag for each key: whether the key is not padding.
         tensor = tensor[:, None, None, :].bool()
     if tensor.dim() != 4:
         raise NotImplementedError(
             f"a mask or bias of shape {tuple(tensor.shape)} cannot be read. Valid shapes are "
             "(batch, heads, queries, keys) and (batch, keys)."
         )
-    # Windows of several examples may share the masks of one example's windows.
+    # The mask may have the windows of one example only, which all examples share.
     block = tensor[index % tensor.shape[0]]
-    # A static cache's mask also covers keys that are not filled yet.
+    # The mask of a static cache has extra columns for keys that are not filled yet.
     block = block[..., :num_keys]
     if block.shape[1] not in (1, num_queries) or block.shape[2] not in (1, num_keys):
         raise NotImplementedError(
@@ -220,14 +223,20 @@ def _without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
 
 
 def _same_positions(unpadded: Positions) -> bool:
-    """Whether queries and keys lose the same padding, so that a causal mask stays causal."""
+    """Whether queries and keys have the same padding.
+
+    Then a causal mask is causal after the padding is dropped, too.
+    """
     if unpadded.queries is None or unpadded.keys is None:
         return unpadded.queries is unpadded.keys
     return torch.equal(unpadded.queries, unpadded.keys)
 
 
 def _split_allowed(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Split a block into flags of allowed pairs and finite added values."""
+    """Split a mask argument into flags of allowed pairs and finite values to add.
+
+    Each is None if it has no effect: if all pairs are allowed, or if all values are 0.
+    """
     if not block.is_floating_point():
         return block.bool(), None
     blocked = block <= _MAX_BLOCKING

@@ -1,10 +1,13 @@
 """Check, before a model runs, that the captured attention fits into memory or on a disk.
 
-The check counts the queries and keys of every attention over the tokens of a text, and the weights
-of torch's ``nn.MultiheadAttention``, which gives only weights. It does not count patches and
-frames, whose number only the model knows. It does not count masks and position biases either, which
-are nearly always a few numbers each. Weights that a model computes without the dispatcher are not
-counted, because they are kept only if its queries and keys do not account for them.
+The check counts the queries and keys of every attention over the tokens of a text. For torch's
+``nn.MultiheadAttention``, whose queries and keys cannot be captured, it counts the weights. It does
+not count:
+
+- attention over patches and frames, because only the model knows their number;
+- masks and position biases, because nearly all of them are stored as a few numbers;
+- weights of modules that do not use the dispatcher, because they are kept only if the captured
+  queries and keys do not give these weights.
 """
 
 from __future__ import annotations
@@ -49,14 +52,15 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     device : device
         The CPU, or a CUDA device.
     root : Path
-        Root of Linux's file system.
+        Folder that contains the ``proc`` and ``sys`` folders of Linux.
 
     Returns
     -------
     int or None
-        On the CPU the memory that is available without swapping, or the remaining memory of the
-        container (cgroups, version 1 and 2) if that is less. On CUDA the free memory of the device
-        plus memory that torch reserved and does not use. None if the system does not report it.
+        For the CPU, the memory that is available without swapping, or the remaining memory of the
+        container (cgroups, version 1 and 2) if that is less. For CUDA, the free memory of the
+        device plus the memory that torch has reserved but does not use. None if the number is
+        unknown.
     """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -75,12 +79,12 @@ def _free_in_system(root: Path) -> Iterator[int]:
     try:
         yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        # macOS and Windows do not have this number.
+        # macOS and Windows do not report the available memory.
         return
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
-    """Yield the remaining memory of each cgroup of this process."""
+    """Yield the remaining memory of each control group (cgroup) of this process."""
     for line in _read_lines(root / "proc/self/cgroup"):
         _, kinds, path = line.split(":", 2)
         if kinds == "":
@@ -93,14 +97,15 @@ def _free_in_groups(root: Path) -> Iterator[int]:
 
 def _free_in_group(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
     folder = top / path.strip().lstrip("/")
-    # The limits of all parent groups apply. In a container the path may be the host's.
+    # The limits of all parent groups apply, too. In a container, the path may be a path of the
+    # host. Then only some of these folders exist.
     for group in [folder, *folder.parents]:
         if group == top.parent:
             return
         limit, num_used = (_read_number(group / name) for name in names[:2])
         if limit is None or num_used is None:
             continue
-        # Cached files are dropped when their memory is needed.
+        # Memory of cached files counts as free, because the system drops them if necessary.
         cached = [
             int(line.split()[1])
             for line in _read_lines(group / "memory.stat")
@@ -110,7 +115,7 @@ def _free_in_group(top: Path, path: str, names: tuple[str, str, str]) -> Iterato
 
 
 def _read_number(path: Path) -> int | None:
-    # The text "max" means no limit.
+    # A file with the text "max" means that the group has no limit.
     text = "".join(_read_lines(path)).strip()
     return int(text) if text.isdigit() else None
 
@@ -123,7 +128,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def in_words(count: int) -> str:
-    """Return a number of bytes in words, with two digits: "34 GB"."""
+    """Format a number of bytes with two significant digits and a unit: "34 GB"."""
     return naturalsize(float(f"{count:.2g}"), format="%.3g")
 
 
@@ -134,19 +139,19 @@ class LayerSize:
     Attributes
     ----------
     number : int or None
-        The model's number of the layer, or None if only a run shows it.
+        The model's number of the layer, or None if it is known only after a run.
     num_heads, num_key_heads, head_dim : int
-        Values of the model's configuration.
+        Number of query heads, number of key heads and size of a query or key.
     lengths : tuple of (int, int)
-        For each example its number of queries and of keys.
+        Number of queries and number of keys of each example.
     dtype : dtype
-        The dtype of its queries and keys.
+        Dtype of the queries and keys.
     device : device
-        The device of its queries and keys.
+        Device of the queries and keys.
     as_weights : bool
-        Whether only weights are known.
+        Whether the weights are captured instead of queries and keys.
     stack_numbers : tuple of int
-        Numbers of all layers of its stack.
+        Numbers of all layers of the layer's stack.
     """
 
     number: int | None
@@ -160,9 +165,9 @@ class LayerSize:
     stack_numbers: tuple[int, ...] = ()
 
     def size(self, options: CaptureOptions) -> int:
-        """Return the number of bytes that the layer takes with these options."""
+        """Return the number of bytes of the layer's copies: 0 if the options omit the layer."""
         stack_options = options.of_stack(self.stack_numbers)
-        # Layers whose number only a run shows are counted if all layers are kept.
+        # A layer without a known number counts only if all layers are kept.
         is_kept = (
             stack_options.layers is None
             if self.number is None
@@ -186,8 +191,9 @@ def layer_sizes(
 ) -> list[LayerSize]:
     """Return the sizes of a model's layers that attend over the tokens of a text.
 
-    `sequences` are ``"input"`` and, for an encoder-decoder model, ``"decoder"``. Modules without
-    the necessary values in their configuration are skipped.
+    `stacks` has the attention modules of each stack. `sequences` has the token sequences
+    ``"input"`` and, for an encoder-decoder model, ``"decoder"``. A module is skipped if the model's
+    configuration does not have its numbers of heads and its head size.
     """
     sizes = []
     for stack, entries in stacks.items():
@@ -233,14 +239,14 @@ def _layer_size(
         size.head_dim,
         lengths,
         model.dtype,
-        # Modules that are offloaded to disk compute on the CPU.
+        # Modules whose parameters are offloaded to disk compute on the CPU.
         torch.device("cpu") if device.type == "meta" else device,
         as_weights=isinstance(module, nn.MultiheadAttention),
     )
 
 
 def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[torch.device, int]:
-    """Return the number of bytes of the copies on each device."""
+    """Return the number of bytes that the copies of the layers need on each device."""
     needed: dict[torch.device, int] = {}
     for layer in sizes:
         device = options.device or layer.device
@@ -248,16 +254,16 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# Memory of a layer per token, in vectors as wide as the model.
+# Estimated memory of a layer's activations: vectors of the model's width per token.
 _VECTORS_PER_TOKEN = 16
 
 
 def forward_memory(model: Any, count: int, length: int) -> int:
-    """Estimate the bytes that a forward of `count` texts of `length` tokens needs beside the model.
+    """Estimate the bytes that a forward of `count` texts of `length` tokens needs.
 
-    The estimate has one layer's activations, the logits of every token unless the model can leave
-    them out, and the attention weights of one layer, of which eager attention makes a copy in
-    float32.
+    The parameters of the model are not included. The estimate is the sum of the activations of one
+    layer, the attention weights of one layer and their copy in float32 (which eager attention
+    makes), and the logits of all tokens unless the model can skip them.
     """
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
@@ -270,8 +276,8 @@ def forward_memory(model: Any, count: int, length: int) -> int:
     return int(count * length * numbers * model.dtype.itemsize + weights)
 
 
-# Minimum number of vectors as wide as the model that one layer holds at once for each token: its
-# input, queries, keys and values, the output of attention, and its own output.
+# Minimum number of vectors of the model's width that a layer holds at once for each token: its
+# input, queries, keys, values, the output of its attention, and its own output.
 _MIN_VECTORS_AT_ONCE = 6
 
 
@@ -284,12 +290,14 @@ def check_runs(
     eager: bool,
     free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
-    """Raise MemoryError if runs of several copies of a text would need more memory than is free.
+    """Raise MemoryError if a batch of copies of a text would need more memory than is free.
 
-    `copies` returns the number of simultaneous runs for a number of tokens. `num_kept` returns the
-    number of kept vectors, as wide as the model, per token and layer. `eager` says whether a layer
-    holds its weights. The check uses a lower bound, so a text that passes may still not fit. `free`
-    is as for `check_memory`.
+    `sizes` are the layers of the model, and `doing` describes the computation in the error.
+    `copies` returns the number of copies in a batch for a number of tokens. `num_kept` returns the
+    number of vectors of the model's width that are kept per token and layer. `eager` is whether a
+    layer computes its attention weights in memory. `free` is as for `check_memory`.
+
+    The check uses a lower bound, so a text that passes may still need too much memory.
     """
     if not sizes:
         return
@@ -320,7 +328,7 @@ def check_memory(
 ) -> None:
     """Raise MemoryError if the captured attention needs more memory than is free on a device.
 
-    `free` returns the free bytes of a device, or None if they are unknown. By default
+    `free` returns the free bytes of a device, or None if they are unknown. The default is
     `free_memory`.
     """
     shortages = {}
@@ -346,8 +354,8 @@ def check_disk(
 ) -> None:
     """Raise OSError if the copies need more space than is free on the disk of a folder.
 
-    The folder need not exist yet. `disk` returns the free bytes on the disk of a folder (None:
-    unknown). Default: `free_disk`.
+    The folder need not exist yet. `disk` returns the free bytes on the disk of a folder, or None if
+    they are unknown. The default is `free_disk`.
     """
     free = (disk or free_disk)(folder)
     needed = sum(needed_memory(sizes, options).values())

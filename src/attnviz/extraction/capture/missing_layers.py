@@ -1,7 +1,8 @@
 """Notes on the layers of a model that a record does not contain.
 
-A record contains softmax attention. Hybrid models replace it by linear attention, a state-space
-layer, a recurrence or a convolution in most of their layers.
+A record contains only softmax attention. In most layers of a hybrid model, linear attention, a
+state-space layer, a recurrence or a convolution replaces it. All of these are called token mixers
+here, because they exchange information between tokens.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _TEXT_STACKS = ("self", "encoder", "decoder")
 
 @dataclass(frozen=True)
 class _Kind:
-    """Kind of token mixer without a softmax, with its name for one layer and for several.
+    """Kind of token mixer without a softmax.
 
-    `pattern` is searched in the name of a module and in the name of its class.
+    `one` and `several` are its names in a note on one layer and on several layers. A module is of
+    this kind if `pattern` matches its name or the name of its class.
     """
 
     one: str
@@ -48,20 +50,21 @@ _KINDS = (
     _Kind("a recurrent layer", "recurrent layers", re.compile(r"(?i)recurrent|rg_?lru|rwkv|lstm")),
     _Kind("a convolution", "convolutions", re.compile(r"(?i)short_?conv|hyena")),
 )
-# Class names of modules that do not mix tokens.
+# Class names of modules that process each token separately.
 _TOKENWISE = re.compile(
     r"(?i)norm|mlp|moe|expert|feed_?forward|ffn|dropout|droppath|identity|linear|embedding|router|"
     r"activation|relu|gelu|silu|scale|adapter"
 )
-# A layer inside of a layer is not named, only its parts are.
+# Class names of layers that wrap other modules. Notes name the modules inside, not the wrapper.
 _LAYER = re.compile("(Decoder|Hybrid)Layer$")
 
 
 @dataclass
 class _Layers:
-    """List of layers, at least one of which attends, with the layer numbers of each note.
+    """List of layers in a model, at least one of which has softmax attention.
 
-    `path` is its path in the model, and `stack` the name of its stack in the record.
+    `path` is the path of the list in the model, and `stack` the name of its stack in the record.
+    `notes` has the layer numbers for each reason to write a note.
     """
 
     path: str
@@ -73,10 +76,11 @@ class _Layers:
 def notes_on_layers(
     model: PreTrainedModel, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
 ) -> list[str]:
-    """Return a sentence for each kind of layer that is not shown, with numbers and the reason.
+    """Return sentences on the layers that a record does not show or shows only in part.
 
-    `stacks` are all captured layers, and `missing` the modules whose attention could not be read.
-    Layers that attend and have no other mixer get no sentence.
+    Each sentence has a reason and the numbers of all layers that it applies to. `stacks` has all
+    captured layers, and `missing` the modules whose attention could not be read. Layers without
+    other token mixers than attention get no sentence.
     """
     captured = {
         id(model.get_submodule(name)) for layers in stacks.values() for name in layers.names
@@ -129,7 +133,7 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
 
 
 def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
-    """Return the outermost lists of layers around the captured attention of text, by path."""
+    """Return the outermost lists of layers that contain captured attention over text, by path."""
     lists: dict[str, _Layers] = {}
     for name, layers in stacks.items():
         if layers.stack not in _TEXT_STACKS:
@@ -148,10 +152,14 @@ def _contains_any(layer: nn.Module, modules: set[int]) -> bool:
 
 
 def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind, str]]:
-    """Yield the outermost token mixers without a softmax in a layer, with their class names."""
+    """Yield kind and class name of each token mixer without a softmax in a layer.
+
+    Modules inside of a token mixer are not searched.
+    """
     for name, module in layer.named_children():
         class_name = type(module).__name__
-        # The prefix is removed because RecurrentGemma's attention is not recurrent.
+        # Search without the prefix of the model family: a class of RecurrentGemma need not be
+        # recurrent.
         family = next((prefix for prefix in families if class_name.startswith(prefix)), "")
         text = f"{name} {class_name.removeprefix(family)}"
         kind = next((kind for kind in _KINDS if kind.pattern.search(text)), None)
@@ -162,7 +170,7 @@ def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind
 
 
 def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the reason for a layer with token mixers beside its attention, or an empty tuple."""
+    """Return the reason for a note on token mixers beside a layer's attention, or () if none."""
     mixers = dict.fromkeys(_mixers(layer, families))
     if not mixers:
         return ()
@@ -172,9 +180,10 @@ def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str,
 def _without_attention(
     layer: nn.Module, usual: set[type[nn.Module]], families: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the reason why a layer has no softmax attention, or () if it has no parameters.
+    """Return the reason for a note on a layer without softmax attention.
 
-    `usual` are the classes of the parts of layers that attend.
+    `usual` are the classes of the children of layers with attention, which do not replace
+    attention. Return an empty tuple if the layer has no parameters.
     """
     if next(layer.parameters(), None) is None:
         return ()
@@ -193,7 +202,7 @@ def _without_attention(
 
 
 def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
-    """Return the beginning of a sentence that names layers."""
+    """Return the subject of a sentence on layers, such as "Layers 0 and 2"."""
     scope = f" of stack {layers.stack}" if several else ""
     if layers.in_call_order:
         scope = " of the model"

@@ -1,4 +1,4 @@
-"""Tracking of the attention modules that run, and of the attention that they compute."""
+"""Tracker of the attention modules that run, and of the attention that they compute."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ __all__ = ["RunningModules"]
 
 
 class RunningModules:
-    """Tracker of the attention modules that run in this thread.
-
-    It reports each attention to a sink.
+    """Tracker of the attention modules that run in this thread. It reports attention to a sink.
 
     Parameters
     ----------
     modules : sequence of AttentionModule
         The modules to track.
     trace_all : bool
-        Whether to trace modules that call the dispatcher too: some call it and then compute their
-        attention in their own code.
+        Whether to trace also the torch functions of modules that call the dispatcher. Some modules
+        call it, but compute some attention in their own code.
     """
 
     def __init__(self, modules: Sequence[AttentionModule], *, trace_all: bool) -> None:
@@ -39,7 +37,7 @@ class RunningModules:
 
     @property
     def innermost(self) -> AttentionModule | None:
-        """The innermost running module, or None."""
+        """The innermost attention module that runs, or None."""
         return self._running[-1][0] if self._running else None
 
     def watch(
@@ -52,10 +50,11 @@ class RunningModules:
         begun: Callable[[AttentionModule, Sequence[Any]], None] | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
-        """Watch this thread until the block of `undo` ends.
+        """Report the attention of this thread to `sink` until the block of `undo` ends.
 
-        `edit` and `outputs` are as for `FunctionWatch`. `begun` is called with every module that
-        begins and its arguments, and `ended` when the innermost module ends.
+        `edit` and `outputs` are as for `FunctionWatch`. `begun` is called with each attention
+        module that starts and the list of its arguments. `ended` is called when a module ends,
+        which is always the innermost running module.
         """
         self._running.clear()
         hook(self._hooks(begun, ended), undo)
@@ -72,7 +71,7 @@ class RunningModules:
         begun: Callable[[AttentionModule, Sequence[Any]], None] | None,
         ended: Callable[[], None] | None,
     ) -> Iterator[Any]:
-        """Register hooks that record the attention modules running in this thread."""
+        """Register hooks that track which attention modules run in this thread."""
 
         def before(entry: AttentionModule) -> Any:
             def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -99,7 +98,11 @@ class RunningModules:
             yield entry.module.register_forward_hook(end, always_call=True)
 
     def _bypassing(self) -> tuple[nn.Module, int] | None:
-        """Return the running module if its attention does not use the dispatcher."""
+        """Return the running module and the number of its run if its functions must be traced.
+
+        Return None if no attention module runs, if the module is not traced, or if a dispatched
+        attention function runs. The number counts the runs of all modules.
+        """
         if not self._running or dispatching():
             return None
         entry, number = self._running[-1]

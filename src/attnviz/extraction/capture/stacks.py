@@ -1,4 +1,4 @@
-"""Conversion of the runs of a forward into stacks of layers, under the model's numbers."""
+"""Conversion of the captured runs of modules into stacks of layers with the model's numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.utils.numbers import format_small
 __all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Parts of a path that do not say where in the model a module is.
+# Parts of a path that occur everywhere in a model, so they do not distinguish its parts.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -32,19 +32,21 @@ class StackLayers:
     Attributes
     ----------
     stack : str
-        The kind of stack: ``"self"``, ``"vision"``, ... Several stacks may be of one kind.
+        Kind of the stack: ``"self"``, ``"vision"``, ... Several stacks may be of the same kind.
     names : list of str
-        The modules' paths, layer by layer.
+        Path of each layer's attention module.
     examples : list of dict
-        For each example the attention of each layer, under the model's number.
+        For each example, a dictionary from the model's layer number to the attention of the layer.
     in_call_order : bool
-        Whether layers had to be numbered in the order in which they ran.
+        Whether layers are numbered in the order in which they ran, because the paths of their
+        modules do not give numbers.
     has_all_logits : bool
-        Whether queries and keys account for all of the logits.
+        Whether the logits contain no products other than those of queries and keys.
     windows : list of tuple of int
-        For each layer the number of tokens of each window. Empty if attention was not in windows.
+        For each layer, the number of tokens of each window. The tuple is empty if the layer does
+        not attend in windows.
     runs : list of Run
-        For each layer the run that it was captured from.
+        The run from which each layer was captured.
     """
 
     stack: str
@@ -56,17 +58,17 @@ class StackLayers:
     runs: list[Run] = field(default_factory=list)
 
     def shape(self, index: int = 0) -> tuple[int, int]:
-        """Return the number of queries and keys of an example."""
+        """Return the number of queries and the number of keys of an example."""
         first = next(iter(self.examples[index].values()))
         return first.num_queries, first.num_keys
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
-    """Sort the collected runs into stacks. The stack of the model's input comes first.
+    """Group the collected runs into stacks, which are returned in the order of `_ORDER`.
 
-    If layers of a stack attend over different numbers of tokens, the stack is split into stages, in
-    the order in which they ran. Raise ValueError if the model has no attention, and
-    NotImplementedError if attention ran that could not be captured.
+    If the layers of a stack attend over different numbers of tokens, the stack is split into
+    stages, which are numbered in the order in which they ran. Raise ValueError if the model has no
+    attention, and NotImplementedError if the attention that ran could not be captured.
     """
     _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]
@@ -76,8 +78,8 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # Queries of one kind with keys of another kind (a resampler's) are cross-attention. Keys
-        # that only add an adapter's virtual tokens are not.
+        # If queries and keys differ in number, they are different tokens (as in a resampler), so
+        # the attention is cross-attention. Virtual keys of an adapter do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()
@@ -92,10 +94,11 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 
 
 def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
-    """Return each run with its stack, and its part of the model if parts must be distinguished.
+    """Return (stack, part of the model, run) for each run.
 
-    Otherwise layers with the same number in two parts (a predictor after an encoder) would count as
-    layers of one stack.
+    The part is an empty string unless a stack has two layers with the same number. Such layers are
+    in different parts of the model, such as an encoder and a predictor after it, and the part then
+    divides the stack.
     """
     paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
     for run in runs:
@@ -115,9 +118,9 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 
 
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Return a piece of each path that distinguishes it from the others.
+    """Return the shortest piece of each path that distinguishes it from the other paths.
 
-    The first path needs none.
+    The first path gets an empty string. If no pieces distinguish the paths, they get numbers.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):
@@ -158,7 +161,7 @@ def _check_covers_input(run: Run) -> None:
     """Raise NotImplementedError unless a run's attentions cover its input exactly once."""
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
-    # Queries may be pooled. Then the keys cover all tokens.
+    # Queries may be pooled, so it is enough if either the queries or the keys cover all tokens.
     if not set(run.total_shape) & run.num_tokens:
         raise NotImplementedError(
             f"model: {run.name} attends to parts of its input that overlap or do not cover it "
@@ -195,7 +198,7 @@ def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) ->
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
     """Whether every requested layer was copied.
 
-    False if layers have other numbers than predicted.
+    Some were not if the model's layer numbers differ from the numbers predicted during the forward.
     """
     return options.outline or all(
         run.is_copied
@@ -208,9 +211,9 @@ def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> boo
 def select_layers(
     stacks: Mapping[str, StackLayers], options: CaptureOptions
 ) -> dict[str, StackLayers]:
-    """Return the requested layers of all that ran, without stacks that have none of them.
+    """Return the requested layers of each stack. Stacks without requested layers are omitted.
 
-    Raise ValueError if no stack has a layer of a requested number.
+    Raise ValueError if no stack has a layer with a requested number.
     """
     if options.layers is None:
         return dict(stacks)
@@ -222,7 +225,7 @@ def select_layers(
 
 
 def _kept_flags(layers: StackLayers, options: CaptureOptions) -> list[bool]:
-    """Return whether each layer of a stack is kept."""
+    """Return for each layer of a stack whether it is requested."""
     numbers = list(layers.examples[0])
     return list(map(options.of_stack(numbers).keeps, numbers))
 
@@ -258,7 +261,7 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
-    """Return notes on the largest difference of a weight due to rounded copies."""
+    """Return notes on the largest change of a weight that rounded copies cause."""
     notes = []
     errors: dict[bool, list[float]] = {False: [], True: []}
     for layers in stacks.values():
@@ -281,7 +284,7 @@ def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -
 
 
 def _rounded_up(error: float) -> str:
-    """Return two digits of a number, rounded up so that "up to" is true."""
+    """Format a number with two significant digits, rounded up because notes say "up to"."""
     if not error:
         return "0"
     unit = 10.0 ** (math.floor(math.log10(error)) - 1)

@@ -1,9 +1,9 @@
 """Changes of attention in every step of a generation.
 
-A step has its own tokens as queries, and reads the keys of earlier tokens from a cache. The
-positions of its queries and keys in the text follow from the length of the cache and from the
-shapes: a dynamic cache returns all keys, a sliding window the last ones, and a static cache more
-keys than are filled.
+A step is one forward of the model. Its queries are the new tokens, and its cache has the keys of
+earlier tokens. The positions of queries and keys in the text follow from the length of the cache
+and from the number of keys: a dynamic cache returns all keys, a sliding window the last keys, and a
+static cache also keys that are not filled yet.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ __all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
 
 _RunKey = tuple[str, int]
 
-#: Stacks whose queries, and stacks whose keys, grow with every step.
+#: Stacks in which every step adds queries to the text.
 MORE_QUERIES = ("self", "decoder", "cross")
+#: Stacks in which every step adds keys to the text.
 MORE_KEYS = ("self", "decoder")
 
 
@@ -50,11 +51,12 @@ class StepChange:
     Attributes
     ----------
     stack : str
-        The stack that it belongs to.
+        Stack of the module.
     num_heads : int
-        Number of its heads.
+        Number of heads of the module.
     change_for : callable
-        Function from the current number of queries and keys to the change.
+        Function that gets the number of queries and the number of keys of the text so far, and
+        returns the change.
     """
 
     stack: str
@@ -63,14 +65,14 @@ class StepChange:
 
 
 class ChangedSteps:
-    """Changes of a model's attention while it generates a text without padding.
+    """Changes of a model's attention while the model generates. The prompt must have no padding.
 
     Parameters
     ----------
     model : PreTrainedModel
         The model.
     changes : mapping of (str, int) to StepChange
-        Changes by a module's path and the number of its run within a step.
+        Changes. A key is the path of a module and the number of its run within a step, from 0.
     trace_all : bool
         As for `RunningModules`.
     """
@@ -112,7 +114,7 @@ class ChangedSteps:
         self._offset = 0 if length is None else int(length())
         self._turns.clear()
         self._changed.clear()
-        # Each step has other masks.
+        # Each step has its own masks, so masks cached in the previous step are useless.
         self._masks = MaskReader()
 
     def _begin(self, entry: AttentionModule, arguments: Sequence[Any]) -> None:
@@ -176,5 +178,8 @@ class ChangedSteps:
 
 
 def _num_examples(step_change: StepChange, weights: torch.Tensor) -> int:
-    """Return the number of continuations. Batch and heads of the weights may be one axis."""
+    """Return the number of continuations (examples) in a tensor of weights.
+
+    Weights with three axes have examples and heads as one axis.
+    """
     return len(weights) if weights.dim() == 4 else max(1, len(weights) // step_change.num_heads)

@@ -1,9 +1,10 @@
 """Capture of attention that does not use the dispatcher, from the torch functions that it calls.
 
 Many models compute a softmax over keys in their own code. While one of their attention modules
-runs, every torch function that it calls is observed: the product of queries and keys, its scaling,
-added terms and masks, the softmax, and the product with the values. No result is changed. The
-captured queries and keys are used only if they give the weights that the model computed.
+runs, every torch function that the module calls is observed: the product of queries and keys, its
+scaling, added terms and masks, the softmax, and the product with the values. The results do not
+change unless a change of the attention is requested. The captured queries and keys are used only if
+they give the weights that the model computed.
 """
 
 from __future__ import annotations
@@ -45,20 +46,21 @@ _SAME = {
     "nan_to_num",
 }
 _BOUNDED = {"max", "maximum", "clamp", "clamp_"}
-# Functions that may follow between the softmax and the product with the values. Factors of one, and
-# zeros where weights are zero, change nothing: `_changes_weights` tests it.
+# Functions that a module may call between the softmax and the product with the values. A factor or
+# a fill is allowed only if it changes no weight, which `_changes_weights` tests.
 _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
-# Largest fill value that blocks a key: models use the lowest value of a dtype, or -1e4 and similar,
-# beside which every logit vanishes.
+# A fill value up to this one is read as a mask. To mask a key, models use the lowest value of a
+# dtype, or a value such as -1e4, so that its weight becomes 0.
 _MAX_BLOCKING = -1e3
 
 
 def _end_interrupted(error: BaseException | None) -> None:
-    """Close the generators of context managers in which an error was raised.
+    """Close all generators of context managers in the tracebacks of an error.
 
-    Torch removes a mode while the mode's code runs, and a generator restores it. An interrupt can
-    leave that generator open. It would then restore the mode when the traceback is freed, long
-    after the mode's end.
+    Torch removes a function mode from its stack while the mode's own code runs. The generator of a
+    context manager puts the mode back afterwards. An interrupt can leave this generator open. If it
+    is not closed here, Python closes it when the traceback is freed, and the mode is then active
+    again after the capture has ended.
     """
     while error is not None:
         trace = error.__traceback__
@@ -73,7 +75,7 @@ def _end_interrupted(error: BaseException | None) -> None:
 
 @dataclass(frozen=True)
 class _Logits:
-    """Product of queries and keys, with the operations applied to it before the softmax."""
+    """Product of queries and keys, and the operations that were applied to it so far."""
 
     product: Product
     scale: float = 1.0
@@ -86,16 +88,19 @@ class _Logits:
 
 @dataclass
 class _ModuleTrace:
-    """Tensors that one run of a module computed. They are kept alive so that ids stay unique."""
+    """Tensors that one run of a module computed, by `id`.
+
+    The tensors are kept alive, because Python may reuse the id of a freed object.
+    """
 
     module: nn.Module
     logits: dict[int, _Logits] = field(default_factory=dict)
     weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
-    # Functions that changed weights between the softmax and the values, by the weights' ids.
+    # Names of functions that changed weights after the softmax, by ids of the weights.
     changed: dict[int, str] = field(default_factory=dict)
-    # Weights that were already multiplied with values.
+    # Ids of weights that were already multiplied by values.
     multiplied: set[int] = field(default_factory=set)
-    # All tensors derived from a product. They reveal sums of two products.
+    # Ids of all tensors computed from a product. They show whether a term is another product.
     from_products: set[int] = field(default_factory=set)
     kept_alive: list[Any] = field(default_factory=list)
 
@@ -104,9 +109,11 @@ class FunctionWatch(TorchFunctionMode):
     """Observer of the torch functions of attention modules. It reports each attention to `sink`.
 
     `current` returns the attention module that runs in this thread and the number of its run, or
-    None. `edit` may overwrite the weights of a module after its softmax, and returns whether it
-    did. The report then has the weights before the edit. With `outputs`, `sink` may overwrite a
-    call's output. If the module used more than that output, an error is raised.
+    None if no traced module runs. `edit` may overwrite the weights of a module after its softmax,
+    and returns whether it did. Even then, `sink` receives the weights before the edit.
+
+    If `outputs` is True, `sink` may overwrite the output of a call. NotImplementedError is raised
+    if a module multiplies its weights by several tensors of values, which gives several outputs.
     """
 
     def __init__(
@@ -126,20 +133,20 @@ class FunctionWatch(TorchFunctionMode):
         self._trace: _ModuleTrace | None = None
 
     def watch(self, undo: Cleanup) -> None:
-        """Watch the functions of this thread until the block of `undo` ends."""
+        """Observe the torch functions of this thread until the block of `undo` ends."""
         undo.add(self._stop)
         self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
 
     def _stop(self) -> None:
         _end_interrupted(sys.exception())
-        # A mode left by an interrupt may be above this one.
+        # An interrupt may have left other modes above this one. Remove them, too.
         while self in overrides._get_current_function_mode_stack():
             overrides._pop_mode()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Run a torch function and read its arguments and result."""
+        """Run a torch function, read its arguments and its result, and return the result."""
         del types
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -184,7 +191,7 @@ class FunctionWatch(TorchFunctionMode):
         if logits is not None:
             trace.logits[id(result)] = logits
         else:
-            # This includes results of unknown in-place changes.
+            # If an unknown function works in place, its result is a tensor that has an entry.
             trace.logits.pop(id(result), None)
 
     def _softmax(
@@ -199,8 +206,8 @@ class FunctionWatch(TorchFunctionMode):
             return
         scores = kwargs.get("input", args[0] if args else None)
         logits, unedited = trace.logits.get(id(scores)), result
-        # A softmax counts as attention only if its input derives from a product of two stacks of
-        # vectors.
+        # Edit only the weights of attention: the input of their softmax is computed from a product
+        # of queries and keys. Other softmaxes, such as those of a router, are not edited.
         if self._edit is not None and id(scores) in trace.from_products:
             before = result.clone()
             unedited = before if self._edit(result) else result
@@ -225,7 +232,7 @@ class FunctionWatch(TorchFunctionMode):
                     "values are not known. Show your own weights with "
                     "AttentionRecord.from_weights."
                 )
-            # Report weights once, even if they are multiplied with several values.
+            # Report weights only once, even if they are multiplied by several tensors of values.
             for key in [key for key, (other, _) in trace.weights.items() if other is weights]:
                 del trace.weights[key]
                 trace.multiplied.add(key)
@@ -245,7 +252,7 @@ class FunctionWatch(TorchFunctionMode):
             logits = replace(logits, added=(product.added,))
         trace.logits[id(result)] = logits
         trace.from_products.add(id(result))
-        # Keep the operands alive too: their memory must not be reused before the softmax.
+        # Keep the operands alive, too: ids and memory must not be reused before the softmax.
         trace.kept_alive += [result, *args]
 
 
@@ -254,8 +261,9 @@ def _changes_weights(
 ) -> bool:
     """Whether a factor or a mask has changed weights after their softmax.
 
-    Rows that become zero completely belong to queries without allowed keys. For changes in place
-    only the factor is tested, and a mask is assumed to cover zero weights only.
+    A row that becomes completely 0 does not count, because its query has no allowed keys. If the
+    function works in place, the earlier weights are lost. Then only the factor is tested, and a
+    mask is assumed to cover only weights of 0.
     """
     if result is not before:
         has_weight = result.detach().ne(0).any(dim=-1, keepdim=True)
@@ -275,14 +283,15 @@ def _follow(
     kwargs: Mapping[str, Any],
     result: torch.Tensor,
 ) -> _Logits | None:
-    """Return the logits after one function, or None if the function is unknown."""
+    """Return the logits after one more torch function, or None if its effect is unknown."""
     traced = trace.logits
     positions = [position for position, arg in enumerate(args) if id(arg) in traced]
     if not positions:
         return None
     position = positions[0]
     if len(positions) == 2:
-        # The first product is that of queries and keys. Later ones involve positions.
+        # If both arguments are products, the earlier product is that of queries and keys. A later
+        # product involves positions and becomes an added term.
         first, second = (list(traced).index(id(args[index])) for index in positions)
         position = positions[0] if first <= second else positions[1]
     logits = traced[id(args[position])]
@@ -312,10 +321,10 @@ def _reshape_terms(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits
 
 
 def _reshape_term(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torch.Tensor:
-    """Reshape a term of logits as the logits were reshaped."""
+    """Reshape an added term or a mask as its logits were reshaped, from `old` to `new`."""
     if old[-2:] == new[-2:] and tensor.dim() == len(old):
-        # Only the axes of examples and heads change: return a view, which other layers' masks can
-        # match.
+        # If only the axes of examples and heads change, return a view. Its address is the same in
+        # all layers that share the term, so `MaskReader` reads the term only once.
         if tensor.shape[:-2] == old[:-2]:
             return tensor.reshape(*new[:-2], *tensor.shape[-2:])
         if tensor.shape[:-2].numel() == 1:
@@ -325,7 +334,7 @@ def _reshape_term(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> tor
 
 def _add_term(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
     if not isinstance(other, torch.Tensor):
-        # A constant for all keys does not change the softmax.
+        # A number that is added to all logits does not change the softmax.
         return logits
     if logits.is_bounded:
         return None
@@ -361,7 +370,7 @@ def _scale(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
         return _scale_heads(logits, factor, over=over)
     number = 1 / number if over else number
     if logits.is_bounded:
-        # c * tanh(s q k): a cap of c on the logits c * s q k.
+        # The logits are c * tanh(s * q k), which is a soft cap of c on the logits c * s * q k.
         return replace(logits, is_bounded=False, softcap=number, scale=logits.scale * number)
     if logits.blocked or logits.softcap is not None:
         return None
@@ -370,7 +379,10 @@ def _scale(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
 
 
 def _scale_heads(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
-    """Multiply the queries by a factor for each head (Swin 2)."""
+    """Multiply (or divide, if `over`) the queries by a factor for each head, as in Swin 2.
+
+    Return None if `factor` has another shape, or if other operations came before.
+    """
     fits = isinstance(factor, torch.Tensor) and factor.dim() >= 3 and factor.shape[-2:] == (1, 1)
     if (
         not fits
@@ -399,7 +411,7 @@ def _is_blocking(value: Any) -> bool:
 def _call_of_sdpa(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: torch.Tensor
 ) -> AttentionCall:
-    """Return the call of torch's scaled_dot_product_attention."""
+    """Return a call of torch's scaled_dot_product_attention as an `AttentionCall`."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     arguments = dict(zip(names, args, strict=False)) | dict(kwargs)
     tensors = [arguments["query"], arguments["key"], arguments["value"], output]
@@ -421,12 +433,12 @@ def _call_of_sdpa(
 def _call_of_multi_head(
     module: nn.Module, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AttentionCall:
-    """Return the call of torch's nn.MultiheadAttention, run again to get its weights."""
+    """Run torch's multi-head attention again to get its weights, and return them as a call."""
     options = {**kwargs, "need_weights": True, "average_attn_weights": False}
     with torch.no_grad():
         _, weights = func(*args, **options)
     query = args[0] if args else kwargs["query"]
-    # The query is (tokens, examples, width), or (tokens, width) for one example.
+    # If the query is (tokens, width), without an axis of examples, the weights get this axis here.
     weights = weights if query.dim() == 3 else weights[None]
     return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
 
@@ -434,7 +446,10 @@ def _call_of_multi_head(
 def _call_of_softmax(
     module: nn.Module, weights: torch.Tensor, logits: _Logits | None
 ) -> AttentionCall:
-    """Return the call of an attention observed from its softmax to the values."""
+    """Return traced attention as a call.
+
+    The call has only weights if the operations before the softmax could not be followed.
+    """
     if logits is None or logits.is_bounded:
         return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
     shape = weights.shape
@@ -460,9 +475,10 @@ def _call_of_softmax(
 def _output_of(
     name: str, args: Sequence[Any], multiplied: Collection[int], result: torch.Tensor
 ) -> torch.Tensor | None:
-    """Return the product of weights and values, (..., queries, value_dim), in the weights' order.
+    """Return the product of weights and values as a view of `result`: (..., queries, value_dim).
 
-    It shares memory with `result`. Return None if the order of its axes is not known.
+    Its other axes have the order of the weights' axes. Return None if the order of the axes of
+    `result` is not known.
     """
     if name == "einsum":
         operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
@@ -481,7 +497,7 @@ def _output_of(
 
 
 def _with_leading_axes(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """Add leading axes until a tensor has as many as the weights, without expanding it."""
+    """Add leading axes of size 1 until a tensor has as many axes as `shape`."""
     return tensor.reshape((1,) * (len(shape) - tensor.dim()) + tuple(tensor.shape))
 
 
@@ -501,7 +517,7 @@ class Product:
     alpha : float
         Factor of the product.
     added : Tensor or None
-        Term that the same function added.
+        Term that the same torch function adds to the product (`baddbmm`).
     """
 
     queries: torch.Tensor
@@ -511,7 +527,10 @@ class Product:
 
 
 def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Product | None:
-    """Return the product of two stacks of vectors that a torch function computes, or None.
+    """Return the product of queries and keys that a torch function computes, or None.
+
+    `name`, `args` and `kwargs` are the name and the arguments of the function. The product must
+    have at least three axes: (..., queries, keys).
 
     Examples
     --------
@@ -524,7 +543,7 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pro
     if name == "baddbmm":
         arguments = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | dict(kwargs)
         beta, left, right = arguments.get("beta", 1), arguments["batch1"], arguments["batch2"]
-        # With beta 0 torch does not read the added term, which may be uninitialised.
+        # If beta is 0, torch ignores the added term, which may be uninitialised memory.
         added = None if beta == 0 else arguments["input"] * beta
         return Product(left, right.transpose(-1, -2), float(arguments.get("alpha", 1)), added)
     operands = [*args, *kwargs.values()]
@@ -547,7 +566,8 @@ def _product_of_einsum(args: Sequence[Any]) -> Product | None:
     query, key = result[-2], result[-1]
     operand = dict(zip((left, right), operands, strict=True))
     summed = (set(left) & set(right)) - set(result)
-    # The last two letters of the result are queries and keys. One letter is summed over.
+    # The last two letters of the result are the axes of queries and keys. The sum must be over
+    # exactly one letter: the axis of a vector's entries.
     if len(summed) != 1 or left == right:
         return None
     of_query = next(
@@ -565,7 +585,10 @@ def _product_of_einsum(args: Sequence[Any]) -> Product | None:
 
 
 def _permuted(tensor: torch.Tensor, letters: str, batch: str, last: str) -> torch.Tensor | None:
-    """Permute a tensor's axes into the order of the result, with size 1 for missing axes."""
+    """Permute the axes of a tensor from `letters` to `batch + last`, with size 1 for missing axes.
+
+    Return None if the tensor has an axis that is neither in `batch` nor in `last`.
+    """
     if set(letters) - set(batch) - set(last):
         return None
     present = [letter for letter in batch + last if letter in letters]
