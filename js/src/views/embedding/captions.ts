@@ -1,4 +1,10 @@
-/** Captions of the embedding view. The first functions read the live state, the others are pure. */
+/**
+ * Captions of the embedding view.
+ *
+ * Functions that take the context or the store read signals of the view. All other functions are
+ * pure. Placing means to scale queries and keys, to move the keys and to lift both, before the
+ * projection. A frame is an intermediate plot of a running projection.
+ */
 
 import { countHeads } from "../../client/source";
 import { roundedUp } from "../../ui/exports/csv";
@@ -44,7 +50,7 @@ export function unitOf(corpus: Corpus): Unit {
   return words ? "text" : "image";
 }
 
-/** Collect what captions say about a point. */
+/** Collect the facts about a point that captions state. */
 export function pointFacts(corpus: Corpus, point: number): PointFacts {
   const text = corpus.textOf(point);
   return {
@@ -57,7 +63,10 @@ export function pointFacts(corpus: Corpus, point: number): PointFacts {
   };
 }
 
-/** Return what captions say about the chosen point's lines, or null until they are loaded. */
+/**
+ * Return the facts that captions state about the attention lines of the chosen point. Return null
+ * if no point is chosen, or until its lines are loaded.
+ */
 export function linesFacts(store: EmbeddingStore): LinesFacts | null {
   const [corpus, lines, chosen] = [store.corpus.value, store.lines.value, store.chosen.value];
   if (!corpus || !lines || chosen === null || lines.point !== chosen) return null;
@@ -82,7 +91,10 @@ export function linesFacts(store: EmbeddingStore): LinesFacts | null {
   };
 }
 
-/** Return why the enlarged head has no plot, or null if it has one or is still loading. */
+/**
+ * Return the reason why the enlarged head has no plot. Return null if its plot is loaded or still
+ * loading, or if no head is enlarged.
+ */
 export function problemOf(context: Context, store: EmbeddingStore): string | null {
   const at = store.head.value;
   if (!at || !context.state.enlarged.value) return null;
@@ -94,7 +106,10 @@ export function problemOf(context: Context, store: EmbeddingStore): string | nul
   );
 }
 
-/** Whether the plot shows principal components until another method has its first frame. */
+/**
+ * Whether the plot shows principal components because the requested method is running and has no
+ * frame yet.
+ */
 export function waitsForFrame(store: EmbeddingStore): boolean {
   return standsForAnother(store) && store.projection.value?.work?.state === "running";
 }
@@ -103,13 +118,15 @@ export function waitsForFrame(store: EmbeddingStore): boolean {
 function standsForAnother(store: EmbeddingStore): boolean {
   const now = store.projection.value;
   if (now === null || now.request.method === "pca") return false;
-  // t-SNE and UMAP start from the principal components, and their first step may take a while.
+  // t-SNE and UMAP start from the principal components. Until their first step is done, the plot
+  // shows these.
   const { work } = now;
   return now.explained !== null || (work?.done === 0 && work.state !== "done");
 }
 
 /**
- * Return how the current plot was projected. It differs from the request if the method cannot run.
+ * Return the settings by which captions describe the plot. The method is the requested one, or PCA
+ * if the requested method has no result and is not running.
  */
 function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
   const asked = projectingOf(state);
@@ -118,10 +135,14 @@ function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
   return instead ? { ...asked, method: "pca", dimensions } : asked;
 }
 
-/** Return why the enlarged head has no mean weights, or null if it has some or is still loading. */
+/**
+ * Return the reason why the enlarged head has no mean weights. Return null if its mean weights are
+ * loaded or still loading.
+ */
 function noMean(context: Context, store: EmbeddingStore): string | null {
   const { aggregate, current } = meanStoreOf(context, store);
-  // A page has only -1 for a head with non-finite weights. Any other head has an allowed pair.
+  // In a page, every mean weight is -1 if a query or key of the head is not finite. The mask of
+  // every other head allows a pair, and so at least one mean is 0 or greater.
   const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
   return none ? "queries or keys are not finite numbers" : null;
 }
@@ -175,7 +196,12 @@ export function subtitleOf(context: Context, store: EmbeddingStore): string {
   return parts.join(" · ");
 }
 
-/** Return the main caption: the head that is shown and what stands out in it. */
+/**
+ * Return the main caption: the enlarged head or all heads, followed by the chosen point, the search
+ * result and the lasso.
+ *
+ * @param live whether the caption may mention mouse clicks and keyboard keys.
+ */
 export function sentenceOf(context: Context, store: EmbeddingStore, live = true): string {
   const input = sentenceInputOf(context, store, live);
   return input ? sentence(input) : "";
@@ -184,7 +210,8 @@ export function sentenceOf(context: Context, store: EmbeddingStore, live = true)
 /**
  * Return the detail caption: how much of the data is drawn, and what is approximate.
  *
- * @param live whether the text pane is visible. It describes the lines, so this caption omits them.
+ * @param live whether the text pane is visible. The pane describes the lines of the chosen point,
+ *   so the caption does so only if the pane is not visible.
  */
 export function coverageOf(context: Context, store: EmbeddingStore, live = true): string {
   const { state, record } = context;
@@ -239,17 +266,20 @@ function ordinal(count: number): string {
   return `${count}${ending}`;
 }
 
-/** Return the remarks of a finished projection, such as " A perplexity of 50 needs …", or "". */
+/**
+ * Return all sentences except the first of the kernel's text about a finished projection, such as "
+ * A perplexity of 50 needs …". Return "" if the text has one sentence.
+ */
 export function remarkInWords(work: ProjectionWork | null): string {
   const [, ...remarks] = work?.state === "done" ? work.words.split(". ") : [];
   return remarks.map((remark) => ` ${remark}.`).join("");
 }
 
-/** Return how points were placed and, for an enlarged head, how they were projected. */
+/** Return how vectors were placed. For an enlarged head, also return how they were projected. */
 export function methodOf(context: Context, store: EmbeddingStore): string {
   const state = follow(context.state);
   const [now, at, way] = [store.projection.value, store.head.value, wayOf(state)];
-  // Every head has its own scaling factor.
+  // Every head has its own scaling factor, so a caption of all heads states no factor.
   if (!state.enlarged) return `Vectors ${placingInWords(way, null)}.`;
   const isCurrent = now && now.request.layer === at?.layer && now.request.head === at.head;
   const placing = placingInWords(way, isCurrent && same(now.request.way, way) ? now.factor : null);
@@ -258,7 +288,10 @@ export function methodOf(context: Context, store: EmbeddingStore): string {
   return `By ${how}; ${placing}.${remarkInWords(store.projection.value?.work ?? null)}`;
 }
 
-/** Return the correlation after each step of the projection, or "" if it is not measured. */
+/**
+ * Return the correlation of distance with q·k for the original vectors, for the placed vectors and
+ * on the plot. Return "" if it is not measured.
+ */
 export function trustStepsOf(store: EmbeddingStore): string {
   const trust = store.headTrust.value;
   return trust ? stepsInWords(trust) : "";
@@ -277,19 +310,19 @@ const METHODS: Record<Method, string> = {
 };
 
 /**
- * Return the distance that t-SNE and UMAP use. The lift adds a dimension that the cosine distance
- * would distort.
+ * Return the distance that t-SNE and UMAP use. For lifted vectors it is Euclidean, because the lift
+ * adds a coordinate that makes Euclidean distances follow q·k.
  */
 export function metricInWords({ lift }: Pick<Way, "lift">): string {
   return lift ? "Euclidean distance" : "cosine distance";
 }
 
 /**
- * Return the name of a method: "principal components", "t-SNE of cosine distance, perplexity 50,
- * seed 0", "3D UMAP of cosine distance, 15 neighbours, seed 0".
+ * Return the name of a method, such as "principal components", "t-SNE of cosine distance,
+ * perplexity 50, seed 0", or "3D UMAP of cosine distance, 15 neighbours, seed 0".
  *
  * @param detailed whether to include the settings.
- * @param waiting whether the method has no frame yet.
+ * @param waiting whether the plot shows principal components until the method has a frame.
  */
 export function methodInWords(
   { method, dimensions, perplexity, neighbors, seed, lift }: Projecting & Pick<Way, "lift">,
@@ -306,8 +339,10 @@ export function methodInWords(
 }
 
 /**
- * Return how queries and keys were placed: "scaled by their norms (c = 1.3), keys moved onto the
+ * Return the placing in words, such as "scaled by their norms (c = 1.3), keys moved onto the
  * queries".
+ *
+ * @param factor scaling factor c, or null to omit it.
  */
 export function placingInWords({ scaling, translate, lift }: Way, factor: number | null): string {
   const by = factor === null || scaling === "none" ? "" : ` (c = ${formatNumber(factor)})`;
@@ -319,7 +354,7 @@ export function placingInWords({ scaling, translate, lift }: Way, factor: number
   return parts.join(", ");
 }
 
-/** Return which points are drawn: "1,200 queries and 1,200 keys". */
+/** Return the numbers of drawn queries and keys, such as "1,200 queries and 1,200 keys". */
 export function pointsInWords(points: PointsShown, numQueries: number, numKeys: number): string {
   const queries = several(numQueries, "query", "queries");
   const keys = several(numKeys, "key");
@@ -334,7 +369,7 @@ export type Unit = "text" | "image";
 export interface PointFacts {
   kind: "query" | "key";
   token: string;
-  /** Name, index and kind of the text, and the token's position in it. */
+  /** Name of the text, index of the text, kind of input, and position of the token in the text. */
   name: string;
   text: number;
   unit: Unit;
@@ -343,14 +378,20 @@ export interface PointFacts {
 
 /** Lines of a point: the strongest keys of a query, or the strongest queries of a key. */
 export interface LinesFacts {
-  /** Token and position at the other end of the strongest line, or null without lines. */
+  /**
+   * Token at the other end of the strongest line, with its position in the text. Null without
+   * lines.
+   */
   strongest: { token: string; position: number; weight: number } | null;
   count: number;
-  /** Share of the query's weight that the lines show. */
+  /**
+   * Share of the query's weight on the keys of the lines. For a key, the lines show this share of
+   * its weight from the queries among the points.
+   */
   covered: number;
-  /** Number of lines, drawn or not. */
+  /** Number of lines without the limit on lines: the keys or queries that the mask allows. */
   numTotal: number;
-  /** Largest error of a weight and of the share. Absent if they are exact. */
+  /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
   error?: { weight: number; covered: number };
 }
 
@@ -365,7 +406,10 @@ export function pointInWords({ kind, token, text, unit, position }: PointFacts):
   return `${kind} ${quoted(token)}, position ${position} of ${unit} ${text}`;
 }
 
-/** Return what a query attends to most, or which query attends most to a key. */
+/**
+ * Return a sentence about a point: the key that a query attends to most, or the query that attends
+ * most to a key. Without loaded lines the sentence only names the point.
+ */
 export function linesInWords(point: PointFacts, lines: LinesFacts | null): string {
   const what = capital(pointInWords(point));
   if (!lines) return `${what}.`;
@@ -381,19 +425,20 @@ export function linesInWords(point: PointFacts, lines: LinesFacts | null): strin
     : `${what}, gets most weight from ${other}: ${weight}.`;
 }
 
-/** Share at which the lines count as all of the query's weight. */
+/** Lines that show at least this share of the query's weight count as complete. */
 const ALL_OF_IT = 0.9995;
 
 /**
- * Return the number of lines and the share of the query's weight that they show, or "" without
- * lines.
+ * Return the number of lines and the share of the query's weight that they show. Return "" if the
+ * point has no lines or they are not loaded.
  */
 export function linesCoverageInWords(
   point: Pick<PointFacts, "kind">,
   lines: LinesFacts | null,
 ): string {
   if (!lines || lines.count === 0) return "";
-  // `numTotal` also counts masked keys, which have no weight, so the share decides as well.
+  // In a page, `numTotal` can also count masked keys, which have no weight. Lines are therefore
+  // partial only if they also lack a part of the weight.
   const isPartial = lines.count < lines.numTotal && lines.covered < ALL_OF_IT;
   const count = isPartial
     ? `${counted(lines.count)} of ${several(lines.numTotal, "line")}`
@@ -410,7 +455,7 @@ export function linesCoverageInWords(
   return `${count}: ${what}.${full}${exact}`;
 }
 
-/** Contents of the main caption. */
+/** Inputs of the main caption. */
 export interface SentenceInput {
   stack: string;
   /** The enlarged head, or null if all heads are shown. */
@@ -420,23 +465,29 @@ export interface SentenceInput {
   numQueries: number;
   numKeys: number;
   state: Projecting & Way & { content: "plot" | "aggregate"; points: PointsShown };
-  /** Reason for a missing plot of the enlarged head, or null. */
+  /** Reason why the enlarged head has no plot or no mean weights, or null. */
   problem: string | null;
   point: PointFacts | null;
   lines: LinesFacts | null;
-  /** Whether the plot shows principal components because the method has no frame yet. */
+  /** Whether the plot shows principal components because the requested method has no frame yet. */
   waiting: boolean;
   /** Search text, number of matching points and number of all points, or null without a search. */
   matches: { search: string; count: number; points: number } | null;
   /** Number of points in the lasso. */
   selected: number;
-  /** Largest bin of the mean weights, or null if there is none or no mean is shown. */
+  /**
+   * Largest mean weight and the data in the mean. Null if points are shown, until the mean is
+   * loaded, and if no pair is allowed.
+   */
   aggregate: MeanCaptionInput | null;
-  /** Whether the caption may mention mouse clicks and keyboard keys. False for figures. */
+  /**
+   * Whether the caption may mention mouse clicks and keyboard keys. False for figures and
+   * summaries.
+   */
   live: boolean;
 }
 
-/** Return which texts and queries a mean by position covers. */
+/** Return the number of texts and queries in a mean, the size of its bins, and its precision. */
 export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">): string {
   const { texts, ofTexts, queries, ofQueries, bin } = input;
   const of =
@@ -471,7 +522,10 @@ export function matchesInWords(result: SentenceInput["matches"]): string {
   return `${counted(count)} of ${several(points, "point")} ${verb} ${what}.`;
 }
 
-/** Return the main caption: the head that is shown and what stands out in it. */
+/**
+ * Return the main caption: the enlarged head or all heads, followed by the chosen point, the search
+ * result and the lasso.
+ */
 export function sentence(input: SentenceInput): string {
   const { at, state } = input;
   const extra = [
@@ -506,25 +560,30 @@ export function sentence(input: SentenceInput): string {
 export interface CorpusFacts {
   numQueries: number;
   numKeys: number;
-  /** Number of points without sampling. */
+  /**
+   * Number of queries and keys of all texts that were read. Fewer are points if they are sampled.
+   */
   inAll: number;
-  /** Number of texts with points, and of all texts. */
+  /** Number of texts with points, and number of all texts. */
   texts: number;
   totalTexts: number;
-  /** Whether every text with points has all of its tokens. */
+  /** Whether all tokens of each text with points are points. */
   whole: boolean;
   seed: number;
   unit: Unit;
-  /** Number of texts that could not be read. */
+  /** Number of texts that were skipped because they are empty or too long. */
   leftOut: number;
   /**
-   * Whether texts or tokens are missing because the limit of points was reached, or null if
+   * Whether texts or tokens are missing because the maximum number of points was reached. Null if
    * unknown.
    */
   stopped: boolean | null;
 }
 
-/** Return how many points and texts are drawn, out of how many, and the seed of the sample. */
+/**
+ * Return the numbers of points and of texts, the totals they are drawn from, and the seed of the
+ * sample.
+ */
 export function corpusInWords(input: CorpusFacts): string {
   const count = input.numQueries + input.numKeys;
   const { texts, totalTexts, unit, leftOut } = input;
@@ -560,8 +619,10 @@ export function explainedInWords(explained: readonly number[] | null): string {
 }
 
 /**
- * Return the caveats of one layer, or of all layers with their numbers.
+ * Return the caveats of one layer, or of all layers if `layer` is null. With all layers, each
+ * caveat names its layers unless it applies to all of them.
  *
+ * @param layers number of layers of the stack.
  * @param moved whether keys are moved. If not, caveats about moving are omitted.
  */
 export function caveatsInWords(
@@ -590,7 +651,7 @@ export function layersInWords(layers: readonly number[]): string {
   return run ? `Layers ${first} to ${last}` : `Layers ${layers.join(", ")}`;
 }
 
-/** Return the state of a projection job, or "" if it is done. */
+/** Return the state of a projection in words. Return "" if it is done or none was started. */
 export function workInWords(work: ProjectionWork | null): string {
   if (!work || work.state === "done") return "";
   if (work.words !== "") return work.words;

@@ -1,9 +1,10 @@
 /**
  * Colours of points. Pure functions.
  *
- * Categories use the colours of selected heads, which people with any kind of colour vision can
- * distinguish. Numbers use the colour scale of numbers (js/test/views/embedding/colors.test.ts).
- * Colour is never the only sign: queries are discs and keys are squares in every colouring.
+ * Categories have the colours that other views use for selected heads. People with any kind of
+ * colour vision can distinguish them. Numbers have the colour scale for numbers. Tests check the
+ * contrast of all colours (js/test/views/embedding/colors.test.ts). Kinds do not depend on colour:
+ * queries are discs and keys are squares in every colouring.
  */
 
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
@@ -25,9 +26,9 @@ export type ColorLegend =
       low: number;
       high: number;
       stops: string[];
-      /** Whether equal steps of colour are equal ratios. */
+      /** Whether the scale is logarithmic. */
       log: boolean;
-      /** Legend entry of points without a number, or null if all points have one. */
+      /** Legend entry of points whose number is unknown, or null if all numbers are known. */
       unknown: LegendEntry | null;
     };
 
@@ -38,28 +39,31 @@ export interface Coloring {
   index: Uint8Array;
   palette: string[];
   legend: ColorLegend;
-  /** Sentence about what the colours omit. */
+  /** Caption about the colours, such as the number of points with an unknown value, or null. */
   note: string | null;
 }
 
 /**
- * Colour of points without a number: a grey that people with any kind of colour vision can
- * distinguish from the scale.
+ * Colour of points whose number is unknown: a grey that people with any kind of colour vision can
+ * distinguish from the colour scale.
  */
 export const UNKNOWN: Record<ThemeName, string> = { light: "#8d939d", dark: "#828d9c" };
-/** Inputs of a colouring other than the corpus. */
+/** Inputs of a colouring in addition to the corpus. */
 export interface ColorRoom {
   palette: Palette;
   theme: ThemeName;
-  /** Vector length of each point in one head, or null until loaded. */
+  /** Length of the vector of each point in one head, or null until the lengths are loaded. */
   norms: Float32Array | null;
   /** Name of the head that `norms` belong to. */
   head: string;
 }
 
 /**
- * Colour points by category. The eight categories with most points (`ranked`), or the first eight,
- * have their own colours. The others share one.
+ * Colour points by category. The first eight categories have separate colours, or the eight with
+ * the most points if `ranked` is true. All other categories share one colour.
+ *
+ * @param kindOf index of a point's category in `labels`, or a number outside of `labels` if
+ *   unknown.
  */
 function byKind(
   name: string,
@@ -115,7 +119,11 @@ function byKind(
   };
 }
 
-/** Colour points by number, from the lowest to the highest. */
+/**
+ * Colour points by number, on a scale from the lowest to the highest number.
+ *
+ * @param log whether the scale is logarithmic.
+ */
 function byNumber(
   name: string,
   count: number,
@@ -156,9 +164,10 @@ function byNumber(
 }
 
 /**
- * Return the colours of points by the name of a colouring or column.
+ * Return the colours of points by the name of a built-in colouring or of a column.
  *
- * Falls back to queries and keys while norms are loading and for a missing column. The note says so.
+ * If norms are not loaded or no column has this name, the colours distinguish queries and keys, and
+ * the note states the reason.
  */
 export function coloring(corpus: Corpus, name: string, room: ColorRoom): Coloring {
   const { palette, norms } = room;
@@ -168,7 +177,7 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
     kindOf: (point: number) => number,
     ranked = false,
   ): Coloring => byKind(name, corpus, palette, labels, kindOf, ranked);
-  // A column may have the same name as a built-in colouring, and takes precedence.
+  // A column takes precedence over a built-in colouring of the same name.
   const column = corpus.columns.find((candidate) => candidate.name === name);
   if (column?.categories) {
     return kinds(column.categories, (point) => column.values[point] ?? -1, true);

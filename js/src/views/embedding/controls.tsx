@@ -18,7 +18,7 @@ interface ControlProps {
   store: EmbeddingStore;
 }
 
-/** Labels of colourings whose name is not clear enough. */
+/** Labels of the colourings whose names would be unclear as labels. */
 const COLORING_NAMES: Record<string, string> = {
   type: "query or key",
   frequency: "token frequency",
@@ -26,7 +26,7 @@ const COLORING_NAMES: Record<string, string> = {
 };
 
 /**
- * Return the names and labels of all colourings. A column replaces a built-in colouring of the same
+ * Return the name and label of every colouring. A column replaces a built-in colouring of the same
  * name.
  */
 export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, string][] {
@@ -46,7 +46,8 @@ export function EmbeddingControls({ context, store }: ControlProps) {
   const corpus = store.corpus.value;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.content.value === "plot";
-  // The initial state of a page is what it contains in addition to the principal components.
+  // A page opens with the projection that it contains in addition to the principal components, if
+  // any.
   const embedded = useMemo(() => projectingOf(valuesOf(state)), []);
   const other = embedded.method !== "pca" || embedded.dimensions === 3;
   if (!corpus || corpus.count === 0) return null;
@@ -104,7 +105,7 @@ function MeanScale({ context, store }: ControlProps) {
 function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
   const { state } = context;
   const options = colorings(corpus);
-  // The plot of one head has its own button.
+  // An enlarged plot has its own button that clears the lasso.
   const selected = state.enlarged.value ? 0 : state.selected.value.length;
   return (
     <>
@@ -191,7 +192,8 @@ function NumberField(props: {
         max={range[1]}
         step={1}
         value={value}
-        // Not at every key: each number would begin an optimisation.
+        // A change event follows the Enter key or a lost focus. Input events would start a
+        // projection after every typed digit.
         onChange={(event) => {
           const number = event.currentTarget.valueAsNumber;
           if (Number.isInteger(number) && number >= range[0] && number <= range[1])
@@ -209,7 +211,9 @@ const METHODS: [Method, string][] = [
   ["umap", "UMAP"],
 ];
 
-/** Controls of the enlarged head's projection, with the settings of the chosen method. */
+/**
+ * Controls of the enlarged head's projection: method, dimensions, and the settings of the method.
+ */
 function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> }) {
   const { state } = context;
   const method = state.method.value;
@@ -261,7 +265,7 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
   );
 }
 
-/** Choice between principal components and the plot that an exported page contains. */
+/** Choice between principal components and the other projection that an exported page contains. */
 function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Projecting }) {
   const { embedded } = props;
   const { state } = props.context;
@@ -282,7 +286,7 @@ function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Proje
   );
 }
 
-/** Controls of the placing of queries and keys, with an explanation of each. */
+/** Controls of the placing: scaling, moving and lift, each with an explanation. */
 function Placing({ context, store }: ControlProps) {
   const { state } = context;
   const factor = state.enlarged.value ? (store.projection.value?.factor ?? null) : null;
@@ -335,7 +339,7 @@ function Placing({ context, store }: ControlProps) {
   );
 }
 
-/** Progress of a running projection, with a button to cancel it. */
+/** Progress of the overview or of a projection. A button cancels or restarts the projection. */
 export function Work({ context, store }: ControlProps) {
   const corpus = store.corpus.value;
   const progress = store.overviewProgress.value;
@@ -355,11 +359,12 @@ export function Work({ context, store }: ControlProps) {
     );
   }
   const words = workInWords(work);
-  // A page runs no projections, and its detail caption describes the plot.
+  // A page runs no projections, and its detail caption already describes the plot.
   if (words === "" && !context.source.transport.live) return null;
   if (plotted && context.state.method.value !== "pca" && words === "") {
-    // A line of the same height, so that the plot does not jump when a projection starts or ends.
-    // The line describes the current plot, because the chosen method may still be loading.
+    // This line is as high as the progress bar, so that the plot does not jump when a projection
+    // starts or ends. The line describes the loaded plot, because the plot of the chosen method may
+    // still be loading.
     const how = plot ? methodInWords({ ...plot.request, lift: plot.request.way.lift }, true) : "";
     return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
   }

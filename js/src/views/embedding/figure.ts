@@ -26,13 +26,16 @@ import { type EmbeddingState, headKey } from "./state";
 import type { EmbeddingStore } from "./store";
 import { type FigureDetail, keyInWords } from "./trust";
 
-/** Scenes without marks of the pointer and the keyboard. */
+/** Functions that return what the view shows, without marks of the pointer and the keyboard. */
 export interface DrawnScenes {
-  /** All heads, with their labels and trust figures. @throws Error before anything is drawn. */
+  /**
+   * Return the scene of all heads, with their labels and trust figures. @throws Error if nothing is
+   * drawn yet.
+   */
   overview: () => Scene;
-  /** Detail of the trust figures below each plot. */
+  /** Return the level of detail of the trust figures below each plot. */
   figures: () => FigureDetail;
-  /** The enlarged head. @throws Error before anything is drawn. */
+  /** Return the scene of the enlarged head. @throws Error if nothing is drawn yet. */
   plot: () => Scene;
 }
 
@@ -140,7 +143,9 @@ export function scaleBoxOf(colors: Coloring, palette: Palette): Box | null {
   );
 }
 
-/** Return the figure of all heads, of one head, or of its mean weights by position. */
+/**
+ * Return the figure of the current content: all heads, one head, or its mean weights by position.
+ */
 export function embeddingFigure(
   context: Context,
   store: EmbeddingStore,
@@ -185,7 +190,10 @@ export function embeddingFigure(
   };
 }
 
-/** Return the colouring as a table column, or null if the table already contains it. */
+/**
+ * Return a function that maps a point to its value in a colouring, for a column of the table.
+ * Return null if the table has no such column or already contains these values.
+ */
 export function colorColumn(
   corpus: Corpus,
   name: string,
@@ -219,18 +227,22 @@ export function colorColumn(
   }
 }
 
-/** Round a value that was sent in 16 bits to the digits that it has. */
+/**
+ * Round a value that was sent as a 16-bit code to five digits, which is the precision of the code.
+ * Return null if it is not a finite number.
+ */
 function rounded(value: number | undefined): number | null {
   return value === undefined || !Number.isFinite(value) ? null : Number(value.toPrecision(5));
 }
 
-/** Return the drawn points of the enlarged head as CSV, one per row. */
+/** Return the drawn points of the enlarged head as CSV, one row per point. */
 async function pointsCsv(context: Context, store: EmbeddingStore): Promise<string> {
   const { state, source, ended } = context;
   const [corpus, plot] = [store.corpus.peek(), store.projection.peek()];
   if (!corpus || !plot || plot.problem !== null) throw new Error(NOTHING);
   const { stack, layer, head } = plot.request;
-  // The points are principal components until the method has its first frame, and if it cannot run.
+  // The plot shows principal components if `explained` is not null, even if another method was
+  // requested but has no frame yet or cannot run.
   const method = plot.explained === null ? plot.request.method : "pca";
   const color = state.color.peek();
   const own = corpus.columns.some(({ name }) => name === color);
@@ -272,7 +284,7 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
   return csvText(columns, rows);
 }
 
-/** Return all heads with their trust figures as CSV, one per row. */
+/** Return the trust figures of all heads as CSV, one row per head. */
 function headsCsv(store: EmbeddingStore): string {
   const overview = store.overview.peek();
   if (!overview) throw new Error(NOTHING);
@@ -299,7 +311,7 @@ function headsCsv(store: EmbeddingStore): string {
   return csvText(columns, rows);
 }
 
-/** Return the bins of the mean weights with an allowed pair as CSV, one per row. */
+/** Return the mean weights as CSV, one row per bin. Bins without an allowed pair are omitted. */
 function meanCsv(context: Context, store: EmbeddingStore): string {
   const mean = meanStoreOf(context, store).aggregate.peek();
   if (!mean) throw new Error(NOTHING);

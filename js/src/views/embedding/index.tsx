@@ -1,6 +1,7 @@
 /**
- * The embedding view: queries and keys of a corpus as points, placed so that near points attend to
- * each other. It shows all heads as small plots, or one head with its text and its attention lines.
+ * The embedding view: queries and keys of a corpus as points, placed so that a query is near the
+ * keys that it attends to. It shows all heads as small plots, or one enlarged head with its text
+ * and attention lines.
  */
 
 import { effect, useComputed } from "@preact/signals";
@@ -79,13 +80,16 @@ const MEAN_KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** Return the keyboard shortcuts of the current content. */
+/** Return the terms and keyboard shortcuts that the help lists for the current content. */
 function keysOf({ enlarged, content: shown }: Pick<EmbeddingState, "enlarged" | "content">) {
   if (!enlarged) return ALL_KEYS;
   return shown === "aggregate" ? MEAN_KEYS : ONE_KEYS;
 }
 
-/** Minimum width in pixels at which the text is beside the plot. */
+/**
+ * Minimum width of the view, in pixels, for text beside the plot. In a narrower view the text is
+ * below.
+ */
 const BESIDE_FROM = 940;
 const TEXT_SHARE = 0.36;
 const TEXT_GAP = 24;
@@ -140,7 +144,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       exports={entries}
       keys={keysOf({ enlarged, content: state.content.value })}
       choose="none"
-      // The old choice of text and points refers to tokens of another stack.
+      // Heads, text and lasso refer to the old stack, so clear them.
       onStack={() => ({ heads: [], text: null, selected: [] })}
       options={
         <>
@@ -176,9 +180,9 @@ function useSignOfChange({ state, setDrawn }: Context): void {
   }, []);
 }
 
-/** Move the keyboard focus to the new content if the removed content had it. */
+/** If the keyboard focus was in the removed content, move it to the new content. */
 function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string): void {
-  // Read before the focused element is removed.
+  // Read this while rendering, before the focused element is removed.
   const had = root.matches(":focus-within");
   useEffect(() => {
     if (!had || root.matches(":focus-within")) return;
@@ -187,7 +191,7 @@ function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string
   }, [picture]);
 }
 
-/** One head: its points with their text beside or below, or its mean weights by position. */
+/** One head: its points with the text beside or below them, or its mean weights by position. */
 function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
   const { room, beside, width } = props;
   const { context, store } = room;

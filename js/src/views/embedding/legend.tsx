@@ -31,10 +31,10 @@ export function EmbeddingLegend({ context, store }: LegendProps) {
   );
 }
 
-/** Return the drawn points after a click on one kind. */
+/** Return which kinds of points are drawn after a click on the button of `kind`. */
 export function switched(points: PointsShown, kind: "queries" | "keys"): PointsShown {
   const other = kind === "queries" ? "keys" : "queries";
-  // At least one kind stays visible, so hiding the last one shows the other.
+  // At least one kind stays visible. A click on the only visible kind shows the other one instead.
   if (points === "both") return other;
   return points === kind ? other : "both";
 }
@@ -119,7 +119,7 @@ function Kind({ label, color, count }: LegendEntry) {
   );
 }
 
-/** Colour scale of mean weights. A click switches between linear and logarithmic. */
+/** Colour scale of mean weights, with a switch between linear and logarithmic. */
 function MeanLegend({ context, store }: LegendProps) {
   const mean = meanStoreOf(context, store);
   const aggregate = mean.aggregate.value;

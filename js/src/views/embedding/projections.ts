@@ -30,8 +30,8 @@ import {
 } from "./state";
 
 /**
- * Maximum number of simultaneous overview requests. One slot of the channel stays free for other
- * requests.
+ * Maximum number of simultaneous overview requests. The kernel's channel handles one more, which
+ * stays free for other requests.
  */
 const AT_ONCE = 3;
 /** Milliseconds between progress requests of a running projection. */
@@ -54,7 +54,7 @@ function followProjecting(state: Context["state"]): Projecting {
   });
 }
 
-/** Inputs of an overview and its trust figures. */
+/** Settings that the overview and its trust figures depend on. */
 interface Whole {
   stack: string;
   way: Way;
@@ -70,11 +70,11 @@ export function createOverview(
   const whole = computed<Whole | null>(
     () => corpus.value && { stack: corpus.value.stack, way: followWay(state) },
   );
-  // The plot of an enlarged head does not wait for the overview.
+  // Do not load the overview while a head is enlarged, so that the plot of this head need not wait.
   const asked = computed(() => (state.enlarged.value ? null : whole.value));
   const progress = signal<[number, number] | null>(null);
-  // The overview of a large model may exceed the source's cache. Keeping it here makes the way back
-  // from one head instant.
+  // Keep the last overview, because the cache of the source may be too small for the overview of a
+  // large model. When the reader returns from one head, it is shown without a request.
   let last: Overview | null = null;
   const answered = record.answer(asked, async (question, ended): Promise<Overview | null> => {
     const [currentStack, count] = [stack.peek(), corpus.peek()?.count ?? 0];
@@ -126,19 +126,20 @@ export function createOverview(
 
   return {
     /**
-     * Plots of all heads of the stack. The previous overview stays until the next one is complete.
+     * Plots of all heads of the stack. After a change of the settings, the previous plots stay
+     * until all new plots are loaded.
      */
     overview: computed(() => {
       const had = answered.value;
-      // Do not show the heads of another stack.
+      // After a change of the stack, do not show the heads of the previous stack.
       return had && had.question.stack === whole.value?.stack ? had.answer : null;
     }),
-    /** Number of loaded and of all heads, or null if nothing is loading. */
+    /** Number of loaded heads and number of all heads, or null if nothing is loading. */
     overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
     overviewSettled: settled,
     /**
-     * Trust figures of the overview's plots by `headKey`. Heads that are not measured yet are
-     * missing.
+     * Trust figures of the overview's plots by `headKey`. A head that is not measured yet has no
+     * entry.
      */
     trust: computed(() => {
       const had = measured.value;
@@ -171,7 +172,7 @@ export function createProjection(
   record.answer(asked, async (question, ended) => {
     let restart = restartRequested;
     restartRequested = false;
-    // Repeat the request to get later frames.
+    // While the projection runs, repeat the request to get later frames.
     for (;;) {
       const next = await projectionOf(source, question.request, ended, restart);
       restart = false;
@@ -199,7 +200,10 @@ export function createProjection(
   const trusted = record.answer(measuring, (question, ended) => trustOf(source, question, ended));
 
   return {
-    /** Plot of the enlarged head. The previous plot stays until the next one is loaded. */
+    /**
+     * Plot of the enlarged head. After a change of head or settings, the previous plot stays until
+     * the new one is loaded.
+     */
     projection: computed(() => {
       const plot = newest.value;
       return plot && plot.request.stack === corpus.value?.stack ? plot : null;
@@ -215,7 +219,7 @@ export function createProjection(
     cancel: () => {
       const currentRequest = asked.peek()?.request;
       if (!currentRequest) return;
-      // Request the cancelled state immediately instead of at the next poll.
+      // Load the cancelled state at once instead of with the next progress request.
       cancelProjection(source, currentRequest, viewEnded).then(() => wake?.(), record.fail);
     },
     /** Restart a cancelled or failed projection. */

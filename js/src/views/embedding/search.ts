@@ -7,15 +7,18 @@ import type { Corpus } from "./client/requests";
 export interface PointMatches {
   /** 1 for each point whose token matches. */
   points: Uint8Array;
-  /** Number of matching points, and of queries among them. */
+  /** Number of matching points, and number of queries among them. */
   count: number;
   queries: number;
-  /** Number of different tokens that match, and of their occurrences in all texts of the corpus. */
+  /**
+   * Number of different tokens of matching points, and number of occurrences of these tokens in all
+   * texts that were read.
+   */
   tokens: number;
   occurrences: number;
 }
 
-/** Return the points whose token matches the search text, or null if the text is empty. */
+/** Find the points whose token matches the search text. Return null if the text is empty. */
 export function findPoints(
   corpus: Corpus,
   searchText: string,

@@ -1,4 +1,4 @@
-/** State of the embedding view, and the settings of requests that follow from it. */
+/** State of the embedding view, and functions that derive the settings of requests from it. */
 
 import type { StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
@@ -13,14 +13,15 @@ export type Shown = "plot" | "aggregate";
 export type PointsShown = "both" | "queries" | "keys";
 
 /**
- * Traits of the embedding view, with the names of the Python traits.
+ * Traits of the embedding view. The names are those of the Python traits.
  *
- * `token` and `key` are positions in `text`. The chosen point is a query or a key of that text.
+ * `token` and `key` are positions in the text with index `text`. The chosen point is the query at
+ * `token` or the key at `key`.
  */
 export interface EmbeddingState extends RecordState {
   /** Index of a text of the corpus, or null if none is chosen. */
   text: number | null;
-  /** Whether only the first chosen head is shown. */
+  /** Whether one head is shown, which is the first chosen head. */
   enlarged: boolean;
   content: Shown;
   method: Method;
@@ -38,12 +39,12 @@ export interface EmbeddingState extends RecordState {
   match_case: boolean;
   /** Indices of the points in the lasso. */
   selected: number[];
-  /** Settings of the chosen text's head view. */
+  /** Settings of the head view that shows the chosen text. */
   leave_out: LeaveOut[];
   renormalize: boolean;
 }
 
-/** Colourings of every corpus. */
+/** Built-in colourings. */
 export const COLORINGS = [
   "type",
   "position",
@@ -76,14 +77,12 @@ export const EMBEDDING_DEFAULTS: EmbeddingState = {
   renormalize: false,
 };
 
-/** Return a parser that accepts only `words`. */
+/** Return a parser that returns a text that is one of `words`, and undefined for any other text. */
 function oneOf<T extends string>(...words: T[]): (text: string) => T | undefined {
   return (text) => words.find((word) => word === text);
 }
 
-/**
- * Fields in the URL of a page. The lasso is not among them because it may contain very many points.
- */
+/** Fields in the URL of a page. The lasso is omitted, because it may contain very many points. */
 export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   ...RECORD_HASH,
   text: readIndex,
@@ -96,18 +95,19 @@ export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   match_case: (text) => text === "true",
 };
 
-/** Return the map key of a head. */
+/** Return the key of a head in maps. */
 export function headKey({ layer, head }: HeadIndex): string {
   return `${layer}:${head}`;
 }
 
-/** Return the fields of the placing. */
+/** Return only the settings of the placing. */
 export function wayOf({ scaling, translate, lift }: Way): Way {
   return { scaling, translate, lift };
 }
 
 /**
- * Return the fields of the projection. Settings that the method does not use have their default.
+ * Return only the settings of the projection. A setting that the method does not use gets its
+ * default, so that it does not change the request.
  */
 export function projectingOf(state: Projecting): Projecting {
   const { method, dimensions } = state;
@@ -121,7 +121,7 @@ export function projectingOf(state: Projecting): Projecting {
   };
 }
 
-/** Projection of the small plots, independent of the enlarged head's method. */
+/** Projection of the small plots. It does not depend on the method for the enlarged head. */
 export const OVERVIEW_PROJECTING: Projecting = {
   method: "pca",
   dimensions: 2,
@@ -135,7 +135,10 @@ const BYTES_AT_ONCE = 500_000;
 /** Maximum number of points per head in the overview. The kernel uses the same limit. */
 const MAX_POINTS = 10_000;
 
-/** Group the layers of a stack so that each group's plots fit into one reply. */
+/**
+ * Group the layers of a stack, so that the plots of a group have at most `BYTES_AT_ONCE` bytes. A
+ * layer with more bytes forms a separate group.
+ */
 export function overviewGroups(stack: StackDescription, count: number): number[][] {
   const groups: number[][] = [];
   let room = 0;
@@ -153,7 +156,10 @@ export function overviewGroups(stack: StackDescription, count: number): number[]
   return groups;
 }
 
-/** Return the head `layers` layers and `heads` heads away, clipped to the stack. */
+/**
+ * Return the head that is `layers` layers and `heads` heads after `from`. An index outside of the
+ * stack is clipped.
+ */
 export function neighbourOf(
   stack: StackDescription,
   from: HeadIndex,
@@ -166,7 +172,10 @@ export function neighbourOf(
   return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
 }
 
-/** Run a task for each item, at most `atOnce` at a time. The first failure stops the others. */
+/**
+ * Run a task for each item, at most `atOnce` at a time, and return the results in the order of the
+ * items. After the first failure no further task starts.
+ */
 export async function inTurn<T, R>(
   items: readonly T[],
   atOnce: number,
@@ -188,7 +197,7 @@ export async function inTurn<T, R>(
   return results;
 }
 
-/** Wait, or reject when `signal` aborts. */
+/** Wait for some milliseconds. Reject with an AbortError when `signal` aborts. */
 export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = (): void => {

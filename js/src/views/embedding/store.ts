@@ -1,4 +1,7 @@
-/** Signals of the embedding view, from its traits to plots, colours and the chosen point. */
+/**
+ * Signals of the embedding view: corpus, plots, colours and the chosen point, which depend on its
+ * traits.
+ */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
@@ -14,7 +17,9 @@ import { createOverview, createProjection } from "./projections";
 import { findPoints, type PointMatches } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
 
-/** Maximum number of texts with cached weights, and cache size in bytes per text. */
+/**
+ * Maximum number of texts with cached weights, and maximum size of the cache of each text in bytes.
+ */
 const MAX_TEXTS = 4;
 const TEXT_BYTES = 16_000_000;
 
@@ -25,7 +30,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   const stack = computed(() => record.selection.value?.stack ?? null);
   const stackName = computed(() => stack.value?.name ?? null);
   const corpusAnswer = record.answer(stackName, (name, ended) => corpusOf(source, name, ended));
-  // Do not show the points of another stack.
+  // After a change of the stack, do not show the points of the previous stack.
   const corpus = computed(() => {
     const answered = corpusAnswer.value;
     return answered && answered.question === stackName.value ? answered.answer : null;
@@ -34,7 +39,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   record.live(() => {
     const now = corpus.value?.stack ?? null;
     if (now === null || now === numbered) return undefined;
-    // Indices of points refer to the previous stack.
+    // Hovered and selected points are numbered within the previous stack, so clear them.
     hovered.value = null;
     if (numbered !== null) assign(state, { selected: [] });
     numbered = now;
@@ -59,7 +64,8 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     try {
       return await linesOf(source, asked, ended);
     } catch (reason) {
-      // The page does not contain the lines, so a retry would not help.
+      // An exported page cannot load the lines later. Show the reason instead of an error with a
+      // retry button.
       if (source.transport.live || isAbort(reason)) throw reason;
       return reason instanceof Error ? reason.message : String(reason);
     }
@@ -94,13 +100,13 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     ...all,
     ...one,
     ...choice,
-    /** Whether the visible plots are those that the state asks for. */
+    /** Whether the visible plots have the settings of the current state. */
     current: computed(() =>
       state.enlarged.value ? one.projectionSettled.value : all.overviewSettled.value,
     ),
     /** Lines of the chosen point in the enlarged head. */
     lines: computed(() => (typeof currentLines.value === "string" ? null : currentLines.value)),
-    /** Reason for missing lines, or null. An exported page may not contain them. */
+    /** Reason why the lines are missing, or null. An exported page may not contain them. */
     linesProblem: computed(() =>
       typeof currentLines.value === "string" ? currentLines.value : null,
     ),
@@ -112,23 +118,25 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       const points = corpus.value;
       return points && findPoints(points, state.search.value, state.match_case.value);
     }),
-    /** Whether a point is drawn, given the choice of queries or keys. */
+    /** Whether a point is drawn. The reader can hide all queries or all keys. */
     shown: (point: number): boolean => {
       const [points, which] = [corpus.value, state.points.value];
       return which === "both" || points?.isKey(point) === (which === "keys");
     },
-    /** Move to the head `layers` layers and `heads` heads away. */
+    /** Choose the head that is `layers` layers and `heads` heads after the current one. */
     neighbour: (layers: number, heads: number) => {
       const [currentStack, from] = [stack.peek(), head.peek()];
       if (!currentStack || !from) return;
       const to = neighbourOf(currentStack, from, layers, heads);
       assign(state, { layer: to.layer, heads: [to.head] });
     },
-    /** Return the source of one text's weights. */
+    /**
+     * Return the source of one text's weights. The most recently used sources keep their caches.
+     */
     textSource: (text: number): Source => {
       const textSource =
         sources.get(text) ?? new Source(new TextTransport(source.transport, text), TEXT_BYTES);
-      // The map is in order of last use, so the first entry is the one to drop.
+      // Entries are ordered by their last use, so the first entry is dropped first.
       sources.delete(text);
       sources.set(text, textSource);
       for (const oldest of sources.keys()) {
@@ -146,8 +154,8 @@ export function createChosenPoint(
   { state, record }: ViewContext<EmbeddingState>,
   corpus: ReadonlySignal<Corpus | null>,
 ) {
-  // If a query and a key are pinned, the one that was set last is chosen, or the query if both were
-  // set at once.
+  // Only one point can be chosen. If a query and a key are pinned, the chosen point is the one that
+  // was set last, or the query if both were set at once.
   const byKey = signal(false);
   let [token, key] = [state.token.peek(), state.key.peek()];
   record.live(() => {
@@ -159,7 +167,7 @@ export function createChosenPoint(
   });
   const chosen = computed(() => {
     const points = corpus.value;
-    // The first text is the default, as in Python.
+    // If no text is chosen, positions refer to the first text, as in Python.
     const text = state.text.value ?? 0;
     if (!points) return null;
     const [query, pinned] = [state.token.value, state.key.value];
@@ -176,11 +184,11 @@ export function createChosenPoint(
       return;
     }
     const [text, position] = [points.textOf(point), points.positionOf(point)];
-    // Set only one of them, so that the traits identify the kind.
+    // Set only one of `token` and `key`, so that they show whether the point is a query or a key.
     const pin = points.isKey(point)
       ? { token: null, key: position }
       : { token: position, key: null };
-    // Positions in `leave_out` refer to their own text, so drop them when the text changes.
+    // Positions in `leave_out` refer to one text. If the text changes, keep only the other entries.
     const leave_out = state.leave_out.peek().filter((option) => typeof option === "string");
     const moved = text !== state.text.peek();
     assign(state, { text, ...pin, ...(moved && { leave_out }) });

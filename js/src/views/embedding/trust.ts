@@ -1,7 +1,9 @@
 /**
- * Trust figures of a plot, in short and in words, and the opacity that follows from them.
+ * Trust figures of a plot as text, and the opacity of a plot that depends on them.
  *
- * They measure how well distances on the plot follow q·k.
+ * Trust figures measure how well distances on the plot follow q·k, the dot product of query and
+ * key. r is the correlation of distance with q·k. Recall is the share of a query's ten strongest
+ * keys that are among its ten nearest keys.
  */
 
 import { capital, counted, formatShare, several } from "../../ui/text/captions";
@@ -13,12 +15,13 @@ export function formatCorrelation(value: number): string {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** Above this correlation, distances say little about q·k. */
+/** A correlation above this means that distances say little about q·k. */
 export const LITTLE = -0.1;
 
 /**
- * Return the trust figures in words: how distance follows q·k, and how many near keys are strong
- * keys.
+ * Return the trust figures as a sentence.
+ *
+ * @param trust figures, null if the plot has none, or undefined if they are not measured yet.
  */
 export function trustInWords(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "";
@@ -42,12 +45,15 @@ export function trustInWords(trust: HeadTrust | null | undefined): string {
   return `${parts.join("; ")}.`;
 }
 
-/** Explanation of the figures. */
+/** Explanation of r for tooltips. */
 export const TRUST_HELP =
   "r is the mean over queries of the correlation between distance and q·k: −1 if nearer always " +
   "means a larger q·k, 0 if the two are unrelated.";
 
-/** Return the correlation of the original vectors, of the placed vectors and of the plot. */
+/**
+ * Return r for the original vectors, for the placed vectors, and on the plot. Return "" if any of
+ * them is null.
+ */
 export function stepsInWords(trust: HeadTrust): string {
   const steps = [trust.before, trust.placed, trust.plot];
   if (steps.some((value) => value === null)) return "";
@@ -59,10 +65,13 @@ export function stepsInWords(trust: HeadTrust): string {
   return `r of the original vectors ${before}, as placed ${placed}, on the plot ${plot}.${measured}`;
 }
 
-/** Trust figures by `headKey`. The value is null if there are none. */
+/**
+ * Trust figures by `headKey`, or null for a head without trust figures. A head that is not measured
+ * yet has no entry.
+ */
 export type TrustMap = ReadonlyMap<string, HeadTrust | null>;
 
-/** Detail of a tile's figures, by the available room. */
+/** Level of detail of the figures below a tile. Narrow tiles have less detail. */
 export type FigureDetail = "words" | "short" | "least";
 
 /** Return a share in percent: "42%". */
@@ -71,8 +80,8 @@ function percent(share: number): string {
 }
 
 /**
- * Return "r −0.83 · 42%", "−0.83 · 42%" (short) or "−0.83" (least), and "…" if the head is not
- * measured yet.
+ * Return the figures below a tile: "r −0.83 · 42%" ("words"), "−0.83 · 42%" ("short") or "−0.83"
+ * ("least"). Return "…" if the head is not measured yet.
  */
 export function figuresInShort(trust: HeadTrust | null | undefined, words: FigureDetail): string {
   if (trust === undefined) return "…";
@@ -96,7 +105,10 @@ export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   return parts.length > 0 ? parts.join(", ") : "no trust figure";
 }
 
-/** Return the median of the heads' chance recall, " (about 31% by chance)", or "". */
+/**
+ * Return the median of the recall that heads would have by chance, such as " (about 31% by
+ * chance)". Return "" if it is unknown.
+ */
 export function chanceInWords(trust: TrustMap): string {
   const chances = [...trust.values()]
     .flatMap((headTrust) => headTrust?.recall_baseline ?? [])
@@ -107,9 +119,9 @@ export function chanceInWords(trust: TrustMap): string {
 }
 
 /**
- * Return the key to the figures below the plots and to their opacity.
+ * Return an explanation of the figures below the plots, and of the opacity of plots.
  *
- * @param figures detail of the figures.
+ * @param figures level of detail of the figures.
  */
 export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): string {
   const least = figures === "least";
@@ -135,7 +147,10 @@ export function saysLittle(trust: HeadTrust | null | undefined): boolean {
   return correlation !== null && correlation > LITTLE;
 }
 
-/** Correlation at which a plot has full opacity. At `LITTLE` it has the opacity `FAINTEST`. */
+/**
+ * Plots have full opacity up to a correlation of `STRONG_AT`. Opacity falls to `FAINTEST` at a
+ * correlation of `LITTLE`.
+ */
 const STRONG_AT = -0.5;
 const FAINTEST = 0.3;
 

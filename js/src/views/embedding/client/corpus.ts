@@ -1,8 +1,9 @@
 /**
  * The tokens of a corpus that are points, with their texts and positions.
  *
- * Queries come first, then keys, each ordered by text and by position in the text. Values per point
- * are typed arrays, because there may be hundreds of thousands of points.
+ * Points are numbered from 0: first all queries, then all keys. Queries are ordered by text and
+ * then by position in the text, and so are keys. Values per point are typed arrays, because there
+ * may be hundreds of thousands of points.
  */
 
 import { inflate } from "../../../client/codec";
@@ -15,7 +16,7 @@ export type Caveat = CorpusCaveat;
 
 export type Kind = "query" | "key";
 
-/** A column that the user passed to colour points. */
+/** A column of the user's data that can colour points. */
 export interface CorpusColumn {
   name: string;
   /** Names of the categories, or null if the values are numbers. */
@@ -31,16 +32,16 @@ export class Corpus {
   readonly numKeys: number;
   /** Number of points. */
   readonly count: number;
-  /** Number of points without sampling, and of all texts. */
+  /** Number of queries and keys of all texts that were read, and number of all texts. */
   readonly inAll: number;
   readonly totalTexts: number;
-  /** Whether every text with points has all of its tokens. */
+  /** Whether all tokens of each text with points are points. */
   readonly whole: boolean;
   readonly seed: number;
   /** Number of texts that were skipped because they are empty or too long. */
   readonly numSkipped: number;
   /**
-   * Whether texts or tokens are missing because the limit of points was reached, or null if
+   * Whether texts or tokens are missing because the maximum number of points was reached. Null if
    * unknown.
    */
   readonly stopped: boolean | null;
@@ -49,9 +50,12 @@ export class Corpus {
   /** Number of tokens of each text, or 0 if it has no points. */
   readonly textTokens: readonly number[];
   readonly vocabulary: readonly string[];
-  /** Number of occurrences of each vocabulary entry in all texts. */
+  /** Number of occurrences of each vocabulary entry in all texts that were read. */
   readonly frequency: readonly number[];
-  /** 1 for each vocabulary entry that is punctuation, and 1 for each special token. */
+  /**
+   * `punctuation` is 1 for each vocabulary entry that is punctuation, `special` for each special
+   * token. Other entries are 0.
+   */
   readonly punctuation: Uint8Array;
   readonly special: Uint8Array;
   readonly columns: readonly CorpusColumn[];
@@ -116,12 +120,14 @@ export class Corpus {
     return this.isKey(point) ? "key" : "query";
   }
 
-  /** Return the range of points of a text: the first, and the one after the last. */
+  /**
+   * Return the range of the queries or keys of a text: the first point, and the last point plus 1.
+   */
   pointsOf(kind: Kind, text: number): [number, number] {
     return [this.#first(kind, text, 0), this.#first(kind, text + 1, 0)];
   }
 
-  /** Return the point of a token, or -1 if the token is not a point. */
+  /** Return the point that is the query or key of a token, or -1 if it is not among the points. */
   pointOf(kind: Kind, text: number, position: number): number {
     const point = this.#first(kind, text, position);
     const end = kind === "query" ? this.numQueries : this.count;
@@ -129,7 +135,10 @@ export class Corpus {
     return exists ? point : -1;
   }
 
-  /** Return the first point at or after a position, by binary search. */
+  /**
+   * Return the first point at or after `position` in `text`, by binary search. It may belong to a
+   * later text.
+   */
   #first(kind: Kind, text: number, position: number): number {
     let low = kind === "query" ? 0 : this.numQueries;
     let high = kind === "query" ? this.numQueries : this.count;

@@ -1,9 +1,9 @@
 /**
- * Answers the requests of the embedding view from the data of an exported page.
+ * Transport that answers the requests of the embedding view from the data of an exported page.
  *
- * A page contains the first two principal components of each head as 16-bit numbers, whose high
- * and low bytes are stored apart. The overview's plots use only the high bytes. The plot of the
- * enlarged head uses both.
+ * A page contains the first two principal components of each head as 16-bit numbers. Their high
+ * bytes are stored separately from their low bytes. The small plots of the overview use only the
+ * high bytes. The plot of the enlarged head uses both.
  */
 
 import { fromBase64, inflate } from "../../../client/codec";
@@ -40,23 +40,30 @@ interface PageHead {
   problem: string | null;
 }
 
-/** Data of one layer. Strings are deflated bytes in base64. */
+/** Data of one layer. Each string is base64 of bytes that are compressed with deflate. */
 interface PageLayer {
   layer: number;
   heads: PageHead[];
-  /** Four planes of [heads][points]: the high bytes of x and y, then the low bytes. */
+  /**
+   * Four consecutive arrays of shape [heads][points]: the high bytes of x, the high bytes of y, the
+   * low bytes of x, and the low bytes of y.
+   */
   points: string;
   norms: { low: number[]; high: number[]; data: string };
   trust: (HeadTrust | null)[];
   aggregate: AggregateHeader & {
-    /** Largest mean of each head. A weight is maximum * ((code - 1) / 254)², and -1 for code 0. */
+    /**
+     * Largest mean weight of each head. Code c stands for the mean maximum * ((c - 1) / 254)²,
+     * except code 0, which stands for -1.
+     */
     maximum: number[];
     data: string;
   };
   /**
-   * Three planes of [heads][rank][queries]: the code of the weight, which is (code / 255)² and 0
-   * for no key, and the low and the high byte of the key's index among the key points of the
-   * query's text.
+   * Three consecutive byte arrays of shape [heads][rank][queries]. The first has a code c of each
+   * weight, which is (c / 255)². Code 0 means that the query has no further key. The other two have
+   * the low and the high byte of the key's index among the key points of the query's text. Null if
+   * the page contains no strongest keys.
    */
   keys: string | null;
 }
@@ -69,7 +76,7 @@ interface PageCorpus {
   layers: PageLayer[];
 }
 
-/** A plot other than that of the first two principal components. */
+/** A plot that the page contains in addition to the first two principal components of each head. */
 interface PageProjection extends Projecting {
   stack: string;
   layer: number;
@@ -81,12 +88,13 @@ interface PageProjection extends Projecting {
 
 export interface EmbeddingPageData extends PageData {
   embedding: {
-    /** Placing of all plots in the page. */
+    /** Placing of the vectors of all plots in the page: scaling, moving and lift. */
     way: Way;
     /** Number of strongest keys that the page contains for each query. */
     top_keys: number;
     /**
-     * Bytes that `count` strongest keys would add to the page, or null if the page contains some.
+     * Bytes that `count` strongest keys per query would add to the page. Null if the page already
+     * contains strongest keys.
      */
     top_keys_add: { count: number; bytes: number } | null;
     stacks: PageCorpus[];
@@ -98,7 +106,7 @@ export interface EmbeddingPageData extends PageData {
 /** Maximum number of points per head in the overview. */
 const MAX_POINTS = 10_000;
 
-/** Return the key of a plot. Settings that the method does not use are omitted. */
+/** Return a string that identifies a plot. Settings that the method does not use are omitted. */
 function keyOf({ stack, layer, head, ...how }: ProjectionRequest | PageProjection): string {
   const { method, dimensions, perplexity, neighbors, seed } = how;
   const setting = method === "tsne" ? perplexity : method === "umap" ? neighbors : null;
@@ -119,7 +127,7 @@ export class EmbeddingPageTransport implements Transport {
   readonly live = false;
   readonly #data: EmbeddingPageData;
   readonly #answers: Handlers<CorpusRequests>;
-  // Cache of inflated data by its base64 text.
+  // Inflated data, by their compressed base64 text.
   readonly #inflated = new Map<string, Promise<Uint8Array>>();
   readonly #corpora = new Map<string, Promise<Corpus>>();
 
@@ -182,7 +190,7 @@ export class EmbeddingPageTransport implements Transport {
     return pageLayer;
   }
 
-  /** Return a layer and the index of a head in its data. */
+  /** Return the data of a layer, and the index of a head in these data. */
   #head({ stack, layer, head }: HeadRequest): [PageLayer, number] {
     const pageLayer = this.#layer(stack, layer);
     const headIndex = pageLayer.heads.findIndex((candidate) => candidate.head === head);
@@ -190,7 +198,11 @@ export class EmbeddingPageTransport implements Transport {
     return [pageLayer, headIndex];
   }
 
-  /** @throws Error if the placing differs from that of the page. */
+  /**
+   * Check that the plots of the page have the placing `way`.
+   *
+   * @throws Error if they have another placing.
+   */
   #expectWay(way: Way): void {
     const { scaling, translate, lift } = this.#data.embedding.way;
     if (way.scaling === scaling && way.translate === translate && way.lift === lift) return;
@@ -233,7 +245,8 @@ export class EmbeddingPageTransport implements Transport {
     this.#expectWay(request.way);
     const plot = this.#embedded(request);
     if (plot) return { header: plot.header, data: await this.#bytes(plot.data) };
-    // Return the principal components and the reason, as for a method that cannot run.
+    // Return the principal components, and the reason in `work`, as the kernel does for a method
+    // that cannot run.
     const work = isEmbeddedForAll(request) ? null : this.#notEmbedded(request);
     const [layer, headIndex] = this.#head(request);
     const { count } = this.#stack(request.stack);
@@ -291,7 +304,8 @@ export class EmbeddingPageTransport implements Transport {
       headIndex * count,
       (headIndex + 1) * count,
     );
-    // Repeating the byte scales 255 to 65535, the highest code of two bytes.
+    // The page has one byte per norm, but the reply has two. Repeating the byte maps 255, the
+    // highest byte, to 65535, the highest 16-bit code.
     const data = new Uint8Array(2 * count);
     codes.forEach((code, point) => {
       data.fill(code, 2 * point, 2 * point + 2);
@@ -348,7 +362,8 @@ export class EmbeddingPageTransport implements Transport {
       weights.push((code / 255) ** 2);
     }
     const covered = weights.reduce((sum, weight) => sum + weight, 0);
-    // Half a code step of the square root of each weight.
+    // A code is 255 times the square root of a weight, rounded to an integer. This is the error of
+    // the weight if the code is off by 0.5.
     const errors = weights.map((weight) => (Math.sqrt(weight) * 255 + 0.25) / 255 ** 2);
     const error = {
       weight: Math.max(0, ...errors),
@@ -357,7 +372,7 @@ export class EmbeddingPageTransport implements Transport {
     const stacks = this.#data.description.stacks;
     const causal = stacks.find((stack) => stack.name === request.stack)?.causal;
     let numTotal = last - first;
-    // With a causal mask, do not count keys after the query.
+    // With a causal mask, do not count keys after the query, because it cannot attend to them.
     while (
       causal &&
       numTotal > 0 &&
@@ -378,7 +393,7 @@ export class EmbeddingPageTransport implements Transport {
 
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** Create the transport of an exported page. Undefined in a widget's bundle. */
+/** Function that creates the transport of an exported page. Undefined in a widget's bundle. */
 export const embeddingPageTransport =
   typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? undefined

@@ -1,4 +1,6 @@
-/** Requests of the embedding view: plots, trust figures, norms, mean weights and lines. */
+/**
+ * Requests of the embedding view: plots, trust figures, norms, mean weights and attention lines.
+ */
 
 import { asBytes } from "../../../client/codec";
 import type {
@@ -27,30 +29,33 @@ import { dataOf, joinParts, MAX_REPLY_BYTES, type Reply } from "../../../client/
 export type { Method, OverviewRequest, Scaling } from "../../../client/protocol";
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
 
-/** Scaling and translation of queries and keys before the projection. */
+/** Placing of queries and keys before the projection: scaling, moving and lift. */
 export type Way = Placing;
-/** Settings of the projection. */
+/** Method of the projection and its settings. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "way">;
 export type HeadRequest = Omit<NormsRequest, "part">;
 export type ProjectionRequest = HeadPlot;
-/** Progress of a t-SNE or UMAP. */
+/** State and progress of a t-SNE or UMAP projection. */
 export type ProjectionWork = Work;
 /** Trust figures: how well distances of a head's plot follow its logits. */
 export type HeadTrust = HeadTrustFigures;
 export type TrustRequest = PlotOptions & Pick<TrustFields, "heads">;
 
 export interface OverviewHead extends OverviewHeadHeader {
-  /** x and y of every point, interleaved, from 0 to 255. y grows upwards. */
+  /**
+   * Coordinates of all points: x and y of the first point, then of the next. They are integers from
+   * 0 to 255, and y grows upwards.
+   */
   coordinates: Uint8Array;
 }
 
-/** Small plots of all heads of some layers: the first two principal components. */
+/** Small plots of all heads of some layers. They show the first two principal components. */
 export interface Overview {
   stack: string;
   way: Way;
-  /** Step between the corpus points that the overview contains. */
+  /** The overview contains every `stride`-th point of the corpus, beginning with the first. */
   stride: number;
-  /** Number of points in the overview. */
+  /** Number of points in each small plot. */
   points: number;
   heads: OverviewHead[];
 }
@@ -60,39 +65,45 @@ export interface Projection {
   request: ProjectionRequest;
   dimensions: 2 | 3;
   count: number;
-  /** `dimensions` coordinates per point, in the units of the data. */
+  /** Decoded coordinates of all points, `dimensions` numbers per point. */
   coordinates: Float32Array;
-  /** Lowest corner and side length of the bounding cube. */
+  /** Lowest corner and side length of a cube that contains all points. */
   low: number[];
   size: number;
-  /** Share of the variance along each axis, or null for methods other than PCA. */
+  /** Share of the variance along each axis, or null if the axes are not principal components. */
   explained: number[] | null;
   /** Factor that queries were divided by and keys multiplied by. */
   factor: number;
   /** Reason for a missing plot, or null. */
   problem: string | null;
-  /** Progress of the projection, or null if the plot was available immediately. */
+  /** State of the projection, or null if the plot needed no projection job. */
   work: ProjectionWork | null;
 }
 
-/** Mean weight over texts by query position and key position. */
+/** Mean weights over texts, binned by query position and by key position. */
 export interface Aggregate {
   layer: number;
   head: number;
   rows: number;
   columns: number;
-  /** Edges of the bins: one more than there are bins. */
+  /** First position of each bin, followed by the end of the last bin (exclusive). */
   queryEdges: number[];
   keyEdges: number[];
-  /** Number of texts in the mean, and of all texts. */
+  /** Number of texts in the mean, and number of all texts with points. */
   texts: number;
   ofTexts: number;
-  /** Number of queries in the mean, and of all queries of these texts. Long texts are sampled. */
+  /**
+   * Number of queries in the mean, and number of all queries of these texts. They differ if texts
+   * are so long that their queries are sampled.
+   */
   queries: number;
   ofQueries: number;
-  /** Mean weights in row-major order, or -1 if no query may attend to any key of the bin. */
+  /** Mean weights in row-major order. A bin is -1 if no query may attend to any of its keys. */
   weights: Float32Array;
-  /** Mean weight of the highest of 255 codes. Absent if the means are exact. */
+  /**
+   * Largest mean weight of the head, which the page's codes are relative to. Absent if the means
+   * are exact.
+   */
   coded?: number;
 }
 
@@ -103,15 +114,22 @@ export interface Lines {
   head: number;
   points: Int32Array;
   weights: Float32Array;
-  /** Share of the query's weight that the lines show. */
+  /**
+   * Share of the query's weight on the returned keys. For a key, its share of weight from the
+   * returned queries.
+   */
   covered: number;
-  /** Number of lines, returned or not. */
+  /** Number of lines without the limit on lines: the keys or queries that the mask allows. */
   numTotal: number;
-  /** Largest error of a weight and of the share. Absent if they are exact. */
+  /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
   error?: { weight: number; covered: number };
 }
 
-/** Return the bytes of a reply, joined from its parts if it has several. */
+/**
+ * Return the bytes of a reply. If it is the first of several parts, request and join the others.
+ *
+ * @param more requests a part by its index.
+ */
 async function bytesOf(
   reply: Reply,
   more: (part: number) => Promise<Reply>,
@@ -125,7 +143,10 @@ function expectBytes(bytes: Uint8Array, expected: number): void {
   throw new Error(`The reply has ${bytes.length} bytes, but its header requires ${expected}.`);
 }
 
-/** Decode little-endian 16-bit codes, in which 0 is `low` and 65535 is `low + size`. */
+/**
+ * Decode little-endian 16-bit codes of points, axis by axis. On each axis, code 0 stands for the
+ * axis's entry of `low`, and code 65535 for `low` plus `size`.
+ */
 function spread(bytes: Uint8Array, low: readonly number[], size: number): Float32Array {
   const values = new Float32Array(bytes.length / 2);
   const axes = low.length;
@@ -161,11 +182,14 @@ export async function overviewOf(
   return source.fetch("overview", request, read, size, signal);
 }
 
-/** Maximum number of attempts to read all parts of the same frame of a running projection. */
+/**
+ * Maximum number of attempts to read a plot in parts. An attempt fails if a running projection
+ * changes the plot between two parts.
+ */
 const MAX_ATTEMPTS = 4;
 
 /**
- * Load the plot of one head, or the newest frame of a running projection.
+ * Load the plot of one head. While its projection runs, load the newest intermediate plot.
  *
  * @param restart whether to restart a cancelled or failed projection.
  */
@@ -186,7 +210,8 @@ export async function projectionOf(
         const bytes = await bytesOf(reply, async (part) => {
           const other = await ask({ part });
           const { work } = other.header as ProjectionHeader;
-          // Parts of different frames do not fit together.
+          // The projection made another step since the first part, so the parts do not fit
+          // together.
           if (work?.done !== header.work?.done || work?.state !== header.work?.state) throw moved;
           return other;
         });
@@ -212,7 +237,7 @@ export async function projectionOf(
     }
     throw moved;
   };
-  // Cache only finished plots.
+  // Do not cache an intermediate plot, because a later one replaces it.
   const kept = ({ work, coordinates }: Projection): number | null =>
     work === null || work.state === "done" ? coordinates.byteLength : null;
   if (restart) await ask({ restart });
@@ -228,10 +253,12 @@ export async function cancelProjection(
   await source.transport.request("cancel", request, signal);
 }
 
-/** Number of heads per request of trust figures: some tenths of a second of computing. */
+/**
+ * Number of heads per request of trust figures. The kernel needs some tenths of a second for them.
+ */
 const TRUST_AT_ONCE = 4;
 
-/** Load the trust figures of some heads of a layer. They are null for a head without a plot. */
+/** Load the trust figures of some heads of a layer. A head without a plot has null. */
 export async function trustOf(
   source: Source,
   request: TrustRequest,
@@ -247,7 +274,7 @@ export async function trustOf(
   return trusts;
 }
 
-/** Load the vector length of every point, before the placing. */
+/** Load the length of the vector of every point, measured before the placing. */
 export async function normsOf(
   source: Source,
   request: HeadRequest,
@@ -263,7 +290,7 @@ export async function normsOf(
   return source.fetch("norms", request, read, (norms) => norms.byteLength, signal);
 }
 
-/** Load the mean weights by position, in at most `size` by `size` bins. */
+/** Load the mean weights of a head by query and key position, in at most `size` by `size` bins. */
 export async function aggregateOf(
   source: Source,
   request: AggregateRequest,
@@ -284,11 +311,14 @@ export async function aggregateOf(
   return source.fetch("aggregate", request, read, () => MAX_REPLY_BYTES / 4, signal);
 }
 
-/** Return the maximum error of a mean weight: half the distance between the two nearest codes. */
+/**
+ * Return the maximum error of a mean weight from a page: half the distance to the next code. Return
+ * 0 if means are exact.
+ */
 export function meanError({ coded }: Pick<Aggregate, "coded">, weight: number): number {
   if (!coded) return 0;
   const code = 254 * Math.sqrt(weight / coded);
-  // With a margin for the rounding of float32.
+  // The exact bound has 0.25 and no second term. The excess allows for the rounding of float32.
   return (coded * (code + 0.2501)) / 254 ** 2 + 1e-7 * weight;
 }
 

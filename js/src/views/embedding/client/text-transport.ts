@@ -1,4 +1,7 @@
-/** Transport of record requests about one text of a corpus. */
+/**
+ * Transport for requests about one text of a corpus. It adds the index of the text to every
+ * request.
+ */
 
 import type { ReplyProgress } from "../../../client/protocol";
 import type { Connection, Reply, Requests, Transport } from "../../../client/transport";

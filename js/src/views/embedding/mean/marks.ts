@@ -17,7 +17,7 @@ export interface Bin {
   column: number;
 }
 
-/** Position and size of the heat map, in pixels. */
+/** Size of the picture, and position and size of the heat map in it, in pixels. */
 interface MeanLayout {
   width: number;
   height: number;
@@ -49,12 +49,15 @@ const TOP = 42;
 const MAX_WIDTH = 560;
 const MIN_WIDTH = 160;
 
-/** Return the first position of all bins, and the one after the last. */
+/** Return the first position of the first bin, and the end of the last bin (exclusive). */
 function extentOf(edges: readonly number[]): Range {
   return [edges[0] ?? 0, edges.at(-1) ?? 0];
 }
 
-/** Lay out the heat map. Height and width have the ratio of queries to keys, within limits. */
+/**
+ * Lay out the heat map in a picture of the given width. The ratio of its height to its width is
+ * that of queries to keys, clipped to [0.35, 1.6].
+ */
 export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
   const { queryEdges, keyEdges } = aggregate;
   const [, last] = extentOf(queryEdges);
@@ -91,17 +94,19 @@ export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | nu
   };
 }
 
-/** Return the upper end of the colour scale: a round number that no weight exceeds. */
+/**
+ * Return the upper end of the colour scale: a round number, at most 1, that no mean weight exceeds.
+ */
 export function endOf(aggregate: Aggregate): number {
   return Math.min(1, niceMaximum(largestOf(aggregate)?.weight ?? 0));
 }
 
-/** Return the range of positions of a bin. */
+/** Return the first position of a bin, and its end (exclusive). */
 function positionsOf(edges: readonly number[], at: number): Range {
   return [edges[at] ?? 0, edges[at + 1] ?? edges[at] ?? 0];
 }
 
-/** Return the location of a position along the axis, 0 to 1. */
+/** Return how far along its axis a position is drawn, from 0 to 1. All bins have the same width. */
 function wayTo(edges: readonly number[], position: number): number {
   const bins = edges.length - 1;
   for (let at = 0; at < bins; at++) {
@@ -111,7 +116,7 @@ function wayTo(edges: readonly number[], position: number): number {
   return 1;
 }
 
-/** Value that is drawn for a weight of 0. */
+/** Value that stands for a mean weight of 0 in the picture, where 0 itself stands for no colour. */
 const SMALLEST = 1e-30;
 
 /** Return the cells and axes, which do not depend on the pointer. */
@@ -119,7 +124,8 @@ export function meanMarks(mean: MeanMap): Mark[] {
   const { layout, palette, aggregate, theme, end, scale } = mean;
   const { left, top, cellsWidth, cellsHeight } = layout;
   const { queryEdges, keyEdges, rows, columns } = aggregate;
-  // Bins without allowed pairs have no colour. A weight of 0 has the first colour of the scale.
+  // A bin without allowed pairs gets the value 0, which has no colour. A mean weight of 0 gets a
+  // tiny value, which has the first colour of the scale.
   const values = aggregate.weights.map((weight) => (weight < 0 ? 0 : weight || SMALLEST));
   const bounds = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
@@ -154,7 +160,7 @@ export function meanMarks(mean: MeanMap): Mark[] {
   for (const at of ticks(extentOf(queryEdges), step(queryEdges, cellsHeight), TICKS_DOWN)) {
     const y = top + wayTo(queryEdges, at) * cellsHeight;
     marks.push({ kind: "line", x0: left - 5, y0: y, x1: left, y1: y, stroke: palette.muted });
-    // The first label is below its tick, so that it does not overlap the name of the axis.
+    // Keep the first label below the top edge, so that it does not overlap the name of the axis.
     const middle = Math.max(y, top + 5);
     marks.push(textMark(String(at), left - 9, middle, palette.muted, TICK_SIZE, { align: "end" }));
   }
@@ -180,7 +186,7 @@ export function hoverMarks({ layout, palette, aggregate, hovered }: MeanMap): Ma
   ];
 }
 
-/** Return the bin at a position of the plot, or null. */
+/** Return the bin at a pixel of the picture, or null outside of the heat map. */
 export function binAt(
   layout: MeanLayout,
   { rows, columns }: Pick<Aggregate, "rows" | "columns">,
@@ -193,7 +199,10 @@ export function binAt(
   return inside ? { row, column } : null;
 }
 
-/** Return the number of queries and keys of each text with points. */
+/**
+ * Return the number of queries and of keys of each text with points. The numbers are exact if all
+ * tokens of these texts are points.
+ */
 export function lengthsOf(corpus: Corpus): [number, number][] {
   const lengths = new Map<number, [number, number]>();
   for (let point = 0; point < corpus.count; point++) {
@@ -206,7 +215,7 @@ export function lengthsOf(corpus: Corpus): [number, number][] {
   return [...lengths.values()];
 }
 
-/** Return the number of texts that are long enough to reach a bin. */
+/** Return the number of texts that are long enough to have a pair in a bin. */
 export function textsAt(
   lengths: readonly (readonly [number, number])[],
   { queryEdges, keyEdges }: Pick<Aggregate, "queryEdges" | "keyEdges">,
@@ -217,7 +226,7 @@ export function textsAt(
 }
 
 /**
- * Return the positions of a bin and its mean weight in words.
+ * Return two descriptions of a bin: its positions, and its mean weight.
  *
  * @param texts number of texts in the mean, or null if unknown.
  */

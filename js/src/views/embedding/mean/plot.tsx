@@ -71,7 +71,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     const { rows, columns } = now.aggregate;
     const from = mean.hovered.peek();
     const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
-    // The first key press only shows the cursor.
+    // The first key press shows the cursor in the first bin, without moving it.
     const row = from ? clip(from.row + down, rows) : 0;
     const column = from ? clip(from.column + across, columns) : 0;
     const { left, top, cellsWidth, cellsHeight } = now.layout;
@@ -93,7 +93,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
       ",": () => store.neighbour(0, -1),
       ".": () => store.neighbour(0, 1),
       o: () => assign(context.state, { enlarged: false }),
-      // Escape leaves the bin, then returns to the points.
+      // The first Escape hides the cursor. The next one shows the points.
       Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { content: "plot" })),
     };
     const step = steps[event.key];
@@ -109,7 +109,8 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
         scene={scene}
         drawnId={drawnId}
         onDrawn={(drawn) => {
-          // The component still receives changes while it is being removed.
+          // A component can still draw while it is being removed. Do not report its drawing as the
+          // new content.
           const { enlarged, content: shown } = context.state;
           if (enlarged.peek() && shown.peek() === "aggregate") context.setDrawn(drawn);
         }}

@@ -1,4 +1,7 @@
-/** Signals of the enlarged head's mean weights by position, loaded while they are shown. */
+/**
+ * Signals of the mean weights of the enlarged head by position. They are loaded while they are
+ * shown.
+ */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { ColorScale } from "../../../ui/colors/color-scales";
@@ -18,45 +21,52 @@ import {
   textsAt,
 } from "./marks";
 
-/** Largest mean weight, its positions ("query 3 → key 0"), and what the mean covers. */
+/**
+ * Facts for captions: the largest mean weight, its positions ("query 3 → key 0"), and the number of
+ * texts and queries in the mean.
+ */
 export interface MeanCaptionInput {
   weight: number;
-  /** Largest error of a mean. */
+  /** Largest error of a mean weight, or 0 if the means are exact. */
   error: number;
   at: string;
   texts: number;
   ofTexts: number;
   queries: number;
   ofQueries: number;
-  /** Maximum number of query and key positions per bin. */
+  /** Maximum number of query positions in a bin, and of key positions. */
   bin: [number, number];
-  /** Number of texts that reach the last row, or null if unknown. */
+  /** Number of texts that are long enough to reach the last row, or null if unknown. */
   numInLastRow: number | null;
 }
 
 export interface MeanStore {
-  /** Mean weights. The previous ones stay until the next are loaded. */
+  /**
+   * Mean weights of the current head, or of the previous head of the stack until they are loaded.
+   */
   aggregate: ReadonlySignal<Aggregate | null>;
   /** Whether `aggregate` belongs to the current head. */
   current: ReadonlySignal<boolean>;
   captionInput: ReadonlySignal<MeanCaptionInput | null>;
-  /** Return the number of texts in a bin's mean, or null if unknown. */
+  /** Return the number of texts that have a pair in a bin, or null if unknown. */
   textsAt: (bin: Bin) => number | null;
   scale: Signal<ColorScale>;
   hovered: Signal<Bin | null>;
-  /** Return the heat map without the pointer, in the given width. */
+  /**
+   * Return the inputs of a heat map of the given width, without a hovered bin. Null until loaded.
+   */
   drawnAt: (width: number) => MeanMap | null;
 }
 
 /** Maximum number of bins per axis. */
 const SIZE = 64;
 
-/** Return the largest number of positions in a bin. */
+/** Return the number of positions in the widest bin. */
 function widest(edges: readonly number[]): number {
   return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
 }
 
-// The plot, its captions and its figure share one store.
+// The plot, its captions and its figure get the same store.
 const made = new WeakMap<EmbeddingStore, MeanStore>();
 
 export function meanStoreOf(
@@ -77,7 +87,7 @@ export function meanStoreOf(
   const answered = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
   const aggregate = computed(() => {
     const answer = answered.value;
-    // Do not show the mean weights of another stack.
+    // After a change of the stack, do not show the mean weights of the previous stack.
     return answer?.question.stack === asked.value?.stack ? (answer?.answer ?? null) : null;
   });
   const current = computed(
@@ -86,7 +96,7 @@ export function meanStoreOf(
   );
   const lengths = computed(() => {
     const [corpus, now] = [store.corpus.value, aggregate.value];
-    // The lengths of texts are unknown if the corpus or the mean is a sample.
+    // Points give the lengths of all texts only if neither the corpus nor the mean is a sample.
     const complete = corpus?.whole && now && now.texts === now.ofTexts;
     return complete ? lengthsOf(corpus) : null;
   });

@@ -17,18 +17,21 @@ import type { FigureDetail, TrustMap } from "../trust";
 /** Order of heads: by number, by a trust figure, or by role. */
 export type TileOrder = "number" | "correlation" | "recall" | typeof BY_ROLE;
 
-/** Whether an order needs trust figures, which are measured first. */
+/** Whether an order depends on trust figures, which are measured after the plots are loaded. */
 export function isMeasured(order: TileOrder): boolean {
   return order === "correlation" || order === "recall";
 }
 
-/** Return the order with a name, or by number if the order does not exist. */
+/** Return the order of this name, or by number if it is unknown or heads have no roles. */
 export function tileOrder(named: string, hasRoles: boolean): TileOrder {
   if (named === "correlation" || named === "recall") return named;
   return named === BY_ROLE && hasRoles ? BY_ROLE : "number";
 }
 
-/** Arrange heads by layer, or all heads by a trust figure, best first. */
+/**
+ * Arrange heads in a grid of layers, or in a gallery of all heads: by role, or by a trust figure
+ * with the best first.
+ */
 export function tileGrid(
   stack: StackDescription,
   order: TileOrder,
@@ -57,44 +60,55 @@ export function tileGrid(
 /** Sizes of the tiles and their labels, in pixels. */
 export interface TileLayout extends GridLayout {
   figures: FigureDetail;
-  /** Whether each tile shows the name of its head, because columns are not heads. */
+  /**
+   * Whether each tile shows the name of its head, because the columns do not stand for head
+   * numbers.
+   */
   named: boolean;
-  /** Whether there is a line for the head's role below each tile. */
+  /** Whether a line below each tile is reserved for the role of its head. */
   roles: boolean;
 }
 
 const MIN_CELL = 40;
-/** Width of the figures below a plot. */
+/**
+ * Minimum side of a plot in an exported figure, in pixels. The trust figures below it need this
+ * width.
+ */
 const MIN_PRINTED = 34;
 const SMALL_CELL = 78;
 const MAX_CELL = 220;
-/** Size of a plot in a gallery, whose rows may have any length. */
+/** Preferred side of a plot in a gallery, in pixels. A gallery has as many plots per row as fit. */
 const GALLERY_CELL = 104;
 const MIN_GAP = 6;
 const FIGURE_HEIGHT = 15;
 const NAME_HEIGHT = 15;
-/** Maximum height without a scrolling box. */
+/** Maximum height in pixels of a grid without a scroll bar. */
 const WHOLE_HEIGHT = 1400;
 
 function labelWidth(width: number): number {
   return width < 560 ? 26 : 62;
 }
 
-/** Return the number of tiles per row of a gallery. */
+/** Return the number of tiles per row in a gallery of the given width. */
 export function tilesInRow(width: number): number {
   const cell = width < 560 ? 76 : GALLERY_CELL;
   return Math.max(1, Math.floor((width - SCROLLBAR) / (cell + MIN_GAP)));
 }
 
-/** Lay out tiles in a width. They scroll if they would be too small. */
+/**
+ * Lay out tiles in the given width. The grid scrolls if tiles would be smaller than their minimum
+ * size.
+ */
 export function layOutTiles(options: {
   columns: number;
   rows: number;
   named: boolean;
   width: number;
-  /** Maximum height of the scrolling box. */
+  /** Height in pixels that the scrolling box is limited to. */
   mostHeight: number;
-  /** Whether this is a figure of a stated width, in which nothing scrolls. */
+  /**
+   * Whether this is an exported figure with a given width or text size. A figure does not scroll.
+   */
   printed?: boolean;
   /** Whether heads have roles. */
   roles?: boolean;
@@ -108,7 +122,8 @@ export function layOutTiles(options: {
     const pitch = Math.floor((available - left) / Math.max(1, columns));
     const gap = pitch > 110 ? 12 : MIN_GAP;
     const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0) + (roles ? NAME_HEIGHT : 0);
-    // Make tiles smaller than the width allows if that shows all of them at once.
+    // Limit the size of tiles to the size at which all rows fit without scrolling, unless this is
+    // too small.
     const high = Math.floor((WHOLE_HEIGHT - SCROLLBAR - top) / rows) - gap - below;
     const most = high >= SMALL_CELL && !named ? Math.min(MAX_CELL, high) : MAX_CELL;
     const cell = Math.max(least, Math.min(most, pitch - gap));
@@ -125,7 +140,7 @@ export function layOutTiles(options: {
       down,
       left,
       top,
-      // The frame of a plot is inside it.
+      // The frame of a plot is drawn inside the plot and needs no additional space.
       frame: 0,
       figures: cell >= 78 ? "words" : cell >= 57 ? "short" : "least",
       named,

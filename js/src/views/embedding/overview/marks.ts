@@ -13,23 +13,24 @@ import { headKey } from "../state";
 import { figuresInShort, strengthOf, type TrustMap } from "../trust";
 import type { TileLayout } from "./layout";
 
-/** Appearance of points, the same on all tiles. */
+/** Drawing order, colours and shapes of points. All tiles share them. */
 export interface TileLook {
-  /** Points of the overview in drawing order. */
+  /** Indices of the overview's points in drawing order. Points that stand out are last. */
   order: Uint32Array;
   color: Uint8Array;
   shape: Uint8Array;
   colors: readonly string[];
-  /** Number of points at the end of the order that stand out. */
+  /** Number of points that stand out, because they match the search or are in the lasso. */
   standing: number;
-  /** Whether a search or a lasso is active, even if no point of the overview matches. */
+  /** Whether a search or a lasso is active, even if none of the overview's points match. */
   seeking: boolean;
 }
 
 /**
- * Return the appearance of the overview's points, those that stand out last.
+ * Return the appearance of the overview's points. Points that match the search or are in the lasso
+ * stand out, and are drawn last.
  *
- * @param order points of the overview, shuffled.
+ * @param order indices of the overview's points in random order.
  * @param index colour index of each point of the corpus.
  * @param standsOut 1 for each point of the corpus that stands out, or null without a search and a
  *   lasso.
@@ -65,7 +66,9 @@ const INSET = 4;
 const SMALLEST_DOT = 0.62;
 const LARGEST_DOT = 2.6;
 
-/** Return the radius of dots on a tile. */
+/**
+ * Return the radius of dots, in pixels, for `count` points on a tile with a side of `room` pixels.
+ */
 function dotOf(room: number, count: number): number {
   const apart = Math.sqrt((room * room) / Math.max(1, count));
   return Math.max(SMALLEST_DOT, Math.min(LARGEST_DOT, 0.6 * apart));
@@ -78,7 +81,10 @@ export interface Square {
   side: number;
 }
 
-/** Return the number of points in the cell of a typical point, on a grid of 16 by 16 cells. */
+/**
+ * Return the median crowding of points. The crowding of a point is the number of points in its
+ * cell, on a grid of 16 by 16 cells.
+ */
 function crowdOf(coordinates: Uint8Array): number {
   const counts = new Uint16Array(256);
   for (let at = 0; at < coordinates.length; at += 2) {
@@ -94,7 +100,11 @@ function crowdOf(coordinates: Uint8Array): number {
   return 0;
 }
 
-/** Return the points of a tile: the faint ones, and over them those that stand out. */
+/**
+ * Return the dots of a tile: first the points that do not stand out, then over them those that do.
+ *
+ * @param strength factor of the opacity, 0 to 1.
+ */
 export function tileDots(
   head: OverviewHead,
   look: TileLook,
@@ -146,7 +156,9 @@ export function tileDots(
   return marks;
 }
 
-/** Return why a head has no plot, or "no plot" if the tile is too small for the reason. */
+/**
+ * Return the reason why a head has no plot, or "no plot" if the reason does not fit into the tile.
+ */
 export function problemInShort(problem: string, cell: number): string {
   return problem.length * 90 > cell * cell ? "no plot" : problem;
 }
@@ -161,7 +173,7 @@ export interface OverviewPicture {
   roleOf: (head: HeadIndex) => HeadRole | null;
 }
 
-/** Return the complete grid, including what is scrolled out of view. */
+/** Return the scene of the complete grid, including tiles outside of the visible part. */
 export function overviewScene(picture: OverviewPicture): Scene {
   const { grid, layout, look, heads, trust, palette } = picture;
   const { cell, across, down, left, top } = layout;

@@ -1,6 +1,6 @@
 /**
- * Overview of all heads as small plots with their trust figures. Layers are rows, heads are
- * columns.
+ * Overview of all heads as small plots with their trust figures. Layers are rows and heads are
+ * columns, unless the reader chooses another order.
  */
 
 import { useSignal } from "@preact/signals";
@@ -153,7 +153,10 @@ function Tiles(props: OverviewProps) {
   );
 }
 
-/** The figures below a tile, with the head's name if columns are not heads. */
+/**
+ * Labels below a tile: the trust figures, the role, and the head's name if columns do not stand for
+ * head numbers.
+ */
 function Figures(props: {
   cell: ScoredHead;
   x: number;
@@ -175,7 +178,7 @@ function Figures(props: {
   );
 }
 
-/** Sum of wheel or pinch steps at which a head opens. */
+/** A head opens when wheel or pinch events over it add up to this many pixels. */
 const ZOOM_IN = 60;
 
 function useZoomIn(
@@ -184,7 +187,8 @@ function useZoomIn(
   empty: boolean,
 ): void {
   const wheel = useRef<{ by: number; at: string }>({ by: 0, at: "" });
-  // Not passive, because a pinch would zoom the whole page. A plain wheel event scrolls.
+  // The listener is not passive, because it must keep a pinch from zooming the whole page. A wheel
+  // event without Ctrl or Meta scrolls as usual.
   useEffect(() => {
     const element = box.current;
     if (!element) return;
@@ -206,7 +210,9 @@ function useZoomIn(
   }, [empty]);
 }
 
-/** Return the tooltip of a head: its figures, or why it has none. */
+/**
+ * Return the tooltip of a head: its trust figures, or the reason why it has no plot or no figures.
+ */
 function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
   const { context, store, overview } = props;
   const role = context.record.roleOf(head);
@@ -232,7 +238,7 @@ function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
   return { title, rows };
 }
 
-/** Scroll buttons at the edges of the grid, because scroll bars are often hidden. */
+/** Scroll buttons at the edges of the grid, because many systems hide scroll bars. */
 function Edges({ box, layout }: { box: RefObject<HTMLElement | null>; layout: TileLayout }) {
   const hidden = useSignal({ right: false, below: false });
   useEffect(() => {
@@ -254,7 +260,7 @@ function Edges({ box, layout }: { box: RefObject<HTMLElement | null>; layout: Ti
     const to = { left: across * clientWidth * 0.7, top: down * clientHeight * 0.7 };
     box.current?.scrollBy({ ...to, behavior: "smooth" });
   };
-  // The arrow keys move over the heads, so the buttons need no tab stop.
+  // Readers with a keyboard reach all heads with the arrow keys, so the buttons are no tab stops.
   return (
     <>
       {hidden.value.right && (

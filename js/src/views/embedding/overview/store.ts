@@ -19,7 +19,10 @@ import {
 } from "./layout";
 import { type TileLook, tileLook } from "./marks";
 
-/** Return the points in the search result or the lasso as 1, or null without either. */
+/**
+ * Return a signal of an array with 1 for each point in the search result or the lasso. It is null
+ * without a search and a lasso.
+ */
 export function standingOut(
   context: ViewContext<EmbeddingState>,
   store: EmbeddingStore,
@@ -70,7 +73,6 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
   const standing = standingOut(context, store);
   const mixed = computed(() => {
     const overview = store.overview.value;
-    // Read here, because `shown` reads it without following.
     state.points.value;
     if (!overview) return null;
     const { stride, points } = overview;
@@ -80,7 +82,6 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
     const [corpus, overview, points] = [store.corpus.value, store.overview.value, mixed.value];
     const colors = store.colors.value;
     if (!corpus || !overview || !points) return null;
-    // Points have a neutral colour while vector lengths are loading.
     const index = colors?.index ?? new Uint8Array(corpus.count);
     return tileLook({
       order: points,
@@ -93,7 +94,7 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
   });
   return {
     order,
-    /** The grid, its visible part, and the keyboard cursor. */
+    /** The grid of heads, its visible part, and the keyboard cursor. */
     heads: createHeadGrid({ grid, layout, current: store.head }),
     grid,
     layout,

@@ -1,31 +1,43 @@
 /**
- * A cloud of points on the screen: positions for a camera, sizes and opacities.
+ * Geometry of a cloud of points on the screen: positions, sizes and opacities of dots, and the
+ * points under the pointer.
  *
- * Pure functions over typed arrays, for hundreds of thousands of points.
+ * `point` is the number of a point in the corpus, and `index` its index in the drawing order. The
+ * functions are pure and use typed arrays, because a cloud may have hundreds of thousands of
+ * points.
  */
 
-/** Points in drawing order, with coordinates scaled to [-1, 1]. */
+/** Drawn points in drawing order, with coordinates scaled to [-1, 1]. */
 export interface Cloud {
   dimensions: 2 | 3;
   count: number;
-  /** Point at each index of the drawing order. */
+  /** Number of the point at each index of the drawing order. */
   points: Uint32Array;
-  /** `dimensions` coordinates per index, relative to the centre of all points. NaN if unknown. */
+  /**
+   * `dimensions` coordinates per index, relative to the centre of all points. NaN if a point has no
+   * coordinates.
+   */
   units: Float32Array;
-  /** Extent of the points from the centre to the right and upwards. The larger one is 1. */
+  /**
+   * Distance from the centre to the outermost point, to the right and upwards. The larger distance
+   * is 1. In three dimensions both are 1.
+   */
   reach: [number, number];
-  /** Density around a typical point, in points per unit of area. */
+  /** Density around the median point, in points per unit of area. */
   crowd: number;
 }
 
 /** Camera of the plot. */
 export interface Camera {
-  /** Point of the cloud at the centre of the picture. */
+  /** Coordinates, on the scale of `Cloud.units`, at the centre of the picture. */
   x: number;
   y: number;
-  /** Magnification. At 1 all points are visible. */
+  /** Magnification. At 1 the picture shows all points. */
   zoom: number;
-  /** Rows of the rotation in three dimensions. The last row points at the viewer. */
+  /**
+   * 3 by 3 rotation matrix of a three-dimensional cloud, row by row. The rows are the directions to
+   * the right, upwards, and towards the viewer.
+   */
   turn: Float64Array;
 }
 
@@ -35,7 +47,7 @@ export interface Room {
   height: number;
 }
 
-/** Screen positions of a cloud, in drawing order. */
+/** Positions of a cloud's points in the picture, in pixels and in drawing order. */
 export interface Projected {
   x: Float32Array;
   y: Float32Array;
@@ -46,8 +58,8 @@ export interface Projected {
 /** Margin in pixels around the points when all are visible. */
 const MARGIN = 22;
 /**
- * Distance of the viewer from the centre in three dimensions, in the scale of `Cloud.units`.
- * Distances between points near the viewer are enlarged.
+ * Distance of the viewer from the centre in three dimensions, on the scale of `Cloud.units`. It
+ * determines the perspective, which enlarges what is near the viewer.
  */
 const DISTANCE = 4;
 const MIN_ZOOM = 0.4;
@@ -56,7 +68,8 @@ const MAX_ZOOM = 400;
 const TURN_PER_PIXEL = 0.008;
 
 /**
- * Return the drawn points in a deterministic random order, so that keys do not hide queries.
+ * Return the drawn points in random order, so that keys do not hide queries. Every call uses the
+ * same random numbers.
  *
  * @param shown whether a point is drawn.
  */
@@ -66,7 +79,8 @@ export function mixedOrder(count: number, shown: (point: number) => boolean): Ui
   for (let point = 0; point < count; point++) if (shown(point)) order[length++] = point;
   let state = 0x9e3779b9;
   for (let i = length - 1; i > 0; i--) {
-    // Linear congruential generator with Knuth's constants. Its high bits are the more random ones.
+    // Linear congruential generator with Knuth's constants. The index is taken from the high bits
+    // of its state, which are more random than the low bits.
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     const j = Math.floor((state / 4294967296) * (i + 1));
     const other = order[j] as number;
@@ -76,7 +90,7 @@ export function mixedOrder(count: number, shown: (point: number) => boolean): Ui
   return order.subarray(0, length);
 }
 
-/** Create the cloud of the points in `order`. */
+/** Create the cloud of the points in `order` from the coordinates of all points. */
 export function createCloud(
   coordinates: Float32Array,
   dimensions: 2 | 3,
@@ -84,7 +98,8 @@ export function createCloud(
 ): Cloud {
   const low = new Float64Array(3).fill(Number.POSITIVE_INFINITY);
   const high = new Float64Array(3).fill(Number.NEGATIVE_INFINITY);
-  // Use all points, so that a filter does not move the points that stay.
+  // Scale by the extent of all points, drawn or not, so that a filter does not move the points that
+  // stay.
   for (let i = 0; i < coordinates.length; i++) {
     const value = coordinates[i] as number;
     const axis = i % dimensions;
@@ -122,13 +137,15 @@ export function createCloud(
 }
 
 /**
- * Maximum number of cells per axis to count points in, and number of points per cell if there are
- * fewer.
+ * Points are counted on a grid with at most `MAX_CELLS` cells per axis. Small clouds have fewer
+ * cells, each with `IN_A_CELL` points on average.
  */
 const MAX_CELLS = 64;
 const IN_A_CELL = 8;
 
-/** Return the number of points per unit of area around the median point. */
+/**
+ * Return the density around the median point, in points per unit of area. Return 0 without points.
+ */
 function crowdOf(units: Float32Array, dimensions: number): number {
   const targetCells = Math.floor(Math.sqrt(units.length / dimensions / IN_A_CELL));
   const cells = Math.max(1, Math.min(MAX_CELLS, targetCells));
@@ -155,17 +172,19 @@ function crowdOf(units: Float32Array, dimensions: number): number {
 
 export const UPRIGHT: Float64Array = Float64Array.of(1, 0, 0, 0, 1, 0, 0, 0, 1);
 
-/** Return a rotation in which no axis hides behind another. */
+/**
+ * Return the initial rotation of a three-dimensional plot, in which no axis hides behind another.
+ */
 function asSeenFromAbove(): Float64Array {
   return turned(turned(UPRIGHT, -70, 0), 0, 45);
 }
 
-/** Return the camera that shows all points. */
+/** Return the initial camera, which shows all points. */
 export function wholeCamera(dimensions: 2 | 3): Camera {
   return { x: 0, y: 0, zoom: 1, turn: dimensions === 3 ? asSeenFromAbove() : UPRIGHT };
 }
 
-/** Return the number of pixels per unit. */
+/** Return the number of pixels per unit of `Cloud.units`. */
 export function scaleOf(cloud: Pick<Cloud, "reach">, room: Room, zoom: number): number {
   const across = Math.max(20, room.width / 2 - MARGIN) / Math.max(cloud.reach[0], 1e-3);
   const up = Math.max(20, room.height / 2 - MARGIN) / Math.max(cloud.reach[1], 1e-3);
@@ -204,7 +223,7 @@ export function project(cloud: Cloud, camera: Camera, room: Room): Projected {
 
 type Turn = [number, number, number, number, number, number, number, number, number];
 
-/** Zoom by a factor and keep the point at (x, y) in place. */
+/** Zoom by a factor, within limits, and keep the location (x, y) of the picture in place. */
 export function zoomedAt(
   camera: Camera,
   cloud: Pick<Cloud, "reach">,
@@ -225,7 +244,10 @@ export function zoomedAt(
   };
 }
 
-/** Move the camera by a drag, without losing the points from view. */
+/**
+ * Move the camera by a drag of (dx, dy) pixels. The centre of the picture cannot leave the extent
+ * of the points.
+ */
 export function movedBy(
   camera: Camera,
   cloud: Pick<Cloud, "reach">,
@@ -242,7 +264,10 @@ export function movedBy(
   };
 }
 
-/** Rotate further by a drag of (dx, dy) pixels, as with a trackball. */
+/**
+ * Return the rotation `turn` after a drag of (dx, dy) pixels, which rotates further as on a
+ * trackball.
+ */
 export function turned(turn: Float64Array, dx: number, dy: number): Float64Array {
   const [p, q] = [dx * TURN_PER_PIXEL, dy * TURN_PER_PIXEL];
   const [cp, sp, cq, sq] = [Math.cos(p), Math.sin(p), Math.cos(q), Math.sin(q)];
@@ -258,7 +283,10 @@ export function turned(turn: Float64Array, dx: number, dy: number): Float64Array
   return rightAngled(next);
 }
 
-/** Return the matrix with orthonormal rows again, which rounding has disturbed. */
+/**
+ * Return a rotation matrix with orthonormal rows. Without this, rounding errors of many rotations
+ * would distort the plot.
+ */
 function rightAngled(matrix: Float64Array): Float64Array {
   const first = unit(matrix.slice(0, 3));
   const second = matrix.slice(3, 6);
@@ -274,37 +302,38 @@ function unit(vector: Float64Array): Float64Array {
   return vector.map((value) => value / length);
 }
 
-/** Return the radius of dots: larger for few points and for a higher zoom. */
+/** Return the radius of dots in pixels: larger for few points and for a higher zoom. */
 export function radiusOf(count: number, room: Room, zoom: number): number {
   const apart = Math.sqrt((room.width * room.height) / Math.max(1, count));
   const whole = Math.max(0.85, Math.min(4.5, 0.34 * apart));
   return Math.max(0.6, Math.min(7, whole * zoom ** 0.35));
 }
 
-/** Return the opacity of dots, low enough that dense regions show their density. */
+/** Return the opacity of dots. It is so low that overlapping dots show the density of points. */
 export function opacityOf(cloud: Cloud, room: Room, zoom: number, radius: number): number {
   const scale = scaleOf(cloud, room, zoom);
   const onEachOther = (cloud.crowd / scale ** 2) * Math.PI * radius ** 2;
-  // Far points become fainter in addition in three dimensions.
+  // In three dimensions distant dots are drawn fainter. A higher opacity of all dots compensates
+  // for this.
   const whole = cloud.dimensions === 3 ? 1.9 : 1.3;
   // Keep a minimum, so that isolated points are visible if most points are in one cluster.
   const least = Math.max(0.12, Math.min(0.3, 3000 / Math.max(1, cloud.count)));
   return Math.max(least, Math.min(0.85, whole / (1 + 0.8 * onEachOther)));
 }
 
-/** Screen positions sorted into squares, for a fast search of the nearest point. */
+/** Points sorted into square cells of the picture, for a fast search of the nearest point. */
 export interface HitGrid {
   cell: number;
   columns: number;
   rows: number;
-  /** Start of each square in `indices`, followed by the end of the last. */
+  /** Start of each cell in `indices`, followed by the length of `indices`. */
   starts: Uint32Array;
   indices: Uint32Array;
 }
 
 const HIT_CELL = 20;
 
-/** Sort the points inside the picture into squares. */
+/** Sort the points inside the picture into square cells. */
 export function hitGrid({ x, y }: Projected, room: Room): HitGrid {
   const columns = Math.max(1, Math.ceil(room.width / HIT_CELL));
   const rows = Math.max(1, Math.ceil(room.height / HIT_CELL));
@@ -332,7 +361,8 @@ export function hitGrid({ x, y }: Projected, room: Room): HitGrid {
 }
 
 /**
- * Return the index nearest to (atX, atY) within `reach`, or -1. The index drawn last wins a tie.
+ * Return the index of the point nearest to (atX, atY), or -1 if none is within `reach` pixels. If
+ * two points are equally near, return the one that is drawn later.
  */
 export function nearestIndex(
   grid: HitGrid,
@@ -365,7 +395,7 @@ export function nearestIndex(
   return best;
 }
 
-/** Whether any point lies in a box. */
+/** Whether any point lies in the box [left, top, right, bottom] of the picture. */
 export function anyWithin(
   grid: HitGrid,
   { x, y }: Projected,
@@ -385,10 +415,12 @@ export function anyWithin(
   return false;
 }
 
-/** Corners of a lasso, x and y interleaved. */
+/** Corners of a lasso in pixels: x and y of the first corner, then of the next. */
 export type Lasso = number[];
 
-/** Extend a lasso to (x, y). Steps of less than 3 pixels add no corner. */
+/**
+ * Return the lasso extended to (x, y), or unchanged if its last corner is less than 3 pixels away.
+ */
 export function drawnOn(lasso: Lasso, x: number, y: number): Lasso {
   const [lastX, lastY] = [lasso.at(-2), lasso.at(-1)];
   if (lastX !== undefined && lastY !== undefined && Math.hypot(x - lastX, y - lastY) < 3)
@@ -419,7 +451,7 @@ export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number
     let inside = false;
     for (let a = 0, b = corners - 1; a < corners; b = a++) {
       const [ax, ay, bx, by] = [xs[a], ys[a], xs[b], ys[b]] as [number, number, number, number];
-      // Count whether a ray to the right crosses the edge.
+      // A point is inside if a ray from it to the right crosses an odd number of edges.
       if (ay > py !== by > py && px < ((bx - ax) * (py - ay)) / (by - ay) + ax) inside = !inside;
     }
     if (inside) selected.push(cloud.points[i] as number);

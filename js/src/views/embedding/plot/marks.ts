@@ -1,4 +1,7 @@
-/** Marks of one head's plot: its points, and those that stand out. Pure functions. */
+/**
+ * Marks of one head's plot: dots of all points, and dots, lines and labels of the points that stand
+ * out. These are the chosen point with its text, the search result and the lasso. Pure functions.
+ */
 
 import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
@@ -49,7 +52,7 @@ export function lookOf(
   return { color, shape, colors: coloring?.palette ?? [palette.neutral] };
 }
 
-/** A cloud on the screen, with everything that its marks depend on. */
+/** A cloud on the screen, and everything else that its marks depend on. */
 export interface Shown {
   corpus: Corpus;
   cloud: Cloud;
@@ -60,7 +63,7 @@ export interface Shown {
   palette: Palette;
 }
 
-/** Return the dots of all points. Radius and opacity depend on their number. */
+/** Return the dots of all points. Their radius and opacity depend on the number of points. */
 export function cloudMark(shown: Shown): DotsMark {
   const { cloud, look, projected, room, zoom } = shown;
   const radius = radiusOf(cloud.count, room, zoom);
@@ -80,7 +83,11 @@ export function cloudMark(shown: Shown): DotsMark {
   };
 }
 
-/** Return the dots of some indices of a cloud. */
+/**
+ * Return the dots of the points at some indices of the drawing order.
+ *
+ * @param more fields that replace those of the dots of all points.
+ */
 function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark>): DotsMark {
   const { look, projected } = shown;
   const picked = <T extends Float32Array | Uint8Array>(from: T): T => {
@@ -103,32 +110,38 @@ function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark
   };
 }
 
-/** Points of a cloud that stand out. */
+/** The points of a cloud that stand out, and the lines of the chosen point. */
 export interface Standing {
-  /** 1 for each point in the search result or the lasso, or null without either. */
+  /** 1 for each point in the search result or the lasso. Null without a search and a lasso. */
   points: Uint8Array | null;
   chosen: number | null;
   lines: Lines | null;
 }
 
-/** Return the opacity of the other points while some stand out. */
+/** Return the opacity of the dots of all points. It is below 1 while some points stand out. */
 export function backOpacity(standing: Standing): number {
   return standing.points ? 0.22 : standing.chosen !== null ? 0.42 : 1;
 }
 
-/** Maximum number of points with rings. More rings would hide the points. */
+/**
+ * Points of the chosen text have rings if they are at most this many. More rings would hide the
+ * points.
+ */
 const MAX_RINGS = 800;
 const LABEL = { size: 11.5, font: "token" as TextFont };
 const LABEL_HEIGHT = 16;
 const LABEL_WIDTH = 150;
-/** Points have labels if at most this many are visible, or from this zoom on. */
+/**
+ * Points have labels if at most `FEW_IN_SIGHT` are visible, or if the zoom is at least
+ * `NAMED_FROM`.
+ */
 const FEW_IN_SIGHT = 260;
 const NAMED_FROM = 3;
 const MAX_NAMES = 30;
-/** Maximum number of labelled keys of a chosen point. */
+/** Maximum number of labels at the other ends of a chosen point's lines. */
 const NAMED_KEYS = 6;
 
-/** Return the marks over the points, except those of the pointer. */
+/** Return the marks that are drawn over the dots of all points, except those of the pointer. */
 export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const { corpus, cloud, palette, room } = shown;
   const { points, chosen, lines } = standing;
@@ -138,7 +151,7 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const indexOf = pointToIndex(cloud);
   const at = chosen === null ? -1 : (indexOf(chosen) ?? -1);
 
-  // Thousands of points are translucent, so that their density shows.
+  // If thousands of points stand out, their dots are translucent, so that the density is visible.
   const crowd = (count: number): number =>
     Math.max(opacity, Math.min(solid, 1500 / Math.max(1, count)));
   if (points) {
@@ -154,7 +167,7 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
       const [start, stop] = corpus.pointsOf(kind, text);
       return Array.from({ length: stop - start }, (_, i) => indexOf(start + i) ?? -1);
     });
-    // Keep the drawing order, so that keys do not hide queries.
+    // Sort by drawing order. It is random, so keys do not hide queries.
     const indices = ofText.filter((index) => index >= 0).sort((a, b) => a - b);
     const wide = Math.max(2, radius * 1.15);
     if (at >= 0 && lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, indexOf));
@@ -164,7 +177,8 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
         ring(dotsOf(shown, indices, { radius: wide + 1.6, opacity: 0.55, ring: 1.1 }), palette.ink),
       );
   }
-  // The chosen point is absent if its kind is hidden. Its text still stands out.
+  // If the reader hides the kind of the chosen point, the cloud does not contain this point. Its
+  // text still stands out.
   if (at >= 0) {
     const wide = Math.max(2, radius * 1.15);
     const chosenDot = dotsOf(shown, [at], {
@@ -172,7 +186,8 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
       opacity: 1,
       ring: 2.2,
     });
-    // A circle in the background colour separates the chosen point from the ink around it.
+    // A circle in the background colour separates the chosen point from dots and lines around it.
+    // Without `near`, distance does not make it fainter.
     const { near, ...flat } = chosenDot;
     marks.push(ring({ ...flat, radius: flat.radius + 2, ring: 2 }, palette.background));
     marks.push(ring(flat, palette.ink));
@@ -186,10 +201,13 @@ function ring(mark: DotsMark, color: string): DotsMark {
   return { ...mark, color: new Uint8Array(mark.count), colors: [color] };
 }
 
-// One table per cloud.
+// The table of each cloud is computed once.
 const tables = new WeakMap<Cloud, Int32Array>();
 
-/** Return a function from a point to its index in the drawing order. */
+/**
+ * Return a function that maps a point to its index in the drawing order, or to undefined if the
+ * point is not drawn.
+ */
 export function pointToIndex(cloud: Cloud): (point: number) => number | undefined {
   let table = tables.get(cloud);
   if (!table) {
@@ -207,9 +225,9 @@ export function pointToIndex(cloud: Cloud): (point: number) => number | undefine
   };
 }
 
-/** Minimum weight of a visible line, as a share of the strongest. */
+/** Minimum weight of a drawn line, relative to the strongest line of the point. */
 const MIN_SHARE = 0.01;
-/** Minimum weight of a line with a label, as a share of the strongest. */
+/** Minimum weight of a line with a label at its other end, relative to the strongest line. */
 const NAMED_SHARE = 0.05;
 
 /** Return the lines from the chosen query to its keys, or from the chosen key to its queries. */
@@ -238,11 +256,14 @@ function lineMarks(
       opacity: share,
     });
   });
-  // Draw the strongest last.
+  // Draw stronger lines later, so that they are on top.
   return marks.sort((a, b) => (a.opacity as number) - (b.opacity as number));
 }
 
-/** Return the label of a token, without leading space. */
+/**
+ * Return the label of a point's token without spaces around it, and the width of the label in
+ * pixels.
+ */
 export function labelOf(corpus: Corpus, point: number): { text: string; width: number } {
   const name = corpus.tokenOf(point);
   const { text, width } = fitLabel(name.trim() || name, LABEL_WIDTH, fontOf(LABEL), measureText);
@@ -250,8 +271,9 @@ export function labelOf(corpus: Corpus, point: number): { text: string; width: n
 }
 
 /**
- * Return the labels of the chosen point, of its strongest keys, and of visible points if they are
- * few.
+ * Return the labels of the chosen point and of the other ends of its strongest lines. If there is a
+ * search or a lasso, also return labels of its points, else of visible points, in both cases only
+ * if they are few.
  */
 function namesOf(
   shown: Shown,
@@ -294,7 +316,7 @@ function namesOf(
     const standing: number[] = [];
     for (let i = 0; i < cloud.count && standing.length < 2000; i++)
       if (points[cloud.points[i] as number] === 1) standing.push(i);
-    // If all labels are equal, the search already shows them.
+    // Equal labels would only repeat the search text.
     const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((index) => textOf(index).text));
     const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
     if (few && words.size > 1) add(standing, MAX_NAMES, false);
@@ -332,7 +354,7 @@ export function hoverMarks(shown: Shown, point: number | null): Mark[] {
   return [ring(dot, shown.palette.ink)];
 }
 
-/** Return the lines of a lasso that is being drawn. */
+/** Return the outline of a lasso while it is drawn. */
 export function lassoMarks(lasso: Lasso | null, palette: Palette): Mark[] {
   if (!lasso || lasso.length < 4) return [];
   const marks: Mark[] = [];
@@ -357,7 +379,10 @@ export function lassoMarks(lasso: Lasso | null, palette: Palette): Mark[] {
   return marks;
 }
 
-/** Return the axes of a three-dimensional plot in a corner, so that rotations are visible. */
+/**
+ * Return the three axes of a three-dimensional plot for a corner of the picture. They show how the
+ * plot is rotated.
+ */
 export function axesMarks(turn: Float64Array, room: Room, palette: Palette): Mark[] {
   const [x, y, length] = [34, room.height - 34, 20];
   return [0, 1, 2].flatMap((axis): Mark[] => {
@@ -401,12 +426,13 @@ export interface PlacedLabel {
 }
 
 /**
- * Place labels beside their points while there is room, the first ones first.
+ * Place labels beside their points while there is room. Earlier indices take precedence.
  *
- * @param textOf the label of an index and its width, or null if it has none.
- * @param taken boxes of labels that are already placed.
- * @param covers whether a box would hide something. Such boxes are avoided if possible.
- * @param least whether a label without a free box may be placed anyway.
+ * @param textOf label of an index with its width in pixels, or null for no label.
+ * @param taken labels that are already placed.
+ * @param covers whether a label would hide something at a position. Other positions are preferred.
+ * @param least whether a label may hide something if it has no other position. If not, it is
+ *   omitted.
  */
 export function placeLabels(
   indices: Iterable<number>,
@@ -441,7 +467,7 @@ export function placeLabels(
     const word = textOf(index);
     if (!word) continue;
     const [atX, atY] = [x[index] as number, y[index] as number];
-    // Right, left, above, below.
+    // Prefer the right side of the point, then left, above, and below.
     const tries: [number, number][] = [
       [atX + away, atY],
       [atX - away - word.width, atY],
@@ -460,7 +486,7 @@ export function placeLabels(
   return placed;
 }
 
-/** Return the indices inside the picture in drawing order, at most `most`. */
+/** Return the indices of at most `most` points inside the picture, in drawing order. */
 export function inSight({ x, y }: Projected, room: Room, most: number): number[] {
   const visible: number[] = [];
   for (let i = 0; i < x.length && visible.length < most; i++) {

@@ -1,4 +1,4 @@
-/** The plot of one head: pointer, keyboard and tools. */
+/** The plot of one head, its reactions to pointer and keyboard, and its tools. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -17,14 +17,17 @@ import type { Camera } from "./cloud";
 import { drawnOn, type Lasso, movedBy, turned, zoomedAt } from "./cloud";
 import type { PlotStore } from "./store";
 
-/** Minimum movement of a drag in pixels. Less is a click. */
+/** Minimum movement of a drag, in pixels. A shorter movement is a click. */
 const DRAG = 4;
-/** Number of tokens that a tooltip quotes on each side. */
+/** Maximum number of tokens that a tooltip quotes before and after the token of a point. */
 const AROUND = 6;
-/** Zoom per pixel of the wheel, as an exponent. */
+/** Exponent of the zoom factor per pixel of wheel movement. */
 const WHEEL = 0.008;
 
-/** Return the tokens around a point that are points themselves. */
+/**
+ * Return the tokens before and after a point, with its own token in brackets. The text contains
+ * only tokens that are points, and "…" for others.
+ */
 export function snippet(corpus: Corpus, point: number): string {
   const [start, stop] = corpus.pointsOf(corpus.kindOf(point), corpus.textOf(point));
   const first = Math.max(start, point - AROUND);
@@ -56,7 +59,10 @@ interface Drag {
   y: number;
   camera: Camera;
   lasso: boolean;
-  /** Whether to move the plot even in three dimensions. */
+  /**
+   * Whether the drag moves the plot even in three dimensions, where it would otherwise rotate the
+   * plot.
+   */
   sliding: boolean;
   moved: boolean;
 }
@@ -70,7 +76,7 @@ export function EmbeddingPlot(props: PlotProps) {
   const frame = useRef<{ id: number; run: () => void } | null>(null);
   const problem = problemOf(context, store);
 
-  // Pointer events are more frequent than frames.
+  // There may be several pointer events per frame. Only the last action before a frame runs.
   const soon = (run: () => void): void => {
     if (frame.current) {
       frame.current.run = run;
@@ -98,8 +104,8 @@ export function EmbeddingPlot(props: PlotProps) {
     return { x: event.clientX - (box?.left ?? 0), y: event.clientY - (box?.top ?? 0) };
   };
 
-  // Not passive, because a pinch would zoom the whole page. A plain wheel event scrolls the
-  // notebook.
+  // The listener is not passive, because it must keep a pinch from zooming the whole page. A wheel
+  // event without Ctrl or Meta scrolls the notebook as usual.
   useEffect(() => {
     const target = element.current;
     if (!target) return;
@@ -115,7 +121,8 @@ export function EmbeddingPlot(props: PlotProps) {
     return () => target.removeEventListener("wheel", onWheel);
   }, [problem === null]);
 
-  // In two dimensions there is nothing to move while all points are visible.
+  // A two-dimensional plot that shows all points need not move, so that a finger can scroll the
+  // page.
   const moves = (): boolean =>
     plot.cloud.peek()?.dimensions === 3 ||
     plot.camera.peek().zoom > 1 ||
@@ -192,7 +199,7 @@ export function EmbeddingPlot(props: PlotProps) {
     assign(state, { selected: inside });
   };
 
-  // Unlike a mouse, a finger sends no click after a drag.
+  // After a drag with a finger no click event follows, which would end the drag of a mouse.
   const onTouchEnd = (): void => {
     if (drag.current?.moved) drag.current = null;
   };
@@ -216,7 +223,7 @@ export function EmbeddingPlot(props: PlotProps) {
 
   const hint = useComputed<Hint | null>(() => {
     const [point, at, corpus] = [store.hovered.value, pointer.value, store.corpus.value];
-    // The chosen point has a label on the plot and its text beside it.
+    // The chosen point needs no tooltip, because the plot labels it and the pane shows its text.
     if (point === null || !at || !corpus || point === store.chosen.value) return null;
     return { ...hintOf(corpus, point), ...at };
   });
@@ -237,7 +244,8 @@ export function EmbeddingPlot(props: PlotProps) {
         scene={plot.scene}
         drawnId={drawnId}
         onDrawn={(drawn) => {
-          // The component still receives changes while it is being removed.
+          // A component can still draw while it is being removed. Do not report its drawing as the
+          // new content.
           if (state.enlarged.peek() && state.content.peek() === "plot") context.setDrawn(drawn);
         }}
         kind="scatter plot of queries and keys"
@@ -282,7 +290,7 @@ export function EmbeddingPlot(props: PlotProps) {
   );
 }
 
-/** Message for a head without a plot. The keyboard shortcuts still work. */
+/** Message in place of the plot of a head that has none. The keyboard shortcuts still work. */
 function Problem(props: PlotProps & { words: string }) {
   const { context, store, plot, words } = props;
   const head = store.head.value;
@@ -316,11 +324,11 @@ export interface PlotProps {
   plot: PlotStore;
 }
 
-/** Step of the arrow keys in pixels. */
+/** Movement in pixels of an arrow key with Shift. */
 const STEP = 40;
 /** Zoom factor of the keys + and −. */
 const NEARER = 1.5;
-/** Zooming out below this returns to all heads. */
+/** A zoom below this shows all heads instead. */
 export const LEAVE_AT = 0.62;
 
 /** Return to all heads. */
@@ -329,7 +337,8 @@ export function leave({ context }: Pick<PlotProps, "context">): void {
 }
 
 /**
- * Zoom at a position of the picture, or at its centre. Zooming out far enough returns to all heads.
+ * Zoom by a factor at a position of the picture, or at its centre without `at`. A zoom below
+ * `LEAVE_AT` shows all heads instead.
  */
 export function zoomBy(room: PlotProps, factor: number, at?: { x: number; y: number }): void {
   const { plot } = room;
@@ -342,7 +351,7 @@ export function zoomBy(room: PlotProps, factor: number, at?: { x: number; y: num
   else plot.camera.value = next;
 }
 
-/** Move the plot, or rotate it in three dimensions. */
+/** Move a two-dimensional plot, or rotate a three-dimensional plot, by (dx, dy) pixels. */
 function push({ plot }: PlotProps, dx: number, dy: number): void {
   const cloud = plot.cloud.peek();
   if (!cloud) return;
@@ -354,8 +363,9 @@ function push({ plot }: PlotProps, dx: number, dy: number): void {
 }
 
 /**
- * Choose the neighbour of the chosen point in its text, or its other kind. Without a chosen point,
- * choose one.
+ * Choose the point that is `by` points after the chosen one in its text. If `otherSide` is true,
+ * choose the other point of its token instead: the key of a query, or the query of a key. Without a
+ * chosen point, choose the point at the centre of the picture, or else the first point.
  */
 function moveAlongText({ store, plot }: PlotProps, by: number, otherSide: boolean): void {
   const corpus = store.corpus.peek();
@@ -380,7 +390,10 @@ function moveAlongText({ store, plot }: PlotProps, by: number, otherSide: boolea
   store.choose(Math.max(start, Math.min(stop - 1, chosen + by)));
 }
 
-/** Clear the lasso, else the chosen point, else return to all heads. */
+/**
+ * Undo the last step: clear the lasso. Without a lasso, clear the chosen point. Without either,
+ * show all heads.
+ */
 function stepBack(room: PlotProps): void {
   const { context, store, plot } = room;
   if (plot.lasso.peek()) plot.lasso.value = null;
@@ -389,7 +402,7 @@ function stepBack(room: PlotProps): void {
   else leave(room);
 }
 
-/** Run the action of a key. Return false if it has none. */
+/** Run the action of a key. Return false if the key has no action. */
 function handleKey(room: PlotProps, key: string, shift: boolean): boolean {
   const { context, store, plot } = room;
   const actions: Record<string, () => void> = {
@@ -498,7 +511,7 @@ export function PlotTools(props: PlotProps) {
   );
 }
 
-/** Zoom buttons, outside the plot because they would hide points. */
+/** Zoom buttons. They are outside of the plot, because they would hide points. */
 function ZoomTools(props: PlotProps) {
   return (
     <fieldset class="av-embedding-group" aria-label="Zoom">

@@ -32,10 +32,10 @@ import {
   standingMarks,
 } from "./marks";
 
-/** Effect of dragging. */
+/** Effect of dragging: moving or rotating the plot, or drawing a lasso. */
 export type Tool = "move" | "lasso";
 
-/** Distance in pixels within which the pointer selects a point. */
+/** Maximum distance in pixels between the pointer and the point that it selects. */
 const REACH = 9;
 
 /**
@@ -58,7 +58,6 @@ export function createPlotStore(
   }));
   const order = computed(() => {
     const corpus = store.corpus.value;
-    // Read here, because `shown` reads it without following.
     state.points.value;
     return corpus && mixedOrder(corpus.count, store.shown);
   });
@@ -67,7 +66,8 @@ export function createPlotStore(
     if (!plot || !points || plot.problem !== null) return null;
     return createCloud(plot.coordinates, plot.dimensions, points);
   });
-  // Keep the camera while a projection runs. Another plot starts with all points visible.
+  // Keep the camera while a projection runs and changes the plot. A plot of another request starts
+  // with all points visible.
   const subject = computed(() => {
     const plot = store.projection.value;
     return plot && JSON.stringify([plot.request, plot.dimensions]);
@@ -86,7 +86,6 @@ export function createPlotStore(
     const [points, corpus, looks] = [cloud.value, store.corpus.value, look.value];
     if (!points || !corpus || !looks) return null;
     const at = camera.value;
-    // The effect above sets the camera later, so it may not have the rotation yet.
     const fitting = points.dimensions === 2 || at.turn.length === 9 ? at : wholeCamera(3);
     const projected = project(points, fitting, room.value);
     return {
@@ -136,11 +135,12 @@ export function createPlotStore(
   const scene = computed(() => sceneWith(true));
 
   let grid: { of: Shown; squares: HitGrid } | null = null;
-  /** Return the point nearest to a position of the picture, or null. */
+  /** Return the point nearest to a position of the picture, or null if none is within `REACH`. */
   const pointAt = (x: number, y: number): number | null => {
     const now = shown.peek();
     if (!now) return null;
-    // Built only when needed, because it is not needed while the picture is dragged.
+    // Sort the points only for the first query, because no query comes while the picture is
+    // dragged.
     if (grid?.of !== now) grid = { of: now, squares: hitGrid(now.projected, now.room) };
     const index = nearestIndex(grid.squares, now.projected, x, y, REACH);
     return index < 0 ? null : (now.cloud.points[index] as number);
@@ -154,7 +154,7 @@ export function createPlotStore(
     cloud,
     shown,
     scene,
-    /** Return the scene without marks of the pointer, or null before anything is drawn. */
+    /** Return the scene without marks of the pointer, or null if nothing is drawn yet. */
     still: () => sceneWith(false),
     pointAt,
     /** Return the points in the current lasso. */

@@ -1,4 +1,4 @@
-/** Running tokens of a text. */
+/** Conversion of a text's tokens to running text. */
 
 import { isDotted, type RunningToken, runningText } from "../../../ui/text/running-text";
 import type { Corpus, Kind } from "../client/requests";
@@ -11,7 +11,10 @@ function dottedIn(corpus: Corpus): boolean {
   return dotted;
 }
 
-/** Return the queries or keys of a text that are points, as running text. */
+/**
+ * Return the queries or keys of a text that are points, with the spaces and line breaks of running
+ * text.
+ */
 export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
   const [first, stop] = corpus.pointsOf(kind, text);
   const tokens = Array.from({ length: stop - first }, (_, i) => {

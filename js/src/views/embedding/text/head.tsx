@@ -12,24 +12,29 @@ import type { EmbeddingStore } from "../store";
 export interface TextHeadProps {
   context: ViewContext<EmbeddingState>;
   store: Pick<EmbeddingStore, "head" | "textSource">;
-  /** Index of the text. The component is created again for another text. */
+  /** Index of the text. A change of the text creates a new component. */
   text: number;
   /**
-   * Height of the previous head view, kept while the next one loads so that the page does not jump.
+   * Height of the previous head view in pixels. The next one has at least this height until it is
+   * drawn, so that the page does not jump.
    */
   room: { current: number };
 }
 
-/** Delay in milliseconds, so that texts passed quickly send no requests. */
+/**
+ * Delay in milliseconds before the head view is created, so that a text that is chosen only briefly
+ * sends no requests.
+ */
 const SETTLED_MS = 150;
 
-/** Traits that both views share. */
+/** Traits that the embedding view and the head view share. */
 const SHARED = ["stack", "layer", "token", "key", "theme", "leave_out", "renormalize"] as const;
 
 /**
- * Keep two signals equal in both directions while `holds` returns true.
+ * Keep two signals equal while `holds` returns true: a change of one is copied to the other. When
+ * `holds` becomes true, `outer` is copied to `inner`.
  *
- * @returns a function that ends it.
+ * @returns a function that ends the connection.
  */
 export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boolean): () => void {
   const inwards = effect(() => {
@@ -38,7 +43,8 @@ export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boole
       if (now && !same(inner.value, value)) inner.value = value;
     });
   });
-  // This does not follow the condition, because the outer value takes precedence when it changes.
+  // This effect does not subscribe to `holds`. Otherwise it could overwrite `outer` when `holds`
+  // becomes true.
   const outwards = effect(() => {
     const { value } = inner;
     untracked(() => {
@@ -52,8 +58,8 @@ export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boole
 }
 
 /**
- * Create the head view's state for one text, linked to the embedding view while `holds` returns
- * true.
+ * Create the state of a head view for one text. While `holds` returns true, it is linked to the
+ * state of the embedding view.
  */
 function textState(
   { context, store }: TextHeadProps,
@@ -65,8 +71,8 @@ function textState(
   const stops = SHARED.map((name) =>
     linked(outer[name] as Signal<unknown>, own[name] as Signal<unknown>, holds),
   );
-  // Without chosen heads the embedding view shows the first, but the head view would show the mean
-  // of all.
+  // If no heads are chosen, the embedding view shows the first head, but a head view shows the mean
+  // of all heads. Choose the first head in the head view.
   const shown = (chosen: number[], first: number | undefined): number[] =>
     chosen.length > 0 || first === undefined ? chosen : [first];
   stops.push(
@@ -80,7 +86,8 @@ function textState(
       const heads = own.heads.value;
       untracked(() => {
         const had = shown(state.heads.value, store.head.value?.head);
-        // No chosen heads means all heads in the head view only.
+        // In the head view, no chosen heads means all heads. The embedding view cannot show this,
+        // so do not copy it.
         if (holds() && heads.length > 0 && !same(heads, had)) state.heads.value = heads;
       });
     }),
@@ -93,7 +100,7 @@ function textState(
   };
 }
 
-/** Move the visible window of a long text to the chosen token. */
+/** Move the window of visible tokens to the chosen token, if the text is longer than the window. */
 export function revealChosen(selection: Selection | null, state: Signals<HeadState>): void {
   const { token = null, key = null } = selection ?? {};
   const chosen = token ?? key;
@@ -122,7 +129,8 @@ export function TextHead(props: TextHeadProps) {
     observer.observe(element);
     let stop = (): void => {};
     const timer = setTimeout(() => {
-      // Do not apply the next text's tokens to this text before it is removed.
+      // When another text is chosen, this component is removed a moment later. Until then, do not
+      // apply the positions in the other text to this one.
       const holds = (): boolean => (context.state.text.value ?? text) === text;
       const made = textState(props, holds);
       stop = made.stop;

@@ -1,4 +1,4 @@
-/** The image of the chosen patch in an exported page, with the weights that the page contains. */
+/** The image that contains the chosen patch, with weights drawn over it, for exported pages. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
@@ -26,7 +26,10 @@ interface ImageProps {
 
 const MAX_WIDTH = 360;
 
-/** Return the weights of the chosen point's lines by position, or null if there are none. */
+/**
+ * Return the weights of the chosen point's lines as an array over positions in the text. Return
+ * null if its lines are not loaded or belong to another text.
+ */
 export function embeddedHeat(
   store: Pick<EmbeddingStore, "lines" | "chosen" | "head">,
   corpus: Corpus,
@@ -58,13 +61,16 @@ function headingOf(corpus: Corpus, chosen: number, store: EmbeddingStore): strin
   return corpus.isKey(chosen) ? `Weights on ${token}` : `Weights of ${token}: ${strongest}keys`;
 }
 
-/** Return the patch grid that contains the chosen token, else the first grid of the text. */
+/**
+ * Return the patch grid that contains the chosen position, or else the first grid of the text.
+ * Return null if the text has no grid.
+ */
 function gridOf(corpus: Corpus, text: number, position: number | null): CorpusGrid | null {
   const grids = corpus.grids.filter((grid) => grid.text === text);
   return grids.find((grid) => patchIn(grid, position) !== null) ?? grids[0] ?? null;
 }
 
-/** The component is created again for another text. */
+/** The image of one text. A change of the text creates a new component. */
 export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
   const plot = useRef<HTMLDivElement>(null);
   const image = useSignal<RecordImage | null>(null);
@@ -157,7 +163,7 @@ export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
     const step = steps[event.key];
     const now = at.peek();
     if (step !== undefined) {
-      // The first key press only shows the cursor.
+      // The first key press shows the cursor on the chosen patch, without moving it.
       const from = now ?? Math.max(0, (chosenAt.peek() ?? on.start) - on.start);
       const to = now === null ? from : from + step;
       if (to >= 0 && to < on.rows * on.columns) point(to);

@@ -1,4 +1,7 @@
-/** The text of the chosen point as running tokens with weights, and its head view in a notebook. */
+/**
+ * The pane with the text of the chosen point, as running text with weights. In a notebook the pane
+ * also contains a head view of the text.
+ */
 
 import { effect, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
@@ -22,20 +25,27 @@ interface TextProps {
   store: EmbeddingStore;
 }
 
-/** Code for kernels is not bundled in pages, and code for pages is not bundled in widgets. */
+/**
+ * Kind of the bundle. The bundle of pages omits code that needs a kernel, and the bundle of widgets
+ * omits code for pages.
+ */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 /** Maximum number of entries in the list of the strongest keys or queries. */
 const MAX_NAMED = 5;
 
-/** Return the text of the chosen point. Without one, return the only text of the corpus or null. */
+/**
+ * Return the index of the chosen text. Without a chosen text, return the text of the chosen point,
+ * or 0 if the corpus has only one text. Otherwise return null.
+ */
 export function chosenText(
   { state }: Pick<ViewContext<EmbeddingState>, "state">,
   store: Pick<EmbeddingStore, "chosen">,
   corpus: Corpus,
 ): number | null {
   const chosen = store.chosen.value;
-  // A linked view may set a token without a text. It belongs to the first text.
+  // Another view that is linked to this one may set a token but no text. The token then belongs to
+  // the first text.
   const only = corpus.names.length === 1 ? 0 : null;
   const text = state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
   return text !== null && text < corpus.names.length ? text : null;
@@ -50,7 +60,7 @@ export function TextPane({ context, store }: TextProps) {
   const unit = unitOf(corpus);
   const images = unit === "image";
   if (text === null) {
-    // The mean weights have no points to click.
+    // Show no hint, because the mean weights have no points to click.
     if (context.state.enlarged.value && context.state.content.value === "aggregate") return null;
     return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
   }
@@ -126,7 +136,7 @@ interface PartProps extends TextProps {
   corpus: Corpus;
 }
 
-/** The chosen point in words, and what its lines show. */
+/** Description of the chosen point and its lines, or a hint without a chosen point. */
 function ChosenWords({ context, store, corpus }: PartProps) {
   const chosen = store.chosen.value;
   if (chosen === null) {
@@ -149,7 +159,7 @@ function ChosenWords({ context, store, corpus }: PartProps) {
   );
 }
 
-/** The strongest keys of a query, or the strongest queries of a key, with their weights. */
+/** Buttons that choose the strongest keys of a query, or the strongest queries of a key. */
 function Strongest({ store, corpus }: PartProps) {
   const lines = store.lines.value;
   const chosen = store.chosen.value;
@@ -179,15 +189,15 @@ function Strongest({ store, corpus }: PartProps) {
 
 interface RunningProps extends PartProps {
   text: number;
-  /** "both" if the same tokens are queries and keys. */
+  /** Kind of the points that the tokens stand for, or "both" if all tokens are queries and keys. */
   kind: Kind | "both";
-  /** Whether a click chooses the key instead of the query. */
+  /** Whether a click on a token chooses its key. Otherwise it chooses its query. */
   byKey: boolean;
 }
 
 /**
- * The tokens as wrapped text. The chosen one is outlined, and those at the other ends of its lines
- * are shaded.
+ * The tokens of a text as wrapped text. The chosen token is outlined. The tokens at the other ends
+ * of its lines are shaded by their weight.
  */
 function Running(props: RunningProps) {
   const { context, store, corpus, text, kind, byKey } = props;
@@ -220,7 +230,7 @@ function Running(props: RunningProps) {
     const clickedKind: Kind = kind === "both" ? (byKey !== alternate ? "key" : "query") : kind;
     const point = corpus.pointOf(clickedKind, text, position);
     cursor.value = position;
-    // Choosing the same token again clears it. The text stays.
+    // A second click on the chosen token clears the choice. The text stays.
     if (point === store.chosen.peek()) assign(state, { text, token: null, key: null });
     else store.choose(point);
   };
@@ -229,7 +239,8 @@ function Running(props: RunningProps) {
     if (!token) return;
     cursor.value = token.position;
     if (index < start || index >= stop) away.value = index;
-    // Wait for the rendering, because the window may have moved.
+    // The token may be outside of the visible window, which has just moved. Wait until it is
+    // rendered.
     requestAnimationFrame(() =>
       box.current?.querySelector<HTMLElement>(`[data-at="${token.position}"]`)?.focus(),
     );
@@ -266,7 +277,7 @@ function Running(props: RunningProps) {
     return point < 0 ? null : point;
   };
 
-  // The pointer on the plot passes over many points, so change a class without rendering.
+  // The pointer on the plot passes over many points. Changing a class is faster than rendering.
   useEffect(
     () =>
       effect(() => {
@@ -347,7 +358,9 @@ function Running(props: RunningProps) {
   );
 }
 
-/** Return the weights of the chosen point's lines by the position at their other end. */
+/**
+ * Return the weights of the chosen point's lines, by the position of the token at their other end.
+ */
 function shadesOf(
   store: EmbeddingStore,
   corpus: Corpus,
