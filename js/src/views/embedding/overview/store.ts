@@ -73,7 +73,6 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
   const standing = standingOut(context, store);
   const mixed = computed(() => {
     const overview = store.overview.value;
-    state.points.value;
     if (!overview) return null;
     const { stride, points } = overview;
     return mixedOrder(points, (point) => store.shown(point * stride));

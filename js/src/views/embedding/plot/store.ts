@@ -48,7 +48,7 @@ export function createPlotStore(
   store: EmbeddingStore,
   width: ReadonlySignal<number>,
 ) {
-  const { state, palette } = context;
+  const { palette } = context;
   const camera = signal<Camera>(wholeCamera(2));
   const tool = signal<Tool>("move");
   const lasso = signal<Lasso | null>(null);
@@ -58,7 +58,6 @@ export function createPlotStore(
   }));
   const order = computed(() => {
     const corpus = store.corpus.value;
-    state.points.value;
     return corpus && mixedOrder(corpus.count, store.shown);
   });
   const cloud = computed<Cloud | null>(() => {
@@ -86,8 +85,7 @@ export function createPlotStore(
     const [points, corpus, looks] = [cloud.value, store.corpus.value, look.value];
     if (!points || !corpus || !looks) return null;
     const at = camera.value;
-    const fitting = points.dimensions === 2 || at.turn.length === 9 ? at : wholeCamera(3);
-    const projected = project(points, fitting, room.value);
+    const projected = project(points, at, room.value);
     return {
       corpus,
       cloud: points,
