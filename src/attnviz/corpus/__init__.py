@@ -1,4 +1,4 @@
-"""Many texts of one model as one object, and statistics of its heads over them."""
+"""Corpora of many texts of one model, and statistics of its heads over a corpus."""
 
 import lazy_loader
 

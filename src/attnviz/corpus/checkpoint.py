@@ -1,4 +1,8 @@
-"""Checkpoints: fingerprints of model, texts and arguments, to decide whether a run may resume."""
+"""Checks that a checkpoint belongs to the same model, texts and arguments as a new call.
+
+A checkpoint stores a hash of the model's weights and fingerprints of some texts. They show whether
+the call may continue from the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,15 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["check_same", "fingerprint", "weights_hash"]
 
-# Numbers of each parameter that `weights_hash` reads.
+# Approximate number of entries of each parameter that `weights_hash` reads.
 _NUMBERS_PER_PARAMETER = 1024
 
 
 def weights_hash(model: torch.nn.Module) -> str:
-    """Return a hash of the weights of a model: 16 hexadecimal digits.
+    """Return a hash of the weights of a model as a string of 16 hexadecimal digits.
 
-    It covers the name, the shape and about a thousand numbers of each parameter.
+    The hash depends on the name, the shape and about a thousand evenly spaced entries of each
+    parameter. The entries of parameters on the meta device are not read.
     """
     code = hashlib.blake2b(digest_size=8)
     for name, parameter in sorted(model.named_parameters()):
@@ -35,7 +40,9 @@ def weights_hash(model: torch.nn.Module) -> str:
 
 
 def fingerprint(value: Any) -> int:
-    """Return the CRC-32 of an example or of a value that belongs to it, the same in any process.
+    """Return a checksum (CRC-32) of a text, an image or another value.
+
+    Equal values have the same checksum in every Python process, unlike with `hash`.
 
     >>> fingerprint("the cat") == fingerprint("the cat") != fingerprint("the dog")
     True
@@ -44,14 +51,15 @@ def fingerprint(value: Any) -> int:
 
 
 def _stable_repr(value: Any) -> str:
-    """Return a string for a value that is the same in any process."""
+    """Return a string that represents the content of `value`, equal in every Python process."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {_stable_repr(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(_stable_repr, value))})"
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
-    # The repr of arrays, tensors and images omits most values or contains a memory address.
+    # Represent arrays, tensors and images by a checksum: their repr omits most values or contains a
+    # memory address.
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         return f"{array.shape} {array.dtype} {zlib.crc32(np.ascontiguousarray(array).tobytes()):x}"
@@ -61,9 +69,10 @@ def _stable_repr(value: Any) -> str:
 def check_same(
     path: Path, saved_arguments: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError if the checkpoint at `path` was made with different arguments.
+    """Raise ValueError if an argument of this call differs from the value in a checkpoint.
 
-    The error names the argument and both values.
+    `saved_arguments` are those in the checkpoint at `path`, and `arguments` those of this call. The
+    error names the argument and states both values.
     """
     for argument, value in arguments.items():
         saved = saved_arguments.get(argument)

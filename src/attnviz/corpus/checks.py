@@ -18,7 +18,11 @@ __all__ = [
 
 
 def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return `records` as a tuple. Raise unless it has at least one record, all of one model."""
+    """Return `records` as a tuple.
+
+    Raise TypeError unless `records` contains only records. Raise ValueError if it is empty or if
+    the records have different model names.
+    """
     if isinstance(records, AttentionRecord):
         raise TypeError(
             "records must be a list with one record for each text. Pass [record] for one record."
@@ -49,10 +53,11 @@ def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
 def stacks_with_vectors(
     records: Sequence[AttentionRecord],
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the stacks whose queries and keys all records have, and notes on the other stacks.
+    """Return the names of the stacks that have queries and keys in all records.
 
-    Raise ValueError if the stack does not exist. The error says whether the records are merged into
-    words, contain only weights, or have no stack in common.
+    The second result has one note for each other stack, which says why it is left out. Raise
+    ValueError if no stack has queries and keys in all records. The error says whether the records
+    are merged into words, contain only weights, or have no such stack in common.
     """
     names = list(dict.fromkeys(name for record in records for name in record.stacks))
     common, notes = [], []
@@ -88,7 +93,10 @@ def stacks_with_vectors(
 
 
 def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
-    """Raise ValueError if the stacks of the records differ in layers, heads or head_dim."""
+    """Raise ValueError unless all `stacks` have the same layers, numbers of heads and head_dim.
+
+    `stacks` has the stack `name` of each record.
+    """
     first = _shape(stacks[0])
     for number, stack in enumerate(stacks):
         shape = _shape(stack)
@@ -117,7 +125,7 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
 
 
 def _shape(stack: AttentionStack) -> dict[int, tuple[int, int]]:
-    """Return the number of heads and head_dim of each layer."""
+    """Map each layer to its number of heads and its head_dim, which is 0 without queries."""
     shape = {}
     for layer in stack.layers:
         attention = stack.attention(layer)

@@ -1,4 +1,7 @@
-"""Columns: values of each text or token of a corpus, by which points can be coloured."""
+"""Columns of a corpus, by which points can be coloured.
+
+A column has one value for each text, or one value for each token of each text.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +25,27 @@ __all__ = [
     "read_columns",
 ]
 
-#: Colourings that every corpus has, in addition to its columns.
+#: Names of the built-in colourings. A column cannot have one of these names.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
-#: The name of a stack and a side, "query" or "key".
+#: Name of a stack, and "query" or "key".
 Side = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of a column at the points of a stack.
+    """Values of a column for the points of a stack, which are queries and keys.
 
     Attributes
     ----------
     name : str
         Name of the column.
     queries, keys : ndarray
-        One value for each query and each key. A column of numbers has float64 values, with NaN for
-        unknown ones. Any other column has int32 indices into `categories`, with -1 for unknown
-        values.
+        `queries` has one value for each query, and `keys` one value for each key. The values of a
+        numeric column are float64, and NaN if unknown. The values of any other column are int32
+        indices into `categories`, and -1 if unknown.
     categories : tuple of str, or None
-        Distinct values of the column, sorted. None for a column of numbers.
+        Distinct values of the column, sorted. None for a numeric column.
     """
 
     name: str
@@ -53,10 +56,11 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class GivenColumn:
-    """A column that the user passed, converted to numbers.
+    """Column that the user passed, with its values converted to numbers.
 
-    `values` has an array for each text: one value for the whole text (no axis) or one value for
-    each token. Values and `categories` are as in `Column`.
+    `values` has one array for each text. A 0-d array is the value of the whole text. A 1-d array
+    has one value for each token. The numbers and `categories` have the meaning that they have in
+    `Column`.
     """
 
     name: str
@@ -66,10 +70,11 @@ class GivenColumn:
     def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Return the values at the tokens (`texts`, `positions`).
+        """Return the value for each token, given its text and its position in the text.
 
-        `lengths` are the numbers of tokens of each text. If a text has another number of values,
-        they belong to the other side's tokens, and the result is unknown (NaN or -1).
+        `lengths` has the number of tokens of each text, as queries or as keys. In cross-attention,
+        queries and keys can be different numbers of tokens. If a text has a value for each key, its
+        queries get the value for unknown (NaN or -1), and vice versa.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -92,7 +97,6 @@ def check_column_names(names: Iterable[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise TypeError(f"columns: names must be non-empty strings, not {name!r}")
-        # Otherwise two colourings would have the same name.
         if name in COLORINGS:
             raise ValueError(
                 f"columns: {name!r} is the name of a built-in colouring. Use another name, such as "
@@ -103,7 +107,10 @@ def check_column_names(names: Iterable[Any]) -> None:
 def read_columns(
     columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> dict[str, GivenColumn]:
-    """Read the argument `columns` of `Corpus`. `lengths` has the number of tokens of each text."""
+    """Check and convert the argument `columns` of `Corpus`.
+
+    `lengths` has the number of tokens of each text, for the queries and the keys of each stack.
+    """
     if columns is None:
         return {}
     if not isinstance(columns, Mapping):
@@ -120,7 +127,8 @@ def read_columns(
 
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, infinite, or the ``NA`` or ``NaT`` of pandas."""
-    # Compared by type name: pandas may not be installed, and NA and NaT equal nothing.
+    # Compare the type name, because pandas may not be installed, and `==` does not work with NA and
+    # NaT.
     return (
         value is None
         or type(value).__name__ in {"NAType", "NaTType"}
@@ -129,9 +137,10 @@ def is_missing(value: Any) -> bool:
 
 
 def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) -> None:
-    """Raise unless `entry` is a valid entry of a column: a value, or a value for each token.
+    """Raise unless `entry` is one value for the text, or a sequence with one value for each token.
 
-    `counts` are the possible numbers of tokens of the text, empty if they are not known yet.
+    `name` and `text` are the column and the index of the text, for the error. `counts` has the
+    numbers of values that a sequence may have. If `counts` is empty, any number is valid.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in entry] if several else [_to_python(entry)]
@@ -144,14 +153,14 @@ def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) 
 
 
 def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
-    """Whether `value` has several values: a list, array, tensor or Series."""
+    """Whether `value` is a sequence of values, such as a list, array, tensor or Series."""
     is_scalar = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
     return not is_scalar and hasattr(value, "__len__") and hasattr(value, "__iter__")
 
 
 def _to_python(value: Any) -> Any:
     """Convert a numpy or torch scalar to a Python value."""
-    # A time stays a time: `item` may turn it into a number of nanoseconds.
+    # Return times unchanged: `item` may convert a time to a number of nanoseconds.
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
         return value
     return value.item()
@@ -160,7 +169,10 @@ def _to_python(value: Any) -> Any:
 def _entries_by_text(
     name: str, entries_given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> list[Any]:
-    """Return one entry for each text: a value, or a list with a value for each token."""
+    """Return one entry for each text: a value, or a list with one value for each token.
+
+    If `entries_given` is a flat sequence for all tokens of all texts, divide it by text.
+    """
     if not _is_sequence(entries_given):
         raise TypeError(
             f"columns[{name!r}] must be a sequence with a value for each text or token, not "
@@ -197,7 +209,7 @@ def _check_kinds(name: str, values: Iterable[Any]) -> None:
     for value in values:
         if is_missing(value):
             continue
-        # numpy.timedelta64 is registered as a number (numbers.Integral).
+        # Reject numpy.timedelta64 explicitly: numpy registers it as a `numbers.Integral`.
         if isinstance(value, np.timedelta64) or not isinstance(value, str | numbers.Real):
             raise TypeError(
                 f"columns[{name!r}] must contain strings, numbers or booleans, not "
@@ -206,7 +218,10 @@ def _check_kinds(name: str, values: Iterable[Any]) -> None:
 
 
 def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
-    """Convert entries to numbers, or to indices into the sorted distinct values."""
+    """Convert the values of a column to numbers.
+
+    If a value is a string or a boolean, the numbers are indices into the sorted distinct values.
+    """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     _check_kinds(name, flat)
     present = [value for value in flat if not is_missing(value)]

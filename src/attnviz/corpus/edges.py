@@ -1,7 +1,9 @@
-"""Edges of many texts: pairs of a query and a key. Each head keeps those with the largest order.
+"""Edges of many texts. An edge is a pair of a query and a key with their attention weight.
 
-The order of an edge is a number that depends only on the edge: a pseudorandom number, or one that
-increases with the weight. Adding corpora in any sequence keeps the same edges.
+Only a limited number of edges of each head is kept: those with the largest rank. The rank of an
+edge (`EdgeColumns.order`) is a number that depends only on the edge and a seed. For the strongest
+edges, it increases with the weight. For sampled edges, it is pseudorandom. Therefore the same edges
+are kept if the texts are added in another sequence.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from numpy.typing import NDArray
 
 __all__ = ["Edge", "EdgeColumns", "hashed", "largest_per_head"]
 
-# splitmix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+# Constants of splitmix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
+# generators".
 _STEP, _MIX_1, _MIX_2 = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
 
 
 def hashed(state: Any, number: Any) -> Any:
-    """Return a pseudorandom uint64 for each state and number.
+    """Mix two uint64 into a pseudorandom uint64. Arrays are broadcast.
 
     >>> int(hashed(np.uint64(0), np.uint64(0)))
     16294208416658607535
@@ -43,16 +46,17 @@ class Edge:
     weight : float
         The attention weight.
     text : int
-        Number of the text.
+        Index of the text in the corpus.
     query, key : int
         Positions of the query and the key in the text.
     query_token, key_token : str
         Tokens of the query and the key.
     window : list of (int, str)
-        Positions and tokens near the query and the key, ascending. In cross-attention only those
-        near the key.
+        Position and token of each token near the query or the key, in ascending order of position.
+        In cross-attention, only of the tokens near the key.
     query_window : list of (int, str)
-        In cross-attention the positions and tokens near the query, otherwise `window`.
+        In cross-attention, position and token of each token near the query. In self-attention, the
+        same list as `window`.
 
     Examples
     --------
@@ -73,18 +77,18 @@ class Edge:
 
 @dataclass(frozen=True, eq=False)
 class EdgeColumns:
-    """Edges of many heads, with one array for each attribute of an edge.
+    """Edges of many heads, as arrays with one entry for each edge.
 
     Attributes
     ----------
     order : ndarray of uint64
-        Rank of each edge. Edges with a larger order come first.
+        Rank of each edge. Edges with a larger rank are kept first.
     head : ndarray of int32
-        Index of the head among the heads of all layers of the stack.
+        Index of the head, counted through all layers of the stack.
     text : ndarray of int64
-        Number of the text.
+        Index of the text in the corpus.
     query, key : ndarray of int32
-        Positions in the text.
+        Positions of the query and the key in the text.
     weight : ndarray of float32
         Attention weights.
     """
@@ -98,7 +102,7 @@ class EdgeColumns:
 
     @classmethod
     def of(cls, text: int, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
-        """Return the edges of one text."""
+        """Convert arrays of edges of the text `text` to the right dtypes."""
         return cls(
             np.asarray(order, np.uint64),
             np.asarray(head, np.int32),
@@ -110,7 +114,7 @@ class EdgeColumns:
 
     @classmethod
     def empty(cls) -> Self:
-        """Return columns without edges."""
+        """Return an object without edges."""
         return cls.of(0, order=[], head=[], query=[], key=[], weight=[])
 
     @classmethod
@@ -133,14 +137,14 @@ class EdgeColumns:
 
 
 def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: int) -> EdgeColumns:
-    """Return the `max_edges` edges of each head with the largest `order`.
+    """Return up to `max_edges` edges of each head: those with the largest `order`.
 
-    They are sorted by head. The edges of a head begin with the largest order.
+    The result is sorted by head. The edges of a head are sorted by descending `order`.
     """
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges
-    # Ties in the order are almost impossible. The other keys make the result unique even then.
+    # Two edges almost never have the same `order`. If they do, text, query and key decide.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))

@@ -1,4 +1,8 @@
-"""Extraction of a corpus: texts are read in random order until they have enough points."""
+"""Extraction of a corpus of points from a model and many texts.
+
+A point is a query or a key of one token. Texts are read in random order, until the texts that were
+read have enough points.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from attnviz.utils.arguments import whole_number
 
 __all__ = ["extract_corpus", "read_corpus"]
 
-# Reading ends after this many texts in a row that have more points than may still be added.
+# Reading stops after this many successive texts that would exceed the maximum number of points.
 _MAX_MISFITS = 3
 
 
@@ -39,61 +43,59 @@ def extract_corpus(
 ) -> Corpus:
     """Extract the attention of a model in a random sample of many texts.
 
-    Texts are read in random order, several in one forward pass, until they have `max_points`
-    queries and keys. For example, a few hundred of a million texts are read.
+    Texts are read in random order, several in one forward pass. Reading stops when the texts have
+    about `max_points` queries and keys. For example, a few hundred of a million texts are read.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
-        As for `attnviz.extract`.
+        Model, as for `attnviz.extract`.
     texts : sequence, datasets.Dataset or DataFrame
         Texts, pairs of texts ``(first, second)``, images, or anything else that `attnviz.extract`
-        accepts as one example. A dataset or table contains them in its column `column`.
+        accepts as one example. In a dataset or table, they are the values of the column `column`.
     column : str, default "text"
         Column of a dataset or table, or key of a dict, that contains the text or image.
     max_points : int, default 10,000
-        Maximum number of points, queries and keys of the first stack together. If the first text
-        alone has more, a random part of its tokens is used.
+        Maximum number of points, which are the queries and keys of the first stack. If the first
+        text alone has more, a random sample of its tokens is used.
     seed : int, default 0
-        Seed of the random order. The same texts, points and seed give the same points.
+        Seed of the random order. The same `texts`, `max_points` and `seed` give the same points.
     columns : mapping of str to sequence, or iterable of str, optional
-        Values by which points can be coloured. Each name maps to one value for each text, or to one
-        sequence for each text with a value for each of its tokens. Or names of columns of the
-        dataset or table. (Only `attnviz.Corpus` takes a flat list with a value for each token of
-        all texts, as the number of tokens is not known before the texts are read.)
+        Values by which points can be coloured. A mapping has a list for each column name. The entry
+        of the list for a text is one value, or a sequence with one value for each token. A sequence
+        of strings selects columns of the dataset or table. Unlike `attnviz.Corpus`, this function
+        does not accept a flat list with a value for each token of all texts, because the numbers of
+        tokens are not known before the texts are read.
     target : sequence of str, optional
-        For each text the output that the model is made to produce, as for `attnviz.extract`.
+        Output that the model is made to produce for each text, as for `attnviz.extract`.
     batch_size : int or "auto"
-        Maximum number of texts in one forward pass. By default as many as are fast and fit into
-        memory. Texts of similar length are read together, and padding is removed. The weights are
-        those of each text alone, to 1e-4 in float32. This is checked while reading. If it does not
-        hold for a model, its texts are read one by one, like images, sounds and generated texts.
-        The output of the model's attention is compared with the weights in two examples of the
-        first call of each kind, and in one example of every further call.
+        Maximum number of texts in one forward pass. "auto" chooses a number that is fast and fits
+        into memory. Texts of similar length are read together, and padding is removed. The weights
+        differ by at most 1e-4 (float32) from those of each text alone. Some batches are checked
+        while they are read. If the weights of a model differ more, its texts are read one by one.
+        Images, sounds and generated texts are always read one by one.
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
-        Further options of `attnviz.extract`: tokenizer, processor, name, layers, dtype, device,
-        generate, and truncation, with which no text is too long.
+        Further options of `attnviz.extract`: `tokenizer`, `processor`, `name`, `layers`, `dtype`,
+        `device`, `generate` and `truncation`. With `truncation`, no text is too long.
 
     Returns
     -------
     Corpus
-        The records in the order of `texts`. Its notes say how many texts were left out because they
-        are empty, missing (None, NaN) or too long for the model.
+        Corpus of the records, in the order of `texts`. Its `notes` say how many texts were left out
+        because they are empty, missing (None, NaN) or too long for the model.
 
     Raises
     ------
     TypeError
         If an argument has a wrong type.
     ValueError
-        If `texts` is empty, or all are empty or too long; or if the number of values of a column
-        is not the number of texts. Also as `attnviz.extract`: the error names the text that cannot
-        be read (``texts[1734]: ...``).
-    MemoryError
-        As `attnviz.extract`, with the number of the text.
-    OSError
-        As `attnviz.extract`.
+        If `texts` is empty, or if all texts are empty or too long. If a column does not have one
+        value for each text, or one for each token of a text. If `attnviz.extract` raises ValueError
+        for a text. The error names this text (``texts[1734]: ...``).
+    MemoryError, OSError
+        If `attnviz.extract` raises this error for a text.
 
     Examples
     --------
@@ -136,7 +138,8 @@ def read_corpus(
     model, texts, column, max_points, seed, columns, target, batch_size, progress, **options
         As for `extract_corpus`.
     check : callable, optional
-        Receives a corpus of the first text alone. An error that it raises ends the reading.
+        Function that receives a corpus of only the first text. If it raises an error, reading stops
+        with this error.
 
     Returns
     -------
@@ -159,7 +162,7 @@ def read_corpus(
             target=target,
             batch_size=batch_size,
             ahead=_ReadAhead(reading).add,
-            # An estimate until the records arrive: a query and a key for each token.
+            # Until the records arrive, estimate one query and one key for each token.
             done=lambda count: _advance_bar(bar, bar.n + 2 * count, reading),
             **options,
         )
@@ -175,7 +178,7 @@ def _corpus_of(
     check: Callable[[Corpus], None] | None,
     bar: Any,
 ) -> Corpus:
-    """Add records in order until they have enough points, and return their corpus."""
+    """Collect records until they have enough points, and return a corpus of them."""
     for text in _with_advice(read_texts, reading):
         if text.record is None:
             reading.leave_out(text)
@@ -183,7 +186,8 @@ def _corpus_of(
         index, record = text.index, text.record
         columns.check(index, record)
         if not reading.records:
-            # Raise at once, not after hours of reading, if the record has no queries and keys.
+            # `Corpus` raises if the record has no queries and keys. Raise this error now, and not
+            # after hours of reading.
             first = Corpus([record])
             reading.stack = first.stack_names[0]
             if check is not None:
@@ -213,9 +217,11 @@ def _corpus_of(
 
 @dataclass
 class _Reading:
-    """Progress of the reading: records, their points, and counts of texts that were left out.
+    """Records that were read so far, and counts of points and of texts that were left out.
 
-    `num_points` is the number of points so far, and `smallest` that of the text with the fewest.
+    `num_points` is the number of points of `records`. `smallest` is the number of points of the
+    text with the fewest points. `misfits` is the number of successive texts whose points exceeded
+    `max_points`. `advice` is a sentence for the error if all texts are left out.
     """
 
     max_points: int
@@ -230,7 +236,7 @@ class _Reading:
     stack: str = ""
 
     def take(self, index: int, record: AttentionRecord) -> int:
-        """Keep the record if its points fit, and return how many it adds."""
+        """Keep the record unless its points exceed the maximum. Return how many points it adds."""
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         self.smallest = min(self.smallest or size, size)
@@ -243,7 +249,7 @@ class _Reading:
         return size
 
     def leave_out(self, text: ReadText) -> None:
-        """Count a text that could not be read."""
+        """Count a text that is empty or too long."""
         if text.skip_reason == "empty":
             self.empty += 1
         else:
@@ -252,7 +258,7 @@ class _Reading:
 
     @property
     def enough(self) -> bool:
-        """Whether a further text would most likely not fit."""
+        """Whether reading should stop, because another text would probably not fit."""
         return self.num_points + self.smallest > self.max_points or self.misfits == _MAX_MISFITS
 
     def notes(self) -> list[str]:
@@ -266,15 +272,15 @@ class _Reading:
 
 
 def _advance_bar(bar: Any, points: float, reading: _Reading) -> None:
-    """Advance the progress bar to `points`. It never moves back."""
+    """Set the progress bar to `points`, unless it has already reached a larger number."""
     bar.update(max(0, min(points, reading.max_points) - bar.n))
 
 
 class _ReadAhead:
-    """Estimate of how many texts to read ahead, until they will have enough points.
+    """Estimate of whether the texts that are being read will have enough points.
 
-    It expects a query and a key for each token. Whenever records arrive, it starts again from their
-    actual number of points.
+    Each token is expected to give a query and a key. When records arrive, the estimate starts again
+    from their actual number of points.
     """
 
     def __init__(self, reading: _Reading) -> None:
@@ -283,7 +289,7 @@ class _ReadAhead:
         self._expected = reading
 
     def add(self, num_tokens: int) -> bool:
-        """Add a text of `num_tokens` tokens to the estimate. Return whether more are needed."""
+        """Add a text of `num_tokens` tokens. Return whether further texts should be read."""
         progress = (self._reading.num_points, self._reading.misfits)
         if progress != self._progress:
             self._progress, self._expected = progress, replace(self._reading)
@@ -297,7 +303,7 @@ class _ReadAhead:
 
 
 def _with_advice(read_texts: Iterator[ReadText], reading: _Reading) -> Iterator[ReadText]:
-    """Yield from `read_texts`, and add the progress and advice to the text of a MemoryError."""
+    """Yield from `read_texts`. Add the progress and advice to the message of a MemoryError."""
     try:
         yield from read_texts
     except MemoryError as error:

@@ -1,4 +1,4 @@
-"""Head statistics from a model and texts, or from records."""
+"""Function `head_statistics`, which measures all heads of a model over many texts."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ from attnviz.utils.arguments import (
 
 __all__ = ["head_statistics"]
 
-# Maximum number of texts whose tokens are counted, to find the rarest token of a text.
+# Maximum number of texts whose tokens are counted. The counts determine the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
-# Seconds between two writes of the checkpoint file.
+# Minimum time in seconds between two writes of the checkpoint file.
 _SECONDS_BETWEEN_WRITES = 30.0
-# Number of texts whose fingerprints a checkpoint stores, to recognise the list of texts.
+# Number of texts whose fingerprints a checkpoint stores. A call with resume=True compares them.
 _NUM_FINGERPRINTS = 64
 
 
@@ -94,34 +94,36 @@ def head_statistics(
 ) -> HeadStatistics:
     """Measure the attention of every head of a model over many texts.
 
-    Several texts are read in one forward pass, and no record is kept. The result is one small
-    object for any number of texts.
+    Several texts are read in one forward pass. Their records are not kept. Therefore the result is
+    a small object for any number of texts.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
-        As for `attnviz.extract`; or existing records, without `texts`. Records can be combined with
-        `columns`, `parse`, `name`, `layers`, `edges`, `seed` and `progress`.
+        Model, as for `attnviz.extract`. Or a list of existing records. In that case omit `texts`.
+        The arguments `columns`, `parse`, `name`, `layers`, `edges`, `seed` and `progress` also
+        apply to records.
     texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
-        As for `attnviz.extract_corpus`. All of them are read. A Ray dataset is first converted to a
-        table in memory.
+        Texts, as for `attnviz.extract_corpus`. All texts are read. A Ray dataset is first converted
+        to a table in memory.
     column : str, default "text"
         Column of a dataset or table, or key of a dict, that contains the text.
     columns : mapping of str to sequence, or iterable of str, optional
-        Classes of texts or of their tokens, such as parts of speech. Each name maps to an entry for
-        each text: a class, or a sequence with the class of each token. Or names of columns of the
-        dataset.
+        Classes of texts or of their tokens, such as parts of speech. A mapping has a list for each
+        column name. The entry of the list for a text is its class, or a sequence with the class of
+        each token. A sequence of strings selects columns of the dataset.
     parse : sequence or str, optional
-        Dependency parse of each text: ``(heads, relations)`` or ``(words, heads, relations)``,
-        lists with an entry for each word. The head of a word is the index of another word, or -1
-        for the root. A mapping with these keys is also accepted, and None for a text without a
-        parse. Or the name of a column of the dataset. Each relation becomes a syntactic score.
+        Dependency parse of each text: ``(heads, relations)`` or ``(words, heads, relations)``. Each
+        of these lists has one entry for each word. The head of a word is the index of another word,
+        or -1 for the root. A parse can also be a mapping with these keys, or None if a text has no
+        parse. A string is the name of a column of the dataset. Each relation gets a score.
     target : sequence of str, optional
-        For each text the output that the model is made to produce, as for `attnviz.extract`.
+        Output that the model is made to produce for each text, as for `attnviz.extract`.
     truncation : bool or int, default False
-        As for `attnviz.extract`. Without it, texts that are too long for the model are left out.
+        Whether to cut long texts, or their maximum number of tokens, as for `attnviz.extract`. If
+        False, texts that are too long for the model are left out.
     tokenizer, processor : object, optional
-        As for `attnviz.extract`.
+        Tokenizer or processor of the model, as for `attnviz.extract`.
     name : str, optional
         Name of the model. By default the last part of its hub id or folder.
     layers : optional
@@ -129,51 +131,54 @@ def head_statistics(
     batch_size : int or "auto"
         Maximum number of texts in one forward pass, as for `attnviz.extract_corpus`.
     edges : int, default 100
-        Number of strongest edges, and number of sampled edges, that are kept of each head.
+        Maximum number of strongest edges, and of sampled edges, that are kept for each head. An
+        edge is a pair of a query and a key with its weight.
     seed : int, default 0
         Seed of the sampled edges.
     part : (int, int), optional
-        ``(3, 16)`` reads part 3 of sixteen parts of the texts, numbered from 0 to 15, for example
-        in one job of an array. Pass all texts to every job. The statistics of all parts add up to
-        those of all texts.
+        Part of the texts to read, for example in one job of a job array. ``(3, 16)`` divides the
+        texts into 16 parts, numbered from 0 to 15, and reads part 3. Pass all texts to every job.
+        The sum (``+``) of the statistics of all parts is the statistics of all texts.
     checkpoint : path-like, optional
-        File in which the statistics are saved every half minute, and when the work ends for any
-        reason. Without it, an error or an interrupt loses the statistics so far.
+        File to which the statistics are saved every 30 seconds, after the last text, and after an
+        error or interrupt. Without this file, an error or interrupt loses the statistics so far.
     resume : bool, default False
-        Whether to continue from the file `checkpoint`, if it exists. If False, an existing file is
-        an error.
+        Whether to continue from the file `checkpoint` if it exists. If False, an existing file
+        raises FileExistsError.
     engine : {None, "ray"} or RayEngine
-        Where the model runs. None is this process. "ray" or a `attnviz.corpus.RayEngine` runs it in
-        Ray actors (``docs/at-scale.md`` has the requirements). The numbers are the same, except for
-        rounding when texts form other batches. Each actor loads the model from a hub id, a folder
-        or a function, or receives a copy of a model that is on the CPU.
+        Where the model runs. None runs the model in this process, or on Ray if `texts` is a Ray
+        dataset. "ray" or a `attnviz.corpus.RayEngine` runs the model in Ray actors. (For the
+        requirements see ``docs/at-scale.md``.) The numbers are the same up to rounding, because
+        texts may form different batches. Each actor loads the model from a hub id, a folder or a
+        function, or receives a copy of a model that is on the CPU.
     progress : bool
         Whether to show a progress bar, which counts texts.
 
     Returns
     -------
     HeadStatistics
-        Its notes say how many texts were left out because they are empty or too long for the model.
+        Statistics of all heads. The attribute `notes` says how many texts were left out because
+        they are empty or too long for the model.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or does not fit the others. The error names the text that
-        cannot be read. Also if `checkpoint` belongs to another model, other texts or other
-        arguments; the error says which.
+        If an argument has a wrong type or does not fit the others. If a text cannot be read, the
+        error names this text. If `checkpoint` belongs to another model, other texts or other
+        arguments, the error says which of them differs.
     FileExistsError
         If the file `checkpoint` exists and `resume` is False.
     MemoryError, OSError
-        As `attnviz.extract`.
+        If `attnviz.extract` raises this error for a text.
 
     See Also
     --------
-    StackStatistics.roles : names the heads by what they do, with the evidence.
+    StackStatistics.roles : Roles of heads, such as "induction", with their statistical tests.
 
     Notes
     -----
-    ``docs/heads.md`` has the formula and the source of every score. Every text has the same weight,
-    whatever its length.
+    ``docs/heads.md`` has the formula and the source of every score. A mean score is a mean over
+    texts: long and short texts count equally.
 
     Examples
     --------
@@ -226,7 +231,7 @@ def head_statistics(
         columns=list(text_columns.values_at([])),
         frequencies=_frequencies(loaded, all_texts),
     )
-    # Values for each text, of which the checkpoint stores fingerprints, and arguments for all.
+    # A checkpoint stores fingerprints of some values in `by_text`, and all values of `arguments`.
     by_text = {
         "texts": all_texts,
         "parse": parses,
@@ -308,13 +313,19 @@ def _check_not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
 
 @dataclass(frozen=True, eq=False)
 class _RemoteModel:
-    """Placeholder for a model that other processes load, with the source of its tokenizer."""
+    """Placeholder for a model that only the Ray actors load.
+
+    `name_or_path` is the hub id or folder from which the tokenizer is loaded, or "".
+    """
 
     name_or_path: str
 
 
 def _unloaded_model(model: Any, tokenizer: Any, processor: Any) -> Loaded:
-    """Return the name and tokenizer of a model that the actors load, without loading it."""
+    """Return `Loaded` with a placeholder for a model that the Ray actors load.
+
+    A model that is already in memory is returned itself.
+    """
     check_model(model)
     if not isinstance(model, str | os.PathLike) and not is_loader(model):
         return load(model, tokenizer, processor)
@@ -326,7 +337,10 @@ def _unloaded_model(model: Any, tokenizer: Any, processor: Any) -> Loaded:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Arguments for every Ray actor."""
+    """Arguments of `head_statistics` that every Ray actor receives.
+
+    `empty` has the settings and the token frequencies of the statistics.
+    """
 
     model: Any
     texts: Texts
@@ -344,7 +358,10 @@ class _Shared:
 
 
 def _make_work(shared: _Shared) -> Work:
-    """Load the model in an actor. Return a function that measures texts, given their indices."""
+    """Load the model in a Ray actor, and return the function that measures texts.
+
+    The returned function takes the indices of texts, and returns their statistics as bytes.
+    """
     loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
     frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
 
@@ -371,7 +388,7 @@ def _make_work(shared: _Shared) -> Work:
             name=statistics.model,
         ):
             _add_text(statistics, text, shared.columns, shared.parses)
-        # Equal in all parts: not worth sending back with each.
+        # Do not send the frequencies back: they are the same in all results.
         statistics._frequencies = {}
         return to_bytes(lambda path: write_statistics(path, statistics))
 
@@ -379,7 +396,7 @@ def _make_work(shared: _Shared) -> Work:
 
 
 def _merge(parts: list[bytes]) -> bytes:
-    """Add the statistics of several parts."""
+    """Add statistics that are encoded as bytes. Return the sum as bytes."""
     statistics = [from_bytes(part, HeadStatistics.load) for part in parts]
     total = functools.reduce(operator.add, statistics)
     return to_bytes(lambda path: write_statistics(path, total))
@@ -431,9 +448,9 @@ def _add_text(
 
 
 def _check_only_records(**arguments: tuple[Any, Any]) -> None:
-    """Raise TypeError if an argument that has no meaning without texts was passed.
+    """Raise TypeError if one of `arguments` differs from its default.
 
-    `arguments` has the value and the default of each argument by name.
+    `arguments` maps the names of arguments that need texts to pairs of value and default.
     """
     for name, (value, default) in arguments.items():
         if value != default:
@@ -500,7 +517,10 @@ def _statistics_of_records(
 def _with_layers(
     record: AttentionRecord, capture: CaptureOptions, name: str | None
 ) -> AttentionRecord:
-    """Return the selected layers of a record, with `name` as the model's name if it is given."""
+    """Return a record with only the layers in `capture`, and with `name` as the model's name.
+
+    If `name` is None, the model's name is not changed. Raise ValueError if a layer does not exist.
+    """
     if capture.layers is None and name is None:
         return record
     stacks: dict[str, AttentionStack] = {}
@@ -537,7 +557,10 @@ def _with_layers(
 
 
 def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
-    """Return the parse of each text."""
+    """Return a list with the parse of each text, or None if `parse` is None.
+
+    If `parse` is a string, return the values of this column of the dataset.
+    """
     if parse is None:
         return None
     if isinstance(parse, str):
@@ -557,7 +580,7 @@ def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
 
 
 def _part_indices(part: Any, count: int) -> range:
-    """Return the indices of the texts of a part."""
+    """Return the indices of the texts that the argument `part` selects from `count` texts."""
     if part is None:
         return range(count)
     if not isinstance(part, tuple | list) or len(part) != 2:
@@ -572,7 +595,7 @@ def _part_indices(part: Any, count: int) -> range:
 
 
 def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Return the numbers below `count` that lie in none of the `ranges` (start, stop)."""
+    """Return the indices below `count` that are in none of the half-open `ranges`."""
     unread = np.ones(count, np.bool_)
     for start, stop in ranges:
         unread[start:stop] = False
@@ -581,7 +604,10 @@ def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
 
 
 def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
-    """Count each token in a sample of the texts, spread evenly over all of them."""
+    """Count each token id in a sample of up to `_MAX_COUNTED_TEXTS` evenly spaced texts.
+
+    Return an empty dict if the model has no tokenizer.
+    """
     count = len(texts)
     tokenizer = find_tokenizer(loaded, from_hub=False)
     if tokenizer is None:
@@ -598,7 +624,7 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
 
 
 class _ColumnRows:
-    """View of the columns as a sequence with one mapping for each text."""
+    """Columns by text: the item of a text maps each column name to the text's entry."""
 
     def __init__(self, columns: TextColumns) -> None:
         self._columns = columns
@@ -608,12 +634,12 @@ class _ColumnRows:
 
 
 def _fingerprints(values: Any, indices: Iterable[int]) -> dict[str, int]:
-    """Return fingerprints of the values at `indices`, by index."""
+    """Map each of `indices`, as a string, to the fingerprint of the value at this index."""
     return {str(index): fingerprint(values[index]) for index in indices}
 
 
 def _counted_indices(count: int) -> list[int]:
-    """Return the indices of the texts whose tokens are counted, spread evenly over all texts."""
+    """Return up to `_MAX_COUNTED_TEXTS` evenly spaced indices of `count` texts."""
     spread = np.linspace(0, count - 1, min(count, _MAX_COUNTED_TEXTS)).astype(np.int64)
     indices: list[int] = np.unique(spread).tolist()
     return indices
@@ -621,7 +647,11 @@ def _counted_indices(count: int) -> list[int]:
 
 @dataclass
 class _Checkpoint:
-    """File in which statistics are saved while they are computed."""
+    """File to which the statistics are saved while texts are read.
+
+    `arguments` and `by_text` describe the call. `count` is the number of texts. `written` is the
+    time of the last write.
+    """
 
     path: Path
     arguments: Mapping[str, Any]
@@ -639,7 +669,10 @@ class _Checkpoint:
         *,
         resume: bool,
     ) -> _Checkpoint | None:
-        """Return the checkpoint at `path`, or None if `path` is None."""
+        """Return the checkpoint at `path`, or None if `path` is None.
+
+        Raise FileExistsError if the file exists and `resume` is False.
+        """
         if path is None:
             return None
         file = add_suffix(as_path("checkpoint", path, "file"))
@@ -651,7 +684,10 @@ class _Checkpoint:
         return cls(file, arguments, by_text, count, time.monotonic())
 
     def load_or_create(self, new: HeadStatistics) -> HeadStatistics:
-        """Load the statistics of the file. If it does not exist, write and return `new`."""
+        """Load and return the statistics in the file, after checking that they fit this call.
+
+        If the file does not exist, write `new` to the file and return `new`.
+        """
         if not self.path.exists():
             self.write(new)
             return new
@@ -676,14 +712,18 @@ class _Checkpoint:
             "seed": new.seed,
         }
         if not new.weights:
-            # Ray actors load the model later: `HeadStatistics.__add__` compares name and weights.
+            # The Ray actors have not loaded the model yet. `HeadStatistics.__add__` compares the
+            # name and the weights later.
             values = {name: values[name] for name in values if not name.startswith("model")}
         check_same(self.path, saved_values, values)
         self._check_texts(saved, saved_arguments)
         return saved
 
     def _check_texts(self, saved: HeadStatistics, saved_arguments: Mapping[str, Any]) -> None:
-        """Raise ValueError if texts that were read have changed. Unread texts may change."""
+        """Raise ValueError if the fingerprint of a text that was read has changed.
+
+        Texts that were not read yet may change.
+        """
         for argument, values in self.by_text.items():
             before = saved_arguments.get(argument) or {}
             if bool(before) != (values is not None):
@@ -705,12 +745,12 @@ class _Checkpoint:
                 )
 
     def write_if_due(self, statistics: HeadStatistics) -> None:
-        """Write the file if the last write is more than `_SECONDS_BETWEEN_WRITES` seconds ago."""
+        """Write the file if the last write was more than `_SECONDS_BETWEEN_WRITES` seconds ago."""
         if time.monotonic() - self.written > _SECONDS_BETWEEN_WRITES:
             self.write(statistics)
 
     def write(self, statistics: HeadStatistics) -> None:
-        """Replace the file by one with the current statistics."""
+        """Write `statistics` to the file, with the arguments and fingerprints of the texts."""
         indices = sorted(
             {round(index) for index in np.linspace(0, self.count - 1, _NUM_FINGERPRINTS)}
         )
