@@ -1,9 +1,13 @@
 """Measurements of every head of a stack in one text: scores, baselines, sums and edges.
 
-The weights are computed for blocks of heads and queries, so that the memory does not grow with the
-length of the text. All heads with the same mask are measured together: for weights W, (heads,
-queries x keys), and pairs D, (scores, queries x keys), the weight on all pairs is the matrix
-product W D^T.
+Most scores have a set of query-key pairs, such as all pairs of a query and the previous token. The
+score of a head is its weight on these pairs, divided by the number of queries that have a pair. The
+offset of a pair is the position of its key minus the position of its query.
+
+The weights are computed for a block of heads and queries at a time, which limits the memory for
+long texts. Heads with the same mask are measured together. Let W be their weights, (heads, queries
+x keys), and let D be 1 for each pair of a score and otherwise 0, (scores, queries x keys). Then the
+matrix product W D^T is the weight of each head on the pairs of each score.
 """
 
 from __future__ import annotations
@@ -41,12 +45,12 @@ __all__ = [
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-#: Queries and keys of the pairs of each syntactic relation.
+#: Query positions and key positions of the pairs of each syntactic relation.
 Relations = Mapping[str, tuple[Indices, Indices]]
 
-#: Scores that depend only on the positions of query and key.
+#: Scores whose pairs depend only on the positions of query and key.
 POSITION_SCORES = ("previous token", "next token", "first token", "self")
-#: Scores that depend on the tokens.
+#: Scores whose pairs depend on the tokens.
 TOKEN_SCORES = (
     "same token",
     "induction",
@@ -57,7 +61,7 @@ TOKEN_SCORES = (
     "rarest token",
 )
 _SCORES_WITHOUT_PAIRS = ("positional share", "entropy")
-#: All scores that need no parse, in the order in which they are shown.
+#: All scores that do not need a dependency parse, in the order in which views list them.
 SCORES = (*POSITION_SCORES, *TOKEN_SCORES, *_SCORES_WITHOUT_PAIRS)
 _SELF_ATTENTION_SCORES = (
     "previous token",
@@ -68,19 +72,20 @@ _SELF_ATTENTION_SCORES = (
     "same word",
 )
 
-#: Largest offset with a separate sum.
+#: Largest absolute offset whose weights have a separate sum in `StackNumbers.offsets`.
 MAX_OFFSET = 64
 OFFSET_LABELS = (*map(str, range(-MAX_OFFSET, MAX_OFFSET + 1)), "first", "rest")
 _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
-# Maximum number of weights and pairs in memory: 16 MiB of float32.
+# Maximum number of entries of W and D of a block together: 16 MiB of float32.
 _MAX_ENTRIES = 1 << 22
-# Maximum number of strongest edges of a head from one text, each of another query. Without it, one
-# long text could fill the list.
+# Maximum number of strongest edges of a head from one text. Each of them belongs to a different
+# query. Without this limit, all edges could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
-# All larger offsets of pairs count as one offset.
+# Larger offsets are clipped to this value for the baseline "from position".
 _MAX_PAIR_OFFSET = 1024
-# A variance below this share of the sum of squared weights is rounding.
+# If the variance of the weights is below this share of the sum of squared weights, it is only a
+# rounding error, and the score "positional share" is undefined.
 _NO_VARIANCE = 1e-9
 
 _KIND = {name: code for code, name in enumerate(KINDS)}
@@ -88,18 +93,21 @@ _KIND = {name: code for code, name in enumerate(KINDS)}
 
 @dataclass(frozen=True, eq=False)
 class TokenFacts:
-    """Tokens of one side of a stack with the properties that the scores use.
+    """Query tokens or key tokens of a stack, with the properties that the scores use.
+
+    A system of classes assigns at most one class to each token, for example its part of speech.
 
     Attributes
     ----------
     tokens : Tokens
         The tokens.
     classes : mapping of str to ndarray of int
-        Class code of each token in each system of classes, -1 for none.
+        For each system of classes, the index of the class of each token, or -1 for no class.
     names : mapping of str to tuple of str
-        Names of the classes of each system, by code.
+        For each system of classes, the names of its classes.
     frequencies : mapping of int or str to int
-        Counts of tokens in the corpus, by id, or by text if ids are not known.
+        Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
+        tokens if the ids are not known.
     """
 
     tokens: Tokens
@@ -109,16 +117,16 @@ class TokenFacts:
 
     @cached_property
     def kinds(self) -> NDArray[np.int8]:
-        """Index of the kind of each token in `KINDS`."""
+        """Kind of each token, such as punctuation, as an index into `KINDS`."""
         return kinds_of(self.tokens)
 
     @cached_property
     def words(self) -> Indices:
-        """Number of the word of each token, -1 for none."""
+        """Index of the word to which each token belongs, or -1 for no word."""
         return words_of(self.tokens)
 
     def on_keys(self, score: str) -> Flags:
-        """Flag the keys of a score that does not depend on the query, (tokens,)."""
+        """Return flags of the keys that form pairs of `score` with every query, (tokens,)."""
         kinds = self.kinds
         first = np.arange(len(kinds)) == 0
         flags: Flags
@@ -135,9 +143,12 @@ class TokenFacts:
         return flags
 
     def _rarest_tokens(self) -> Flags:
-        """Flag the rarest token: by count in the corpus, then in the text.
+        """Return flags of all occurrences of the rarest token, (tokens,).
 
-        No token is flagged if more than half are equally rare.
+        The rarest token has the smallest count in the corpus. Among equal counts, it has the
+        smallest count in the text. Several tokens can have the same two counts. If more than half
+        of the tokens are flagged in this way, no token is flagged. Special tokens and image patches
+        are ignored.
         """
         counted = (self.kinds != _KIND["special"]) & (self.kinds != _KIND["patch"])
         flags = np.zeros(len(counted), np.bool_)
@@ -165,16 +176,18 @@ class StackNumbers:
     Attributes
     ----------
     scores : dict of str to ndarray, (3, heads)
-        Each score that the text defines, followed by its two baselines: with shuffled keys, and
-        from the position alone. NaN if undefined.
-    offsets, offset_counts : ndarray, (heads, offsets)
-        Sums of weights by offset, and numbers of pairs, or of queries for "first" and "rest".
+        Rows: the score, its baseline with shuffled keys, and its baseline from position. Undefined
+        numbers are NaN. Only scores that the text defines are keys of the dict.
+    offsets : ndarray, (heads, offsets)
+        Sums of the weights of each of `OFFSET_LABELS`.
+    offset_counts : ndarray, (heads, offsets)
+        Number of pairs in each of these sums. For "first" and "rest", number of queries.
     classes : dict of str to ndarray, (heads, classes, classes)
-        Sums of weights by class of query and class of key, for each system of classes.
+        For each system of classes, sums of weights by class of query and class of key.
     class_counts : dict of str to ndarray, (heads, classes)
-        Number of queries of each class with any weight.
+        For each system of classes, number of queries of each class whose weights are not all 0.
     strongest, sampled : EdgeColumns
-        Edges that may be among those that are kept.
+        Candidates for the strongest edges and the sampled edges of the corpus.
     """
 
     scores: dict[str, Numbers]
@@ -196,10 +209,11 @@ def measure_stack(
     relations: Relations | None = None,
     min_orders: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None,
 ) -> StackNumbers:
-    """Measure a stack of one text.
+    """Measure the heads of a stack in one text.
 
-    `min_orders` has the smallest order of each head that can still be kept, of the strongest and of
-    the sampled edges.
+    `text` is the index of the text. The sampled edges depend on `seed` and `text`. `relations` are
+    the pairs of a dependency parse. `min_orders` has two arrays, (heads,), for the strongest and
+    the sampled edges. Edges of a head with a smaller `EdgeColumns.order` are ignored.
     """
     measuring = _Measuring(
         stack, queries, keys, text=text, seed=seed, relations=relations or {}, min_orders=min_orders
@@ -248,15 +262,16 @@ class _Measuring:
         self._rows = np.zeros(self._num_heads, np.int64)
         self._offsets = np.zeros((self._num_heads, len(OFFSET_LABELS)))
         self._offset_counts = np.zeros((self._num_heads, len(OFFSET_LABELS)), np.int64)
-        # Sums by offset, key position minus query position, from -(num_queries - 1).
+        # Sum of the weights, and number of pairs, for each offset from -(num_queries - 1) to
+        # num_keys - 1.
         num_offsets = self._num_queries + self._num_keys - 1 if self._one_text else 0
         self._diagonals = np.zeros((self._num_heads, num_offsets))
         self._diagonal_counts = np.zeros((self._num_heads, num_offsets), np.int64)
-        # Means and variances of these sums if the weights of each query are shuffled.
+        # Mean and variance of these sums of weights if the weights of each query are shuffled.
         self._shuffled_means = np.zeros((self._num_heads, num_offsets))
         self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
-        # Sums of the weights of the pairs of each token score, and numbers of these pairs, by
-        # offset. Offsets beyond `self._max_offset` count as `self._max_offset`.
+        # Sum of the weights, and number of pairs, for each offset and each score except position
+        # scores. Offsets are clipped to `self._max_offset`.
         self._max_offset = min(self._num_queries, _MAX_PAIR_OFFSET)
         self._token_score_columns = [
             n for n, name in enumerate(self._names) if name not in POSITION_SCORES
@@ -292,7 +307,10 @@ class _Measuring:
         yield from self._relations
 
     def _token_codes(self) -> Indices:
-        """Return a code for each distinct token. Every patch has a different code."""
+        """Return an integer for each token. Only equal tokens have equal integers.
+
+        Image patches are never equal.
+        """
         codes = token_codes(self._stack)
         patches = self._keys.kinds == _KIND["patch"]
         codes[patches] = codes.max(initial=0) + 1 + np.arange(np.count_nonzero(patches))
@@ -313,7 +331,7 @@ class _Measuring:
         )
 
     def _measure(self, group: _Group) -> None:
-        """Measure the heads of a group in blocks of queries."""
+        """Add the measurements of the heads of a group. Compute one block of queries at a time."""
         scores = len(self._names)
         heads_per_step = max(
             1,
@@ -335,7 +353,7 @@ class _Measuring:
                 self._add_weights(group.heads[subset], group.weights(subset, rows), block)
 
     def _find_pairs(self, rows: slice) -> Flags:
-        """Flag the pairs of every score, (scores, rows, keys)."""
+        """Return flags of the pairs of each score for the queries `rows`, (scores, rows, keys)."""
         pairs = np.zeros((len(self._names), rows.stop - rows.start, self._num_keys), np.bool_)
         for row_of_score, name in enumerate(self._names):
             if name in self._on_keys:
@@ -358,7 +376,7 @@ class _Measuring:
         flat = weights.reshape(len(weights), -1)
         sums = weights.sum(axis=2)
         self._pair_weights[heads] += flat @ block.flat_pairs.T
-        # Expected weight on the pairs if the allowed keys of each query are shuffled.
+        # Baseline: expected weight on the pairs if the allowed keys of each query are shuffled.
         self._shuffled[heads] += sums @ block.expected.T
         self._counts[heads] += block.queries
         squares = np.einsum("hrk,hrk->hr", weights, weights)
@@ -413,7 +431,7 @@ class _Measuring:
             sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=1)
             self._on_pairs[heads[:, None], block.bins] += sums_of_bins
             self._pair_counts[heads[:, None], block.bins] += block.in_bins
-        # The first key has its own sum, so it is removed from the diagonals.
+        # Remove the first key from the sums by offset, because it has a separate sum ("first").
         columns_of_first_key = self._num_queries - 1 - np.arange(block.rows.start, block.rows.stop)
         diagonals[:, columns_of_first_key] -= weights[:, :, 0]
         counts[columns_of_first_key] -= is_first_allowed
@@ -433,7 +451,7 @@ class _Measuring:
             self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the offsets of the columns that `_shift_rows` makes, as a slice of all offsets."""
+        """Return the slice of all offsets that the columns of `_shift_rows` cover for `rows`."""
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
 
@@ -448,7 +466,7 @@ class _Measuring:
         hashes = hashed(self._hashes[heads, None], queries.astype(np.uint64))
         keys = weights.argmax(axis=2)
         strongest = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
-        # The weight of a single allowed key is always 1, so it does not count as strong.
+        # Ignore queries with only one allowed key, because its weight is always 1.
         strongest[:, block.allowed.sum(axis=1) < 2] = 0
         order = (strongest.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
             hashes >> np.uint64(32)
@@ -509,10 +527,11 @@ class _Measuring:
         return scores
 
     def _expected_from_position(self) -> Numbers:
-        """Return the weight on the pairs of each score that their offsets alone predict.
+        """Return the baseline from position, as a sum over the pairs of a score, (heads, scores).
 
-        Each pair gets the mean weight of the other pairs at its offset. A single pair at its offset
-        gets its own mean.
+        The baseline replaces the weight of each pair by the mean weight of the pairs at the same
+        offset that do not belong to the score. If all pairs at an offset belong to the score, they
+        keep their own mean. The baseline of position scores is NaN. In cross-attention all are NaN.
         """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:
@@ -534,11 +553,13 @@ class _Measuring:
         return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:
-        """Return the share of the variance of the weights that offsets explain, and its baseline.
+        """Return the score "positional share" and its baseline, (heads,) each.
 
-        The share is epsilon squared (Kelley 1935), with offsets as the groups of an analysis of
-        variance. Unlike eta squared, its mean is 0 for weights in random order. The baseline is its
-        exact mean over all permutations of the weights of each query among its allowed keys.
+        The score is the share of the variance of the weights that their offsets explain. It is
+        epsilon squared (Kelley 1935) of an analysis of variance, in which each offset is a group.
+        Unlike the mean of eta squared, its mean is 0 for weights in random order. The baseline is
+        the exact mean of the score if the weights of each query are permuted among its allowed
+        keys.
         """
         counts = self._diagonal_counts
         pairs, groups = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
@@ -551,14 +572,19 @@ class _Measuring:
             ((squares / np.maximum(counts, 1)).sum(axis=1) - total) / variance
             for squares in (self._diagonals**2, expected)
         )
-        # In random order the groups explain (groups - 1) / (pairs - 1) of the variance.
+        # If all weights are in random order, the mean of eta squared is (groups - 1) / (pairs - 1).
+        # This factor corrects the scores so that their mean is 0.
         freedom = (pairs - 1) / np.maximum(pairs - groups, 1)
         return 1 - freedom * (1 - eta), 1 - freedom * (1 - by_chance)
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Heads of any layers with the same mask."""
+    """Heads with the same mask, which can belong to several layers.
+
+    `members` has the attention of each layer and its heads in the group. `heads` has the index of
+    each head, counted through all layers of the stack.
+    """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
     heads: Indices
@@ -568,7 +594,10 @@ class _Group:
 
     @cached_property
     def looks_causal(self) -> bool:
-        """Whether the given weights of all heads are zero above the diagonal."""
+        """Whether all heads have stored weights, which are zero for keys after the query.
+
+        False if the weights are computed from queries and keys.
+        """
         weights = [attention.stored_weights for attention, _ in self.members]
         return all(
             values is not None
@@ -581,12 +610,12 @@ class _Group:
         attention, heads = self.members[0]
         flags = attention.allowed(heads[0], rows, slice(0, attention.num_keys))
         if self.looks_causal:
-            # The model's own `attentions`: masked weights are zeros.
+            # Weights that the model returned (`attentions`) have no mask: masked weights are 0.
             flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
         return flags
 
     def weights(self, subset: slice, rows: slice) -> NDArray[np.float32]:
-        """Return the weights of some of the heads, (heads, rows, keys)."""
+        """Return the weights of the heads `subset` of the group, (heads, rows, keys)."""
         parts, start = [], 0
         for attention, heads in self.members:
             chosen = heads[max(0, subset.start - start) : max(0, subset.stop - start)]
@@ -597,7 +626,7 @@ class _Group:
 
 
 def _groups(stack: AttentionStack) -> Iterator[_Group]:
-    """Group the heads of a stack by mask."""
+    """Yield groups of heads with the same mask."""
     members: dict[object, list[tuple[LayerAttention, tuple[int, ...]]]] = {}
     indices: dict[object, list[int]] = {}
     index = 0
@@ -616,27 +645,32 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
 
 
 class _Block:
-    """A range of queries with their allowed keys and the pairs of each score."""
+    """Block of queries `rows`, with their allowed keys and the pairs of each score."""
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
         self.rows, self.allowed = rows, allowed
         self.flat_pairs = pairs.reshape(len(pairs), -1).astype(np.float32)
         per_query = pairs.sum(axis=2)
-        # Number of queries that have a pair, (scores,).
+        # For each score, the number of queries that have at least one pair, (scores,).
         self.queries = np.count_nonzero(per_query, axis=1)
-        # Number of allowed keys of each query, at least 1.
+        # Number of allowed keys of each query, (rows,). At least 1, to avoid division by 0.
         self.num_keys = np.maximum(allowed.sum(axis=1), 1)
-        # Share of the allowed keys that form a pair of the score, (scores, rows).
+        # For each score and query, the share of the allowed keys that form a pair, (scores, rows).
         self.expected = (per_query / self.num_keys).astype(np.float32)
 
     @cached_property
     def by_offset(self) -> Numbers:
-        """1 for each allowed pair, by query and offset as in `_shift_rows`, otherwise 0."""
+        """Matrix with 1 for allowed pairs and otherwise 0, (rows, offsets as in `_shift_rows`)."""
         flags: Numbers = _shift_rows(self.allowed[None].astype(np.float32))[0].astype(np.float64)
         return flags
 
     def sort_pairs(self, pairs: Flags, max_offset: int) -> None:
-        """Sort the flagged `pairs`, (scores, rows, keys), into bins of score and offset."""
+        """Sort the flagged `pairs`, (scores, rows, keys), into bins.
+
+        Each pair of score and offset has a bin. Set `flat_indices`, the indices of the sorted pairs
+        in the flattened (rows, keys); `bins`, the indices of the bins that are not empty; `starts`,
+        the start of each bin in `flat_indices`; and `in_bins`, the number of pairs in each bin.
+        """
         score, row, key = np.nonzero(pairs)
         offset = np.clip(key - row - self.rows.start, -max_offset, max_offset) + max_offset
         bins = score * (2 * max_offset + 1) + offset
@@ -648,13 +682,15 @@ class _Block:
 
 
 def _shift_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Shift the rows so that columns are offsets: (first axis, rows, keys + rows - 1).
+    """Shift the rows of `values`, (any, rows, keys), so that each column is a diagonal.
 
-    Column c has the pairs with key - query = c - (rows - 1), both counted from the block's start.
+    The result has shape (any, rows, keys + rows - 1). Column c has the pairs with key index - row
+    index = c - (rows - 1). Entries without a pair are 0.
     """
     num_first, count, num_keys = values.shape
     num_columns = num_keys + count - 1
-    # Rows have `num_columns + 1` entries: read as rows of `num_columns`, each shifts by one more.
+    # Pad each row to `num_columns + 1` entries. Then reshape into rows of `num_columns` entries,
+    # which shifts each row by one column more than the row before.
     padded = np.zeros((num_first, count, num_columns + 1), np.float32)
     padded[:, :, :num_keys] = values[:, ::-1]
     return padded.reshape(num_first, -1)[:, : count * num_columns].reshape(
@@ -663,7 +699,11 @@ def _shift_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) -> Numbers:
-    """Sum `diagonals` by offset, clipped to `max_offset`: (heads, 2 * max_offset + 1)."""
+    """Sum the columns of `diagonals`, (heads, offsets), whose clipped offsets are equal.
+
+    The first column has offset -(num_tokens - 1). Offsets are clipped to [-max_offset, max_offset].
+    The result has shape (heads, 2 * max_offset + 1).
+    """
     offsets = np.arange(diagonals.shape[1]) - (num_tokens - 1)
     bins = np.clip(offsets, -max_offset, max_offset) + max_offset
     sums = np.zeros((len(diagonals), 2 * max_offset + 1))
@@ -678,6 +718,6 @@ def _one_hot(codes: NDArray[np.int64], size: int) -> NDArray[np.float32]:
 
 
 def _to_unit_interval(hashes: NDArray[np.uint64]) -> Numbers:
-    """Map hashes to numbers from 0 to below 1."""
+    """Map uint64 hashes to numbers in [0, 1)."""
     numbers: Numbers = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
     return numbers

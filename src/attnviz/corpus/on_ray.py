@@ -1,8 +1,11 @@
-"""Texts that are read on Ray: each actor loads the model once and returns rows of bytes.
+"""Reading of texts on Ray, a framework that runs Python on several machines.
 
-Ray is imported only when it is used. Ray Data has rows of Arrow values, so the actors return
-statistics as bytes. Large data that all texts share reach every actor through Ray's object store.
-An actor returns an error as a row, so that Ray does not try the same texts again.
+An actor is a process of Ray. Each actor loads the model once, reads batches of texts, and returns
+one row for each batch. Ray Data stores rows as Arrow values, so the actors encode statistics as
+bytes. Large objects that all batches need are sent to the actors through Ray's object store. If a
+text raises an error, the actor returns the error as a row. Otherwise Ray would repeat the batch.
+
+The module `ray` is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -38,13 +41,14 @@ __all__ = [
     "to_table",
 ]
 
-# Column with the index of a text.
+# Name of the column of text indices in the input of the actors.
 _INDEX = "attnviz_number"
-# Number of results that are merged in one task.
+# Number of results that one Ray task merges.
 _RESULTS_PER_MERGE = 16
-# Columns of the rows that actors return: result, number of texts, type and text of an error.
+# Column names of the rows that actors return: the result, its number of texts, the type of an error
+# and the message of the error.
 _DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
-#: Function that computes a result from the indices of texts. It runs in an actor.
+#: Function that an actor calls with the indices of texts. It returns a result as bytes.
 Work = Callable[[list[int]], bytes]
 
 _ERRORS: dict[str, type[Exception]] = {
@@ -66,19 +70,23 @@ _ERRORS: dict[str, type[Exception]] = {
 class RayEngine:
     """Settings for reading texts on Ray: the argument ``engine=`` of `head_statistics`.
 
-    ``engine="ray"`` means ``engine=RayEngine()``. A running Ray (``ray.init``) is used. Otherwise
-    one is started, on the cluster in ``RAY_ADDRESS`` or on this machine, and stopped at the end.
+    ``engine="ray"`` means ``engine=RayEngine()``. If Ray is already running (``ray.init``), it is
+    used. Otherwise Ray is started and stopped at the end. It then runs on the cluster in the
+    environment variable ``RAY_ADDRESS``, or on this machine.
 
     Parameters
     ----------
     num_actors : int, default 2
-        Maximum number of processes that load the model. As many start as the resources allow.
+        Maximum number of processes that load the model. If the cluster has not enough CPUs or GPUs
+        for all of them, fewer start.
     num_cpus : float, default 1
-        CPU cores of each actor, and number of its threads.
+        Number of CPU cores of each actor, and of its threads.
     num_gpus : float, default 0
-        GPUs of each actor, or a fraction of one. The model is moved to it.
+        Number of GPUs of each actor, which can be a fraction. If it is above 0, the model is moved
+        to the GPU.
     texts_per_batch : int, default 64
-        Number of texts that an actor receives at a time. If an actor is lost, they are read again.
+        Number of texts that an actor receives at a time. If an actor crashes, another actor reads
+        these texts again.
 
     Raises
     ------
@@ -99,7 +107,7 @@ class RayEngine:
     texts_per_batch: int = 64
 
     def __post_init__(self) -> None:
-        """Raise if a number is invalid."""
+        """Raise TypeError or ValueError if a setting is invalid."""
         whole_number("num_actors", self.num_actors, 1)
         whole_number("texts_per_batch", self.texts_per_batch, 1)
         numbers: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
@@ -112,7 +120,10 @@ class RayEngine:
 
 
 def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
-    """Return the engine, or None for this process. The default for a Ray dataset is Ray."""
+    """Convert the argument `engine` to a `RayEngine`, or to None for this process.
+
+    If `engine` is None and `texts` is a Ray dataset, return ``RayEngine()``.
+    """
     if isinstance(engine, RayEngine):
         return engine
     if engine == "ray" if isinstance(engine, str) else engine is None and is_dataset(texts):
@@ -123,23 +134,23 @@ def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
 
 
 def is_dataset(texts: Any) -> bool:
-    """Whether `texts` is a Ray dataset. Ray is not imported."""
+    """Whether `texts` is a Ray dataset. This function does not import Ray."""
     return type(texts).__module__.startswith("ray.data") and hasattr(texts, "map_batches")
 
 
 def is_loader(model: Any) -> bool:
-    """Whether `model` is a function that loads the model."""
+    """Whether `model` is a function that loads a model, and not a model or a pipeline."""
     return callable(model) and _module(model) is None
 
 
 def _module(model: Any) -> nn.Module | None:
-    """Return the model, or the model of a pipeline. Return None for a path or a loader."""
+    """Return a model itself, and the model of a pipeline. Return None for a path or a function."""
     inside = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     return inside if isinstance(inside, nn.Module) else None
 
 
 def check_model(model: Any) -> None:
-    """Raise ValueError if `model` is a loaded model with weights on another device than the CPU."""
+    """Raise ValueError if `model` is in memory and has weights that are not on the CPU."""
     inside = _module(model)
     if inside is None:
         return
@@ -153,7 +164,10 @@ def check_model(model: Any) -> None:
 
 
 def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
-    """Return the model in an actor: call a loader, and move the model to the GPU if it has one."""
+    """Prepare the argument `model` in an actor.
+
+    If it is a function, call it. If the actor has a GPU, load a path and move the model to the GPU.
+    """
     if is_loader(model):
         model = model()
     if engine.num_gpus > 0:
@@ -168,9 +182,10 @@ def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
 
 
 def to_table(dataset: Any) -> Any:
-    """Return a Ray dataset as a DataFrame, its rows in the order of its files."""
+    """Convert a Ray dataset to a DataFrame. The rows have the order of the dataset's files."""
     with running_ray():
-        # A dataset copies the options when it is created, so they are set on the dataset.
+        # Change the options of the dataset. It copied the global options when it was created, so a
+        # change of the global options has no effect.
         options = dataset.context.execution_options
         before = options.preserve_order
         try:
@@ -183,7 +198,7 @@ def to_table(dataset: Any) -> Any:
 def actor_results(
     engine: RayEngine, numbers: list[int], make: Callable[[Any], Work], shared: Any
 ) -> Generator[tuple[bytes, int], None, None]:
-    """Run texts in actors, and yield the results in the order in which they are ready.
+    """Read texts in actors. Yield each result as soon as it is ready, in any order.
 
     Parameters
     ----------
@@ -192,17 +207,26 @@ def actor_results(
     numbers : list of int
         Indices of the texts.
     make : callable
-        Function that returns the `Work` of an actor, given `shared`. Called once in each actor.
+        Function that is called with `shared`, once in each actor. It returns the function (`Work`)
+        that the actor calls with the indices of each batch of texts.
     shared : object
-        Argument of `make`. It reaches the actors through Ray's object store.
+        Argument of `make`, which is sent to the actors through Ray's object store.
 
     Yields
     ------
-    tuple of bytes and int
-        A result and its number of texts. An error in an actor is raised here.
+    result : bytes
+        Result of a batch of texts.
+    num_texts : int
+        Number of texts of the batch.
+
+    Raises
+    ------
+    Exception
+        Error that a text raised in an actor.
     """
     with running_ray() as ray:
-        # The reference is kept while actors run: a restarted actor reads the object again.
+        # Keep this reference while actors run. Otherwise Ray may delete the object, and a restarted
+        # actor could not read it again.
         reference = ray.put((make, shared))
         blocks = math.ceil(len(numbers) / engine.texts_per_batch)
         items = [{_INDEX: number} for number in numbers]
@@ -210,7 +234,7 @@ def actor_results(
         options: dict[str, Any] = {"num_cpus": engine.num_cpus}
         if engine.num_gpus:
             options["num_gpus"] = engine.num_gpus
-        # At most one actor for each block: Ray warns if there are more.
+        # Ray warns if there are more actors than blocks of rows.
         min_actors = max(1, min(_num_fitting_actors(ray, engine), rows.num_blocks()))
         pool = ray.data.ActorPoolStrategy(
             min_size=min_actors, max_size=max(min_actors, engine.num_actors)
@@ -240,12 +264,14 @@ def merged_results(
     merge: Callable[[list[bytes]], bytes],
     report: Callable[[int], object],
 ) -> Iterator[bytes]:
-    """Merge groups of results in Ray tasks, and yield the merged results in any order.
+    """Merge groups of results in Ray tasks. Yield the merged results in any order.
 
-    `report` is called with the number of texts of each result as soon as it is there.
+    `batches` yields results with their numbers of texts. `merge` returns one result for a list of
+    results. `report` is called with the number of texts of each result when it arrives. The last
+    results are yielded without merging.
     """
     ray: Any = importlib.import_module("ray")
-    # Without CPUs the task can start even if the actors use all cores.
+    # Request 0 CPUs for the task, because the actors may have reserved all CPUs.
     task = ray.remote(num_cpus=0)(merge)
     parts: list[bytes] = []
     waiting: list[Any] = []
@@ -264,7 +290,10 @@ def merged_results(
 
 
 def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
-    """Return the number of actors for which the cluster has resources."""
+    """Return the number of actors, up to `engine.num_actors`, that fit into the cluster.
+
+    Raise ValueError if no actor fits.
+    """
     resources = ray.cluster_resources()
     required = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
     limits = [
@@ -282,16 +311,16 @@ def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
 
 
 class _Actor:
-    """Callable that Ray creates in a separate process, to measure batches of texts."""
+    """Class of the actors: Ray creates an instance in each process and calls it with batches."""
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:
-        # By default torch uses all cores in each actor.
+        # Limit the threads, because by default torch uses all cores in each actor.
         torch.set_num_threads(max(1, int(num_cpus)))
         self._reference = reference
         self._work: Work | None = None
 
     def __call__(self, table: Any) -> dict[str, list[Any]]:
-        """Return the result of a batch of texts, or the error that they raised."""
+        """Return a row with the result of a batch, or with the error that a text raised."""
         data, kind, words = b"", "", ""
         try:
             if self._work is None:
@@ -306,7 +335,11 @@ class _Actor:
 
 @contextmanager
 def running_ray() -> Iterator[Any]:
-    """Provide Ray without progress bars. If it does not run, start it, and stop it at the end."""
+    """Return a context manager that provides the module `ray`, with progress bars disabled.
+
+    If Ray is not running, start it, and stop it at the end. Raise ImportError if Ray is not
+    installed.
+    """
     if importlib.util.find_spec("ray") is None:
         raise ImportError(
             'engine="ray" needs Ray Data, which is not installed: pip install "attnviz[ray]"'
@@ -328,7 +361,7 @@ def running_ray() -> Iterator[Any]:
 
 
 def to_bytes(save: Callable[[Path], object]) -> bytes:
-    """Return the content of the file that `save` writes."""
+    """Call `save` with the path of a temporary file, and return the content of the file."""
     with TemporaryDirectory(prefix="attnviz-") as folder:
         path = Path(folder) / "part.safetensors"
         save(path)

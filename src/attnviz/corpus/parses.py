@@ -1,4 +1,9 @@
-"""Dependency parses: the pairs of tokens of each relation."""
+"""Query-key pairs of the relations in a dependency parse.
+
+In a dependency parse, each word except the root depends on another word, its head. The dependency
+has a relation, such as "nsubj" for a subject and its verb. In this module, a head is never an
+attention head.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +25,16 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# Head of the root. Words are numbered from 0, so 0 cannot mean the root.
+# Value of `heads` for the root. It is not 0, because 0 is the index of the first word.
 _ROOT = -1
 
 
 def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
-    """Return the query-key pairs of each relation, from dependent to head and reversed.
+    """Return the positions of queries and keys for each relation of a parse.
 
-    Raise TypeError or ValueError if `parse` is not a parse, or if its words do not match `tokens`.
+    Each relation has two entries. In the first, the queries are the tokens of a dependent word and
+    the keys are the tokens of its head. The second, with the suffix `REVERSED`, swaps them. Raise
+    TypeError or ValueError if `parse` is invalid or its words do not match `tokens`.
 
     >>> tokens = Tokens.of(["the", " cat", " sat"])
     >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)
@@ -97,7 +104,11 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
 
 
 def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
-    """Return the positions of the tokens of each word of a parse."""
+    """Return the positions of the tokens of each word of a parse.
+
+    If the parse has no `words`, the tokenizer's words are used. Raise ValueError unless their
+    number is `count`.
+    """
     if words is not None:
         return _by_characters(words, tokens)
     numbers = words_of(tokens)
@@ -118,7 +129,10 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
 
 
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
-    """Match words and tokens by their letters, and ignore the characters between them."""
+    """Return the positions of the tokens of each of `words`, by comparing their characters.
+
+    Spaces, accents and case are ignored. Raise ValueError if the words do not match the tokens.
+    """
     letters = "".join(_normalize(word) for word in words)
     owner = [number for number, word in enumerate(words) for _ in _normalize(word)]
     word_tokens: list[list[int]] = [[] for _ in words]
@@ -141,7 +155,7 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
 
 
 def _normalize(text: str) -> str:
-    """Remove spaces, accents and capital letters: tokenizers may remove them too."""
+    """Remove spaces and accents, and convert to lower case, as some tokenizers do."""
     decomposed = unicodedata.normalize("NFD", text.replace("·", "").lower())
     return "".join(
         character

@@ -1,4 +1,7 @@
-"""Points: a sample of the queries and keys of a corpus, chosen text by text."""
+"""Points: a sample of the queries and keys of the tokens in a corpus, for a plot.
+
+If possible, all tokens of a text are chosen or none.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from attnviz.utils.arguments import whole_number
 
 __all__ = ["MIN_POINTS", "Points", "checked_points", "sampled_points"]
 
-#: Minimum number of points: a query and a key.
+#: Smallest allowed number of points: one query and one key.
 MIN_POINTS = 2
 
 Positions = NDArray[np.int32]
@@ -22,22 +25,23 @@ Positions = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Queries and keys of a corpus that a plot shows. Every head has the same ones.
+    """Queries and keys of a corpus that a plot shows. All heads of a stack have the same points.
 
     Points are numbered: first all queries (``0`` to ``num_queries - 1``), then all keys. Queries
-    and keys are each sorted by text and position. In self-attention queries and keys are the same
-    tokens in the same order, so that point ``i + num_queries`` is the key of query ``i``.
+    are sorted by text and position, and so are keys. In self-attention, the queries and keys belong
+    to the same tokens. Therefore point ``i`` is the query of a token and point ``i + num_queries``
+    is the key of the same token.
 
     Attributes
     ----------
     query_text, query_position : ndarray of int32, (num_queries,)
-        Index of the record of each query, and position of the query in that text.
+        Index of the text of each query, and its position in the text.
     key_text, key_position : ndarray of int32, (num_keys,)
-        Index of the record of each key, and position of the key in that text.
+        Index of the text of each key, and its position in the text.
     total_points : int
-        Total number of queries and keys of all texts.
+        Number of queries and keys of all texts, including those that are not points.
     whole : bool
-        Whether all tokens of each chosen text are points.
+        Whether every text with points has all of its queries and keys as points.
 
     Examples
     --------
@@ -70,15 +74,15 @@ class Points:
 
     @cached_property
     def texts(self) -> tuple[int, ...]:
-        """Numbers of the texts that have points, ascending."""
+        """Indices of the texts that have points, in ascending order."""
         return tuple(np.union1d(self.query_text, self.key_text).tolist())
 
     def queries_of(self, text: int) -> slice:
-        """Return the slice of the queries of a text, empty if it has none."""
+        """Return the slice of a text among all queries. It is empty if the text has no queries."""
         return _slice_of(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
-        """Return the slice of the keys of a text among all keys, empty if it has none."""
+        """Return the slice of a text among all keys. It is empty if the text has no keys."""
         return _slice_of(self.key_text, text)
 
 
@@ -92,10 +96,13 @@ def sampled_points(
 ) -> Points:
     """Choose at most `max_points` queries and keys.
 
-    Texts are visited in random order. Each text whose points still fit is taken completely, because
-    the plot of a head needs the keys to which its queries attend. If the first text alone has more
-    than `max_points`, a random part of its tokens is taken. `same_tokens` says whether the queries
-    and keys of a text are the same tokens.
+    `query_counts` and `key_counts` have the number of queries and keys of each text. Texts are
+    visited in random order. All queries and keys of a text are chosen if they do not exceed the
+    remaining number of points. Otherwise the text is skipped. Whole texts are chosen because the
+    plot of a head needs the keys to which its queries attend. If the first text alone exceeds
+    `max_points`, a random sample of its tokens is chosen, and other texts are ignored.
+
+    `same_tokens` says whether the queries and keys of a text are the same tokens.
     """
     sizes = np.add(query_counts, key_counts)
     with_tokens = np.flatnonzero(sizes)
@@ -131,7 +138,7 @@ def checked_points(max_points: Any) -> int:
 
 
 def _tokens_of_texts(texts: Sequence[int], counts: Sequence[int]) -> tuple[Positions, Positions]:
-    """Return the text index and the position of all tokens of `texts`."""
+    """Return two arrays: the text index and the position of each token of `texts`."""
     lengths = [counts[text] for text in texts]
     return (
         np.repeat(np.array(texts, np.int32), lengths),
@@ -142,7 +149,11 @@ def _tokens_of_texts(texts: Sequence[int], counts: Sequence[int]) -> tuple[Posit
 def _sample_tokens(
     num_queries: int, num_keys: int, points: int, random: np.random.Generator, *, same_tokens: bool
 ) -> tuple[Positions, Positions]:
-    """Choose random positions of queries and keys of one text, in proportion to their numbers."""
+    """Return sorted random positions of queries and of keys of one text, `points` in total.
+
+    If `same_tokens`, they are the same positions. Otherwise the numbers of chosen queries and keys
+    are proportional to `num_queries` and `num_keys`.
+    """
     if same_tokens:
         positions = _sample_positions(num_queries, points // 2, random)
         return positions, positions

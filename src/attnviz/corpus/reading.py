@@ -1,9 +1,13 @@
-"""Reading of texts: one record for each text, with several texts in one forward pass.
+"""Reading of many texts with a model: returns one record for each text.
 
-Texts are read in windows and sorted by length within a window, so that little is padded. Padding
-follows a text and is removed from its record. Whether texts of a batch change each other is checked
-in some batches: the text with the most padding is also read alone. If its weights differ, the model
-reads one text at a time.
+Several texts are read in one forward pass, as a batch. A window is a group of texts that are
+encoded together and divided into batches before the next window begins. The texts of a window are
+sorted by length, so that a batch needs little padding. Padding follows the tokens of a text and is
+removed from its record.
+
+In some models the texts of a batch influence each other. To detect this, the text with the most
+padding is also read alone in some batches. If its weights differ from those in the batch, texts are
+read one by one from then on.
 """
 
 from __future__ import annotations
@@ -47,25 +51,27 @@ __all__ = [
 
 BatchSize = int | Literal["auto"]
 
-# Arguments that are the same for all texts.
+# Arguments that do not belong to a single text. An error about one of them names no text. `target`
+# is such an argument only if it is None.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
-# Maximum number of tokens of a batch, padding included. On a CPU, larger batches are not faster and
-# exceed its caches. A GPU needs larger batches.
+# Maximum number of tokens of a batch, including padding. On a CPU, larger batches are not faster,
+# because they exceed the caches. On a GPU, larger batches are faster.
 _MAX_TOKENS_CPU = 1_024
 _MAX_TOKENS_GPU = 16_384
-# Maximum share of padding in a batch. Batches of up to `_MAX_TOKENS_ANY_PADDING` tokens are exempt:
-# they take the same time anyway.
+# Maximum share of padding among the tokens of a batch. Batches of up to `_MAX_TOKENS_ANY_PADDING`
+# tokens may have more padding, because their time does not depend on the number of tokens.
 _MAX_PADDING = 0.2
 _MAX_TOKENS_ANY_PADDING = 128
-# Batches of a window. In a larger window more texts have equal lengths, but all records of a window
-# stay in memory if they are returned in order.
+# Approximate number of batches of a window. In a larger window more texts have similar lengths. But
+# if records are returned in order, all records of a window can be in memory at the same time.
 _BATCHES_PER_WINDOW = 32
-# Maximum share of the free memory that one forward pass may need.
+# Maximum share of the free memory that a forward pass of several texts may need.
 _MAX_SHARE_OF_MEMORY = 0.25
-# Maximum difference between weights in a batch and weights of the text alone.
+# Maximum allowed difference between the weights of a text in a batch and alone. The second value is
+# for half precision.
 _TOLERANCE = 1e-4
 _TOLERANCE_HALF = 2e-2
-# Number of queries of each head that are compared.
+# Number of queries of each head whose weights are compared.
 _NUM_COMPARED_QUERIES = 16
 
 
@@ -75,14 +81,15 @@ class ReadText:
 
     Attributes
     ----------
-    place : int
+    index : int
         Index of the text.
     record : AttentionRecord or None
-        None if the text was left out.
+        Record of the text, or None if the text was left out.
     skip_reason : {"", "empty", "too long"}
-        Reason: the text is empty, or has more tokens than the model has positions.
+        Reason why the text was left out: it is empty, or it has more tokens than the model has
+        positions. Empty if the text has a record.
     reason : str
-        Text of the error of a text that is too long.
+        Error message for a text that is too long, otherwise empty.
     """
 
     index: int
@@ -103,45 +110,47 @@ def read_records(
     done: Callable[[int], None] | None = None,
     **options: Unpack[RecordOptions],
 ) -> Iterator[ReadText]:
-    """Read texts with a model, several in one forward pass, and yield the record of each.
+    """Read texts with a model, several in one forward pass, and yield the record of each text.
 
-    The first text is read alone, so that a wrong argument raises at once.
+    The first text that is not left out is read alone. Therefore a wrong argument raises an error
+    after one text, and not after a whole window.
 
     Parameters
     ----------
     model : object
-        As for `attnviz.extract`. A loaded model is not loaded again.
+        Model, as for `attnviz.extract`. A model that is already in memory is not loaded again.
     texts : Texts
-        All texts.
-    places : iterable of int
-        Indices of the texts to read, in this order. Consumed as needed.
+        All texts of the corpus.
+    indices : iterable of int
+        Indices of the texts to read. They are taken from the iterable when a window needs them.
     target : sequence of str, optional
-        Output that the model is made to produce, an entry for each of `texts`.
+        Output that the model is made to produce for each of `texts`.
     batch_size : int or "auto"
-        Maximum number of texts in a batch. By default as many as are fast and fit into memory.
+        Maximum number of texts in a batch. "auto" chooses a number that is fast and fits into
+        memory.
     ordered : bool
-        Whether records are yielded in the order of `places`, which delays some of them. Otherwise
-        they are yielded as forward passes end.
+        Whether records are yielded in the order of `indices`, which delays some records. If False,
+        the records of a batch are yielded after its forward pass.
     ahead : callable, optional
-        Called for each text with the number of tokens of its input, or 0 if it is not known.
-        Returns whether to add further texts to the window. All texts of earlier windows were
-        yielded by then.
+        Function that is called for each text with its number of input tokens. It returns whether to
+        add further texts to the window. When it is called, all texts of earlier windows have been
+        yielded.
     done : callable, optional
-        Called after each forward pass with its number of input tokens. The records may be yielded
-        later.
+        Function that is called after each batch with its number of input tokens. The records of the
+        batch may be yielded later.
     **options
-        Options of `attnviz.extract` that are the same for all texts.
+        Options of `attnviz.extract`, which apply to all texts.
 
     Yields
     ------
     ReadText
-        One for each of `places`.
+        Result for one of `indices`.
 
     Raises
     ------
     TypeError, ValueError, MemoryError, OSError, NotImplementedError
-        As `attnviz.extract`, with the number of the text (``texts[1734]: ...``) that cannot be
-        read. All texts before it are yielded first.
+        If `attnviz.extract` raises this error for a text. The error names the text
+        (``texts[1734]: ...``). All texts before this text are yielded first.
     """
     reader = _Reader(
         model,
@@ -169,7 +178,7 @@ def checked_batch_size(batch_size: Any) -> BatchSize:
 
 
 def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
-    """Raise ValueError unless `target` has an entry for each text."""
+    """Raise ValueError unless `target` is None or has one entry for each text."""
     if target is not None and (isinstance(target, str) or len(target) != len(texts)):
         description = "one string" if isinstance(target, str) else f"{len(target)} entries"
         raise ValueError(
@@ -180,10 +189,11 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 
 @dataclass(eq=False)
 class _Entry:
-    """Text of a window, which is a group of texts that are read before the next group.
+    """Text of a window, with its encoded input and its result.
 
-    `batch` is the encoded input. It is None if `extract` has to encode the text. `record`,
-    `skip_reason` or `error` is the result.
+    `batch` is the encoded input, or None if `extract` has to encode the text. `kind` says with
+    which texts this text can form a batch. It is None if the text must be read alone. The result is
+    one of `record`, `skip_reason` and `error`.
     """
 
     index: int
@@ -198,13 +208,13 @@ class _Entry:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of the input, or 0 if it is not known."""
+        """Number of tokens of the input sequence, or 0 if the number is not known."""
         sequences = {} if self.batch is None else self.batch.sequences
         return sequences["input"].length if "input" in sequences else 0
 
     @property
     def length(self) -> int:
-        """Length of the longest token sequence."""
+        """Length of the longest token sequence of the text, or 0 if the length is not known."""
         sequences = () if self.batch is None else self.batch.sequences.values()
         return max((sequence.length for sequence in sequences), default=0)
 
@@ -213,7 +223,7 @@ class _Entry:
         return self.record is not None or bool(self.skip_reason)
 
     def read(self) -> ReadText:
-        """Return the result, and drop the references to the record and the input."""
+        """Return the result, and release the record and the input, which need much memory."""
         text = ReadText(self.index, self.record, self.skip_reason, self.reason)
         self.record = self.batch = None
         return text
@@ -248,7 +258,7 @@ class _Reader:
         self._can_batch = batch_size != 1 and options.get("generate") is None
         self._max_length = max_batched_length(self._model.config)
         self._checked = CheckedCalls()
-        # Number of batches of several texts so far, without padding and with it.
+        # Number of batches of several texts so far: item False without padding, True with padding.
         self._forwards = Counter[bool]()
 
     @cached_property
@@ -258,7 +268,7 @@ class _Reader:
 
     @cached_property
     def _padding(self) -> int:
-        """Token id for padding. Its value does not matter, but the model must have it."""
+        """Token id for padding. Any id is suitable that is in the model's vocabulary."""
         tokenizer = self._encoder.tokenizer(required=False)
         table = None
         with suppress(NotImplementedError):
@@ -274,7 +284,10 @@ class _Reader:
     def window(
         self, indices: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
     ) -> list[_Entry]:
-        """Encode the texts of the next window. Return an empty list after the last text."""
+        """Encode the texts of the next window. Return an empty list after the last text.
+
+        If `alone`, the window has only one text.
+        """
         window: list[_Entry] = []
         num_tokens = 0
         max_window_tokens = self._max_tokens * _BATCHES_PER_WINDOW
@@ -282,7 +295,8 @@ class _Reader:
             entry = self._make_entry(index)
             window.append(entry)
             num_tokens += entry.length
-            # A text of unknown length ends the window: its memory use is unknown too.
+            # End the window after a text of unknown length, because the memory that it needs is not
+            # known either.
             has_length = self._can_batch and (entry.num_tokens or entry.skip_reason)
             if entry.error or alone or not has_length:
                 break
@@ -320,15 +334,19 @@ class _Reader:
     def read(
         self, window: Sequence[_Entry], done: Callable[[int], None] | None, *, ordered: bool
     ) -> Iterator[ReadText]:
-        """Read the texts of a window. Raise an error after all texts before it are yielded."""
+        """Read the texts of a window and yield their results.
+
+        If a text has an error, raise it after the results of all texts before this text.
+        """
         order = {entry: number for number, entry in enumerate(window)}
-        # Index of the first text of the window that has an error so far.
+        # Index in the window of the first text with an error. It decreases if an earlier text has
+        # one.
         first_failed = min(
             (order[failed] for failed in window if failed.error),
             default=len(window),
         )
         num_yielded = 0
-        # Texts that were left out need no forward pass.
+        # Texts that were left out have a result already, without a forward pass.
         at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:first_failed]):
             if all(order[entry] > first_failed for entry in batch):
@@ -356,7 +374,11 @@ class _Reader:
                 raise error
 
     def _batches(self, window: Sequence[_Entry]) -> Iterator[list[_Entry]]:
-        """Divide the texts into batches: of one kind, longest first, with little padding."""
+        """Divide the texts that have no result yet into batches.
+
+        All texts of a batch have the same kind. Texts of a kind are sorted by length, the longest
+        first, which keeps padding small. Texts without a kind form batches of one text.
+        """
         kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
         for entry in window:
             if not entry.is_read:
@@ -376,7 +398,10 @@ class _Reader:
             yield batch
 
     def _fits(self, batch: Sequence[_Entry], entry: _Entry, room: float) -> bool:
-        """Whether a text fits into a batch of texts that are at least as long."""
+        """Whether a text may be added to a batch. The texts of the batch are at least as long.
+
+        `room` is the memory that the batch may need, in bytes.
+        """
         count, longest = len(batch) + 1, batch[0].length
         if count > self._max_texts:
             return False
@@ -391,7 +416,11 @@ class _Reader:
         return forward_memory(self._model, count, longest) <= room
 
     def _read(self, batch: Sequence[_Entry]) -> None:
-        """Read a batch, in one forward pass if that works. Store an error in the entry."""
+        """Read a batch, and store the record or error of each text in its entry.
+
+        Use one forward pass if possible. If memory is not sufficient, divide the batch into halves.
+        After another error or different weights, read each text alone.
+        """
         if len(batch) == 1 or not self._can_batch:
             for entry in batch:
                 self._read_alone(entry)
@@ -404,7 +433,7 @@ class _Reader:
             same = False
             half = len(batch) // 2
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-            # The cause may be one text or the batch. Reading each text alone shows which.
+            # Either one text or the batch caused the error. Reading each text alone shows which.
             same, half = False, 0
         else:
             half = 0
@@ -418,13 +447,16 @@ class _Reader:
             return
         for entry in batch:
             self._read_alone(entry)
-        # If a text also failed alone, the batch was not the cause, and batches continue.
+        # If a text also raised an error alone, the text was the cause, and further batches are
+        # possible. Otherwise the batch was the cause, and all further texts are read alone.
         self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
-        """Read a batch in one forward pass. Return False if its weights differ from those alone.
+        """Read a batch in one forward pass, and return whether its weights are correct.
 
-        Raise ValueError instead if earlier batches were accepted, as they may have differed too.
+        In some batches, the shortest text is also read alone. If its weights differ from those in
+        the batch, return False. If earlier batches were compared and accepted, raise
+        _DifferentError instead, because some of their weights may be wrong.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         joined = joined_examples(singles, self._padding)
@@ -433,7 +465,7 @@ class _Reader:
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
         count = self._forwards[padded]
-        # Compare in batches 1, 2, 4, 8, ...
+        # Compare only in batches 1, 2, 4, 8 and so on.
         if count & (count - 1):
             return True
         shortest = batch[-1]
@@ -495,35 +527,40 @@ class _Reader:
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:
-        """Return `error` with the number of the text in its message."""
+        """Return an error like `error` whose message or note names the text (``texts[3]``)."""
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
         kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
         if kind is None or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"This was texts[{index}].")
             return error
         words = str(error)
-        # A new error: a subclass may compute its message from several arguments.
+        # Create an error of a built-in class, because the class of `error` may need other arguments
+        # than a message.
         named = kind(f"{self._text_prefix(index, words)}{words}")
         named.__cause__ = error
         return named
 
     def _text_prefix(self, index: int, words: str) -> str:
-        """Return the number of the text as a prefix, or "" if the argument belongs to all texts."""
+        """Return the prefix ``texts[3]: `` for an error message.
+
+        Return "" if the message is about an argument for all texts, or already names the text.
+        """
         argument = re.split(r"\W", words, maxsplit=1)[0]
-        # A target, if there is one, belongs to a text.
+        # If a target was passed, it belongs to a single text.
         of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
         has_number = words.startswith(f"texts[{index}]")
         return "" if of_all or has_number else f"texts[{index}]: "
 
 
 class _DifferentError(ValueError):
-    """Weights of texts in one batch differ from those of the same texts alone."""
+    """Error: in a batch, a text has other weights than alone, unlike in earlier batches."""
 
 
 def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -> float:
-    """Return the largest difference of weights of two records, in the last queries of each head.
+    """Return the largest absolute difference between the weights of two records.
 
-    Return infinity if the records have different tokens, stacks, layers or heads.
+    Only the last `_NUM_COMPARED_QUERIES` queries of each head are compared. Return infinity if the
+    records have different tokens, stacks, layers or heads, or if a weight is NaN.
     """
     if list(first_record.stacks) != list(second_record.stacks):
         return math.inf
@@ -537,7 +574,8 @@ def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -
             return math.inf
         if stack.layers != alone.layers or stack.heads_per_layer != alone.heads_per_layer:
             return math.inf
-        # The last queries are next to the padding. In a causal model they see the most keys.
+        # Compare the last queries, because they are next to the padding. In a causal model they
+        # also attend to the most keys.
         count = len(stack.query_tokens)
         rows, columns = (
             slice(max(0, count - _NUM_COMPARED_QUERIES), count),
@@ -556,7 +594,7 @@ def _several_examples(index: int, count: int) -> str:
 
 
 def _is_empty(text: Any) -> bool:
-    """Whether `text` is missing, or all of its parts are blank."""
+    """Whether `text` is missing or blank. A pair or list is empty if all of its items are."""
     if isinstance(text, tuple | list):
         return all(map(_is_empty, text))
     return is_missing(text) or (isinstance(text, str) and not text.strip())
