@@ -1,8 +1,8 @@
-"""A corpus: many records of one model for the joint query-key embedding.
+"""A corpus: records of many texts of one model, for the joint embedding of queries and keys.
 
-All heads have the same points: the queries and keys of a sample of tokens
-(`attnviz.corpus.points`). Their vectors are copied layer by layer when they are requested. Nothing
-else is copied.
+The joint embedding is a plot of query and key vectors. Its points are the queries and keys of a
+sample of tokens (`attnviz.corpus.points`), and they are the same for all heads. A corpus copies the
+vectors of a layer when they are requested, and nothing else.
 """
 
 from __future__ import annotations
@@ -39,17 +39,20 @@ __all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
 @dataclass(frozen=True, eq=False)
 class LayerVectors:
-    """Queries and keys of the points of a layer, as the model's attention received them.
+    """Query and key vectors of the points of a layer.
+
+    The vectors are those that enter the attention of the model, for example after rotary positions
+    are applied.
 
     Attributes
     ----------
     heads : tuple of int
-        The model's numbers of the heads.
-    queries : Tensor
-        float32, (heads, num_queries, head_dim), on the CPU.
-    keys : Tensor
-        float32, (heads, num_keys, head_dim), on the CPU. Heads that share a key head (grouped-query
-        attention) have equal keys.
+        Numbers of the heads in the model.
+    queries : Tensor of float32, (heads, num_queries, head_dim)
+        Query vectors, on the CPU.
+    keys : Tensor of float32, (heads, num_keys, head_dim)
+        Key vectors, on the CPU. Heads that share a key head (grouped-query attention) have equal
+        keys.
     """
 
     heads: tuple[int, ...]
@@ -59,10 +62,11 @@ class LayerVectors:
 
 @dataclass(frozen=True)
 class Caveat:
-    """Reason why the points of a layer do not determine its attention exactly.
+    """Reason why the vectors on a plot do not determine the attention weights exactly.
 
-    ``"moving"`` applies only if keys are moved onto the queries, ``"bias"`` always. `words` is a
-    sentence for readers of the plot.
+    A caveat of the kind ``"moving"`` applies only if the plot moves all keys by one vector, so that
+    they lie near the queries. A caveat of the kind ``"bias"`` always applies. `words` is a sentence
+    for readers of the plot.
     """
 
     kind: Literal["moving", "bias"]
@@ -70,11 +74,13 @@ class Caveat:
 
 
 def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
-    """Return what the joint embedding of a layer does not represent. Empty for a plain softmax.
+    """Return the reasons why the joint embedding of a layer does not determine its attention.
 
-    Moving all keys by t adds ``q . t`` to all logits of a query, which does not change a softmax.
-    It changes softly capped logits, and it is not added to the logit of a sink. A position bias is
-    not part of any distance between points.
+    The list is empty if the weights are a softmax of only ``q . k`` of allowed pairs. If a plot
+    moves all keys by a vector t, each logit of a query q increases by ``q . t``. This does
+    not change a softmax. But it changes the weights if the logits are soft-capped, or if a head has
+    a sink, because the logit of the sink does not increase. If the model adds a position
+    bias to the logits, the distances between points do not contain this bias.
     """
     caveats = []
     if attention.softcap is not None:
@@ -106,22 +112,21 @@ class Corpus:
     records : sequence of AttentionRecord
         One record for each text or image, with queries and keys.
     max_points : int, default 10,000
-        Maximum number of points, queries and keys together. Whole texts are chosen in random order
-        as long as they fit (`attnviz.corpus.points.sampled_points`).
+        Maximum number of points, which are queries and keys. Texts are visited in random order. A
+        text is chosen if all of its queries and keys fit. See `attnviz.corpus.points`.
     seed : int, default 0
         Seed of the random order.
     columns : mapping of str to values, optional
-        Values by which points can be coloured. Each name maps to one value for each text, to one
-        sequence for each text with a value for each of its tokens, or to one flat sequence with a
-        value for each token of all texts. Strings are categories and numbers a scale. None and NaN
-        are unknown values.
+        Values by which points can be coloured. For each column name pass one value for each text,
+        or one sequence for each text with a value for each of its tokens, or one flat sequence with
+        a value for each token of all texts. Strings are shown as categories, and numbers on a
+        colour scale. None and NaN mean unknown values.
     total_texts : int, optional
         Number of texts from which the records were chosen. By default the number of records.
     text_indices : sequence of int, optional
-        Index of each record's text among those texts. By default ``0``, ``1``, ...
+        Index of each record's text among all `total_texts` texts. By default ``0``, ``1``, ...
     num_skipped : int, default 0
-        Number of those texts that could not be read because they are empty or too long for the
-        model.
+        Number of texts that could not be read because they are empty or too long for the model.
 
     Attributes
     ----------
@@ -130,17 +135,18 @@ class Corpus:
     model : str
         Name of the model.
     notes : list of str
-        Sentences for readers of the plots: the notes of the records, and what is left out.
+        Sentences for readers of the plots: the notes of the records, and notes on stacks and texts
+        that are left out.
     names : tuple of str
-        A title for each text: its first words, "image 3" or "text 3".
+        Title of each text: its first words, or "image 3", or "text 3" if it has no words.
     stack_names : tuple of str
-        Names of the stacks that all records have with queries and keys.
+        Names of the stacks that have queries and keys in all records.
     seed : int
         Seed of the random order.
     total_texts : int
         Number of texts from which the records were chosen.
     text_indices : tuple of int
-        Index of each record's text among those texts.
+        Index of each record's text among all `total_texts` texts.
     num_skipped : int
         Number of texts that could not be read.
 
@@ -149,8 +155,8 @@ class Corpus:
     TypeError
         If an argument has a wrong type.
     ValueError
-        If `records` is empty; if they belong to different models, are merged into words or
-        contain only weights; or if a column has a wrong number of values.
+        If `records` is empty. If the records belong to different models, are merged into words, or
+        contain weights but no queries and keys. If a column has a wrong number of values.
 
     Examples
     --------
@@ -211,12 +217,12 @@ class Corpus:
         self._points: dict[str, Points] = {}
 
     def stack(self, name: str | None = None) -> AttentionStack:
-        """Return a stack of the first record. All records have its layers and heads.
+        """Return a stack of the first record. All records have the same layers and heads.
 
         Parameters
         ----------
         name : str, optional
-            One of `stack_names`. By default the first.
+            One of `stack_names`. The default is the first.
 
         Returns
         -------
@@ -225,18 +231,18 @@ class Corpus:
         Raises
         ------
         KeyError
-            If the stack does not exist. The error lists those that exist.
+            If the stack does not exist. The error lists the valid values.
         """
         return self.records[0].stacks[self._stack_name(name)]
 
     def only(self, layers: int | Iterable[int]) -> Corpus:
-        """Return this corpus with only some layers and the same points. Nothing is copied.
+        """Return a corpus with fewer layers and the same points. No vectors are copied.
 
         Parameters
         ----------
         layers : int or iterable of int
-            The model's numbers of the layers to keep. A stack keeps those that it has. Negative
-            numbers count from the end of each stack.
+            Numbers in the model of the layers to keep. Each stack keeps the layers that it has. A
+            negative number counts from the last layer of each stack.
 
         Returns
         -------
@@ -245,12 +251,12 @@ class Corpus:
         Raises
         ------
         TypeError
-            If `layers` contains something else than integers.
+            If `layers` contains a value that is not an integer.
         IndexError
             If a layer exists in no stack.
         """
         requested = list(whole_numbers("layers", as_list(layers)))
-        # Read `stack_names`: records can have further stacks, which have no queries and keys.
+        # Use only stacks in `stack_names`: records can have other stacks, without queries and keys.
         existing = {number for name in self.stack_names for number in self.stack(name).layers}
         longest = max(self.stack(name).num_layers for name in self.stack_names)
         missing = [
@@ -275,7 +281,7 @@ class Corpus:
         Parameters
         ----------
         stack : str, optional
-            One of `stack_names`. By default the first.
+            One of `stack_names`. The default is the first.
 
         Returns
         -------
@@ -286,12 +292,12 @@ class Corpus:
         return all(record_stack.key_tokens is record_stack.query_tokens for record_stack in stacks)
 
     def points(self, stack: str | None = None) -> Points:
-        """Return the points of a stack. They are the same for all of its heads.
+        """Return the points of a stack. All of its heads have the same points.
 
         Parameters
         ----------
         stack : str, optional
-            One of `stack_names`. By default the first.
+            One of `stack_names`. The default is the first.
 
         Returns
         -------
@@ -311,17 +317,17 @@ class Corpus:
     def vectors(
         self, stack: str | None, layer: int, heads: int | Sequence[int] | None = None
     ) -> LayerVectors:
-        """Return copies of the queries and keys of the points of a layer.
+        """Return copies of the query and key vectors of the points of a layer.
 
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`. None is the first.
+            One of `stack_names`. None means the first.
         layer : int
-            The model's number of the layer. Negative numbers count from the end.
+            Number of the layer in the model. Negative numbers count from the last layer.
         heads : int or sequence of int, optional
-            The model's numbers of the heads. Negative numbers count from the end. By default all
-            heads.
+            Numbers of the heads in the model. Negative numbers count from the last head. By default
+            all heads.
 
         Returns
         -------
@@ -330,7 +336,7 @@ class Corpus:
         Raises
         ------
         TypeError
-            If `heads` contains something else than integers.
+            If `heads` contains a value that is not an integer.
         IndexError
             If the layer or a head does not exist.
         """
@@ -356,7 +362,7 @@ class Corpus:
                 ),
             ):
                 selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
-                # Indexing with a list copies. Skip it if it would select all heads in order.
+                # Indexing with a list copies the vectors. Avoid this copy if `rows` are all heads.
                 if rows != list(range(len(selected))):
                     selected = selected[rows]
                 side.append(selected.detach().float().cpu())
@@ -368,11 +374,11 @@ class Corpus:
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`. None is the first.
+            One of `stack_names`. None means the first.
         layer : int
-            The model's number of the layer.
+            Number of the layer in the model.
         text : int
-            Index of the record.
+            Index of the text's record in `records`.
 
         Returns
         -------
@@ -386,24 +392,24 @@ class Corpus:
         if not 0 <= text < len(self.records):
             raise IndexError(f"text={text!r}: this corpus has texts 0 to {len(self.records) - 1}")
         vectors = self.records[text].stacks[self._stack_name(stack)].attention(layer).vectors
-        if vectors is None:  # `stack_names` has no such stack
+        if vectors is None:  # impossible: stacks in `stack_names` have vectors
             raise ValueError(f"layer {layer} of text {text} has no queries and keys")
         return vectors
 
     def caveats(self, stack: str | None, layer: int) -> list[str]:
-        """Return sentences on what is not exact in the joint embedding of a layer.
+        """Return sentences that explain why the joint embedding of a layer is not exact.
 
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`. None is the first.
+            One of `stack_names`. None means the first.
         layer : int
-            The model's number of the layer.
+            Number of the layer in the model.
 
         Returns
         -------
         list of str
-            Empty for most models.
+            One sentence for each reason. Empty if the embedding determines the weights.
 
         Raises
         ------
@@ -414,7 +420,7 @@ class Corpus:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Names of the columns, which were passed as `columns`."""
         return tuple(self._columns)
 
     def column(self, stack: str | None, name: str) -> Column:
@@ -423,7 +429,7 @@ class Corpus:
         Parameters
         ----------
         stack : str or None
-            One of `stack_names`. None is the first.
+            One of `stack_names`. None means the first.
         name : str
             One of `column_names`.
 
@@ -434,7 +440,7 @@ class Corpus:
         Raises
         ------
         KeyError
-            If the column does not exist. The error lists those that exist.
+            If the column does not exist. The error lists the valid values.
         """
         if name not in self._columns:
             names = ", ".join(map(repr, self._columns))
@@ -480,7 +486,7 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `total_points` counts the points of the texts that were read, not those of all texts.
+        # `total_points` is the number of queries and keys of `records`, not of all texts.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
@@ -493,7 +499,7 @@ _TITLE_LENGTH = 40
 
 
 def _title(record: AttentionRecord, number: int) -> str:
-    """Return the first words of a text, or "image 3" or "text 3" if it has none."""
+    """Return a title: the first words of a text, "image 3" for an image, otherwise "text 3"."""
     tokens = record.stack().query_tokens
     if tokens.grids:
         return f"image {number}"
@@ -506,7 +512,7 @@ def _first_words(tokens: Tokens) -> str:
         for token, special in zip(tokens.text[:_TITLE_LENGTH], tokens.special, strict=False)
         if not special
     ]
-    # If tokens contain their spaces, they are joined without one.
+    # If the tokens contain their spaces (as "·"), join them without additional spaces.
     between = "" if any("·" in token for token in shown) else " "
     text = between.join(shown).replace(" ##", "").replace("·", " ").replace("⏎", " ").strip()
     if len(text) > _TITLE_LENGTH or len(tokens) > _TITLE_LENGTH:

@@ -1,7 +1,10 @@
-"""Roles of heads, such as "induction", from their scores over a corpus, with the evidence.
+"""Roles of heads, such as "induction", from statistical tests of their scores over a corpus.
 
-A head has a role if its score significantly exceeds the baseline plus a margin. P values are
-corrected for the number of heads and roles. ``docs/heads.md`` has the formulas and their sources.
+The score of a role is a head's share of attention on certain keys, for example on the previous
+token. Its baseline is the score without the property that the role describes, for example with
+shuffled keys. A head has a role if the score exceeds the baseline by significantly more than a
+margin. P values are corrected for the number of heads and roles. ``docs/heads.md`` has the formulas
+and their sources.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ __all__ = [
 
 Numbers = NDArray[np.float64]
 
-#: The score that defines each role.
+#: Name of the score of each role, except syntactic roles.
 ROLES = {
     "previous token": "previous token",
     "next token": "next token",
@@ -45,15 +48,17 @@ ROLES = {
     "delimiter": "delimiter",
     "rare token": "rarest token",
 }
-#: Prefix of the names of syntactic roles, and suffix of those from head to dependent.
+#: Prefix of the names of syntactic roles, such as "syntactic: nsubj". The names of roles that
+#: attend from the head of a relation to the dependent also have the suffix `REVERSED`.
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
-# Roles of attention sinks, which get attention that a head does not need (Clark et al. 2019,
-# section 3.2, and Xiao et al. 2024). Most heads have them, so they are listed after other roles.
+# Roles of heads that attend to an attention sink: a token that gets the attention that a head does
+# not need (Clark et al. 2019, section 3.2, and Xiao et al. 2024). They are listed after other
+# roles, because most heads have them.
 SINK_ROLES = ("first token", "delimiter")
-# With fewer texts the standard error is not reliable.
+# Minimum number of texts for a test. With fewer texts, the standard error is not reliable.
 _MIN_TEXTS = 5
-# Above this many degrees of freedom, a normal approximation is exact enough.
+# With more degrees of freedom, `student_above` uses a normal approximation.
 _MAX_EXACT_FREEDOM = 200
 
 _DEFINITIONS = {
@@ -71,27 +76,27 @@ _DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Role:
-    """Test of one role of one head, with the evidence.
+    """Result of the test of one role for one head.
 
     Attributes
     ----------
     name : str
         Name of the role.
     score : float
-        Mean of the score over texts. A score is the share of attention on the role's keys, over the
-        queries that have such keys.
+        Mean of the score over texts. The score of a text is the share of attention on the keys of
+        the role, averaged over the queries that have such a key.
     standard_error : float
         Standard error of `score`.
     low, high : float
-        Confidence interval of `difference`, at the requested level.
+        Bounds of the confidence interval of `difference`, with confidence ``1 - level``.
     baseline : float
-        Mean of the baseline over the same texts. If there are two baselines, the one whose test has
-        the larger p value.
+        Mean of the baseline over the same texts. If the role has two baselines, this and the
+        following fields refer to the baseline whose test has the larger p value.
     difference : float
         Mean over texts of the score minus the baseline.
     p_value : float
-        Probability of a difference at least as large if the true difference were the margin,
-        corrected for the number of heads and roles (Benjamini-Hochberg).
+        Probability of such a large difference, or a larger one, if the true difference is equal to
+        the margin. It is corrected for the number of heads and roles (Benjamini-Hochberg).
     texts : int
         Number of texts in which the score is defined.
 
@@ -115,7 +120,7 @@ class Role:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """One score of all heads of a stack over the texts.
+    """Statistics of one score of all heads of a stack, over the texts of a corpus.
 
     Attributes
     ----------
@@ -124,7 +129,7 @@ class Evidence:
     score, standard_error : ndarray of float64, (heads,)
         Mean of the score over texts, and its standard error.
     baseline : ndarray of float64, (baselines, heads)
-        Mean of each baseline. NaN if no text defines it.
+        Mean of each baseline over texts. NaN if no text defines the baseline.
     difference, difference_standard_error : ndarray of float64, (baselines, heads)
         Mean over texts of the score minus the baseline, and its standard error.
     """
@@ -143,24 +148,25 @@ class Roles:
     Parameters
     ----------
     layers : sequence of int
-        The model's numbers of the layers.
+        Numbers of the layers in the model.
     heads_per_layer : sequence of int
         Number of heads of each layer.
     evidence : mapping of str to Evidence
-        Score of each role.
+        Statistics of the score of each role.
     margin : float
-        Minimum difference between a score and its baseline.
+        Difference between a score and its baseline that a head with the role must exceed.
     level : float
-        Expected share of false roles among all assigned roles.
+        Maximum expected share of false roles among all assigned roles. The confidence intervals
+        have confidence ``1 - level``.
 
     Attributes
     ----------
     layers, heads_per_layer, margin, level
         The arguments.
     names : list of list of (str or None)
-        Main role of each head of each layer: the role whose score most exceeds its baseline. "first
-        token" and "delimiter" (attention sinks) are the main role only if the head has no other
-        role. None for a head without a role.
+        For each layer, the main role of each head, or None for a head without a role. The main role
+        is the role whose score exceeds its baseline by the largest difference. "first token" and
+        "delimiter" (attention sinks) are the main role only if the head has no other role.
     asked : tuple of str
         Roles that were tested.
     definitions : dict of str to str
@@ -191,7 +197,7 @@ class Roles:
         self.heads_per_layer = tuple(heads_per_layer)
         self.margin, self.level = margin, level
         self.asked = tuple(evidence)
-        # The class attribute describes only the roles that need no parse.
+        # Replace the class attribute, which does not describe syntactic roles.
         self.definitions = {name: definition_of(name) for name in self.asked}  # type: ignore[misc]
         self._tests = _tests(evidence, margin, level)
         self._all: list[list[list[tuple[Role, bool]]]] = []
@@ -205,12 +211,16 @@ class Roles:
         ]
 
     def of(self, layer: int, head: int) -> list[Role]:
-        """Return the roles of a head, the strongest first, "first token" and "delimiter" last.
+        """Return the roles of a head.
+
+        They are sorted by the difference between score and baseline, the largest first. "first
+        token" and "delimiter" are last.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers. Negative numbers count from the end.
+            Numbers of the layer and the head in the model. Negative numbers count from the last
+            layer or head.
 
         Returns
         -------
@@ -230,12 +240,13 @@ class Roles:
         Parameters
         ----------
         layer, head : int
-            The model's numbers. Negative numbers count from the end.
+            Numbers of the layer and the head in the model. Negative numbers count from the last
+            layer or head.
 
         Returns
         -------
         list of Role
-            The strongest first.
+            In the same order as the result of `of`.
 
         Raises
         ------
@@ -245,12 +256,13 @@ class Roles:
         return [role for role, _ in self._tests_of_head(layer, head)]
 
     def label(self, layer: int, head: int) -> str:
-        """Return the main role of a head with its score, for example ``induction 0.98 ± 0.01``.
+        """Return the main role of a head with its score, such as ``induction 0.98 ± 0.01``.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers. Negative numbers count from the end.
+            Numbers of the layer and the head in the model. Negative numbers count from the last
+            layer or head.
 
         Returns
         -------
@@ -268,12 +280,13 @@ class Roles:
         return f"{roles[0].name} {roles[0].score:.2f} ± {roles[0].standard_error:.2f}"
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a table of all tested roles of all heads, including those that do not hold.
+        """Return a table with one row for each tested role of each head.
 
         Returns
         -------
         DataFrame
-            Columns ``layer, head, role, holds``, followed by the fields of `Role`.
+            Columns ``layer, head, role, holds``, followed by the fields of `Role` except `name`.
+            ``holds`` says whether the head has the role.
 
         Raises
         ------
@@ -329,7 +342,7 @@ class Roles:
 
 
 def definition_of(role: str) -> str:
-    """Return the description of a role.
+    """Return a description of what a head with this role attends to.
 
     >>> definition_of("syntactic: nsubj")
     'attends from a word to the word that it is the nsubj of'
@@ -345,7 +358,11 @@ def definition_of(role: str) -> str:
 def _tests(
     evidence: Mapping[str, Evidence], margin: float, level: float
 ) -> list[list[tuple[Role, bool]]]:
-    """Return the tests of each head, the strongest first: each role and whether it holds."""
+    """Test all roles of all heads.
+
+    The result has a list for each head, sorted with `_strongest_first`. Each item is a tested role
+    and whether the head has this role.
+    """
     names = list(evidence)
     if not names:
         return []
@@ -381,9 +398,11 @@ def _tests(
 
 @dataclass(frozen=True)
 class _Test:
-    """Test of a score against one baseline.
+    """Test of whether a score exceeds one baseline by more than the margin.
 
-    `half` is half the width of the confidence interval of the difference.
+    `baseline` is the mean of the baseline, and `difference` the mean of the score minus the
+    baseline. `half` is half the width of the confidence interval of the difference. `half` and
+    `p_value` are NaN if there are too few texts.
     """
 
     baseline: float
@@ -395,9 +414,9 @@ class _Test:
 def _strictest_test(evidence: Evidence, head: int, margin: float, level: float) -> _Test:
     """Test the score of a head against each baseline. Return the test with the largest p value.
 
-    The score exceeds all baselines only if it exceeds each (an intersection-union test), so the
-    largest p value needs no correction for their number. If p values are equal, for example 0 to
-    the last digit, the smaller difference counts.
+    A head has a role only if its score exceeds every baseline. For such an intersection-union test,
+    the largest p value needs no correction for the number of baselines. If p values are equal, for
+    example both 0, the test with the smaller difference is returned.
     """
     tests = []
     for baseline, difference, error in zip(
@@ -427,10 +446,10 @@ def _strongest_first(test: tuple[Role, bool]) -> tuple[bool, float]:
 
 
 def benjamini_hochberg(p_values: Numbers) -> Numbers:
-    """Correct p values for their number: Benjamini and Hochberg 1995, procedure 1.
+    """Correct the p values of many tests for their number (Benjamini and Hochberg 1995).
 
     A corrected value is the smallest false discovery rate at which the test is significant. NaN
-    values stay NaN.
+    values are ignored and remain NaN.
 
     >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03])).round(6).tolist()
     [0.03, 0.04, 0.04]
@@ -448,9 +467,10 @@ def benjamini_hochberg(p_values: Numbers) -> Numbers:
 
 
 def student_above(t: float, freedom: int) -> float:
-    """Return the probability that Student's t exceeds `t`, with `freedom` degrees of freedom.
+    """Return the probability that a variable with Student's t distribution exceeds `t`.
 
-    Formulas: Abramowitz and Stegun 1964, 26.7.3, 26.7.4 and, for many degrees of freedom, 26.7.8.
+    `freedom` is the number of degrees of freedom. The formulas are 26.7.3, 26.7.4 and, for many
+    degrees of freedom, 26.7.8 in Abramowitz and Stegun 1964.
 
     >>> round(student_above(2.0, 10), 6)
     0.036694
@@ -471,7 +491,9 @@ def student_above(t: float, freedom: int) -> float:
 
 @lru_cache(4096)
 def student_quantile(above: float, freedom: int) -> float:
-    """Return the value that Student's t exceeds with probability `above`.
+    """Return the value that Student's t distribution exceeds with the probability `above`.
+
+    `above` must be below 0.5. `freedom` is the number of degrees of freedom.
 
     >>> round(student_quantile(0.025, 10), 4)
     2.2281
@@ -486,7 +508,7 @@ def student_quantile(above: float, freedom: int) -> float:
 
 
 def checked_share(name: str, value: Any, *, below: float = 1.0) -> float:
-    """Return `value` as a float if it is a number from 0 to below `below`, else raise."""
+    """Return `value` as a float. Raise unless it is a number in [0, `below`)."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name}={short_repr(value)} must be a number such as 0.05")
     if not 0 <= value < below:

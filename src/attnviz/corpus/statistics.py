@@ -1,7 +1,11 @@
-"""Head statistics over a corpus: one object of constant size, to which texts are added.
+"""Head statistics over a corpus: an object of limited size, to which texts are added.
 
-It contains sums and a limited number of edges, but no records. Sums are integers, so statistics of
-parts of a corpus add up exactly to those of the whole corpus, in any order.
+The object has sums over texts and a limited number of edges, but no records. An edge is a pair of a
+query and a key with its weight. The sums are integers. Therefore the statistics of the parts of a
+corpus add up exactly to the statistics of the whole corpus, in any order.
+
+A system of classes assigns at most one class to each token. Each corpus has the system "kind",
+whose classes are kinds of tokens such as punctuation. The user can add systems as columns.
 """
 
 from __future__ import annotations
@@ -57,18 +61,22 @@ __all__ = ["HeadStatistics", "StackStatistics"]
 
 Numbers = NDArray[np.float64]
 
-#: Name of the system of classes that every corpus has.
+#: Name of the built-in system of classes, the kinds of tokens.
 KIND = "kind"
 _FIELD = {name: index for index, name in enumerate(FIELDS)}
-# Maximum number of cached roles, one for each pair of margin and level.
+# Maximum number of pairs of margin and level whose roles are cached.
 _MAX_CACHED_ROLES = 4
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """Statistics of all texts so far. Replaced as a whole, so an interrupt cannot split it."""
+    """Sums over all texts so far.
 
-    # Numbers of all texts, as ascending ranges (start, stop).
+    To add a text, the whole object is replaced. Therefore an interrupt cannot leave a text that is
+    only partly added.
+    """
+
+    # Indices of all texts, read or left out, as ascending half-open ranges (start, stop).
     texts: tuple[tuple[int, int], ...]
     tokens: int
     empty: int
@@ -84,23 +92,26 @@ class _State:
 class HeadStatistics:
     """Statistics of every head over many texts: scores, offsets, classes and strongest edges.
 
-    Create it with `attnviz.head_statistics`, or add records one by one with `fold`.
+    Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
+    sum (``+``) of two objects is the statistics of the texts of both. It requires the same model
+    and settings, and different texts.
 
     Parameters
     ----------
     model : str, optional
         Name of the model. By default that of the first record.
     weights : str, optional
-        Hash of the model's weights, which `attnviz.head_statistics` computes.
+        Hash of the model's weights. `attnviz.head_statistics` computes it. Statistics with
+        different hashes cannot be added.
     edges : int, default 100
-        Number of strongest edges, and number of sampled edges, that are kept of each head.
+        Maximum number of strongest edges, and of sampled edges, that are kept for each head.
     seed : int, default 0
         Seed of the sampled edges.
     columns : sequence of str
-        Names of further systems of classes of tokens, such as ``"pos"``.
+        Names of additional systems of classes of tokens, such as ``"pos"``.
     frequencies : mapping of int or str to int, optional
-        Counts of tokens in the corpus, by id, or by text if ids are not known. They determine the
-        rarest token of a text.
+        Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
+        tokens if the ids are not known. The rarest token of a text has the smallest number.
 
     Examples
     --------
@@ -134,39 +145,39 @@ class HeadStatistics:
             )
         self._columns = tuple(names)
         self._frequencies = dict(frequencies or {})
-        #: Sentences on how the statistics were made and on missing layers. `notes` has more.
+        #: Sentences on layers that the records do not show. `notes` also has other sentences.
         self.remarks: tuple[str, ...] = ()
         self._state = _State((), 0, 0, 0, MappingProxyType({}), model)
         self._views: dict[str, tuple[StackTotals, StackStatistics]] = {}
 
     @property
     def model(self) -> str:
-        """Name of the model, or "" if it has none."""
+        """Name of the model, or "" if the name is not known."""
         return self._state.model or ""
 
     @property
     def texts(self) -> int:
-        """Number of texts that were read."""
+        """Number of texts that were read, without those that were left out."""
         return self._state.num_texts - self.num_skipped
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of these texts."""
+        """Number of tokens of the texts that were read."""
         return self._state.tokens
 
     @property
     def num_skipped(self) -> int:
-        """Number of texts that were left out: empty, or too long for the model."""
+        """Number of texts that were left out because they are empty or too long for the model."""
         return self._state.empty + self._state.too_long
 
     @property
     def text_numbers(self) -> tuple[tuple[int, int], ...]:
-        """Numbers of all texts, read or left out, as ascending ranges (start, stop)."""
+        """Indices of all texts, read or left out, as ascending half-open ranges (start, stop)."""
         return self._state.texts
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for readers of the statistics, such as on texts that were left out."""
+        """Sentences for readers of the statistics, for example on texts that were left out."""
         sentences = list(self.remarks)
         for count, why in (
             (self._state.empty, "left out: empty."),
@@ -179,16 +190,16 @@ class HeadStatistics:
 
     @property
     def stack_names(self) -> tuple[str, ...]:
-        """Names of the stacks, in the order of the records."""
+        """Names of the stacks, in the same order as in the records."""
         return tuple(self._state.stacks)
 
     @property
     def class_systems(self) -> tuple[str, ...]:
-        """Names of the systems of classes of tokens: ``"kind"``, then the columns."""
+        """Names of the systems of classes of tokens: ``"kind"``, followed by the columns."""
         return (KIND, *self._columns)
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
-        """Return the roles of the heads of the only stack, as `StackStatistics.roles` does.
+        """Return the roles of the heads, if the statistics have only one stack.
 
         Parameters
         ----------
@@ -202,7 +213,8 @@ class HeadStatistics:
         Raises
         ------
         ValueError
-            If there are several stacks. Each has its own roles, ``stack("cross").roles()``.
+            If the statistics have several stacks. In that case use, for example,
+            ``stack("cross").roles()``.
         """
         if len(self.stack_names) > 1:
             names = " and ".join(f"stack({name!r}).roles()" for name in self.stack_names)
@@ -212,12 +224,12 @@ class HeadStatistics:
         return self.stack().roles(margin, level)
 
     def stack(self, name: str | None = None) -> StackStatistics:
-        """Return the statistics of one stack. Texts that are added later do not change them.
+        """Return the statistics of one stack. They do not change if further texts are added.
 
         Parameters
         ----------
         name : str, optional
-            One of `stack_names`. By default the first.
+            One of `stack_names`. The default is the first.
 
         Returns
         -------
@@ -226,7 +238,7 @@ class HeadStatistics:
         Raises
         ------
         KeyError
-            If the stack does not exist. The error lists those that exist.
+            If the stack does not exist. The error lists the valid values.
         ValueError
             If no text was added yet.
         """
@@ -237,7 +249,7 @@ class HeadStatistics:
             names = ", ".join(map(repr, self.stack_names))
             raise KeyError(f"stack={short_repr(name)}: these statistics have the stacks {names}")
         totals = self._state.stacks[chosen]
-        # Cached: sorting the edges and their tokens is slow, and views call this often.
+        # Cache the result: views call this function often, and sorting the edges is slow.
         cached = self._views.get(chosen)
         if cached is None or cached[0] is not totals:
             cached = totals, StackStatistics(chosen, totals, self.class_systems)
@@ -257,22 +269,24 @@ class HeadStatistics:
         Parameters
         ----------
         record : AttentionRecord
-            Record of the same model as the previous ones, with the same layers and heads.
+            Record with the same model, layers and heads as the records that were added before.
         text : int, optional
-            Number of the text. By default one more than the largest so far.
+            Index of the text. By default one more than the largest index so far.
         columns : mapping of str to object, optional
-            For each column the class of the text, or a sequence with the class of each of its
-            tokens. None is an unknown class.
+            For each column, the class of the text, or a sequence with the class of each of its
+            tokens. None means an unknown class.
         parse : sequence, optional
-            Heads and relations of the words of the text, as for `attnviz.head_statistics`.
+            Dependency parse of the text, such as ``(heads, relations)``, as for
+            `attnviz.head_statistics`.
 
         Raises
         ------
         TypeError
             If an argument has a wrong type.
         ValueError
-            If the text was added before; if the record belongs to another model or has signed
-            numbers; or if the columns or the parse do not fit its tokens. Nothing is added then.
+            If the text was added before. If the record belongs to another model or contains signed
+            numbers instead of weights. If the columns or the parse do not fit its tokens. After an
+            error the statistics are unchanged.
         """
         if not isinstance(record, AttentionRecord):
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
@@ -303,19 +317,19 @@ class HeadStatistics:
             ((number, number + 1),), count, 0, 0, stacks, record.model or self._state.model
         )
         self._state = _sum_of_states(self._state, state)
-        # Notes on missing layers are the same in every text.
+        # Keep only the notes on missing layers, which are the same for every text.
         not_shown = [note for note in record.notes if "not shown" in note]
         self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
 
     def skip(self, text: int, why: str) -> None:
-        """Count a text that could not be read.
+        """Count a text that was left out.
 
         Parameters
         ----------
         text : int
-            Number of the text.
+            Index of the text.
         why : {"empty", "too long"}
-            Reason.
+            Reason why the text was left out.
 
         Raises
         ------
@@ -368,13 +382,13 @@ class HeadStatistics:
                 )
 
     def save(self, path: str | os.PathLike[str]) -> Any:
-        """Write the statistics to one file, or their scores to a table.
+        """Save the statistics to a file.
 
         Parameters
         ----------
         path : path-like
-            A ``.safetensors`` file, which `load` reads, or a ``.parquet`` file with the table of
-            `to_pandas`.
+            Path of the file. A ``.safetensors`` file has all statistics and can be read with
+            `load`. A ``.parquet`` file has only the table of scores that `to_pandas` returns.
 
         Returns
         -------
@@ -404,7 +418,7 @@ class HeadStatistics:
         Parameters
         ----------
         path : path-like
-            The file.
+            Path of a ``.safetensors`` file.
 
         Returns
         -------
@@ -423,7 +437,7 @@ class HeadStatistics:
         return statistics
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return all scores of all heads as a table with a row for each score of each head.
+        """Return a table of scores, with one row for each score of each head.
 
         Returns
         -------
@@ -538,28 +552,29 @@ class HeadStatistics:
 
 
 class StackStatistics:
-    """Statistics of the heads of one stack over many texts, from `HeadStatistics.stack`.
+    """Statistics of the heads of one stack over many texts. Returned by `HeadStatistics.stack`.
 
-    Scores are lists with one array for each layer, (heads,).
+    Methods that return a score for each head return a list with one array, (heads,), for each
+    layer.
 
     Attributes
     ----------
     name : str
         Name of the stack.
     layers : tuple of int
-        The model's numbers of the layers.
+        Numbers of the layers in the model.
     heads_per_layer : tuple of int
         Number of heads of each layer.
     causal : bool
-        Whether no query may attend to a later key.
+        Whether queries can attend only to keys at the same or an earlier position.
     one_text : bool
         Whether queries and keys are the same tokens.
     score_names : tuple of str
-        Scores that at least one text defines.
+        Names of the scores that are defined in at least one text.
     offset_labels : tuple of str
-        Labels of the columns of `offsets`: -64 to 64, "first" and "rest".
+        Labels of the columns of `offsets`: "-64" to "64", "first" and "rest".
     class_systems : tuple of str
-        Names of the systems of classes of tokens. The first is the kind of token.
+        Names of the systems of classes of tokens. The first is ``"kind"``, the kinds of tokens.
 
     Examples
     --------
@@ -591,7 +606,7 @@ class StackStatistics:
         )
 
     def mean(self, score: str) -> list[Numbers]:
-        """Return the mean of a score over texts.
+        """Return the mean of a score over texts for each head.
 
         Parameters
         ----------
@@ -601,12 +616,12 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64
-            One array for each layer, (heads,). NaN if no text defines the score.
+            One array for each layer, (heads,). NaN if the score is not defined in any text.
 
         Raises
         ------
         KeyError
-            If the score does not exist. The error lists those that exist.
+            If the score does not exist. The error lists the valid values.
         """
         return self._by_layer(self._evidence(score).score)
 
@@ -621,7 +636,7 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64
-            One array for each layer, (heads,). NaN for fewer than two texts.
+            One array for each layer, (heads,). NaN if the score is defined in fewer than two texts.
 
         Raises
         ------
@@ -631,7 +646,10 @@ class StackStatistics:
         return self._by_layer(self._evidence(score).standard_error)
 
     def baseline(self, score: str) -> list[Numbers] | None:
-        """Return the mean baseline of a score: what the same weights would score by chance.
+        """Return the mean baseline of a score for each head.
+
+        The baseline is the score that the same weights would have by chance, with shuffled keys or
+        because of their positions.
 
         Parameters
         ----------
@@ -641,8 +659,8 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64, or None
-            One array for each layer, (heads,): the larger mean of the two baselines
-            (``docs/heads.md``). None for a score without a baseline, such as entropy.
+            One array for each layer, (heads,), with the larger mean of the two baselines
+            (``docs/heads.md``). None if the score has no baseline, such as entropy.
 
         Raises
         ------
@@ -651,11 +669,11 @@ class StackStatistics:
         """
         if not self._has_baseline(score):
             return None
-        # fmax ignores the second baseline if no text defines it (NaN).
+        # fmax ignores the second baseline if it is NaN because no text defines it.
         return self._by_layer(np.fmax.reduce(self._evidence(score).baseline))
 
     def counts(self, score: str) -> list[NDArray[np.int64]]:
-        """Return the number of texts in which a score is defined.
+        """Return the number of texts in which a score is defined for each head.
 
         Parameters
         ----------
@@ -675,20 +693,23 @@ class StackStatistics:
         return self._by_layer(self._evidence(score).texts)
 
     def offsets(self, layer: int) -> Numbers:
-        """Return the mean weight by offset, key position minus query position.
+        """Return the mean weight of each head by offset.
+
+        The offset of a pair is the position of its key minus the position of its query.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer. Negative numbers count from the end.
+            Number of the layer in the model. Negative numbers count from the last layer.
 
         Returns
         -------
         ndarray of float64, (heads, offsets)
-            Columns as in `offset_labels`. A number is the mean weight of all pairs with this
-            offset, except pairs with the first key. "first" is the mean over queries of the weight
-            on the first key, and "rest" that of the weight on all keys with larger offsets. NaN
-            without such pairs.
+            The columns have the labels `offset_labels`. For an offset, the entry is the mean weight
+            of all pairs with this offset, except pairs with the first key. For "first", it is the
+            mean over queries of the weight on the first key. For "rest", it is the mean over
+            queries of the total weight on all other keys that have no column. An entry is NaN if no
+            such pair exists.
 
         Raises
         ------
@@ -703,11 +724,11 @@ class StackStatistics:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the kinds of tokens."""
+        """Names of the kinds of tokens, the classes of the system ``"kind"``."""
         return self.classes_of(KIND)
 
     def classes_of(self, system: str) -> tuple[str, ...]:
-        """Return the names of the classes of a system.
+        """Return the names of the classes of a system of classes.
 
         Parameters
         ----------
@@ -726,19 +747,20 @@ class StackStatistics:
         return self._table(system).names
 
     def class_weights(self, layer: int, system: str = KIND) -> Numbers:
-        """Return the mean weight of queries of each class on all keys of each class.
+        """Return the mean weight between classes of queries and classes of keys.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer. Negative numbers count from the end.
+            Number of the layer in the model. Negative numbers count from the last layer.
         system : str
             One of `class_systems`.
 
         Returns
         -------
         ndarray of float64, (heads, classes, classes)
-            Mean over queries, by class of query and class of key. NaN for a class without queries.
+            Entry [h, a, b] is the total weight of head h on all keys of class b, averaged over the
+            queries of class a. NaN for a class without queries.
 
         Raises
         ------
@@ -752,17 +774,19 @@ class StackStatistics:
             return np.where(counts > 0, sums / counts, np.nan)
 
     def strongest(self, layer: int, head: int) -> list[Edge]:
-        """Return the edges of a head with the largest weights, at most four of each text.
+        """Return the edges of a head with the largest weights.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers. Negative numbers count from the end.
+            Numbers of the layer and the head in the model. Negative numbers count from the last
+            layer or head.
 
         Returns
         -------
         list of Edge
-            The strongest first, each of another query.
+            The edge with the largest weight is first. A query has at most one edge, and a text at
+            most four.
 
         Raises
         ------
@@ -772,17 +796,22 @@ class StackStatistics:
         return self._edges(self._totals.strongest.kept, layer, head)
 
     def sampled(self, layer: int, head: int) -> list[Edge]:
-        """Return sampled edges of a head: queries drawn uniformly, and a key of each by its weight.
+        """Return a random sample of the edges of a head.
+
+        Each edge is sampled as follows: a query is drawn uniformly from all queries of the corpus,
+        and one of its keys is drawn with a probability equal to its weight.
 
         Parameters
         ----------
         layer, head : int
-            The model's numbers. Negative numbers count from the end.
+            Numbers of the layer and the head in the model. Negative numbers count from the last
+            layer or head.
 
         Returns
         -------
         list of Edge
-            In random order. Shares of these edges estimate shares of the attention.
+            Edges in random order. The share of these edges with a property estimates the share of
+            the attention with this property.
 
         Raises
         ------
@@ -792,19 +821,19 @@ class StackStatistics:
         return self._edges(self._totals.sampled.kept, layer, head)
 
     def edge_columns(self, layer: int, *, sampled: bool = False) -> EdgeColumns:
-        """Return the edges of all heads of a layer as columns.
+        """Return the edges of all heads of a layer as arrays.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer. Negative numbers count from the end.
+            Number of the layer in the model. Negative numbers count from the last layer.
         sampled : bool, default False
             Whether to return the sampled edges instead of the strongest.
 
         Returns
         -------
         EdgeColumns
-            Sorted by head. ``head`` is the index of the head in the layer.
+            Edges sorted by head. ``head`` is the index of the head in the layer.
 
         Raises
         ------
@@ -817,13 +846,13 @@ class StackStatistics:
         return replace(of_layer, head=of_layer.head - np.int32(heads.start))
 
     def with_edges(self, most: int) -> StackStatistics:
-        """Return these statistics with fewer edges, and with only the tokens near them.
+        """Return the same statistics with fewer edges. Only tokens near these edges are kept.
 
         Parameters
         ----------
         most : int
-            Maximum number of strongest edges, and of sampled edges, of each head. Fewer sampled
-            edges are still a random sample of the attention.
+            Maximum number of strongest edges, and of sampled edges, of each head. The remaining
+            sampled edges are a random sample, too.
 
         Returns
         -------
@@ -850,41 +879,43 @@ class StackStatistics:
         return StackStatistics(self.name, fewer, self.class_systems)
 
     def text_numbers(self, side: str = "key") -> tuple[int, ...]:
-        """Return the numbers of the texts with kept tokens.
+        """Return the indices of the texts of which some tokens are kept, namely near an edge.
 
         Parameters
         ----------
         side : {"key", "query"}
-            Side of the tokens, if queries and keys are different tokens.
+            Whether to consider the key tokens or the query tokens. This makes a difference only in
+            cross-attention.
 
         Returns
         -------
         tuple of int
-            Ascending.
+            Indices in ascending order.
         """
         return tuple(self._side(side))
 
     def text_tokens(
         self, text: int, side: str = "key"
     ) -> tuple[tuple[int, ...], tuple[str, ...], NDArray[np.int32]]:
-        """Return the kept tokens of a text: those near an edge.
+        """Return the tokens of a text that are kept because they are near an edge.
 
         Parameters
         ----------
         text : int
-            Number of the text.
+            Index of the text.
         side : {"key", "query"}
-            Side of the tokens, if queries and keys are different tokens.
+            Whether to return key tokens or query tokens. This makes a difference only in
+            cross-attention.
 
         Returns
         -------
         positions : tuple of int
-            Positions of the tokens, ascending.
+            Positions of the tokens in the text, in ascending order.
         tokens : tuple of str
             The tokens.
         classes : ndarray of int32, (systems, tokens)
-            Index of the class of each token in `classes_of`, for each of `class_systems`. -1 for a
-            token without a class.
+            Class of each token in each of `class_systems`, as an index into the result of
+            `classes_of`. -1 for a token without a class.
 
         Raises
         ------
@@ -903,15 +934,16 @@ class StackStatistics:
         return tokens.positions, tokens.tokens, codes
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
-        """Return the roles of the heads, such as "induction", with the evidence.
+        """Return the roles of the heads, such as "induction", with their statistical tests.
 
         Parameters
         ----------
         margin : float, default 0.1
-            Minimum difference between a score and its baseline, from 0 to below 1.
+            Difference between a score and its baseline that a head with the role must exceed. In
+            [0, 1).
         level : float, default 0.05
-            Maximum expected share of false roles, and of confidence intervals that miss the true
-            difference. From 0 to below 0.5.
+            Maximum expected share of false roles among all assigned roles. The confidence intervals
+            have confidence ``1 - level``. In [0, 0.5).
 
         Returns
         -------
@@ -924,7 +956,7 @@ class StackStatistics:
         """
         margin = checked_share("margin", margin)
         level = checked_share("level", level, below=0.5)
-        # Cached: testing thousands of heads takes a second, and views call this often.
+        # Cache the result: views call this function often, and many heads take a second.
         roles = self._roles.get((margin, level))
         if roles is None:
             if len(self._roles) == _MAX_CACHED_ROLES:
@@ -1017,12 +1049,12 @@ class StackStatistics:
         return self._totals.tables[system]
 
     def layer_number(self, layer: int) -> int:
-        """Return the model's number of a layer.
+        """Return the number of a layer in the model. Resolve a negative number.
 
         Parameters
         ----------
         layer : int
-            The model's number of the layer. Negative numbers count from the end.
+            Number of the layer in the model. Negative numbers count from the last layer.
 
         Returns
         -------
@@ -1031,7 +1063,7 @@ class StackStatistics:
         Raises
         ------
         IndexError
-            If the layer does not exist. The error lists those that exist.
+            If the layer does not exist. The error lists the valid values.
         """
         number = layer if layer in self.layers else resolve_negative(layer, self.layers)
         if number not in self.layers:
@@ -1047,7 +1079,7 @@ class StackStatistics:
         Parameters
         ----------
         layer : int
-            The model's number of the layer. Negative numbers count from the end.
+            Number of the layer in the model. Negative numbers count from the last layer.
 
         Returns
         -------
@@ -1061,7 +1093,7 @@ class StackStatistics:
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _head_slice(self, layer: int) -> slice:
-        """Return the slice of the heads of a layer among the heads of all layers."""
+        """Return the slice of the heads of a layer, counted through all layers of the stack."""
         index = self.layers.index(self.layer_number(layer))
         start = sum(self.heads_per_layer[:index])
         return slice(start, start + self.heads_per_layer[index])
@@ -1078,7 +1110,7 @@ class StackStatistics:
 
 
 def _sum_of_states(first: _State, second: _State) -> _State:
-    """Return the sum of two states."""
+    """Return the sum of two states. Raise ValueError if they share a text or have other layers."""
     if first.model is not None and second.model is not None and first.model != second.model:
         raise ValueError(
             f"the statistics belong to model {first.model!r}, and the other statistics or the "
@@ -1110,7 +1142,10 @@ def _sum_of_states(first: _State, second: _State) -> _State:
 def _join_ranges(
     first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
-    """Return the union of two lists of ranges. Raise ValueError if a number is in both."""
+    """Return the union of two lists of half-open ranges, sorted and with adjacent ranges joined.
+
+    Raise ValueError if two ranges overlap.
+    """
     joined: list[tuple[int, int]] = []
     for start, stop in sorted([*first, *second]):
         if joined and start < joined[-1][1]:
@@ -1135,7 +1170,7 @@ def _mean_and_error(
 
 
 def _edges_of_heads(edges: EdgeColumns, start: int, stop: int) -> EdgeColumns:
-    """Return the edges of the heads from `start` to below `stop`. `edges` are sorted by head."""
+    """Return the edges of the heads ``start`` to ``stop - 1``. `edges` must be sorted by head."""
     first, last = np.searchsorted(edges.head, [start, stop])
     return edges[first:last]
 

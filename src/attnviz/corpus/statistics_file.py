@@ -1,6 +1,6 @@
-"""Files of head statistics: a header and named arrays in safetensors format.
+"""Files of head statistics, with a header and named arrays in safetensors format.
 
-The same texts give the same bytes in any order in which their statistics were added.
+The bytes of a file do not depend on the order in which the texts were added.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def write_statistics(
     *,
     arguments: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write statistics, and the arguments that made them, to a file in one atomic step."""
+    """Write statistics to a file, and return its path.
+
+    A checkpoint also has `arguments`, the arguments of `head_statistics`. The file is replaced
+    atomically, so an interrupt does not damage an existing file.
+    """
     arrays: _Arrays = {}
     state = statistics._state
     words = _Words()
@@ -77,7 +81,10 @@ def write_statistics(
 
 
 class _Words:
-    """Table of the distinct strings of tokens and classes, sorted alphabetically."""
+    """Sorted table of all distinct tokens and class names. Arrays in the file have indices into it.
+
+    `add` collects the strings of an array. `sorted` sorts the table and creates all arrays.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -101,7 +108,7 @@ def _stack_to_header(
     name: str, totals: StackTotals, arrays: _Arrays, words: _Words
 ) -> dict[str, Any]:
     def put(key: str, values: NDArray[Any]) -> None:
-        # The safetensors arrays have no uint64.
+        # Store uint64 as int64, because `write_arrays` does not support uint64.
         signed = values.view(np.int64) if values.dtype == np.uint64 else values
         arrays[f"{name}/{key}"] = torch.from_numpy(np.require(signed, requirements=["C", "W"]))
 
@@ -152,7 +159,10 @@ def _stack_to_header(
 
 
 def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) -> Any:
-    """Read statistics from a file, and check its content."""
+    """Read statistics from a file. Raise ValueError if the file is damaged or has another format.
+
+    `kind` is the class `HeadStatistics`, passed as an argument to avoid a circular import.
+    """
     statistics, _ = statistics_state(path, kind)
     return statistics
 
@@ -160,7 +170,7 @@ def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) ->
 def statistics_state(
     path: str | os.PathLike[str], kind: type[HeadStatistics]
 ) -> tuple[HeadStatistics, dict[str, Any] | None]:
-    """Read the statistics of a file, and the arguments that made them if the file has them."""
+    """Read statistics, and the arguments of a checkpoint. They are None for other files."""
     header, arrays = read_arrays(saved_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
         raise ValueError(
@@ -221,14 +231,14 @@ def _statistics(
 
 
 class _Reader:
-    """Reader of the arrays of a stack that checks their shape and dtype."""
+    """Reader of the arrays of one stack. It checks their shape and dtype."""
 
     def __init__(self, stack: str, arrays: _Arrays, words: Sequence[str]) -> None:
         self._stack, self._arrays, self._words = stack, arrays, words
 
     def array(self, key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
         name = f"{self._stack}/{key}"
-        # A copy: the file is memory-mapped and could change.
+        # Copy the array, because it is mapped from the file, which could change.
         values = self._arrays[name].numpy().copy()
         stored_dtype = np.int64 if dtype == np.uint64 else dtype
         fits = values.ndim == len(shape) and all(
@@ -334,7 +344,10 @@ def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]
 
 
 def _check_tokens(edges: EdgeColumns, sides: Sequence[tuple[dict[int, KeptTokens]]]) -> None:
-    """Raise ValueError unless the query and key of every edge are among the kept tokens."""
+    """Raise ValueError unless `sides` has the tokens of the query and the key of every edge.
+
+    `sides` has one entry if queries and keys are the same tokens, otherwise one for each.
+    """
     for positions, side in ((edges.query, sides[0][0]), (edges.key, sides[-1][0])):
         kept_positions = {text: set(text_tokens.positions) for text, text_tokens in side.items()}
         for text, position in zip(edges.text.tolist(), positions.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""The texts of a corpus, from a list, dataset or table, and their columns."""
+"""Access to the texts of a corpus and their columns, from a list, a dataset or a table."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _KINDS = (
 
 
 class Texts:
-    """Sequence of texts, pairs of texts or images. Each is loaded when it is accessed.
+    """Sequence of texts, pairs of texts, or images. An item is loaded when it is accessed.
 
-    `column` is the column of a dataset or table, or the key of a dict, that contains the text.
+    `column` is the name of the column of a dataset or table that contains the texts. If items of a
+    list are dicts, it is the key of the text.
 
     Examples
     --------
@@ -44,8 +45,8 @@ class Texts:
             self._names = tuple(texts.columns)
             _check_name(column, self._names, "table")
             texts = texts[column]
-        # A Series is indexed by label, and an array of strings contains numpy strings. Both are
-        # in memory anyway, so they can become lists.
+        # Convert a pandas Series to a list, because its items are accessed by label. Convert an
+        # array of strings, because its items are not Python strings. Both are already in memory.
         kind = getattr(getattr(texts, "dtype", None), "kind", None)
         if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and kind in {"O", "U", "T"}):
             texts = texts.tolist()
@@ -71,7 +72,11 @@ class Texts:
         return text
 
     def values(self, name: str) -> tuple[Any, list[str] | None]:
-        """Return a column of the dataset, and the class names if its values are class indices."""
+        """Return the values of a column of the dataset or table.
+
+        If the values are class indices (``datasets.ClassLabel``), the second result has the names
+        of the classes. Otherwise it is None.
+        """
         if self._names is None:
             raise ValueError(
                 f"columns: {name!r} must be a column of the dataset, but texts is not a dataset. "
@@ -82,15 +87,16 @@ class Texts:
             raise ValueError(f"columns: {name!r} is not one of the columns of the dataset, {names}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
-        # A Series is indexed by label.
+        # Convert a pandas Series to a list, because its items are accessed by label.
         listed = values.tolist() if hasattr(values, "iloc") else values
         return listed, getattr(feature, "names", None)
 
 
 class TextColumns:
-    """Columns of all texts, with a value, or a value for each token, for each text.
+    """Columns of all texts. A column has an entry for each text.
 
-    `columns` maps names to values, or has names of columns of the dataset.
+    An entry is one value, or a sequence with a value for each token. `columns` maps names to lists
+    of entries, or is a list of names of columns of the dataset.
 
     Examples
     --------
@@ -130,7 +136,7 @@ class TextColumns:
             self._values[name] = (listed, None)
 
     def values_at(self, indices: Iterable[int]) -> dict[str, list[Any]]:
-        """Return the entries of each column for the texts at `indices`."""
+        """Map each column name to the entries of the texts `indices`."""
         chosen = list(indices)
         return {
             name: [_class(values[index], classes) for index in chosen]
@@ -138,7 +144,7 @@ class TextColumns:
         }
 
     def check(self, index: int, record: AttentionRecord) -> None:
-        """Raise unless each column has one value for the text or one for each of its tokens."""
+        """Raise if an entry of the text `index` does not fit the number of tokens of its record."""
         counts = {
             len(side)
             for stack in record.stacks.values()
@@ -150,7 +156,7 @@ class TextColumns:
 
 
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
-    """Raise ValueError unless the column exists exactly once."""
+    """Raise ValueError unless exactly one of `names` is `column`. `kind` is for the error."""
     if names.count(column) != 1:
         raise ValueError(
             f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}. Pass "
@@ -159,7 +165,10 @@ def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """Return the name of a class, or None if it is unknown (-1 in datasets)."""
+    """Convert a class index to its name, and an invalid index, such as -1, to None.
+
+    If `classes` is None, return `value` unchanged.
+    """
     if classes is None or value is None:
         return value
     return classes[value] if 0 <= value < len(classes) else None

@@ -1,7 +1,11 @@
-"""Totals of a stack over many texts, as integers, so that sums are exact in any order.
+"""Totals: sums of the measurements of a stack over many texts.
 
-A number x of one text is stored as round(x * 2**32), and a sum over its pairs as round(x * 2**28).
-One text has the same type of totals as many texts, so a text is added with `StackTotals.plus`.
+Totals are integers, so that their sum is exact and does not depend on the order of the texts. A
+score x of one text is stored as round(x * 2**32), and a sum of weights x as round(x * 2**28).
+`StackTotals` can have the totals of one text or of many texts. `StackTotals.plus` adds two of them.
+
+Totals also have edges. An edge is a pair of a query and a key with its weight. Each head keeps a
+limited number of edges, those with the largest `order`. The tokens near these edges are kept, too.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ __all__ = [
 Whole = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-#: Sums that are kept of a score: its values, the two baselines, and the differences from them.
+#: Names of the sums that are kept for each score: number of texts, sum and sum of squares of the
+#: score; and for each of two baselines number of texts, sum of the baseline, and sum and sum of
+#: squares of the score minus the baseline.
 FIELDS = (
     *("texts", "sum", "squares"),
     *("shuffled texts", "shuffled sum", "over shuffled", "squares over shuffled"),
@@ -39,24 +45,24 @@ FIELDS = (
 )
 _SCALE = 1 << 32
 _PAIR_SCALE = 1 << 28
-# Number of tokens on either side of a query and a key that are kept with an edge.
+# Number of tokens that are kept before and after the query and the key of an edge.
 _WINDOW = 6
-# Number of candidates above which the kept edges of each head are selected.
+# If there are more candidates, the best edges of each head are selected.
 _MAX_CANDIDATES = 1 << 14
 
 
 @dataclass(frozen=True)
 class KeptTokens:
-    """Tokens of one side of a text that lie near an edge.
+    """Tokens of one text that are near an edge.
 
     Attributes
     ----------
     positions : tuple of int
-        Positions of the tokens, ascending.
+        Positions of the tokens in the text, in ascending order.
     tokens : tuple of str
         The tokens.
     classes : tuple of tuple of str
-        Class of each token in each system of classes, "" for none.
+        For each system of classes, the class of each token, or "" for no class.
     """
 
     positions: tuple[int, ...]
@@ -77,18 +83,18 @@ class KeptTokens:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The edges of each head with the largest orders, and further candidates.
+    """Edges of all heads of a stack: the kept edges, and candidates.
 
     Attributes
     ----------
-    most : int
+    max_edges : int
         Maximum number of kept edges of a head.
     num_heads : int
         Number of heads.
     kept : EdgeColumns
-        The kept edges, sorted by head and order.
+        The kept edges, sorted by head. The edges of a head are sorted by descending `order`.
     candidates : tuple of EdgeColumns
-        Candidates that were not compared with the kept edges yet.
+        Edges that were not compared with the kept edges yet. `settled` compares them.
     """
 
     max_edges: int
@@ -98,7 +104,7 @@ class Pool:
 
     @cached_property
     def min_orders(self) -> NDArray[np.uint64]:
-        """Smallest order of each head that can still be kept, (heads,)."""
+        """For each head, the smallest `order` with which an edge could be kept, (heads,)."""
         counts = np.bincount(self.kept.head, minlength=self.num_heads)
         orders = np.zeros(self.num_heads, np.uint64)
         if self.max_edges:
@@ -110,17 +116,17 @@ class Pool:
 
     @property
     def num_candidates(self) -> int:
-        """Number of candidates."""
+        """Number of edges in `candidates`."""
         return sum(map(len, self.candidates))
 
     def plus(self, other: Pool) -> Pool:
-        """Return this pool with all edges of `other` as candidates."""
+        """Return a pool in which all edges of `other` are additional candidates."""
         candidates = [*self.candidates, *other.candidates]
         candidates += [other.kept] if len(other.kept) else []
         return replace(self, candidates=tuple(candidates))
 
     def settled(self) -> Pool:
-        """Return a pool with the best of all edges and without candidates."""
+        """Return a pool without candidates, which keeps the best of all edges."""
         if not self.candidates:
             return self
         best = largest_per_head([self.kept, *self.candidates], self.max_edges, self.num_heads)
@@ -138,7 +144,7 @@ class Tables:
     sums : ndarray of int64, (heads, classes, classes)
         Sums of weights by class of query and class of key.
     counts : ndarray of int64, (heads, classes)
-        Number of queries of each class with any weight.
+        Number of queries of each class whose weights are not all 0.
     """
 
     names: tuple[str, ...]
@@ -146,7 +152,7 @@ class Tables:
     counts: Whole
 
     def plus(self, other: Tables) -> Tables:
-        """Return the sums of both tables. If their classes differ, the union is sorted."""
+        """Return the sum of two tables. If their classes differ, it has all classes, sorted."""
         if self.names == other.names:
             return Tables(
                 self.names,
@@ -171,28 +177,31 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class StackTotals:
-    """Sums of a stack over texts, with its edges and the tokens near them.
+    """Sums of the measurements of a stack over texts, with edges and the tokens near them.
 
     Attributes
     ----------
     layers : tuple of int
-        The model's numbers of the layers.
+        Numbers of the layers in the model.
     heads_per_layer : tuple of int
         Number of heads of each layer. The heads of all layers form one axis of the arrays.
-    causal, one_text : bool
-        Whether no query attends to a later key, and whether queries and keys are the same tokens.
+    causal : bool
+        Whether queries can attend only to keys at the same or an earlier position.
+    one_text : bool
+        Whether queries and keys are the same tokens.
     scores : mapping of str to ndarray of int64, (fields, heads)
-        Sums of each score, as in `FIELDS`.
+        Sums of each score. The rows are listed in `FIELDS`.
     offsets, offset_counts : ndarray of int64, (heads, offsets)
-        Sums of weights by offset, and numbers of pairs.
+        Sums of weights by offset, and numbers of pairs in each sum. The offset of a pair is the
+        position of its key minus the position of its query.
     tables : mapping of str to Tables
-        Sums by class, for each system of classes.
+        For each system of classes, sums of weights by class.
     strongest, sampled : Pool
-        Strongest and sampled edges.
+        Strongest edges and randomly sampled edges.
     tokens : tuple of tuple of mappings
-        Tokens near edges, by text number. The outer tuple has one entry if queries and keys are the
-        same tokens, otherwise one for queries and one for keys. Each entry has one or more mappings
-        of different texts.
+        Tokens near edges. The outer tuple has one item if queries and keys are the same tokens,
+        otherwise one item for queries and one for keys. An item is a tuple of mappings of text
+        indices to tokens. `settled` joins these mappings.
     """
 
     layers: tuple[int, ...]
@@ -206,7 +215,7 @@ class StackTotals:
     strongest: Pool
     sampled: Pool
     tokens: tuple[tuple[Mapping[int, KeptTokens], ...], ...]
-    # Number of tokens after unneeded ones were last dropped.
+    # Number of tokens in `tokens` when unneeded tokens were last dropped.
     num_tokens: int = field(default=0, compare=False)
 
     @property
@@ -215,7 +224,7 @@ class StackTotals:
         return sum(self.heads_per_layer)
 
     def plus(self, other: StackTotals) -> StackTotals:
-        """Return the totals of the texts of both."""
+        """Return the totals of the texts of `self` and `other`."""
         scores = dict(self.scores)
         for name, numbers in other.scores.items():
             scores[name] = add_exactly(scores[name], numbers) if name in scores else numbers
@@ -238,8 +247,8 @@ class StackTotals:
         )
         num_candidates = total.strongest.num_candidates + total.sampled.num_candidates
         max_candidates = _MAX_CANDIDATES + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
-        # Select the best edges early: once a pool has `max_edges` edges of a head, weaker edges are
-        # rejected before they become candidates.
+        # Select the best edges from time to time. When a pool has `max_edges` edges of a head,
+        # `min_orders` prevents that edges with a smaller order become candidates.
         return (
             total.settled()
             if num_candidates > max_candidates or len(total.tokens[0]) > 64
@@ -247,7 +256,10 @@ class StackTotals:
         )
 
     def settled(self) -> StackTotals:
-        """Return totals without candidate edges. Tokens far from kept edges may be dropped."""
+        """Return totals without candidates. Drop some tokens that are not near a kept edge.
+
+        All such tokens are dropped only if their number has grown much since the last time.
+        """
         if not (self.strongest.candidates or self.sampled.candidates) and len(self.tokens[0]) <= 1:
             return self
         strongest, sampled = self.strongest.settled(), self.sampled.settled()
@@ -279,7 +291,7 @@ class StackTotals:
         )
 
     def canonical(self) -> StackTotals:
-        """Return a form that does not depend on the order in which texts were added."""
+        """Return equal totals that do not depend on the order in which texts were added."""
         settled = self.settled()
         edges = EdgeColumns.joined([settled.strongest.kept, settled.sampled.kept])
         tokens = tokens_near([side[0] if side else {} for side in settled.tokens], edges)
@@ -295,16 +307,16 @@ class StackTotals:
 
 
 def add_exactly(first: Whole, second: Whole) -> Whole:
-    """Return the sum of two arrays. Raise OverflowError if it does not fit into 64 bits."""
+    """Return the sum of two arrays. Raise OverflowError if a sum does not fit into 64 bits."""
     total = first + second
-    # Overflow: the summands have the same sign and the sum has the other.
+    # A sum has overflowed if its sign differs from the sign of both summands.
     if (((first ^ total) & (second ^ total)) < 0).any():
         raise OverflowError("too many texts: their sums do not fit into 64 bits")
     return total
 
 
 def to_floats(sums: Whole, *, pairs: bool = False) -> Numbers:
-    """Convert integer sums back to numbers."""
+    """Convert integer sums back to floats. Pass `pairs=True` for sums of weights."""
     return sums / (_PAIR_SCALE if pairs else _SCALE)
 
 
@@ -318,9 +330,10 @@ def totals_of_text(
     text: int,
     edges: int,
 ) -> StackTotals:
-    """Return the totals of one text.
+    """Convert the measurements of one text to totals.
 
-    `sides` has the tokens of the queries, followed by those of the keys if they are different.
+    `sides` has one item if queries and keys are the same tokens, otherwise the query tokens and the
+    key tokens. `edges` is the maximum number of kept edges of a head.
     """
     num_heads = sum(heads_per_layer)
     pools = []
@@ -354,8 +367,10 @@ def totals_of_text(
 
 
 def _fields(scores: Mapping[str, Numbers]) -> dict[str, Whole]:
-    """Compute `FIELDS` of each score of one text, from (score, shuffled, position) of each head."""
-    # All scores at once: (scores, 3, heads).
+    """Compute the sums `FIELDS` of each score of one text, (fields, heads).
+
+    `scores` has arrays (3, heads): the score, the shuffled baseline, and the position baseline.
+    """
     values = np.stack(list(scores.values()))
     score = values[:, 0]
     fields = np.empty((len(values), len(FIELDS), values.shape[2]), np.int64)
@@ -373,7 +388,7 @@ def _fields(scores: Mapping[str, Numbers]) -> dict[str, Whole]:
 
 
 def _to_integers(values: Numbers, scale: int = _SCALE) -> Whole:
-    """Convert numbers to scaled integers, NaN to 0."""
+    """Multiply numbers by `scale` and round them to integers. Convert NaN to 0."""
     scaled = np.rint(np.where(np.isnan(values), 0.0, values) * scale)
     if not (np.abs(scaled) < 2.0**62).all():
         raise OverflowError("a number is too large to be added")
@@ -382,7 +397,7 @@ def _to_integers(values: Numbers, scale: int = _SCALE) -> Whole:
 
 
 def _positions_near_edges(edges: EdgeColumns, sides: Sequence[TokenFacts]) -> list[Whole]:
-    """Return the positions near the edges of one text, for each side."""
+    """Return, for each of `sides`, the token positions of one text that are near an edge."""
     near = []
     for number, facts in enumerate(sides):
         ends = [edges.query, edges.key] if len(sides) == 1 else [(edges.query, edges.key)[number]]
@@ -406,7 +421,7 @@ def _kept_tokens(facts: TokenFacts, indices: Whole) -> KeptTokens:
 
 
 def positions_near(positions: Iterable[int], around: Sequence[int]) -> list[int]:
-    """Return the positions that lie within the window of one of the positions in `around`."""
+    """Return those of `positions` that are at most `_WINDOW` tokens from one of `around`."""
     return [
         position
         for position in positions
@@ -415,7 +430,11 @@ def positions_near(positions: Iterable[int], around: Sequence[int]) -> list[int]
 
 
 def tokens_near(tokens: Sequence[Mapping[int, KeptTokens]], edges: EdgeColumns) -> list[Any]:
-    """Return only the tokens that lie near an edge, with texts ascending."""
+    """Return only those of `tokens` that are near an edge, as a mapping for each side.
+
+    `tokens` has one mapping of text indices to tokens if queries and keys are the same tokens,
+    otherwise one for queries and one for keys. The texts are in ascending order.
+    """
     if not len(edges):
         return [{} for _ in tokens]
     ranked = np.argsort(edges.text, kind="stable")
