@@ -104,7 +104,7 @@ class Pool:
 
     @cached_property
     def min_orders(self) -> NDArray[np.uint64]:
-        """For each head, the smallest `order` with which an edge could be kept, (heads,)."""
+        """Smallest `order` with which an edge of each head could be kept, (heads,)."""
         counts = np.bincount(self.kept.head, minlength=self.num_heads)
         orders = np.zeros(self.num_heads, np.uint64)
         if self.max_edges:
